@@ -1,0 +1,7 @@
+"""`python -m beanstalk_server` is `beanstalk-server`."""
+
+import sys
+
+from beanstalk_server.cli import main
+
+sys.exit(main())

@@ -1,0 +1,680 @@
+"""The broker: the one place where a job changes state.
+
+Each transition is one method and does all of it: queues, wheel, counters, waiting clients, journal. Must never know
+commands or replies as bytes, do I/O, or read a clock; `now` is an argument, in nanoseconds.
+
+    from                      to          by                             who
+    ------------------------  ----------  -----------------------------  -----------------------------------------
+    (new)                     ready       put without delay              any client
+    (new)                     delayed     put with delay                 any client
+    delayed                   ready       the end of its delay           time
+    ready                     reserved    reserve, or a waiting client   any client that watches its tube
+    ready, delayed, buried    reserved    reserve_job                    any client
+    reserved                  ready       release without delay          the client that reserved it
+    reserved                  delayed     release with delay             the client that reserved it
+    reserved                  buried      bury                           the client that reserved it
+    reserved                  reserved    touch                          the client that reserved it
+    reserved                  ready       the end of its time to run     time
+    reserved                  ready       disconnect                     the client that reserved it
+    buried, delayed           ready       kick, kick_job                 any client
+    ready, delayed, buried    (deleted)   delete                         any client
+    reserved                  (deleted)   delete                         the client that reserved it
+
+Two things hold between any two calls. A tube that is not paused has ready jobs or waiting clients, never both (while
+a pause of many waiting clients ends, in slices, it may). And a client that waits, waits in every tube it watches.
+
+What may concern any number of jobs (a kick, the jobs of a client that disconnects) is done in slices of EFFORT: the
+rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.heap import JobHeap
+from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.tube import Tube
+from beanstalk_server.queue.wheel import TICK, Timer, Wheel
+
+MARGIN: Final = 1_000_000_000
+"""The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
+
+EFFORT: Final = 512
+"""How many jobs one call moves at the most; the rest follows in `advance`. About a millisecond."""
+
+AT_ONCE: Final = 0
+"""The deadline of what should go on at the next `advance`."""
+
+DEFAULT: Final = "default"
+"""The tube that every client starts with, and that is always there."""
+
+
+class Chore(Timer):
+    """Work left over from a command that concerns many jobs. It is due at once, until it is done."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: Client) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.client = client
+
+
+class Kick(Chore):
+    """What is left of a kick: of one tube, its buried jobs or else its delayed ones."""
+
+    __slots__ = ("buried", "count", "left", "tube")
+
+    def __init__(self, client: Client, tube: Tube, bound: int) -> None:
+        super().__init__(client)
+        self.tube = tube
+        self.buried = tube.buried_count > 0
+        self.left = bound
+        self.count = 0
+
+
+class Return(Chore):
+    """What is left of the jobs that a client held when it disconnected."""
+
+    __slots__ = ()
+
+
+class Broker:
+    """All jobs, tubes and clients.
+
+    Args:
+        journal: is told of each change that must outlive the process.
+        now: the present, in nanoseconds.
+        tick: the precision of deadlines, in nanoseconds.
+    """
+
+    __slots__ = (
+        "buried",
+        "connections",
+        "default",
+        "delayed",
+        "draining",
+        "jobs",
+        "journal",
+        "next_id",
+        "producers",
+        "ready",
+        "reserved",
+        "timeouts",
+        "total_connections",
+        "total_jobs",
+        "tube_list",
+        "tubes",
+        "urgent",
+        "waiting",
+        "wheel",
+        "workers",
+    )
+
+    def __init__(self, journal: Journal, now: int = 0, tick: int = TICK) -> None:
+        self.journal = journal
+        self.wheel = Wheel(now, tick)
+        self.jobs: dict[int, Job] = {}
+        self.tubes: dict[str, Tube] = {}
+        self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
+        self.default = self._tube(DEFAULT)
+        self.next_id = 1
+        self.draining = False
+        # As in stats: how many jobs are in each state, and what has happened since the start.
+        self.urgent = 0
+        self.ready = 0
+        self.reserved = 0
+        self.delayed = 0
+        self.buried = 0
+        self.timeouts = 0
+        self.total_jobs = 0
+        self.connections = 0
+        self.total_connections = 0
+        self.producers = 0
+        self.workers = 0
+        self.waiting = 0
+
+    # Clients and tubes
+
+    def connect(self, client: Client) -> None:
+        """A client is there. It uses and watches the default tube."""
+        self.connections += 1
+        self.total_connections += 1
+        self.default.using += 1
+        self.default.watching += 1
+
+    def disconnect(self, client: Client, now: int) -> None:
+        """A client is gone: it waits no longer, and its jobs are ready again, in the order in which it got them."""
+        self.connections -= 1
+        if client.producer:
+            self.producers -= 1
+        if client.worker:
+            self.workers -= 1
+        self.stop_waiting(client)
+        self._return(Return(client), EFFORT, now)
+        watched = client.watched
+        while watched:  # in beanstalkd's order, which list-tubes shows: the last takes the place of one that goes
+            tube = watched[0]
+            last = watched.pop()
+            if watched:
+                watched[0] = last
+            tube.watching -= 1
+            self._drop_unneeded(tube)
+        client.use.using -= 1
+        self._drop_unneeded(client.use)
+
+    def set_producer(self, client: Client) -> None:
+        if not client.producer:
+            client.producer = True
+            self.producers += 1
+
+    def set_worker(self, client: Client) -> None:
+        if not client.worker:
+            client.worker = True
+            self.workers += 1
+
+    def use(self, client: Client, name: str) -> None:
+        """Send the client's puts to this tube from now on."""
+        tube = self._tube(name)
+        tube.using += 1
+        left = client.use
+        client.use = tube
+        left.using -= 1
+        self._drop_unneeded(left)
+
+    def watch(self, client: Client, name: str) -> None:
+        """Let the client's reserves take jobs of this tube too."""
+        tube = self._tube(name)
+        if tube not in client.watched:
+            client.watched.append(tube)
+            tube.watching += 1
+
+    def ignore(self, client: Client, name: str) -> bool:
+        """Undo watch. False when it is the only tube that the client watches; unwatched tubes change nothing."""
+        tube = self.tubes.get(name)
+        watched = client.watched
+        if tube is None or tube not in watched:
+            return True
+        if len(watched) == 1:
+            return False
+        # As in beanstalkd, whose order list-tubes-watched shows: the last takes the place of the one that goes.
+        place = watched.index(tube)
+        last = watched.pop()
+        if last is not tube:
+            watched[place] = last
+        tube.watching -= 1
+        self._drop_unneeded(tube)
+        return True
+
+    def pause(self, name: str, duration: int, now: int) -> bool:
+        """Let no job of this tube be reserved for that many nanoseconds. False when there is no such tube."""
+        tube = self.tubes.get(name)
+        if tube is None:
+            return False
+        tube.pause = max(duration, 1)
+        tube.unpause_at = now + tube.pause
+        tube.pauses += 1
+        self.wheel.set(tube, tube.unpause_at)
+        return True
+
+    def _tube(self, name: str) -> Tube:
+        tube = self.tubes.get(name)
+        if tube is None:
+            tube = Tube(name, len(self.tube_list))
+            self.tubes[name] = tube
+            self.tube_list.append(tube)
+        return tube
+
+    def _drop_unneeded(self, tube: Tube) -> None:
+        if tube.is_needed() or tube is self.default or self.tubes.get(tube.name) is not tube:
+            return
+        if tube.is_linked():
+            self.wheel.remove(tube)
+        del self.tubes[tube.name]
+        last = self.tube_list.pop()
+        if last is not tube:
+            self.tube_list[tube.position] = last
+            last.position = tube.position
+
+    # Jobs: into the queue
+
+    def take_id(self) -> int:
+        """The id of a job that is about to be put. It is used up even if the put comes to nothing."""
+        number = self.next_id
+        self.next_id = number + 1
+        return number
+
+    def put(self, client: Client, number: int, priority: int, delay: int, ttr: int, body: bytes, now: int) -> bool:
+        """Put a job into the tube that the client uses.
+
+        Args:
+            number: its id, from `take_id`.
+            priority: 0 to 2^32-1, smallest first.
+            delay: nanoseconds until it is ready; 0 means at once.
+            ttr: nanoseconds that a worker has for it.
+            body: any bytes.
+
+        Returns:
+            False when the journal has no room: then there is no such job.
+        """
+        tube = client.use
+        job = Job(number, priority, delay, ttr, body, tube, now)
+        if delay:
+            job.deadline = now + delay
+        if not self.journal.put(job):
+            return False
+        self.jobs[number] = job
+        self.total_jobs += 1
+        tube.total_jobs += 1
+        if delay:
+            self._enter_delayed(job, now + delay)
+        else:
+            self._enter_ready(job, now)
+        return True
+
+    # Jobs: to a worker
+
+    def reserve(self, client: Client, now: int) -> Job | None:
+        """Reserve the ready job with the smallest (priority, id) of the tubes that the client watches."""
+        best: Job | None = None
+        for tube in client.watched:
+            jobs = tube.ready.jobs
+            if jobs and tube.unpause_at <= now:
+                job = jobs[0]
+                if best is None or job.priority < best.priority or (job.priority == best.priority and job.id < best.id):
+                    best = job
+        if best is not None:
+            self._leave_ready(best)
+            self._enter_reserved(best, client, now)
+        return best
+
+    def wait(self, client: Client, until: int) -> None:
+        """Answer the client with the next job of the tubes it watches.
+
+        None is ready now: ask `reserve` first. `client.soon` must be 0, else it would not be told of it.
+
+        Args:
+            until: when to answer `on_timed_out` instead, in nanoseconds; 0 means never.
+        """
+        client.waiting = True
+        self.waiting += 1
+        for tube in client.watched:
+            tube.waiting[client] = None
+        if until:
+            self.wheel.set(client, until)
+
+    def stop_waiting(self, client: Client) -> bool:
+        """Owe the client no answer any more. False when it was not waiting."""
+        if not client.waiting:
+            return False
+        client.waiting = False
+        self.waiting -= 1
+        for tube in client.watched:
+            del tube.waiting[client]
+        if client.is_linked():
+            self.wheel.remove(client)
+        return True
+
+    def reserve_job(self, client: Client, number: int, now: int) -> Job | None:
+        """Reserve one job, ready, delayed or buried. None when there is none, or a client has it."""
+        job = self.jobs.get(number)
+        if job is None or job.state == RESERVED:
+            return None
+        self._leave(job)
+        self._enter_reserved(job, client, now)
+        return job
+
+    # Jobs: what a worker does with them
+
+    def delete(self, client: Client, number: int) -> bool:
+        """Delete a job. False when there is none, or another client has it."""
+        job = self.jobs.get(number)
+        if job is None or (job.state == RESERVED and job.client is not client):
+            return False
+        self.journal.delete(job)
+        self._leave(job)
+        job.state = DELETED
+        del self.jobs[number]
+        tube = job.tube
+        tube.deletes += 1
+        if not tube.using and not tube.watching:
+            self._drop_unneeded(tube)
+        return True
+
+    def release(self, client: Client, number: int, priority: int, delay: int, now: int) -> bool:
+        """Make a reserved job ready, or delayed, with a new priority. False when the client does not have it."""
+        job = self.jobs.get(number)
+        if job is None or job.client is not client:
+            return False
+        self._leave_reserved(job)
+        job.priority = priority
+        job.delay = delay
+        job.releases += 1
+        if delay:
+            self._enter_delayed(job, now + delay)
+        else:
+            self._enter_ready(job, now)
+        self.journal.change(job)
+        return True
+
+    def bury(self, client: Client, number: int, priority: int) -> bool:
+        """Put a reserved job aside until it is kicked. False when the client does not have it."""
+        job = self.jobs.get(number)
+        if job is None or job.client is not client:
+            return False
+        self._leave_reserved(job)
+        job.priority = priority
+        job.buries += 1
+        job.state = BURIED
+        tube = job.tube
+        tube.buried.append(job)
+        tube.buried_count += 1
+        self.buried += 1
+        self.journal.change(job)
+        return True
+
+    def touch(self, client: Client, number: int, now: int) -> bool:
+        """Give a reserved job its whole time to run again. False when the client does not have it."""
+        job = self.jobs.get(number)
+        if job is None or job.client is not client:
+            return False
+        if job.soon:
+            job.soon = False
+            client.soon -= 1
+        self._set_time_to_run(job, client, now)
+        return True
+
+    # Jobs: kicked
+
+    def kick(self, client: Client, bound: int, now: int) -> int:
+        """Make buried jobs of the used tube ready, first buried first; when none is buried, delayed ones, soonest first.
+
+        Returns:
+            How many it was; -1 when there are more to kick than one slice: then `client.kicking` is set, and
+            `on_kicked` follows.
+        """
+        chore = Kick(client, client.use, bound)
+        if self._kick(chore, EFFORT, now):
+            return chore.count
+        client.kicking = True
+        return -1
+
+    def kick_job(self, number: int, now: int) -> bool:
+        """Make one buried or delayed job ready. False when there is no such job."""
+        job = self.jobs.get(number)
+        if job is None or (job.state != BURIED and job.state != DELAYED):
+            return False
+        self._kick_job(job, now)
+        return True
+
+    def _kick(self, chore: Kick, effort: int, now: int) -> bool:
+        """Kick as many jobs as the effort is; whether that was all."""
+        tube = chore.tube
+        while chore.left:
+            if chore.buried:
+                if not tube.buried_count:
+                    return True
+                job = tube.buried.after
+            else:
+                if not tube.delayed.jobs:
+                    return True
+                job = tube.delayed.jobs[0]
+            if not effort:
+                self.wheel.set(chore, AT_ONCE)
+                return False
+            assert isinstance(job, Job)
+            self._kick_job(job, now)
+            chore.left -= 1
+            chore.count += 1
+            effort -= 1
+        return True
+
+    def _kick_job(self, job: Job, now: int) -> None:
+        self._leave(job)
+        job.kicks += 1
+        self._enter_ready(job, now)
+        self.journal.change(job)
+
+    # Jobs: looked at
+
+    def find(self, number: int) -> Job | None:
+        """The job with this id, in any state."""
+        return self.jobs.get(number)
+
+    def first_ready(self, tube: Tube) -> Job | None:
+        return tube.ready.jobs[0] if tube.ready.jobs else None
+
+    def first_delayed(self, tube: Tube) -> Job | None:
+        return tube.delayed.jobs[0] if tube.delayed.jobs else None
+
+    def first_buried(self, tube: Tube) -> Job | None:
+        job = tube.buried.after
+        return job if isinstance(job, Job) else None
+
+    def time_left(self, job: Job, now: int) -> int:
+        """Nanoseconds until time makes a reserved or delayed job ready; 0 in the other states."""
+        if job.state == DELAYED:
+            return job.deadline - now
+        if job.state == RESERVED:
+            return job.deadline - now + (0 if job.soon else MARGIN)
+        return 0
+
+    # Time
+
+    def advance(self, now: int, effort: int = EFFORT) -> None:
+        """Do what is due by now, in the order in which it came due.
+
+        Args:
+            effort: how many timers to handle at the most, so that nobody is kept waiting. When `next_event()` is
+                not after now, there is more to do at once.
+        """
+        wheel = self.wheel
+        effort = wheel.advance(now, effort)
+        due = wheel.due
+        while effort and due.after is not due:
+            effort -= 1
+            timer = due.after
+            timer.unlink()
+            if isinstance(timer, Job):
+                self._on_job_due(timer, now)
+            elif isinstance(timer, Client):
+                self.stop_waiting(timer)
+                timer.on_timed_out()
+            elif isinstance(timer, Tube):
+                effort = self._serve_waiting(timer, effort, now)
+            elif isinstance(timer, Kick):
+                if self._kick(timer, max(effort, 1), now):
+                    timer.client.kicking = False
+                    timer.client.on_kicked(timer.count)
+                effort = 0
+            elif isinstance(timer, Return):
+                self._return(timer, max(effort, 1), now)
+                effort = 0
+
+    def next_event(self) -> int:
+        """When to call `advance`, in nanoseconds: in the past when there is more to do at once."""
+        due = self.wheel.due
+        return 0 if due.after is not due else self.wheel.next_event
+
+    def _on_job_due(self, job: Job, now: int) -> None:
+        if job.state == DELAYED:
+            job.tube.delayed.remove(job)
+            self.delayed -= 1
+            self._enter_ready(job, now)
+            return
+        client = job.client
+        assert client is not None, "a job that is due is delayed or reserved"
+        if not job.soon:
+            job.soon = True
+            client.soon += 1
+            self.wheel.set(job, job.deadline + MARGIN)
+            if self.stop_waiting(client):
+                client.on_deadline_soon()
+            return
+        job.timeouts += 1
+        self.timeouts += 1
+        self._leave_reserved(job)
+        self._enter_ready(job, now)
+
+    def _return(self, chore: Return, effort: int, now: int) -> None:
+        """Make jobs of a client that is gone ready, as many as the effort is."""
+        reserved = chore.client.reserved
+        for job in list(islice(reserved.values(), effort)):
+            self._leave_reserved(job)
+            self._enter_ready(job, now)
+        if reserved:
+            self.wheel.set(chore, AT_ONCE)
+
+    # A job enters and leaves a state; whatever counts or orders the jobs of that state is done here
+
+    def _enter_ready(self, job: Job, now: int) -> None:
+        job.state = READY
+        tube = job.tube
+        tube.ready.push(job, job.priority)
+        self.ready += 1
+        if job.priority < URGENT:
+            self.urgent += 1
+            tube.urgent += 1
+        if tube.waiting:
+            self._serve_waiting(tube, 1, now)
+
+    def _leave_ready(self, job: Job) -> None:
+        tube = job.tube
+        tube.ready.remove(job)
+        self.ready -= 1
+        if job.priority < URGENT:
+            self.urgent -= 1
+            tube.urgent -= 1
+
+    def _enter_delayed(self, job: Job, deadline: int) -> None:
+        job.state = DELAYED
+        self.wheel.set(job, deadline)
+        job.tube.delayed.push(job, deadline)
+        self.delayed += 1
+
+    def _enter_reserved(self, job: Job, client: Client, now: int) -> None:
+        job.state = RESERVED
+        job.client = client
+        job.reserves += 1
+        job.tube.reserved += 1
+        self.reserved += 1
+        client.reserved[job.id] = job
+        self._set_time_to_run(job, client, now)
+
+    def _set_time_to_run(self, job: Job, client: Client, now: int) -> None:
+        if job.ttr > MARGIN:
+            self.wheel.set(job, now + job.ttr - MARGIN)
+        else:
+            job.soon = True
+            client.soon += 1
+            self.wheel.set(job, now + job.ttr)
+
+    def _leave_reserved(self, job: Job) -> None:
+        client = job.client
+        assert client is not None, "a reserved job has a client"
+        if job.soon:
+            job.soon = False
+            client.soon -= 1
+        job.client = None
+        del client.reserved[job.id]
+        job.tube.reserved -= 1
+        self.reserved -= 1
+        if job.is_linked():
+            self.wheel.remove(job)
+
+    def _leave(self, job: Job) -> None:
+        """Leave whatever state it is in."""
+        state = job.state
+        if state == RESERVED:
+            self._leave_reserved(job)
+        elif state == READY:
+            self._leave_ready(job)
+        elif state == DELAYED:
+            job.tube.delayed.remove(job)
+            self.wheel.remove(job)
+            self.delayed -= 1
+        else:
+            job.unlink()
+            job.tube.buried_count -= 1
+            self.buried -= 1
+
+    def _serve_waiting(self, tube: Tube, effort: int, now: int) -> int:
+        """Give the best ready jobs of a tube to the clients that have waited longest; return the effort left."""
+        if tube.unpause_at > now:
+            return effort
+        jobs = tube.ready.jobs
+        waiting = tube.waiting
+        while jobs and waiting:
+            if not effort:
+                if not tube.is_linked():
+                    self.wheel.set(tube, AT_ONCE)
+                return 0
+            effort -= 1
+            client = next(iter(waiting))
+            job = jobs[0]
+            self.stop_waiting(client)
+            self._leave_ready(job)
+            self._enter_reserved(job, client, now)
+            client.on_reserved(job)
+        return effort
+
+    def check(self, now: int) -> None:
+        """Verify every invariant there is, at a moment when no call is under way."""
+        self.wheel.check()
+        assert self.tube_list == list(self.tubes.values()) or set(self.tube_list) == set(self.tubes.values())
+        counts = [0] * (DELETED + 1)
+        urgent = 0
+        clients: dict[Client, int] = {}
+        for number, job in self.jobs.items():
+            counts[job.state] += 1
+            assert job.id == number < self.next_id
+            assert (job.client is not None) == (job.state == RESERVED)
+            assert job.is_linked() == (job.state != READY), f"job {number} is {job.state} and in the wrong queue"
+            assert job.soon <= (job.state == RESERVED)
+            assert self.tubes[job.tube.name] is job.tube
+            if job.client is not None:
+                assert job.client.reserved[number] is job
+                clients[job.client] = clients.get(job.client, 0) + job.soon
+            if job.state == READY and job.priority < URGENT:
+                urgent += 1
+        for client, soon in clients.items():
+            assert client.soon == soon
+            assert not (client.waiting and client.soon), "a client waits although a deadline of its jobs is near"
+        assert counts[NEW] == counts[DELETED] == 0
+        assert [self.ready, self.reserved, self.buried, self.delayed] == counts[READY:DELETED]
+        assert self.urgent == urgent
+        self._check_tubes(now)
+
+    def _check_tubes(self, now: int) -> None:
+        totals = [0, 0, 0, 0, 0]
+        waiting: set[Client] = set()
+        for position, tube in enumerate(self.tube_list):
+            assert tube.position == position
+            assert tube is self.default or tube.is_needed(), f"tube {tube.name} is not needed"
+            self._check_heap(tube.ready, READY, tube)
+            self._check_heap(tube.delayed, DELAYED, tube)
+            assert tube.buried.check() == tube.buried_count
+            assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
+            assert not (tube.ready.jobs and tube.waiting) or tube.is_linked(), (
+                f"tube {tube.name} keeps clients waiting for its ready jobs"
+            )
+            assert tube.unpause_at <= now or tube.is_linked(), "nobody will end a pause"
+            for client in tube.waiting:
+                assert client.waiting and tube in client.watched
+                waiting.add(client)
+            found = (len(tube.ready.jobs), len(tube.delayed.jobs), tube.buried_count, tube.reserved, tube.urgent)
+            totals = [total + part for total, part in zip(totals, found, strict=True)]
+        assert totals == [self.ready, self.delayed, self.buried, self.reserved, self.urgent]
+        assert self.waiting == len(waiting)
+        for client in waiting:
+            assert all(client in tube.waiting for tube in client.watched)
+
+    def _check_heap(self, heap: JobHeap, state: int, tube: Tube) -> None:
+        heap.check()
+        for job in heap.jobs:
+            assert job.state == state and job.tube is tube and self.jobs[job.id] is job
+            assert job.rank == (job.priority if state == READY else job.deadline)

@@ -1,0 +1,56 @@
+"""One client as the queue sees it: what it uses, watches and holds, and how it is told what it waited for."""
+
+from __future__ import annotations
+
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.tube import Tube
+from beanstalk_server.queue.wheel import Timer
+
+
+class Client(Timer):
+    """A client of the broker. Changed by the broker only; as a timer, its deadline is the end of its wait.
+
+    While `waiting` is set, the broker owes exactly one answer: `on_reserved`, `on_timed_out` or `on_deadline_soon`;
+    while `kicking` is set, `on_kicked`. They are called in the midst of another client's command or of the passing of
+    time, so they must take note and return, and never call the broker.
+    """
+
+    __slots__ = (
+        "kicking",  # a kick of many jobs is under way
+        "producer",  # has sent a put
+        "reserved",  # the jobs it holds, by id, in the order in which it reserved them
+        "soon",  # how many of them are in the last second of their time to run
+        "use",  # the tube that its puts go to
+        "waiting",  # for a job of one of the tubes it watches
+        "watched",  # those tubes, in the order of list-tubes-watched
+        "worker",  # has sent a reserve
+    )
+
+    def __init__(self, tube: Tube) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.use = tube
+        self.watched: list[Tube] = [tube]
+        self.reserved: dict[int, Job] = {}
+        self.soon = 0
+        self.waiting = False
+        self.kicking = False
+        self.producer = False
+        self.worker = False
+
+    def on_reserved(self, job: Job) -> None:
+        """The job it waited for."""
+        raise NotImplementedError
+
+    def on_timed_out(self) -> None:
+        """No job came in the time it wanted to wait."""
+        raise NotImplementedError
+
+    def on_deadline_soon(self) -> None:
+        """No job came, and one that it holds has entered the last second of its time to run."""
+        raise NotImplementedError
+
+    def on_kicked(self, count: int) -> None:
+        """The kick that was under way is done."""
+        raise NotImplementedError

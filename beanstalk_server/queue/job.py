@@ -1,0 +1,74 @@
+"""A job and its states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.wheel import Timer
+
+if TYPE_CHECKING:
+    from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.tube import Tube
+
+NEW: Final = 0
+READY: Final = 1
+RESERVED: Final = 2
+BURIED: Final = 3
+DELAYED: Final = 4
+DELETED: Final = 5
+
+STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted")
+"""The states by number, in the words of stats-job; a client never sees the first and the last."""
+
+URGENT: Final = 1024
+"""Jobs with a priority below this are counted as urgent (protocol: stats, current-jobs-urgent)."""
+
+
+class Job(Timer):
+    """One job. Changed by the broker only; everybody else reads.
+
+    As a timer, `deadline` is when the broker has to look at the job again: the end of the delay of a delayed job; of a
+    reserved job the end of its time to run, or, until `soon` is set, the moment one second before.
+    """
+
+    __slots__ = (
+        "body",  # bytes, without the CRLF that follows it on the wire
+        "buries",  # how often it has been buried
+        "client",  # who has reserved it
+        "created_at",  # nanoseconds
+        "delay",  # nanoseconds, as last given by put or release
+        "id",
+        "kicks",  # how often it has been kicked
+        "place",  # its index in the heap that holds it
+        "priority",  # 0 to 2^32-1, smallest first
+        "rank",  # what that heap orders it by, before the id
+        "releases",  # how often it has been released
+        "reserves",  # how often it has been reserved
+        "soon",  # reserved, and in the last second of its time to run
+        "state",
+        "timeouts",  # how often its time to run has run out
+        "ttr",  # time to run, nanoseconds
+        "tube",
+    )
+
+    def __init__(self, id: int, priority: int, delay: int, ttr: int, body: bytes, tube: Tube, now: int) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.id = id
+        self.priority = priority
+        self.delay = delay
+        self.ttr = ttr
+        self.body = body
+        self.tube = tube
+        self.created_at = now
+        self.state: int = NEW
+        self.client: Client | None = None
+        self.soon = False
+        self.rank = 0
+        self.place = 0
+        self.reserves = 0
+        self.timeouts = 0
+        self.releases = 0
+        self.buries = 0
+        self.kicks = 0

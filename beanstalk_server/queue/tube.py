@@ -1,0 +1,66 @@
+"""One tube: its ready, delayed and buried jobs, the clients that wait for one, and its counters."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from beanstalk_server.queue.heap import JobHeap
+from beanstalk_server.queue.ring import UNLINKED, Ring
+from beanstalk_server.queue.wheel import Timer
+
+if TYPE_CHECKING:
+    from beanstalk_server.queue.client import Client
+
+
+class Tube(Timer):
+    """One tube. Changed by the broker only; as a timer, its deadline is the end of its pause.
+
+    `waiting` is ordered by how long each client has been waiting. An OrderedDict, because taking the first of a plain
+    dict over and over scans the ones taken before.
+    """
+
+    __slots__ = (
+        "buried",  # first buried first
+        "buried_count",
+        "delayed",  # by (deadline, id)
+        "deletes",  # how many of its jobs have been deleted by command
+        "name",
+        "pause",  # the length of the last pause, nanoseconds
+        "pauses",  # how often it has been paused
+        "position",  # its index in the broker's list of tubes
+        "ready",  # by (priority, id)
+        "reserved",  # how many of its jobs are reserved
+        "total_jobs",  # how many jobs have been put into it
+        "unpause_at",  # it is paused before this moment, nanoseconds
+        "urgent",  # how many of its ready jobs are urgent
+        "using",  # how many clients use it
+        "waiting",  # the clients that wait for a job of it
+        "watching",  # how many clients watch it
+    )
+
+    def __init__(self, name: str, position: int) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.name = name
+        self.position = position
+        self.ready = JobHeap()
+        self.delayed = JobHeap()
+        self.buried = Ring()
+        self.waiting: OrderedDict[Client, None] = OrderedDict()
+        self.unpause_at = 0
+        self.pause = 0
+        self.urgent = 0
+        self.reserved = 0
+        self.buried_count = 0
+        self.total_jobs = 0
+        self.deletes = 0
+        self.pauses = 0
+        self.using = 0
+        self.watching = 0
+
+    def is_needed(self) -> bool:
+        """Whether anything keeps the tube alive: a client that uses or watches it, or a job."""
+        return bool(
+            self.using or self.watching or self.reserved or self.buried_count or self.ready.jobs or self.delayed.jobs
+        )

@@ -1,0 +1,202 @@
+"""The hierarchical timing wheel: every deadline of the server, with set, move and remove in O(1).
+
+After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7. Time is counted in ticks. A wheel
+of 64 slots holds the ticks that differ from the present one in their last six bits only, the next wheel the ticks
+that differ in the six bits above, and so on: a timer's level is the highest group of six bits in which its tick and
+the present tick differ, its slot is the value of that group.
+
+    level 2   64 slots of 4096 ticks    |  . . . x . . |      when the present reaches a slot of level 1 or above, its
+    level 1   64 slots of 64 ticks      |  . x . . x . |      timers cascade: each is placed again, on a lower level;
+    level 0   64 slots of 1 tick        |  x . x . . . |      when it reaches a slot of level 0, its timers are due
+
+So every timer on a level comes before every timer on the levels above, and within a level the slots are in order: the
+next event of the whole wheel is the lowest occupied slot of the lowest occupied level. Occupied slots are the bits of
+one integer a level. Nothing ticks: whoever drives the wheel sleeps until `next_event`.
+
+A timer is due at the first tick that is not before its deadline: never early, and less than one tick late. Due timers
+move to the ring `due`, where they can still be removed until somebody takes them. Work is counted as effort, one unit
+for each timer moved, so that a million timers in one slot cascade in slices.
+
+Must never know what its timers are for, and never read a clock.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from beanstalk_server.queue.ring import UNLINKED, Link, Ring
+
+TICK: Final = 10_000_000
+"""The default length of a tick, in nanoseconds."""
+
+NEVER: Final = 1 << 61
+"""A moment after every deadline, in nanoseconds (73 years of uptime)."""
+
+LEVELS: Final = 9
+"""Levels of the wheel: 2^54 ticks, which is 571 years at the smallest tick there is, one microsecond."""
+
+BITS: Final = 6
+SLOTS: Final = 64
+MASK: Final = 63
+
+
+class Timer(Link):
+    """Something with a deadline: in the wheel, due, or neither. `deadline` is in nanoseconds."""
+
+    __slots__ = ("deadline",)
+
+    deadline: int
+
+
+class Slot(Ring):
+    """The timers of one slot, and where in the wheel it is."""
+
+    __slots__ = ("bit", "level")
+
+    def __init__(self, level: int, index: int) -> None:
+        super().__init__()
+        self.level = level
+        self.bit = 1 << index
+
+
+class Wheel:
+    """Timers by deadline.
+
+    Args:
+        now: the present, in nanoseconds.
+        tick: the length of a tick, in nanoseconds; the precision of every deadline.
+    """
+
+    __slots__ = ("cascading", "due", "levels", "next_event", "now", "occupied", "tick")
+
+    def __init__(self, now: int = 0, tick: int = TICK) -> None:
+        self.tick = tick
+        self.now = now // tick  # the present, in ticks: every tick before it has been handed out
+        self.next_event = NEVER  # nanoseconds; never later than what is really next, and exact after advance()
+        self.occupied = [0] * LEVELS  # a bit for each slot of a level that has a timer
+        self.levels = [[Slot(level, index) for index in range(SLOTS)] for level in range(LEVELS)]
+        self.due = Slot(-1, 0)  # in the order in which they came due
+        self.cascading: Slot | None = None  # a slot that the present has reached and that is not empty yet
+
+    def set(self, timer: Timer, deadline: int) -> None:
+        """Give a timer its deadline, or another one. One that has passed is due at the next advance."""
+        if timer.after is not UNLINKED:
+            self.remove(timer)
+        timer.deadline = deadline
+        self._place(timer)
+
+    def remove(self, timer: Timer) -> None:
+        """Take a timer out, due or not. It must be in."""
+        before = timer.before
+        after = timer.after
+        before.after = after
+        after.before = before
+        timer.before = timer.after = UNLINKED
+        if before is after:  # what is left is the head of an empty ring
+            assert isinstance(after, Slot)
+            level = after.level
+            if level >= 0:
+                self.occupied[level] &= ~after.bit
+
+    def advance(self, now: int, effort: int) -> int:
+        """Move what is due by `now` to `due`, and cascade what has come nearer.
+
+        Args:
+            now: the present, in nanoseconds.
+            effort: how many timers may be cascaded.
+
+        Returns:
+            The effort left. When it is 0 there may be more to do at once: `next_event` tells.
+        """
+        present = now // self.tick
+        occupied = self.occupied
+        slot = self.cascading
+        while True:
+            if slot is not None:
+                effort = self._cascade(slot, effort)
+                if self.cascading is not None:
+                    return 0
+            level = 0
+            while level < LEVELS and occupied[level] == 0:
+                level += 1
+            if level == LEVELS:
+                self.now = max(self.now, present)
+                self.next_event = NEVER
+                return effort
+            bits = occupied[level]
+            slot = self.levels[level][(bits & -bits).bit_length() - 1]
+            start = self._start(slot)
+            if start > present:
+                self.now = max(self.now, present)
+                self.next_event = start * self.tick
+                return effort
+            self.now = max(self.now, start)
+            if level == 0:
+                occupied[0] = bits & ~slot.bit
+                self.due.take_all_of(slot)
+                slot = None
+
+    def _cascade(self, slot: Slot, effort: int) -> int:
+        """Place the timers of a slot again, as many as the effort is; return the effort left.
+
+        Until it is done, `cascading` is the slot, and the next event is now: its timers may be due before those that
+        stand on the levels below already.
+        """
+        self.cascading = slot
+        while slot.after is not slot:
+            if effort == 0:
+                self.next_event = self.now * self.tick
+                return 0
+            effort -= 1
+            timer = slot.after
+            assert isinstance(timer, Timer)
+            timer.unlink()
+            self._place(timer)
+        self.occupied[slot.level] &= ~slot.bit
+        self.cascading = None
+        return effort
+
+    def _place(self, timer: Timer) -> None:
+        tick = -(-timer.deadline // self.tick)  # rounded up: never early
+        now = self.now
+        if tick <= now:
+            tick = now
+            level = 0
+        else:
+            level = ((tick ^ now).bit_length() - 1) // BITS
+        slot = self.levels[level][(tick >> (level * BITS)) & MASK]
+        if slot.after is slot:
+            self.occupied[level] |= slot.bit
+            start = self._start(slot) * self.tick
+            if start < self.next_event:
+                self.next_event = start
+        slot.append(timer)
+
+    def _start(self, slot: Slot) -> int:
+        """The first tick of a slot: its own bits, those of the present above them, none below."""
+        shift = slot.level * BITS
+        return (self.now >> (shift + BITS) << BITS | (slot.bit.bit_length() - 1)) << shift
+
+    def check(self) -> int:
+        """Verify every invariant; return how many timers the wheel holds, due ones included."""
+        count = self.due.check()
+        soonest = NEVER
+        for level, slots in enumerate(self.levels):
+            for index, slot in enumerate(slots):
+                held = slot.check()
+                count += held
+                assert bool(held) == bool(self.occupied[level] >> index & 1), "an occupied bit is wrong"
+                if not held:
+                    continue
+                start = self._start(slot)
+                width = 1 << (level * BITS)
+                soonest = min(soonest, start * self.tick)
+                assert start + width > self.now, "a slot of the past holds timers"
+                link = slot.after
+                while link is not slot:
+                    assert isinstance(link, Timer)
+                    tick = max(-(-link.deadline // self.tick), start if level == 0 else 0)
+                    assert start <= tick < start + width, "a timer is in the wrong slot"
+                    link = link.after
+        assert self.next_event <= soonest, "the next event would be slept through"
+        return count

@@ -1,0 +1,256 @@
+r"""The commands and replies of the beanstalk protocol as bytes.
+
+Source of every rule: beanstalkd 1.13, doc/protocol.txt, and where that is silent what the program does. A line is
+given without its CR LF, the arguments of a command without its name and the space behind it. What is not well-formed
+gives None or a negative number, never an exception.
+
+    numbers   one or more digits, any spaces before them, no sign: `delete   7` is well-formed, `delete +7` is not
+    names     1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a hyphen; no spaces before them, but for
+              pause-tube
+    the end   is the end of the line, but for kick and reserve-with-timeout, which ignore what follows their number
+    kick      reads its number as C's strtoul does: white space, a sign (minus wraps around), modulo 2^32
+
+Must never know what a command does.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+LINE_LIMIT: Final = 224
+"""The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
+
+MAX_U32: Final = 2**32 - 1
+MAX_U64: Final = 2**64 - 1
+MAX_TIMEOUT: Final = 2**31 - 1
+"""The longest timeout of reserve-with-timeout, in seconds; a longer one is BAD_FORMAT."""
+
+SECOND: Final = 1_000_000_000
+"""Nanoseconds in the unit of delay, ttr, timeout and pause."""
+
+COMMANDS: Final = (
+    "put",
+    "peek",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "reserve",
+    "reserve-with-timeout",
+    "delete",
+    "release",
+    "use",
+    "watch",
+    "ignore",
+    "bury",
+    "kick",
+    "touch",
+    "stats",
+    "stats-job",
+    "stats-tube",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube",
+)
+"""The commands that stats counts, in its order (it does not count kick-job, reserve-job and quit)."""
+
+# The index of each in COMMANDS.
+PUT: Final = 0
+PEEK: Final = 1
+PEEK_READY: Final = 2
+PEEK_DELAYED: Final = 3
+PEEK_BURIED: Final = 4
+RESERVE: Final = 5
+RESERVE_WITH_TIMEOUT: Final = 6
+DELETE: Final = 7
+RELEASE: Final = 8
+USE: Final = 9
+WATCH: Final = 10
+IGNORE: Final = 11
+BURY: Final = 12
+KICK: Final = 13
+TOUCH: Final = 14
+STATS: Final = 15
+STATS_JOB: Final = 16
+STATS_TUBE: Final = 17
+LIST_TUBES: Final = 18
+LIST_TUBE_USED: Final = 19
+LIST_TUBES_WATCHED: Final = 20
+PAUSE_TUBE: Final = 21
+
+BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
+BURIED: Final = b"BURIED\r\n"
+DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
+DELETED: Final = b"DELETED\r\n"
+DRAINING: Final = b"DRAINING\r\n"
+EXPECTED_CRLF: Final = b"EXPECTED_CRLF\r\n"
+INTERNAL_ERROR: Final = b"INTERNAL_ERROR\r\n"
+JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
+KICKED: Final = b"KICKED\r\n"
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+NOT_IGNORED: Final = b"NOT_IGNORED\r\n"
+OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
+PAUSED: Final = b"PAUSED\r\n"
+RELEASED: Final = b"RELEASED\r\n"
+TIMED_OUT: Final = b"TIMED_OUT\r\n"
+TOUCHED: Final = b"TOUCHED\r\n"
+UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
+
+_PUT: Final = re.compile(rb" *(\d+) +(\d+) +(\d+) +(\d+)(.*)", re.DOTALL)
+_RELEASE: Final = re.compile(rb" *(\d+) +(\d+) +(\d+)")
+_BURY: Final = re.compile(rb" *(\d+) +(\d+)")
+_LEADING_NUMBER: Final = re.compile(rb" *(\d+)")
+_KICK: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?)(\d+)")
+_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}")
+_PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +(\d+)")
+
+_TAKE_NO_ARGUMENT: Final = (
+    b"peek-ready",
+    b"peek-delayed",
+    b"peek-buried",
+    b"reserve",
+    b"stats",
+    b"list-tube-used",
+    b"list-tubes",
+)
+
+
+@lru_cache(maxsize=1024)
+def parse_u32(digits: bytes) -> int:
+    """A number below 2^32 from its digits; -1 when it is not.
+
+    Cached because an application uses few priorities, delays and sizes, over and over: finding one again costs less
+    than reading it, and a million jobs with the same delay share one number.
+    """
+    number = int(digits)
+    return number if number <= MAX_U32 else -1
+
+
+@lru_cache(maxsize=1024)
+def parse_duration(digits: bytes) -> int:
+    """A number of seconds below 2^32 from its digits, in nanoseconds; -1 when it is not. Cached, as `parse_u32`."""
+    seconds = int(digits)
+    return seconds * SECOND if seconds <= MAX_U32 else -1
+
+
+def parse_id(arguments: bytes) -> int:
+    """The only argument of delete, peek, touch, kick-job, reserve-job and stats-job."""
+    if not arguments.isdigit():
+        arguments = arguments.lstrip(b" ")
+        if not arguments.isdigit():
+            return -1
+    number = int(arguments)
+    return number if number <= MAX_U64 else -1
+
+
+class Put:
+    """The arguments of put. `trailing` is what follows them: refused, unless the body is too big anyway."""
+
+    __slots__ = ("delay", "priority", "size", "trailing", "ttr")
+
+    def __init__(self, priority: int, delay: int, ttr: int, size: int, trailing: bytes) -> None:
+        self.priority = priority
+        self.delay = delay
+        self.ttr = ttr
+        self.size = size
+        self.trailing = trailing
+
+
+def parse_put(arguments: bytes) -> Put | None:
+    match = _PUT.fullmatch(arguments)
+    if match is None:
+        return None
+    priority, delay, ttr, size, trailing = match.groups()
+    put = Put(parse_u32(priority), parse_duration(delay), parse_duration(ttr), parse_u32(size), trailing)
+    if put.priority < 0 or put.delay < 0 or put.ttr < 0 or put.size < 0:
+        return None
+    return put
+
+
+def parse_release(arguments: bytes) -> tuple[int, int, int] | None:
+    """Id, priority, and delay in nanoseconds."""
+    match = _RELEASE.fullmatch(arguments)
+    if match is None:
+        return None
+    number, priority, delay = parse_id(match[1]), parse_u32(match[2]), parse_duration(match[3])
+    return None if number < 0 or priority < 0 or delay < 0 else (number, priority, delay)
+
+
+def parse_bury(arguments: bytes) -> tuple[int, int] | None:
+    """Id and priority."""
+    match = _BURY.fullmatch(arguments)
+    if match is None:
+        return None
+    number, priority = parse_id(match[1]), parse_u32(match[2])
+    return None if number < 0 or priority < 0 else (number, priority)
+
+
+def parse_kick(arguments: bytes) -> int:
+    """The bound, as C's strtoul cut to 32 bits reads it: `kick -1` is 2^32-1."""
+    match = _KICK.match(arguments)
+    if match is None or b"\0" in arguments:
+        return -1
+    number = int(match[2])
+    if number > MAX_U64:
+        return -1
+    return (-number if match[1] == b"-" else number) & MAX_U32
+
+
+def parse_timeout(arguments: bytes) -> int:
+    """The timeout of reserve-with-timeout, in nanoseconds."""
+    match = _LEADING_NUMBER.match(arguments)
+    if match is None or b"\0" in arguments:
+        return -1
+    seconds = int(match[1])
+    return seconds * SECOND if seconds <= MAX_TIMEOUT else -1
+
+
+def parse_name(arguments: bytes) -> str | None:
+    """The only argument of use, watch, ignore and stats-tube."""
+    return arguments.decode("ascii") if _NAME.fullmatch(arguments) else None
+
+
+def parse_pause(arguments: bytes) -> tuple[str | None, int] | None:
+    """Tube and duration in nanoseconds. The name is None when it is not one: beanstalkd counts that as a command."""
+    match = _PAUSE.fullmatch(arguments)
+    if match is None:
+        return None
+    duration = parse_duration(match[2])
+    return None if duration < 0 else (parse_name(match[1]), duration)
+
+
+def refusal(line: bytes) -> bytes:
+    """What to answer to a line that is no command: beanstalkd knows some of them by how they begin."""
+    return BAD_FORMAT if b"\0" in line or line.startswith(_TAKE_NO_ARGUMENT) else UNKNOWN_COMMAND
+
+
+def inserted(number: int) -> bytes:
+    return b"INSERTED %d\r\n" % number
+
+
+def reserved(number: int, body: bytes) -> bytes:
+    return b"RESERVED %d %d\r\n%b\r\n" % (number, len(body), body)
+
+
+def found(number: int, body: bytes) -> bytes:
+    return b"FOUND %d %d\r\n%b\r\n" % (number, len(body), body)
+
+
+def kicked(count: int) -> bytes:
+    return b"KICKED %d\r\n" % count
+
+
+def using(name: str) -> bytes:
+    return b"USING %b\r\n" % name.encode("ascii")
+
+
+def watching(count: int) -> bytes:
+    return b"WATCHING %d\r\n" % count
+
+
+def ok(yaml: str) -> bytes:
+    """The answer to stats and list commands, around a YAML document."""
+    document = yaml.encode()
+    return b"OK %d\r\n%b\r\n" % (len(document), document)

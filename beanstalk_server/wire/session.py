@@ -1,0 +1,496 @@
+"""One client's conversation: bytes in, replies out, in the order of the commands.
+
+A session takes bytes as they come, split anywhere, and puts its replies into `replies`, for its owner to send in one
+piece. It stops taking commands while the broker owes it an answer (a reserve that waits, a kick of many jobs), while
+its owner says that the client does not read (`choked`), and after a turn's share of work, so that a client that sends
+a hundred thousand commands at once does not keep the others waiting. What is left stays in `input`, and
+`run` goes on with it.
+
+Must never know sockets, files, or which other sessions there are; reads no clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job import Job
+from beanstalk_server.wire import grammar
+from beanstalk_server.wire.grammar import LINE_LIMIT, SECOND
+from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, tube_list
+
+COMMANDS_PER_TURN: Final = 512
+"""How many commands of one client are done before others get their turn. About a millisecond."""
+
+REPLY_BYTES_PER_TURN: Final = 1 << 18
+"""How many bytes of bodies and lists the replies of one turn may hold before they must be sent."""
+
+LF: Final = 10
+
+log = logging.getLogger("beanstalk_server.session")
+
+
+class Session(Client):
+    """One client's conversation.
+
+    Args:
+        broker: where its jobs are.
+        process: what stats tells, and where commands are counted.
+        on_answer: called when the broker has answered something that the session waited for: `replies` has grown,
+            and `run` may go on. It is called in the midst of another session's command: take note, and return.
+        name: what to call it in the log, where each command is a line when `logs_commands` is set.
+    """
+
+    __slots__ = (
+        "body",
+        "broker",
+        "choked",
+        "closed",
+        "counts",
+        "ended",
+        "expected",
+        "held",
+        "input",
+        "logs_commands",
+        "more",
+        "name",
+        "number",
+        "on_answer",
+        "overlong",
+        "process",
+        "put",
+        "replies",
+        "room",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        process: Process,
+        on_answer: Callable[[], None],
+        name: str = "",
+        logs_commands: bool = False,
+    ) -> None:
+        super().__init__(broker.default)
+        self.broker = broker
+        self.process = process
+        self.counts = process.commands
+        self.on_answer = on_answer
+        self.name = name
+        self.logs_commands = logs_commands
+        self.replies: list[bytes] = []
+        self.input = b""  # what has come and is not done yet
+        self.choked = False  # set by the owner: the client does not read its replies
+        self.ended = False  # the client has shut down its sending side
+        self.closed = False  # nothing will be answered any more: send what is in replies, and hang up
+        self.held = False  # no command may be done now
+        self.more = False  # there is more to do at once: the turn was over before the input was
+        self.room = REPLY_BYTES_PER_TURN  # how many more bytes of bodies and lists this turn may reply
+        self.overlong = False  # in a line that is too long, up to its end
+        self.expected = 0  # how many bytes of a body, with its CR LF, are still to come
+        self.put: grammar.Put | None = None  # the put it belongs to; None when it is too big, and swallowed
+        self.number = 0  # the id of its job
+        self.body = bytearray()  # what has come of it, when it comes in pieces
+        broker.connect(self)
+
+    # What the owner calls
+
+    def receive(self, data: bytes, now: int) -> None:
+        """Take bytes from the client, and do what they ask for."""
+        self.input = self.input + data if self.input else data
+        self.run(now)
+
+    def end(self, now: int) -> None:
+        """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`."""
+        self.ended = True
+        if self.broker.stop_waiting(self):
+            self.replies.append(grammar.TIMED_OUT)
+        self.run(now)
+
+    def disconnect(self, now: int) -> None:
+        """The client is gone: give back what it holds. Nothing may be called after this."""
+        self.closed = True
+        self.input = b""
+        self.on_answer = _ignore
+        self.broker.disconnect(self, now)
+
+    def run(self, now: int) -> None:
+        """Do the commands in `input`, until one has to wait or the turn is over (then `more` is set)."""
+        if self.waiting or self.kicking or self.choked or self.closed:
+            return
+        self.held = False
+        self.more = False
+        self.room = REPLY_BYTES_PER_TURN
+        data = self.input
+        done = self._run(data, now)
+        self.input = data[done:] if done < len(data) else b""
+        if self.ended and not self.held and not self.more:
+            self.closed = True
+
+    # The broker's answers
+
+    def on_reserved(self, job: Job) -> None:
+        self._answer(grammar.reserved(job.id, job.body))
+
+    def on_timed_out(self) -> None:
+        self._answer(grammar.TIMED_OUT)
+
+    def on_deadline_soon(self) -> None:
+        self._answer(grammar.DEADLINE_SOON)
+
+    def on_kicked(self, count: int) -> None:
+        self._answer(grammar.kicked(count))
+
+    def _answer(self, reply: bytes) -> None:
+        self.replies.append(reply)
+        self.on_answer()
+
+    # Bytes to commands
+
+    def _run(self, data: bytes, now: int) -> int:
+        """Do commands until something holds; return how many bytes of the data are done."""
+        position = 0
+        size = len(data)
+        turn = COMMANDS_PER_TURN
+        while position < size and not self.held:
+            if not turn:
+                self.more = True
+                break
+            turn -= 1
+            now += 1  # so that deadlines given in one turn keep the order of their commands
+            try:
+                if self.expected:
+                    taken = min(self.expected, size - position)
+                    piece = data[position : position + taken]
+                    position += taken
+                    self._take_body(piece, now)
+                    continue
+                # As in beanstalkd: a line ends at its first CR if LF follows, and nowhere else within the limit.
+                end = data.find(b"\r", position, position + LINE_LIMIT - 1)
+                if end < 0 or end + 1 == size or data[end + 1] != LF:
+                    if size - position < LINE_LIMIT:
+                        break
+                    position += LINE_LIMIT
+                    self.overlong = True
+                    continue
+                line = data[position:end]
+                position = end + 2
+                if self.overlong:
+                    self.overlong = False
+                    self.replies.append(grammar.BAD_FORMAT)
+                    continue
+                if self.logs_commands:
+                    log.info("%s < %s", self.name, line.decode("ascii", "backslashreplace"))
+                space = line.find(b" ")
+                if space < 0:
+                    command = _ALONE.get(line, Session._refuse)
+                    command(self, line, now)
+                else:
+                    command = _WITH_ARGUMENTS.get(line[:space], Session._refuse)
+                    command(self, line if command is Session._refuse else line[space + 1 :], now)
+            except Exception:
+                log.exception("%s: a command failed; this is a bug of the server", self.name)
+                self.replies.append(grammar.INTERNAL_ERROR)
+        return position
+
+    def _refuse(self, line: bytes, now: int) -> None:
+        if line.startswith(b"quit") and b"\0" not in line:
+            self._quit(line, now)
+        elif line.startswith(b"pause-tube"):
+            self._pause_tube(line[len(b"pause-tube") :], now)  # beanstalkd needs no space behind this one
+        else:
+            self.replies.append(grammar.refusal(line))
+
+    def _quit(self, line: bytes, now: int) -> None:
+        self.closed = self.held = True
+
+    # Producers
+
+    def _put(self, arguments: bytes, now: int) -> None:
+        put = grammar.parse_put(arguments)
+        if put is None or b"\0" in put.trailing:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.PUT] += 1
+        if put.size > self.process.max_job_size:
+            self.expected = put.size + 2
+            return
+        if put.trailing:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.broker.set_producer(self)
+        self.put = put
+        self.number = self.broker.take_id()
+        self.expected = put.size + 2
+
+    def _take_body(self, piece: bytes, now: int) -> None:
+        """Take what has come of a body; when it is complete, answer."""
+        self.expected -= len(piece)
+        put = self.put
+        if put is None:
+            if not self.expected:
+                self.replies.append(grammar.JOB_TOO_BIG)
+            return
+        if self.expected or self.body:
+            self.body += piece
+            if self.expected:
+                return
+            piece = bytes(self.body)
+            self.body = bytearray()
+        self.put = None
+        if not piece.endswith(b"\r\n"):
+            self.replies.append(grammar.EXPECTED_CRLF)
+        elif self.broker.draining:
+            self.replies.append(grammar.DRAINING)
+        elif self.broker.put(self, self.number, put.priority, put.delay, max(put.ttr, SECOND), piece[: put.size], now):
+            self.replies.append(grammar.inserted(self.number))
+        else:
+            self.replies.append(grammar.OUT_OF_MEMORY)
+
+    def _use(self, arguments: bytes, now: int) -> None:
+        name = grammar.parse_name(arguments)
+        if name is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.USE] += 1
+        self.broker.use(self, name)
+        self.replies.append(grammar.using(name))
+
+    # Workers
+
+    def _reserve(self, line: bytes, now: int) -> None:
+        self.counts[grammar.RESERVE] += 1
+        self._reserve_until(0, True, now)
+
+    def _reserve_with_timeout(self, arguments: bytes, now: int) -> None:
+        timeout = grammar.parse_timeout(arguments)
+        if timeout < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.RESERVE_WITH_TIMEOUT] += 1
+        self._reserve_until(now + timeout, timeout > 0, now)
+
+    def _reserve_until(self, until: int, waits: bool, now: int) -> None:
+        broker = self.broker
+        broker.set_worker(self)
+        job = broker.reserve(self, now)
+        if job is not None:
+            self._reply_bulk(grammar.reserved(job.id, job.body))
+        elif self.soon:
+            self.replies.append(grammar.DEADLINE_SOON)
+        elif waits and not self.ended:
+            broker.wait(self, until)
+            self.held = True
+        else:
+            self.replies.append(grammar.TIMED_OUT)
+
+    def _reserve_job(self, arguments: bytes, now: int) -> None:
+        number = grammar.parse_id(arguments)
+        if number < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        job = self.broker.reserve_job(self, number, now)
+        if job is None:
+            self.replies.append(grammar.NOT_FOUND)
+            return
+        self.broker.set_worker(self)
+        self._reply_bulk(grammar.reserved(job.id, job.body))
+
+    def _delete(self, arguments: bytes, now: int) -> None:
+        number = grammar.parse_id(arguments)
+        if number < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.DELETE] += 1
+        self.replies.append(grammar.DELETED if self.broker.delete(self, number) else grammar.NOT_FOUND)
+
+    def _release(self, arguments: bytes, now: int) -> None:
+        release = grammar.parse_release(arguments)
+        if release is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.RELEASE] += 1
+        number, priority, delay = release
+        done = self.broker.release(self, number, priority, delay, now)
+        self.replies.append(grammar.RELEASED if done else grammar.NOT_FOUND)
+
+    def _bury(self, arguments: bytes, now: int) -> None:
+        bury = grammar.parse_bury(arguments)
+        if bury is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.BURY] += 1
+        number, priority = bury
+        self.replies.append(grammar.BURIED if self.broker.bury(self, number, priority) else grammar.NOT_FOUND)
+
+    def _touch(self, arguments: bytes, now: int) -> None:
+        number = grammar.parse_id(arguments)
+        if number < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.TOUCH] += 1
+        self.replies.append(grammar.TOUCHED if self.broker.touch(self, number, now) else grammar.NOT_FOUND)
+
+    def _watch(self, arguments: bytes, now: int) -> None:
+        name = grammar.parse_name(arguments)
+        if name is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.WATCH] += 1
+        self.broker.watch(self, name)
+        self.replies.append(grammar.watching(len(self.watched)))
+
+    def _ignore(self, arguments: bytes, now: int) -> None:
+        name = grammar.parse_name(arguments)
+        if name is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.IGNORE] += 1
+        done = self.broker.ignore(self, name)
+        self.replies.append(grammar.watching(len(self.watched)) if done else grammar.NOT_IGNORED)
+
+    # Everybody else
+
+    def _peek(self, arguments: bytes, now: int) -> None:
+        number = grammar.parse_id(arguments)
+        if number < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.PEEK] += 1
+        self._reply_found(self.broker.find(number))
+
+    def _peek_ready(self, line: bytes, now: int) -> None:
+        self.counts[grammar.PEEK_READY] += 1
+        self._reply_found(self.broker.first_ready(self.use))
+
+    def _peek_delayed(self, line: bytes, now: int) -> None:
+        self.counts[grammar.PEEK_DELAYED] += 1
+        self._reply_found(self.broker.first_delayed(self.use))
+
+    def _peek_buried(self, line: bytes, now: int) -> None:
+        self.counts[grammar.PEEK_BURIED] += 1
+        self._reply_found(self.broker.first_buried(self.use))
+
+    def _kick(self, arguments: bytes, now: int) -> None:
+        bound = grammar.parse_kick(arguments)
+        if bound < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.KICK] += 1
+        count = self.broker.kick(self, bound, now)
+        if count < 0:
+            self.held = True
+        else:
+            self.replies.append(grammar.kicked(count))
+
+    def _kick_job(self, arguments: bytes, now: int) -> None:
+        number = grammar.parse_id(arguments)
+        if number < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.replies.append(grammar.KICKED if self.broker.kick_job(number, now) else grammar.NOT_FOUND)
+
+    def _stats(self, line: bytes, now: int) -> None:
+        self.counts[grammar.STATS] += 1
+        self._reply_bulk(grammar.ok(stats(self.broker, self.process, now)))
+
+    def _stats_job(self, arguments: bytes, now: int) -> None:
+        number = grammar.parse_id(arguments)
+        if number < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.STATS_JOB] += 1
+        job = self.broker.find(number)
+        if job is None:
+            self.replies.append(grammar.NOT_FOUND)
+        else:
+            self._reply_bulk(grammar.ok(stats_job(self.broker, job, now)))
+
+    def _stats_tube(self, arguments: bytes, now: int) -> None:
+        name = grammar.parse_name(arguments)
+        if name is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.STATS_TUBE] += 1
+        tube = self.broker.tubes.get(name)
+        if tube is None:
+            self.replies.append(grammar.NOT_FOUND)
+        else:
+            self._reply_bulk(grammar.ok(stats_tube(tube, now)))
+
+    def _list_tubes(self, line: bytes, now: int) -> None:
+        self.counts[grammar.LIST_TUBES] += 1
+        self._reply_bulk(grammar.ok(tube_list(self.broker.tube_list)))
+
+    def _list_tube_used(self, line: bytes, now: int) -> None:
+        self.counts[grammar.LIST_TUBE_USED] += 1
+        self.replies.append(grammar.using(self.use.name))
+
+    def _list_tubes_watched(self, line: bytes, now: int) -> None:
+        self.counts[grammar.LIST_TUBES_WATCHED] += 1
+        self._reply_bulk(grammar.ok(tube_list(self.watched)))
+
+    def _pause_tube(self, arguments: bytes, now: int) -> None:
+        pause = grammar.parse_pause(arguments)
+        if pause is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.PAUSE_TUBE] += 1
+        name, duration = pause
+        if name is None:
+            self.replies.append(grammar.BAD_FORMAT)
+        else:
+            self.replies.append(grammar.PAUSED if self.broker.pause(name, duration, now) else grammar.NOT_FOUND)
+
+    def _reply_found(self, job: Job | None) -> None:
+        if job is None:
+            self.replies.append(grammar.NOT_FOUND)
+        else:
+            self._reply_bulk(grammar.found(job.id, job.body))
+
+    def _reply_bulk(self, reply: bytes) -> None:
+        """A reply that may be large: when the turn's share of bytes is used up, the turn is over."""
+        self.replies.append(reply)
+        self.room -= len(reply)
+        if self.room <= 0:
+            self.held = self.more = True
+
+
+def _ignore() -> None:
+    """Nobody is there to be told."""
+
+
+_Command = Callable[[Session, bytes, int], None]
+
+_WITH_ARGUMENTS: Final[dict[bytes, _Command]] = {
+    b"put": Session._put,
+    b"peek": Session._peek,
+    b"reserve-with-timeout": Session._reserve_with_timeout,
+    b"reserve-job": Session._reserve_job,
+    b"delete": Session._delete,
+    b"release": Session._release,
+    b"bury": Session._bury,
+    b"kick": Session._kick,
+    b"kick-job": Session._kick_job,
+    b"touch": Session._touch,
+    b"stats-job": Session._stats_job,
+    b"stats-tube": Session._stats_tube,
+    b"use": Session._use,
+    b"watch": Session._watch,
+    b"ignore": Session._ignore,
+    b"pause-tube": Session._pause_tube,
+}
+
+_ALONE: Final[dict[bytes, _Command]] = {
+    b"peek-ready": Session._peek_ready,
+    b"peek-delayed": Session._peek_delayed,
+    b"peek-buried": Session._peek_buried,
+    b"reserve": Session._reserve,
+    b"stats": Session._stats,
+    b"list-tubes": Session._list_tubes,
+    b"list-tube-used": Session._list_tube_used,
+    b"list-tubes-watched": Session._list_tubes_watched,
+}

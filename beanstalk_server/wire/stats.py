@@ -1,0 +1,142 @@
+"""The YAML of the stats and list commands, key for key and quote for quote as beanstalkd 1.13 writes it.
+
+Must never change anything; what the process itself knows (its pid, its CPU time) is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.job import STATES, Job
+from beanstalk_server.queue.tube import Tube
+from beanstalk_server.wire.grammar import COMMANDS, SECOND
+
+
+class Process:
+    """What stats tells of the process.
+
+    Args:
+        pid: its process id.
+        version: the server's version.
+        instance: a random id of this start of the server.
+        hostname, os, platform: as uname gives nodename, version and machine.
+        max_job_size: the largest body, in bytes.
+        started_at: the moment of the start, in nanoseconds of the clock that every command is given.
+        cpu_times: gives the seconds that the process has spent in user and in system mode.
+    """
+
+    def __init__(
+        self,
+        *,
+        pid: int = 0,
+        version: str = "",
+        instance: str = "",
+        hostname: str = "",
+        os: str = "",
+        platform: str = "",
+        max_job_size: int = 65535,
+        started_at: int = 0,
+        cpu_times: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
+    ) -> None:
+        self.pid = pid
+        self.version = version
+        self.instance = instance
+        self.hostname = hostname
+        self.os = os
+        self.platform = platform
+        self.max_job_size = max_job_size
+        self.started_at = started_at
+        self.cpu_times = cpu_times
+        self.commands = [0] * len(COMMANDS)
+        """How often each command has been given, in the order of COMMANDS."""
+
+
+def stats(broker: Broker, process: Process, now: int) -> str:
+    """The answer to stats."""
+    user, system = process.cpu_times()
+    lines = [
+        "---",
+        f"current-jobs-urgent: {broker.urgent}",
+        f"current-jobs-ready: {broker.ready}",
+        f"current-jobs-reserved: {broker.reserved}",
+        f"current-jobs-delayed: {broker.delayed}",
+        f"current-jobs-buried: {broker.buried}",
+    ]
+    lines += [f"cmd-{name}: {count}" for name, count in zip(COMMANDS, process.commands, strict=True)]
+    lines += [
+        f"job-timeouts: {broker.timeouts}",
+        f"total-jobs: {broker.total_jobs}",
+        f"max-job-size: {process.max_job_size}",
+        f"current-tubes: {len(broker.tubes)}",
+        f"current-connections: {broker.connections}",
+        f"current-producers: {broker.producers}",
+        f"current-workers: {broker.workers}",
+        f"current-waiting: {broker.waiting}",
+        f"total-connections: {broker.total_connections}",
+        f"pid: {process.pid}",
+        f'version: "{process.version}"',
+        f"rusage-utime: {user:.6f}",
+        f"rusage-stime: {system:.6f}",
+        f"uptime: {(now - process.started_at) // SECOND}",
+        "binlog-oldest-index: 0",
+        "binlog-current-index: 0",
+        "binlog-records-migrated: 0",
+        "binlog-records-written: 0",
+        "binlog-max-size: 10485760",
+        f"draining: {'true' if broker.draining else 'false'}",
+        f"id: {process.instance}",
+        f'hostname: "{process.hostname}"',
+        f'os: "{process.os}"',
+        f'platform: "{process.platform}"',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def stats_tube(tube: Tube, now: int) -> str:
+    """The answer to stats-tube."""
+    paused = tube.unpause_at > now
+    return (
+        "---\n"
+        f'name: "{tube.name}"\n'
+        f"current-jobs-urgent: {tube.urgent}\n"
+        f"current-jobs-ready: {len(tube.ready.jobs)}\n"
+        f"current-jobs-reserved: {tube.reserved}\n"
+        f"current-jobs-delayed: {len(tube.delayed.jobs)}\n"
+        f"current-jobs-buried: {tube.buried_count}\n"
+        f"total-jobs: {tube.total_jobs}\n"
+        f"current-using: {tube.using}\n"
+        f"current-watching: {tube.watching}\n"
+        f"current-waiting: {len(tube.waiting)}\n"
+        f"cmd-delete: {tube.deletes}\n"
+        f"cmd-pause-tube: {tube.pauses}\n"
+        f"pause: {tube.pause // SECOND if paused else 0}\n"
+        f"pause-time-left: {(tube.unpause_at - now) // SECOND if paused else 0}\n"
+    )
+
+
+def stats_job(broker: Broker, job: Job, now: int) -> str:
+    """The answer to stats-job."""
+    return (
+        "---\n"
+        f"id: {job.id}\n"
+        f'tube: "{job.tube.name}"\n'
+        f"state: {STATES[job.state]}\n"
+        f"pri: {job.priority}\n"
+        f"age: {(now - job.created_at) // SECOND}\n"
+        f"delay: {job.delay // SECOND}\n"
+        f"ttr: {job.ttr // SECOND}\n"
+        f"time-left: {max(broker.time_left(job, now), 0) // SECOND}\n"
+        "file: 0\n"
+        f"reserves: {job.reserves}\n"
+        f"timeouts: {job.timeouts}\n"
+        f"releases: {job.releases}\n"
+        f"buries: {job.buries}\n"
+        f"kicks: {job.kicks}\n"
+    )
+
+
+def tube_list(tubes: list[Tube]) -> str:
+    """The answer to list-tubes and list-tubes-watched."""
+    return "---\n" + "".join([f"- {tube.name}\n" for tube in tubes])

@@ -8,6 +8,8 @@ The command line is `beanstalk-server`. From Python, the same server runs inside
 
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.server import Server, StartError
-from beanstalk_server.version import VERSION as __version__
+from beanstalk_server.version import VERSION
+
+__version__ = VERSION
 
 __all__ = ["Config", "ConfigError", "Server", "StartError", "__version__"]

@@ -140,7 +140,7 @@ class Broker:
 
     # Clients and tubes
 
-    def connect(self, client: Client) -> None:
+    def connect(self) -> None:
         """A client is there. It uses and watches the default tube."""
         self.connections += 1
         self.total_connections += 1
@@ -391,7 +391,7 @@ class Broker:
     # Jobs: kicked
 
     def kick(self, client: Client, bound: int, now: int) -> int:
-        """Make buried jobs of the used tube ready, first buried first; when none is buried, delayed ones, soonest first.
+        """Make buried jobs of the used tube ready, first buried first; if none is buried, delayed ones, soonest first.
 
         Returns:
             How many it was; -1 when there are more to kick than one slice: then `client.kicking` is set, and

@@ -29,8 +29,8 @@ from beanstalk_server.queue.ring import UNLINKED, Link, Ring
 TICK: Final = 10_000_000
 """The default length of a tick, in nanoseconds."""
 
-NEVER: Final = 1 << 61
-"""A moment after every deadline, in nanoseconds (73 years of uptime)."""
+NEVER: Final = 1 << 63
+"""A moment after every deadline, in nanoseconds: 292 years, where the longest delay is 136."""
 
 LEVELS: Final = 9
 """Levels of the wheel: 2^54 ticks, which is 571 years at the smallest tick there is, one microsecond."""

@@ -94,7 +94,7 @@ class Session(Client):
         self.put: grammar.Put | None = None  # the put it belongs to; None when it is too big, and swallowed
         self.number = 0  # the id of its job
         self.body = bytearray()  # what has come of it, when it comes in pieces
-        broker.connect(self)
+        broker.connect()
 
     # What the owner calls
 
@@ -168,7 +168,8 @@ class Session(Client):
                     position += taken
                     self._take_body(piece, now)
                     continue
-                # As in beanstalkd: a line ends at its first CR if LF follows, and nowhere else within the limit.
+                # As in beanstalkd: a line ends at its first CR if LF follows, and nowhere else within the limit. What
+                # is longer is swallowed in pieces of the limit; a CR LF that straddles two of them is not an end.
                 end = data.find(b"\r", position, position + LINE_LIMIT - 1)
                 if end < 0 or end + 1 == size or data[end + 1] != LF:
                     if size - position < LINE_LIMIT:

@@ -1,0 +1,274 @@
+"""A broker written to be obviously right: lists, linear searches, no cleverness. The real one must agree with it.
+
+Time is as coarse as the wheel's: what has a deadline happens at the first tick that is not before it, in the order in
+which the deadlines were set.
+"""
+
+from dataclasses import dataclass, field
+
+MARGIN = 1_000_000_000
+
+
+@dataclass(eq=False)
+class ModelJob:
+    id: int
+    priority: int
+    delay: int
+    ttr: int
+    tube: str
+    state: str = "new"
+    client: "ModelClient | None" = None
+    deadline: int = 0
+    soon: bool = False
+    order: int = 0  # of the last thing that happened to it: of setting its deadline, of being buried
+    reserves: int = 0
+    timeouts: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+
+
+@dataclass(eq=False)
+class ModelClient:
+    use: str = "default"
+    watched: list = field(default_factory=lambda: ["default"])
+    held: list = field(default_factory=list)
+    waiting: int = 0  # since when, as an order; 0 while it is not
+    until: int = 0
+    answers: list = field(default_factory=list)
+
+
+class Model:
+    def __init__(self, tick):
+        self.tick = tick
+        self.jobs = []
+        self.clients = []
+        self.paused = {}  # tube -> (unpause_at, order)
+        self.deletes = 0
+        self.order = 0
+
+    def next_order(self):
+        self.order += 1
+        return self.order
+
+    def find(self, number):
+        return next((job for job in self.jobs if job.id == number), None)
+
+    def of(self, tube, state):
+        return [job for job in self.jobs if job.tube == tube and job.state == state]
+
+    def tubes(self):
+        names = {"default"} | {job.tube for job in self.jobs}
+        for client in self.clients:
+            names |= {client.use, *client.watched}
+        return names
+
+    def is_paused(self, tube, now):
+        return tube in self.paused and self.paused[tube][0] > now
+
+    # What clients do
+
+    def put(self, client, number, priority, delay, ttr, now):
+        job = ModelJob(number, priority, delay, ttr, client.use)
+        self.jobs.append(job)
+        self.ready_or_delayed(job, delay, now)
+
+    def ready_or_delayed(self, job, delay, now):
+        job.client = None
+        job.soon = False
+        if delay:
+            job.state, job.deadline, job.order = "delayed", now + delay, self.next_order()
+        else:
+            job.state = "ready"
+            self.match(now)
+
+    def reserve(self, client, now):
+        ready = [
+            job
+            for job in self.jobs
+            if job.state == "ready" and job.tube in client.watched and not self.is_paused(job.tube, now)
+        ]
+        if not ready:
+            return None
+        job = min(ready, key=lambda job: (job.priority, job.id))
+        self.hold(job, client, now)
+        return job.id
+
+    def hold(self, job, client, now):
+        job.state, job.client = "reserved", client
+        job.reserves += 1
+        client.held.append(job)
+        self.set_time_to_run(job, now)
+
+    def set_time_to_run(self, job, now):
+        job.soon = job.ttr <= MARGIN
+        job.deadline = now + job.ttr
+        job.order = self.next_order()
+
+    def wait(self, client, until):
+        client.waiting, client.until = self.next_order(), until
+
+    def match(self, now):
+        """Give ready jobs to waiting clients, as long as there is a pair."""
+        while True:
+            pairs = [
+                (job.priority, job.id, client.waiting, job, client)
+                for job in self.jobs
+                for client in self.clients
+                if job.state == "ready"
+                and client.waiting
+                and job.tube in client.watched
+                and not self.is_paused(job.tube, now)
+            ]
+            if not pairs:
+                return
+            *_, job, client = min(pairs, key=lambda pair: pair[:3])
+            client.waiting = 0
+            self.hold(job, client, now)
+            client.answers.append(("reserved", job.id))
+
+    def drop(self, job):
+        """The client that held it holds it no longer."""
+        if job.client is not None:
+            job.client.held.remove(job)
+            job.client = None
+            job.soon = False
+
+    def reserve_job(self, client, number, now):
+        job = self.find(number)
+        if job is None or job.state == "reserved":
+            return None
+        self.hold(job, client, now)
+        return job.id
+
+    def held_by(self, client, number):
+        job = self.find(number)
+        return job if job is not None and job.client is client else None
+
+    def delete(self, client, number):
+        job = self.find(number)
+        if job is None or (job.state == "reserved" and job.client is not client):
+            return False
+        self.drop(job)
+        self.jobs.remove(job)
+        return True
+
+    def release(self, client, number, priority, delay, now):
+        job = self.held_by(client, number)
+        if job is None:
+            return False
+        self.drop(job)
+        job.priority, job.delay = priority, delay
+        job.releases += 1
+        self.ready_or_delayed(job, delay, now)
+        return True
+
+    def bury(self, client, number, priority):
+        job = self.held_by(client, number)
+        if job is None:
+            return False
+        self.drop(job)
+        job.priority, job.state, job.order = priority, "buried", self.next_order()
+        job.buries += 1
+        return True
+
+    def touch(self, client, number, now):
+        job = self.held_by(client, number)
+        if job is None:
+            return False
+        self.set_time_to_run(job, now)
+        return True
+
+    def kick(self, client, bound, now):
+        kicked = sorted(self.of(client.use, "buried"), key=lambda job: job.order)
+        if not kicked:
+            kicked = sorted(self.of(client.use, "delayed"), key=lambda job: (job.deadline, job.id))
+        for job in kicked[:bound]:
+            self.kick_job(job.id, now)
+        return len(kicked[:bound])
+
+    def kick_job(self, number, now):
+        job = self.find(number)
+        if job is None or job.state not in ("buried", "delayed"):
+            return False
+        job.kicks += 1
+        self.ready_or_delayed(job, 0, now)
+        return True
+
+    def watch(self, client, tube):
+        if tube not in client.watched:
+            client.watched.append(tube)
+
+    def ignore(self, client, tube):
+        if tube not in client.watched:
+            return True
+        if len(client.watched) == 1:
+            return False
+        client.watched.remove(tube)
+        return True
+
+    def pause(self, tube, duration, now):
+        if tube not in self.tubes():
+            return False
+        self.paused[tube] = (now + max(duration, 1), self.next_order())
+        return True
+
+    def disconnect(self, client, now):
+        client.waiting = 0
+        self.clients.remove(client)
+        for job in list(client.held):
+            self.drop(job)
+            self.ready_or_delayed(job, 0, now)
+
+    # Time
+
+    def forget_pauses(self):
+        """A tube that is gone takes its pause with it."""
+        self.paused = {tube: pause for tube, pause in self.paused.items() if tube in self.tubes()}
+
+    def events(self):
+        """(tick, order, what, whom) of everything that time will do."""
+        found = []
+        for job in self.jobs:
+            if job.state == "delayed":
+                found.append((job.deadline, job.order, self.on_delay_over, job))
+            elif job.state == "reserved":
+                deadline = job.deadline if job.soon else job.deadline - MARGIN
+                found.append((deadline, job.order, self.on_time_running_out, job))
+        for client in self.clients:
+            if client.waiting and client.until:
+                found.append((client.until, client.waiting, self.on_timeout, client))
+        for unpause_at, order in self.paused.values():
+            found.append((unpause_at, order, self.on_unpause, None))
+        return [(-(-deadline // self.tick), order, what, whom) for deadline, order, what, whom in found]
+
+    def sleep(self, now, end):
+        while due := [event for event in self.events() if event[0] * self.tick <= end]:
+            tick, _, what, whom = min(due, key=lambda event: event[:2])
+            now = max(now, tick * self.tick)
+            what(whom, now)
+
+    def on_delay_over(self, job, now):
+        self.ready_or_delayed(job, 0, now)
+
+    def on_time_running_out(self, job, now):
+        client = job.client
+        if not job.soon:
+            job.soon, job.order = True, self.next_order()
+            if client.waiting:
+                client.waiting = 0
+                client.answers.append(("deadline soon",))
+            return
+        job.timeouts += 1
+        self.drop(job)
+        self.ready_or_delayed(job, 0, now)
+
+    def on_timeout(self, client, now):
+        client.waiting = 0
+        client.answers.append(("timed out",))
+
+    def on_unpause(self, _, now):
+        self.paused = {
+            tube: pause for tube, pause in self.paused.items() if -(-pause[0] // self.tick) * self.tick > now
+        }
+        self.match(now)

@@ -1,0 +1,207 @@
+"""The broker against the model: any clients, any commands, any times; every invariant checked after every step."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from model import Model, ModelClient
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.wheel import TICK
+
+SECOND = 1_000_000_000
+
+tubes = st.sampled_from(["default", "a", "b"])
+priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])
+delays = st.one_of(st.just(0), st.integers(1, 5 * SECOND))
+times_to_run = st.integers(SECOND, 4 * SECOND)
+numbers = st.integers(1, 12)
+durations = st.one_of(st.integers(1, 30_000_000), st.integers(1, 6 * SECOND), st.integers(1, 3600 * SECOND))
+
+
+class RecordingClient(Client):
+    __slots__ = ("answers",)
+
+    def __init__(self, broker):
+        super().__init__(broker.default)
+        self.answers = []
+        broker.connect()
+
+    def on_reserved(self, job):
+        self.answers.append(("reserved", job.id))
+
+    def on_timed_out(self):
+        self.answers.append(("timed out",))
+
+    def on_deadline_soon(self):
+        self.answers.append(("deadline soon",))
+
+
+class BrokerAgainstModel(RuleBasedStateMachine):
+    clients = Bundle("clients")
+
+    @initialize(start=st.integers(0, 10**12))
+    def begin(self, start):
+        self.now = start
+        self.broker = Broker(Journal(), start, TICK)
+        self.model = Model(TICK)
+        self.pairs = []
+
+    def step(self):
+        self.now += 1
+
+    @rule(target=clients)
+    def connect(self):
+        client = ModelClient()
+        self.model.clients.append(client)
+        self.pairs.append((RecordingClient(self.broker), client))
+        return self.pairs[-1]
+
+    @rule(pair=consumes(clients))
+    def disconnect(self, pair):
+        self.step()
+        self.pairs.remove(pair)
+        self.broker.disconnect(pair[0], self.now)
+        self.model.disconnect(pair[1], self.now)
+
+    @rule(pair=clients, priority=priorities, delay=delays, ttr=times_to_run)
+    def put(self, pair, priority, delay, ttr):
+        if pair[0].waiting:
+            return
+        self.step()
+        number = self.broker.take_id()
+        assert self.broker.put(pair[0], number, priority, delay, ttr, b"%d" % number, self.now)
+        self.model.put(pair[1], number, priority, delay, ttr, self.now)
+
+    @rule(pair=clients, timeout=durations, forever=st.booleans())
+    def reserve(self, pair, timeout, forever):
+        client, mirror = pair
+        if client.waiting:
+            return
+        self.step()
+        job = self.broker.reserve(client, self.now)
+        assert (job and job.id) == self.model.reserve(mirror, self.now)
+        assert bool(client.soon) == any(held.soon for held in mirror.held)
+        if job is None and not client.soon:
+            until = 0 if forever else self.now + timeout
+            self.broker.wait(client, until)
+            self.model.wait(mirror, until)
+
+    @rule(pair=clients, number=numbers)
+    def reserve_job(self, pair, number):
+        if pair[0].waiting:
+            return
+        self.step()
+        job = self.broker.reserve_job(pair[0], number, self.now)
+        assert (job and job.id) == self.model.reserve_job(pair[1], number, self.now)
+
+    @rule(pair=clients, number=numbers)
+    def delete(self, pair, number):
+        if pair[0].waiting:
+            return
+        assert self.broker.delete(pair[0], number) == self.model.delete(pair[1], number)
+
+    @rule(pair=clients, number=numbers, priority=priorities, delay=delays)
+    def release(self, pair, number, priority, delay):
+        if pair[0].waiting:
+            return
+        self.step()
+        done = self.broker.release(pair[0], number, priority, delay, self.now)
+        assert done == self.model.release(pair[1], number, priority, delay, self.now)
+
+    @rule(pair=clients, number=numbers, priority=priorities)
+    def bury(self, pair, number, priority):
+        if pair[0].waiting:
+            return
+        assert self.broker.bury(pair[0], number, priority) == self.model.bury(pair[1], number, priority)
+
+    @rule(pair=clients, number=numbers)
+    def touch(self, pair, number):
+        if pair[0].waiting:
+            return
+        self.step()
+        assert self.broker.touch(pair[0], number, self.now) == self.model.touch(pair[1], number, self.now)
+
+    @rule(pair=clients, bound=st.integers(0, 3))
+    def kick(self, pair, bound):
+        if pair[0].waiting:
+            return
+        self.step()
+        assert self.broker.kick(pair[0], bound, self.now) == self.model.kick(pair[1], bound, self.now)
+
+    @rule(number=numbers)
+    def kick_job(self, number):
+        self.step()
+        assert self.broker.kick_job(number, self.now) == self.model.kick_job(number, self.now)
+
+    @rule(pair=clients, tube=tubes)
+    def use(self, pair, tube):
+        if pair[0].waiting:
+            return
+        self.broker.use(pair[0], tube)
+        pair[1].use = tube
+
+    @rule(pair=clients, tube=tubes)
+    def watch(self, pair, tube):
+        if pair[0].waiting:
+            return
+        self.broker.watch(pair[0], tube)
+        self.model.watch(pair[1], tube)
+
+    @rule(pair=clients, tube=tubes)
+    def ignore(self, pair, tube):
+        if pair[0].waiting:
+            return
+        assert self.broker.ignore(pair[0], tube) == self.model.ignore(pair[1], tube)
+
+    @rule(tube=tubes, duration=st.one_of(st.just(0), durations))
+    def pause(self, tube, duration):
+        self.step()
+        assert self.broker.pause(tube, duration, self.now) == self.model.pause(tube, duration, self.now)
+
+    @rule(duration=durations)
+    def sleep(self, duration):
+        end = self.now + duration
+        self.model.sleep(self.now, end)
+        while (event := self.broker.next_event()) <= end:
+            self.now = max(self.now, event)
+            self.broker.advance(self.now)
+        self.now = end
+
+    @invariant()
+    def they_agree(self):
+        self.model.forget_pauses()
+        self.broker.check(self.now)
+        assert set(self.broker.tubes) == self.model.tubes()
+        assert sorted(self.broker.jobs) == [job.id for job in self.model.jobs]
+        for mirror in self.model.jobs:
+            job = self.broker.jobs[mirror.id]
+            assert STATES[job.state] == mirror.state
+            assert (job.priority, job.delay, job.soon) == (mirror.priority, mirror.delay, mirror.soon)
+            counters = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
+            assert counters == (mirror.reserves, mirror.timeouts, mirror.releases, mirror.buries, mirror.kicks)
+            assert self.broker.time_left(job, 0) == (mirror.deadline if mirror.state in ("delayed", "reserved") else 0)
+        for name, tube in self.broker.tubes.items():
+            buried = sorted(self.model.of(name, "buried"), key=lambda job: job.order)
+            delayed = sorted(self.model.of(name, "delayed"), key=lambda job: (job.deadline, job.id))
+            ready = sorted(self.model.of(name, "ready"), key=lambda job: (job.priority, job.id))
+            for first, jobs in (
+                (self.broker.first_buried(tube), buried),
+                (self.broker.first_delayed(tube), delayed),
+                (self.broker.first_ready(tube), ready),
+            ):
+                assert (first and first.id) == (jobs[0].id if jobs else None)
+
+    @invariant()
+    def the_answers_agree(self):
+        for client, mirror in self.pairs:
+            assert client.answers == mirror.answers
+            assert client.waiting == bool(mirror.waiting)
+            assert sorted(tube.name for tube in client.watched) == sorted(mirror.watched)
+            assert sorted(client.reserved) == sorted(job.id for job in mirror.held)
+
+
+BrokerAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestBrokerAgainstModel = BrokerAgainstModel.TestCase

@@ -1,0 +1,65 @@
+"""The heap of jobs alone, against a sorted list, and the ring that the buried jobs and the wheel's slots are."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_server.queue.heap import JobHeap
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.ring import Link, Ring
+from beanstalk_server.queue.tube import Tube
+
+TUBE = Tube("tube", 0)
+
+
+def new_job(number):
+    return Job(number, 0, 0, 0, b"", TUBE, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["push", "remove", "first"]), st.integers(0, 30), st.integers(0, 5))))
+def test_the_heap_is_a_list_sorted_by_rank_and_id(steps):
+    heap = JobHeap()
+    held = {}
+    for action, number, rank in steps:
+        if action == "push" and number not in held:
+            held[number] = new_job(number)
+            heap.push(held[number], rank)
+        elif action == "remove" and number in held:
+            heap.remove(held.pop(number))
+        elif action == "first" and held:
+            first = min(held.values(), key=lambda job: (job.rank, job.id))
+            assert heap.jobs[0] is first
+            heap.remove(held.pop(first.id))
+        heap.check()
+        assert sorted(job.id for job in heap.jobs) == sorted(held)
+
+
+def test_a_broken_heap_is_noticed():
+    heap = JobHeap()
+    for number in range(5):
+        heap.push(new_job(number), number)
+    heap.jobs[0].rank = 9
+    with pytest.raises(AssertionError):
+        heap.check()
+
+
+def test_a_ring_keeps_order_through_appends_unlinks_and_joins():
+    first, second = Ring(), Ring()
+    links = [Link() for _ in range(6)]
+    for link in links[:3]:
+        first.append(link)
+    for link in links[3:]:
+        second.append(link)
+    links[1].unlink()
+    first.take_all_of(second)
+    assert second.is_empty()
+    assert first.check() == 5
+    found = []
+    link = first.after
+    while link is not first:
+        found.append(links.index(link))
+        link = link.after
+    assert found == [0, 2, 3, 4, 5]
+    assert not links[1].is_linked()
+    first.take_all_of(Ring())
+    assert first.check() == 5

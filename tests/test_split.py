@@ -1,0 +1,74 @@
+"""Any bytes, split anywhere, give the replies that they give in one piece; and nothing breaks."""
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual import World
+
+commands = st.sampled_from(
+    [
+        b"put 0 0 1 3\r\nabc\r\n",
+        b"put 5 1 1 0\r\n\r\n",
+        b"put 0 0 1 3\r\nabcd\r\n",
+        b"put 0 0 1 70000\r\n" + b"x" * 70002,
+        b"put 0 0 1 500\r\n" + b"\r\n" * 251,
+        b"use a\r\n",
+        b"watch a\r\n",
+        b"ignore default\r\n",
+        b"reserve-with-timeout 0\r\n",
+        b"reserve-job 1\r\n",
+        b"delete 1\r\n",
+        b"release 1 0 0\r\n",
+        b"release 1 0 9\r\n",
+        b"bury 1 0\r\n",
+        b"kick 9\r\n",
+        b"kick-job 2\r\n",
+        b"touch 1\r\n",
+        b"peek-ready\r\n",
+        b"peek 2\r\n",
+        b"stats\r\n",
+        b"stats-job 1\r\n",
+        b"stats-tube default\r\n",
+        b"list-tubes\r\n",
+        b"pause-tube default 0\r\n",
+        b"nonsense\r\n",
+        b"x" * 224,
+        b"y" * 500 + b"\r\n",
+        b"\r",
+        b"\n",
+        b"\r\r\n",
+        b"\0\r\n",
+        b"put ",
+        b"quit",
+    ]
+)
+conversations = st.lists(st.one_of(commands, st.binary(max_size=8)), max_size=12).map(b"".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=conversations, cuts=st.lists(st.integers(0, 2000), max_size=20))
+def test_any_bytes_split_anywhere_give_the_same_replies(data, cuts):
+    whole = World().connect()
+    replies = whole.send(data)
+    world = World()
+    split = world.connect()
+    places = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    pieces = b""
+    for start, end in pairwise(places):
+        pieces += split.send(data[start:end])
+        world.check()
+    assert pieces == replies
+    assert split.session.closed == whole.session.closed
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=conversations)
+def test_bytes_that_come_one_by_one_give_the_same_replies(data):
+    data = data[:3000]
+    whole = World().connect()
+    replies = whole.send(data)
+    world = World()
+    split = world.connect()
+    assert b"".join(split.send(bytes([byte])) for byte in data) == replies
+    world.check()

@@ -1,0 +1,94 @@
+"""A whole server in virtual time: many clients, no sockets, no sleeping. The same steps give the same bytes."""
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.wheel import NEVER, TICK
+from beanstalk_server.wire.session import Session
+from beanstalk_server.wire.stats import Process
+
+SECOND = 1_000_000_000
+
+
+class World:
+    """A broker, its clients and a clock that only `sleep` moves."""
+
+    def __init__(self, journal=None, max_job_size=65535, tick=TICK):
+        self.now = 7 * SECOND + 1234567
+        self.broker = Broker(journal or Journal(), self.now, tick)
+        self.process = Process(max_job_size=max_job_size, started_at=self.now)
+        self.answered = []
+
+    def connect(self):
+        return Caller(self)
+
+    def settle(self):
+        """Let everything happen that needs no time to pass."""
+        while self.answered or self.broker.next_event() <= self.now:
+            while self.answered:
+                self.answered.pop(0).go_on()
+            if self.broker.next_event() <= self.now:
+                self.broker.advance(self.now)
+
+    def sleep(self, seconds):
+        end = self.now + round(seconds * SECOND)
+        while (event := self.broker.next_event()) <= end:
+            self.now = max(self.now, event)
+            self.broker.advance(self.now)
+            self.settle()
+        self.now = end
+
+    def check(self):
+        self.broker.check(self.now)
+
+    def is_idle(self):
+        return self.broker.next_event() >= NEVER
+
+
+class Caller:
+    """One client: what it sends, and what it has been sent."""
+
+    def __init__(self, world):
+        self.world = world
+        self.session = Session(world.broker, world.process, lambda: world.answered.append(self))
+
+    def send(self, data):
+        """Send bytes; return what has come back by now, with anything that had come before."""
+        self.world.now += 1000
+        self.session.receive(data, self.world.now)
+        self.go_on()
+        self.world.settle()
+        return self.read()
+
+    def go_on(self):
+        self.session.run(self.world.now)
+        while self.session.more:
+            self.session.run(self.world.now)
+
+    def read(self):
+        replies = b"".join(self.session.replies)
+        self.session.replies.clear()
+        return replies
+
+    def shut_down(self):
+        """Shut down the sending side; return what comes back."""
+        self.session.end(self.world.now)
+        self.go_on()
+        self.world.settle()
+        return self.read()
+
+    def disconnect(self):
+        self.session.disconnect(self.world.now)
+        self.world.settle()
+
+    def put(self, body=b"x", priority=0, delay=0, ttr=60):
+        """Put a job; return its id."""
+        reply = self.send(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body))
+        assert reply.startswith(b"INSERTED "), reply
+        return int(reply.split()[1])
+
+    def yaml(self, command):
+        """The dictionary that a stats command answers."""
+        reply = self.send(command + b"\r\n")
+        assert reply.startswith(b"OK "), reply
+        lines = reply.decode().split("\n")[2:-2]
+        return dict(line.split(": ", 1) for line in lines)

@@ -82,10 +82,8 @@ class Connection(asyncio.Protocol):
         server = self.server
         session = self.session
         session.receive(data, monotonic_ns())
-        replies = session.replies
-        if replies:
-            self.transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
-            replies.clear()
+        if session.replies:
+            self._send()
         if session.input or session.closed:
             self._regulate()
         if server.answered:
@@ -133,11 +131,16 @@ class Connection(asyncio.Protocol):
         self.server.settle()
 
     def _settle(self) -> None:
-        replies = self.session.replies
-        if replies:
-            self.transport.write(b"".join(replies))
-            replies.clear()
+        if self.session.replies:
+            self._send()
         self._regulate()
+
+    def _send(self) -> None:
+        """Send the replies in one write."""
+        replies = self.session.replies
+        data = replies[0] if len(replies) == 1 else b"".join(replies)
+        replies.clear()  # before the write, which may call resume_writing, and so this again
+        self.transport.write(data)
 
     def _regulate(self) -> None:
         """Close, read or not read, and come back or not, as the session's state has it."""

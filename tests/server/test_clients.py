@@ -1,0 +1,271 @@
+"""Real clients at a real server: greenstalk over TCP and UNIX sockets, and plain sockets that misbehave."""
+
+import gc
+import random
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import greenstalk
+import pytest
+
+
+@pytest.fixture
+def server(run):
+    return run()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_greenstalk_through_the_life_of_jobs(run, tmp_path, kind):
+    server = run(listen=f"unix:{tmp_path}/socket") if kind == "unix" else run()
+    with greenstalk.Client(server.address) as client:
+        client.use("orders")
+        client.watch("orders")
+        client.ignore("default")
+        started = time.monotonic()
+        late = client.put("late", delay=1)
+        client.put("second", priority=2)
+        first = client.put("first", priority=1)
+        job = client.reserve()
+        assert (job.id, job.body) == (first, "first")
+        client.release(job, priority=3)
+        job = client.reserve()
+        assert job.body == "second"
+        client.touch(job)
+        client.bury(job, priority=2)
+        assert client.peek_buried().body == "second"
+        assert client.kick(10) == 1
+        assert client.peek_ready().body == "second"
+        assert client.peek_delayed().id == late
+        job = client.reserve()
+        client.delete(job)
+        job = client.reserve_job(first)
+        assert client.stats_job(job)["releases"] == 1
+        client.delete(job)
+        job = client.reserve(timeout=3)
+        assert job.body == "late"
+        assert 1.0 <= time.monotonic() - started < 2.0
+        client.delete(job)
+        with pytest.raises(greenstalk.TimedOutError):
+            client.reserve(timeout=0)
+        with pytest.raises(greenstalk.NotFoundError):
+            client.delete(job)
+        client.pause_tube("orders", 1)
+        assert client.stats_tube("orders")["pause"] == 1
+        assert client.tubes() == ["default", "orders"]
+        assert client.using() == "orders"
+        assert client.watching() == ["orders"]
+        stats = client.stats()
+        assert stats["total-jobs"] == 3
+        assert float(stats["rusage-utime"]) > 0
+
+
+def test_a_worker_that_waits_gets_the_job_that_another_client_puts(server):
+    with greenstalk.Client(server.address) as worker, greenstalk.Client(server.address) as producer:
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(worker.reserve)
+            while producer.stats()["current-waiting"] == 0:
+                pass
+            producer.put("hello")
+            assert waiting.result(10).body == "hello"
+
+
+def test_a_delayed_job_comes_to_a_waiting_worker_on_time(server):
+    worker, producer = server.connect(), server.connect()
+    worker.send(b"reserve\r\n")
+    producer.ask(b"put 0 1 60 4\r\nlate\r\n")
+    started = time.monotonic()
+    assert worker.line() == b"RESERVED 1 4\r\n"
+    assert 0.99 < time.monotonic() - started < 2.0
+    worker.close()
+    producer.close()
+
+
+def test_a_client_that_half_closes_gets_all_its_replies(server):
+    caller = server.connect()
+    caller.send(b"put 0 0 1 1\r\nx\r\nreserve\r\nreserve\r\nlist-tube-used\r\n")
+    caller.socket.shutdown(socket.SHUT_WR)
+    assert caller.rest() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDEADLINE_SOON\r\nUSING default\r\n"
+    other = server.connect()
+    assert other.ask(b"reserve-with-timeout 1\r\n") == b"RESERVED 1 1\r\n"
+    caller.close()
+    other.close()
+
+
+def test_a_client_that_half_closes_while_it_waits_gets_timed_out(server):
+    caller = server.connect()
+    caller.send(b"reserve\r\n")
+    while server.call(lambda: server.server.broker.waiting) == 0:
+        pass
+    caller.socket.shutdown(socket.SHUT_WR)
+    assert caller.rest() == b"TIMED_OUT\r\n"
+    caller.close()
+
+
+def test_a_client_that_disconnects_gives_back_its_jobs(server):
+    producer, worker, other = (server.connect() for _ in range(3))
+    producer.ask(b"put 0 0 1000 1\r\nx\r\n")
+    assert worker.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
+    other.send(b"reserve\r\n")
+    worker.close()
+    assert other.line() == b"RESERVED 1 1\r\n"
+    producer.close()
+    other.close()
+
+
+def test_quit_closes(server):
+    caller = server.connect()
+    caller.send(b"list-tube-used\r\nquit\r\nlist-tube-used\r\n")
+    assert caller.rest() == b"USING default\r\n"
+    caller.close()
+
+
+def test_a_client_that_pipelines_100000_commands_and_reads_later(server):
+    caller, other = server.connect(), server.connect()
+    count = 100_000
+    caller.socket.setblocking(False)
+    data = memoryview(b"list-tube-used\r\n" * count)
+    received = 0
+    slowest = 0.0
+    while received < count * 15:
+        try:
+            data = data[caller.socket.send(data) :] if data else data
+        except BlockingIOError:
+            pass
+        started = time.monotonic()
+        assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        slowest = max(slowest, time.monotonic() - started)
+        if not data or received or random.random() < 0.2:
+            try:
+                received += len(caller.socket.recv(1 << 20))
+            except BlockingIOError:
+                pass
+    assert slowest < 5
+    caller.close()
+    other.close()
+
+
+def test_a_client_that_never_reads_is_not_read_from(server):
+    """It may send no more than the buffers hold: the socket's own, and the little that the server keeps."""
+    caller = server.connect()
+    producer = server.connect()
+    producer.ask(b"put 0 0 1 600\r\n" + b"x" * 600 + b"\r\n")
+    caller.socket.setblocking(False)
+    sent = 0
+    quiet_since = time.monotonic()
+    while time.monotonic() - quiet_since < 0.3:
+        try:
+            sent += caller.socket.send(b"peek-ready\r\n" * 1000)
+            quiet_since = time.monotonic()
+        except BlockingIOError:
+            assert producer.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    assert sent < 64 << 20
+    (connection,) = [found for found in server.server.connections if found.session.choked]
+    assert server.call(lambda: len(connection.session.input)) < 2 << 20
+    assert server.call(connection.transport.get_write_buffer_size) < 4 << 20
+    # When it reads at last, it gets an answer to each whole command that it has sent.
+    caller.socket.setblocking(True)
+    caller.socket.shutdown(socket.SHUT_WR)
+    size = len(b"FOUND 1 600\r\n") + 602
+    received = 0
+    while piece := caller.socket.recv(1 << 20):
+        received += len(piece)
+    assert received == sent // len(b"peek-ready\r\n") * size
+    caller.close()
+    producer.close()
+
+
+def test_a_client_may_send_much_behind_a_reserve_that_waits(server):
+    caller, producer = server.connect(), server.connect()
+    count = 100_000
+    caller.socket.setblocking(False)
+    data = memoryview(b"reserve\r\n" + b"list-tube-used\r\n" * count)
+    deadline = time.monotonic() + 0.5
+    while data and time.monotonic() < deadline:
+        try:
+            data = data[caller.socket.send(data) :]
+        except BlockingIOError:
+            pass
+    (connection,) = [found for found in server.server.connections if found.session.waiting]
+    assert server.call(lambda: len(connection.session.input)) < 1 << 20
+    producer.ask(b"put 0 0 1 1\r\nx\r\n")
+    expected = len(b"RESERVED 1 1\r\nx\r\n") + 15 * count
+    received = 0
+    while received < expected:
+        try:
+            data = data[caller.socket.send(data) :] if data else data
+        except BlockingIOError:
+            pass
+        try:
+            received += len(caller.socket.recv(1 << 20))
+        except BlockingIOError:
+            pass
+    assert received == expected
+    caller.close()
+    producer.close()
+
+
+def test_random_bytes_break_nothing(server):
+    rng = random.Random(5)
+    for _ in range(30):
+        caller = server.connect()
+        for _ in range(20):
+            caller.send(rng.randbytes(rng.randrange(1, 500)))
+        caller.close()
+    other = server.connect()
+    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    server.call(lambda: server.server.broker.check(time.monotonic_ns()))
+    other.close()
+
+
+def test_thousands_of_clients_connect_and_the_server_stops_at_once(server):
+    callers = [server.connect() for _ in range(400)]
+    for caller in callers:
+        caller.send(b"reserve\r\n")
+    assert callers[0].socket.fileno() > 0
+    started = time.monotonic()
+    server.call(lambda: None)
+    for caller in callers[:200]:
+        caller.close()
+    assert time.monotonic() - started < 5
+    for caller in callers[200:]:
+        caller.close()
+
+
+def test_every_connection_sends_at_once_and_is_kept_alive(server):
+    caller = server.connect()
+    caller.ask(b"list-tube-used\r\n")
+    (connection,) = server.server.connections
+    sock = connection.transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    caller.close()
+
+
+def test_nothing_is_left_of_clients_and_jobs_that_are_gone_without_the_cycle_collector(server):
+    def left():
+        names = [type(found).__name__ for found in gc.get_objects()]
+        return [names.count(name) for name in ("Session", "Connection", "Job", "Kick", "Return")]
+
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        for _ in range(20):
+            caller, other = server.connect(), server.connect()
+            other.send(b"reserve\r\n")
+            caller.ask(b"put 0 0 1 1\r\nx\r\nput 0 9 1 1\r\ny\r\nput 0 0 1 1\r\nz\r\n")
+            caller.send(b"reserve\r\nkick 5\r\nbogus\r\nquit\r\n")
+            caller.rest()
+            caller.close()
+            other.close()
+        cleaner = server.connect()
+        for number in range(1, 61):
+            while cleaner.ask(b"delete %d\r\n" % number) != b"DELETED\r\n":
+                pass  # its holder is not gone yet
+        cleaner.close()
+        while server.call(lambda: len(server.server.connections)):
+            pass
+        assert left() == before
+    finally:
+        gc.enable()

@@ -1,0 +1,288 @@
+"""Starting and stopping: addresses, sockets, users, signals, systemd, and everything that can be wrong with them."""
+
+import asyncio
+import os
+import pwd
+import signal
+import socket
+import stat
+import sys
+import time
+
+import pytest
+from conftest import Caller, run_to_end
+
+from beanstalk_server import Config, Server, StartError
+
+
+def test_a_server_inside_a_program(loop_factory):
+    async def main():
+        async with Server(Config(port=0)) as server:
+            host, port = server.address
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"put 0 0 1 5\r\nhello\r\nreserve\r\n")
+            assert await reader.readexactly(35) == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"[:35]
+            writer.close()
+        with pytest.raises(OSError, match="refused|Connect call failed"):
+            await asyncio.open_connection(host, port)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+def test_it_listens_on_loopback_unless_told_otherwise(launch):
+    process = launch("-p", "0")
+    assert process.address[0] == "127.0.0.1"
+    assert process.stop() == 0
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
+def test_hosts_and_addresses(run, host):
+    server = run(listen=host)
+    caller = Caller((host, server.address[1]) if host == "::1" else ("127.0.0.1", server.address[1]))
+    assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    caller.close()
+
+
+def test_the_log_tells_version_address_and_changed_settings(launch):
+    process = launch("-p", "0", "-z", "100", "--tick", "5")
+    assert "beanstalk-server 0." in process.log
+    assert "(port=0, max_job_size=100, tick=5.0)" in process.log
+    process.stop()
+    assert "stopped" in process.log
+
+
+def test_verbosity_logs_connections_and_then_commands(launch):
+    for option, shows_commands in (("-V", False), ("-VV", True)):
+        process = launch("-p", "0", option)
+        caller = Caller(process.address)
+        caller.ask(b"list-tube-used\r\n")
+        caller.close()
+        process.stop()
+        host, port = process.address
+        assert " connected" in process.log
+        assert " disconnected" in process.log
+        assert (f"{host}:" in process.log) and str(port) in process.log
+        assert ("< list-tube-used" in process.log) is shows_commands
+
+
+def test_a_unix_client_is_logged_without_a_port(launch, tmp_path):
+    process = launch("-l", f"unix:{tmp_path}/s", "-V")
+    caller = Caller(f"{tmp_path}/s")
+    caller.ask(b"list-tube-used\r\n")
+    caller.close()
+    process.stop()
+    assert "unix client" in process.log
+
+
+# Sockets that cannot be had
+
+
+def start_error(**settings):
+    async def main():
+        async with Server(Config(**settings)):
+            raise AssertionError("it started")
+
+    with pytest.raises(StartError) as caught:
+        asyncio.run(main())
+    return caught.value
+
+
+def test_a_port_that_is_taken(run):
+    server = run()
+    error = start_error(port=server.address[1])
+    assert str(error) == f"-l/--listen 127.0.0.1 -p/--port {server.address[1]}: Address already in use"
+    assert error.status == 111
+
+
+def test_a_host_that_does_not_exist():
+    assert str(start_error(listen="no.such.host.invalid")).startswith(
+        "-l/--listen no.such.host.invalid -p/--port 11300: "
+    )
+    assert "Cannot assign" in str(start_error(listen="192.0.2.1", port=0))
+    assert "Servname" in str(start_error(port="nosuchservice")) or "service" in str(start_error(port="nosuchservice"))
+
+
+def test_a_unix_socket_left_by_a_dead_server_is_replaced_and_a_live_one_is_not(run, tmp_path):
+    path = f"{tmp_path}/socket"
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(path)
+    dead.close()
+    server = run(listen=f"unix:{path}")
+    caller = server.connect()
+    assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server listens there"
+    assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    caller.close()
+
+
+def test_the_unix_socket_is_gone_when_the_server_has_stopped(launch, tmp_path):
+    path = tmp_path / "socket"
+    process = launch("-l", f"unix:{path}")
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    assert process.stop() == 0
+    assert not path.exists()
+
+
+def test_unix_paths_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("precious")
+    assert "no socket is there" in str(start_error(listen=f"unix:{tmp_path}/file"))
+    assert (tmp_path / "file").read_text() == "precious"
+    assert "No such file" in str(start_error(listen=f"unix:{tmp_path}/missing/socket"))
+    assert "Not a directory" in str(start_error(listen=f"unix:{tmp_path}/file/socket"))
+    assert "too long" in str(start_error(listen=f"unix:{tmp_path}/{'x' * 200}"))
+
+
+# Users
+
+
+def test_a_user_that_does_not_exist():
+    error = start_error(port=0, user="nosuchuser")
+    assert (str(error), error.status) == ("-u/--user nosuchuser: no such user", 33)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_it_becomes_another_user_once_the_socket_is_open(launch):
+    process = launch("-p", "0", "-u", "nobody")
+    with open(f"/proc/{process.process.pid}/status") as file:
+        ids = {line.split()[0]: line.split()[1:5] for line in file if line.startswith(("Uid", "Gid"))}
+    nobody = pwd.getpwnam("nobody")
+    assert ids == {"Uid:": [str(nobody.pw_uid)] * 4, "Gid:": [str(nobody.pw_gid)] * 4}
+    assert process.stop() == 0
+
+
+def test_a_user_that_this_process_may_not_become(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "initgroups", refuse)
+    error = start_error(port=0, user="root")
+    assert (str(error), error.status) == ("-u/--user root: cannot become root:root: Operation not permitted", 34)
+
+
+# Signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_cleanly_within_a_second_with_thousands_of_clients(launch, number):
+    process = launch("-p", "0")
+    callers = [Caller(process.address) for _ in range(2000 if number == signal.SIGTERM else 10)]
+    for caller in callers:
+        caller.send(b"put 0 0 1 1\r\nx\r\nreserve\r\n")
+    assert callers[-1].line() == b"INSERTED %d\r\n" % len(callers)
+    started = time.monotonic()
+    assert process.stop(number) == 0
+    assert time.monotonic() - started < 5  # a second, on a machine that is not shared
+    assert "Traceback" not in process.log
+    for caller in callers:
+        caller.close()
+
+
+def test_sigusr1_starts_drain_mode(launch):
+    process = launch("-p", "0")
+    caller = Caller(process.address)
+    assert caller.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    process.send_signal(signal.SIGUSR1)
+    while caller.ask(b"put 0 0 1 1\r\nx\r\n") != b"DRAINING\r\n":
+        pass
+    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
+    caller.close()
+    assert process.stop() == 0
+
+
+# systemd
+
+
+def activated(sockets, *options):
+    """A shell command that starts a server as systemd does: the sockets from file 3 on, and its own pid."""
+    redirections = " ".join(f"{number}<&{sock.fileno()}" for number, sock in enumerate(sockets, 3))
+    command = " ".join([sys.executable, "-m", "beanstalk_server", *options])
+    return ["bash", "-c", f"LISTEN_FDS={len(sockets)} LISTEN_PID=$$ exec {command} {redirections}"]
+
+
+def test_sockets_that_systemd_has_opened(launch, tmp_path):
+    tcp = socket.create_server(("127.0.0.1", 0))
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(f"{tmp_path}/socket")
+    unix.listen()
+    sockets = [tcp, unix]
+    os.set_inheritable(tcp.fileno(), True)
+    process = launch(command=activated(sockets, "-p", "1"), pass_fds=[sock.fileno() for sock in sockets])
+    for address in (tcp.getsockname(), f"{tmp_path}/socket"):
+        caller = Caller(address)
+        assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        caller.close()
+    assert process.stop() == 0
+    assert os.path.exists(f"{tmp_path}/socket"), "the socket is systemd's, not ours"
+    tcp.close()
+    unix.close()
+
+
+def test_a_file_that_is_no_listening_socket():
+    datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with open(os.devnull) as file:
+        for inherited, words in ((datagram, "no listening TCP or UNIX socket"), (file, "is no socket")):
+            command = activated([inherited], "-p", "0")
+            code, _, said = run_shell(command, inherited.fileno())
+            assert code == 111
+            assert said.startswith("beanstalk-server: LISTEN_FDS: file 3 ")
+            assert words in said
+    datagram.close()
+
+
+def run_shell(command, descriptor):
+    import subprocess
+
+    from conftest import clean_environment
+
+    done = subprocess.run(
+        command,
+        env=clean_environment(),
+        cwd="/",
+        pass_fds=[descriptor],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_systemd_is_told_of_readiness_and_of_the_stop(launch, tmp_path):
+    supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    supervisor.settimeout(10)
+    supervisor.bind(f"{tmp_path}/notify")
+    process = launch("-p", "0", environment={"NOTIFY_SOCKET": f"{tmp_path}/notify"})
+    assert supervisor.recv(100) == b"READY=1"
+    process.stop()
+    assert supervisor.recv(100) == b"STOPPING=1"
+    supervisor.close()
+
+
+# Options that cannot be
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-p", "70000"], "-p/--port: '70000' is not between 0 and 65535"),
+        (["-z", "lots"], "-z/--max-job-size: 'lots' is not a number"),
+        (["--bogus"], "unrecognized arguments: --bogus"),
+        (["-l"], "argument -l/--listen: expected one argument"),
+        (["extra"], "unrecognized arguments: extra"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named_in_one_line(options, said):
+    assert run_to_end(*options) == (5, "", f"beanstalk-server: {said}\n")
+
+
+def test_a_start_that_cannot_succeed_is_one_line_too():
+    code, _, said = run_to_end("-u", "nosuchuser", "-p", "0")
+    assert (code, said) == (33, "beanstalk-server: -u/--user nosuchuser: no such user\n")
+
+
+def test_help_and_version():
+    assert run_to_end("-v")[:2] == (0, "beanstalk-server 0.1.0\n")
+    code, said, _ = run_to_end("-h")
+    assert code == 0
+    assert "BEANSTALK_SERVER_MAX_JOB_SIZE" in said

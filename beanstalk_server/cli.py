@@ -61,5 +61,7 @@ async def serve(config: Config) -> None:
 def raise_file_limit() -> None:
     """Allow as many connections as the system lets this process have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # a hard limit of "unlimited", where the kernel has a limit of its own
+        log.warning("no more than %d connections: the file limit cannot be raised: %s", soft, error)

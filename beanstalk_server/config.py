@@ -50,7 +50,9 @@ class Config:
             self._check_type(setting.name, getattr(self, setting.name))
         if not self.listen or self.listen == "unix:":
             raise ConfigError(f"{option('listen')}: {self.listen!r} is no host, address or unix:PATH")
-        if str(self.port).isdigit() and int(self.port) > 65535:
+        if self.port == "":
+            raise ConfigError(f"{option('port')}: {self.port!r} is no port")
+        if str(self.port).isascii() and str(self.port).isdecimal() and int(self.port) > 65535:
             raise ConfigError(f"{option('port')}: {self.port!r} is not between 0 and 65535")
         if not 0 <= self.max_job_size <= MAX_JOB_SIZE_LIMIT:
             raise ConfigError(

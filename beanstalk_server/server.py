@@ -3,21 +3,24 @@
 One asyncio protocol for each connection hands bytes to its session and writes the replies of one read in one piece.
 One timer drives the broker. A client that does not read is not read from: while its replies pile up in the transport,
 its session is choked, and reading from it is paused.
+
+Nobody waits for somebody else's load: a session does one turn of work at a time, and a round of the event loop a
+bounded number of turns. Who has more to do stands in a queue, first come, first served.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import grp
 import logging
 import os
 import pwd
 import resource
 import secrets
+import select
 import socket
 import stat
+from collections import deque
 from time import monotonic_ns
 from types import TracebackType
 from typing import Final, Self, cast
@@ -27,7 +30,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import NEVER
 from beanstalk_server.version import VERSION
-from beanstalk_server.wire.session import Session
+from beanstalk_server.wire.session import TURN, Session
 from beanstalk_server.wire.stats import Process
 
 INPUT_LIMIT: Final = 1 << 16
@@ -36,7 +39,14 @@ INPUT_LIMIT: Final = 1 << 16
 OUTPUT_LIMIT: Final = 1 << 18
 """Bytes of replies that may pile up in front of a client, before it is not read from."""
 
+ROUND: Final = 16 * TURN
+"""How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
+
+ADVANCE_TIME: Final = 4_000_000
+"""How long one round of the event loop does what is due, in nanoseconds."""
+
 BACKLOG: Final = 1024
+ACCEPTS: Final = 64  # connections taken in one round
 FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 MILLISECOND: Final = 1_000_000
 
@@ -54,7 +64,7 @@ class StartError(Exception):
 class Connection(asyncio.Protocol):
     """One client's socket, and the session behind it."""
 
-    __slots__ = ("name", "reading", "scheduled", "server", "session", "transport")
+    __slots__ = ("looked_at", "lost", "name", "queued", "reading", "server", "session", "transport")
 
     session: Session
     transport: asyncio.Transport
@@ -62,7 +72,9 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self.server = server
         self.reading = True
-        self.scheduled = False
+        self.queued = False  # in the server's queue of those that have more to do
+        self.lost = True  # its session is not there yet, or no more
+        self.looked_at = -1  # its file descriptor, while the server looks out for its hang-up
         self.name = ""
 
     # What the event loop calls
@@ -70,24 +82,35 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
         self.transport = cast(asyncio.Transport, transport)
+        if server.stopping:  # it was accepted before the sockets were closed
+            self.transport.abort()
+            return
         self.transport.set_write_buffer_limits(OUTPUT_LIMIT)
         verbosity = server.config.verbosity
         if verbosity:
             self.name = _name_of_peer(self.transport)
             log.info("%s connected", self.name)
         self.session = Session(server.broker, server.process, self.on_answer, self.name, verbosity > 1)
+        self.lost = False
         server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         server = self.server
         session = self.session
+        if self.queued or server.work_left <= 0:
+            session.input += data
+            server.enqueue(self)
+            self._regulate()
+            server.settle()
+            return
         session.receive(data, monotonic_ns())
+        server.work_left -= TURN - session.work_left
         if session.replies:
             self._send()
         if session.input or session.closed:
             self._regulate()
-        if server.answered:
-            server.send_answers()
+        if server.queue:
+            server.serve_queue()
         if server.wheel.next_event < server.armed_for:
             server.arm()
 
@@ -103,32 +126,36 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.session.choked = False
-        self.go_on()
-        self.server.settle()
+        self.server.enqueue(self)
+        self.server.settle_soon()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.server.config.verbosity:
+        server = self.server
+        if server.config.verbosity:
             log.info("%s disconnected", self.name)
-        self._hang_up()
-        self.server.connections.discard(self)
-        if not self.server.connections:
-            self.server.all_lost.set()
-        self.server.settle()
+        server.forget_hang_up(self)
+        server.connections.discard(self)
+        if not server.connections:
+            server.all_lost.set()
+        if not server.stopping:
+            self._hang_up()
+            server.settle()
 
     # What the session and the server call
 
     def on_answer(self) -> None:
-        self.server.answered.append(self)
+        self.server.enqueue(self)
 
     def go_on(self) -> None:
         """Go on with what is left of the input, and send what there is to send."""
-        self.scheduled = False
-        self.session.run(monotonic_ns())
-        self._settle()
+        if not self.lost:
+            self.session.run(monotonic_ns())
+            self._settle()
 
-    def _go_on_later(self) -> None:
-        self.go_on()
-        self.server.settle()
+    def on_hang_up(self) -> None:
+        """The client has shut down its sending side, or is gone, while it waits and is not read from."""
+        self.session.lose_patience(monotonic_ns())
+        self._settle()
 
     def _settle(self) -> None:
         if self.session.replies:
@@ -139,33 +166,34 @@ class Connection(asyncio.Protocol):
         """Send the replies in one write."""
         replies = self.session.replies
         data = replies[0] if len(replies) == 1 else b"".join(replies)
-        replies.clear()  # before the write, which may call resume_writing, and so this again
+        replies.clear()
         self.transport.write(data)
 
     def _regulate(self) -> None:
-        """Close, read or not read, and come back or not, as the session's state has it."""
+        """Close, come back or not, and read or not, as the session's state has it."""
         session = self.session
         if session.closed:
             if not self.transport.is_closing():
                 self._hang_up()
                 self.transport.close()
             return
-        if session.more and not session.choked and not self.scheduled:
-            self.scheduled = True
-            self.server.loop.call_soon(self._go_on_later)
-        reading = not (session.choked or session.more or len(session.input) > INPUT_LIMIT)
-        if reading is not self.reading and not self.transport.is_closing() and not session.ended:
+        if session.more and not session.choked:
+            self.server.enqueue(self)
+        reading = not session.choked and len(session.input) <= INPUT_LIMIT
+        if reading is not self.reading and not session.ended and not self.transport.is_closing():
             self.reading = reading
             if reading:
+                self.server.forget_hang_up(self)
                 self.transport.resume_reading()
             else:
                 self.transport.pause_reading()
+                self.server.look_out_for_hang_up(self)
 
     def _hang_up(self) -> None:
         """Give back what the client holds, at once and once only."""
-        session = self.session
-        if session.on_answer == self.on_answer:
-            session.disconnect(monotonic_ns())
+        if not self.lost:
+            self.lost = True
+            self.session.disconnect(monotonic_ns())
 
 
 class Server:
@@ -183,13 +211,19 @@ class Server:
         self.wheel = self.broker.wheel
         self.process = this_process(self.config.max_job_size, now)
         self.connections: set[Connection] = set()
-        self.all_lost = asyncio.Event()
-        self.answered: list[Connection] = []
+        self.queue: deque[Connection] = deque()  # those that have more to do, or an answer to send
+        self.work_left = ROUND  # how much more work this round of the event loop may do
         self.armed_for = NEVER
+        self.stopping = False
+        self.all_lost = asyncio.Event()
         self._timer: asyncio.Handle | None = None
-        self._listeners: list[asyncio.AbstractServer] = []
+        self._next_round: asyncio.Handle | None = None
+        self._hang_ups: select.epoll | None = None
+        self._looked_at: dict[int, Connection] = {}  # by file descriptor
+        self._listeners: list[socket.socket] = []
+        self._accepting: set[asyncio.Task[object]] = set()
         self._addresses: list[tuple[str, int] | str] = []
-        self._unlink: str = ""
+        self._own_path: tuple[str, int] | None = None  # of a UNIX socket that this server has made, and its inode
         self.loop: asyncio.AbstractEventLoop
 
     @property
@@ -206,10 +240,15 @@ class Server:
         self.loop = asyncio.get_running_loop()
         sockets = inherited_sockets() or [self._open_socket()]
         if self.config.user:
-            become(self.config.user)
+            try:
+                become(self.config.user)
+            except StartError:
+                for sock in sockets:
+                    sock.close()
+                raise
         for sock in sockets:
-            make = self.loop.create_unix_server if sock.family == socket.AF_UNIX else self.loop.create_server
-            self._listeners.append(await make(lambda: Connection(self), sock=sock, backlog=BACKLOG))
+            self._listeners.append(sock)
+            self.loop.add_reader(sock.fileno(), self._accept, sock)
             name = sock.getsockname()
             self._addresses.append(name if isinstance(name, str) else (name[0], name[1]))
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
@@ -218,21 +257,24 @@ class Server:
 
     async def stop(self) -> None:
         """Close the sockets and every connection. Returns when all are closed."""
-        for listener in self._listeners:
-            listener.close()
-        if self._unlink:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._unlink)
-        if self._timer is not None:
-            self._timer.cancel()
+        self.stopping = True
         count = len(self.connections)
-        if count:
+        for listener in self._listeners:
+            self.loop.remove_reader(listener.fileno())
+            listener.close()
+        self._cancel_timer()
+        if self._next_round is not None:
+            self._next_round.cancel()
+        self.queue.clear()
+        while self.connections:
             self.all_lost.clear()
             for connection in list(self.connections):
                 connection.transport.abort()
             await self.all_lost.wait()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._hang_ups is not None:
+            self.loop.remove_reader(self._hang_ups.fileno())
+            self._hang_ups.close()
+        self._remove_own_path()
         log.info("stopped; %d clients were connected, %d jobs are left", count, len(self.broker.jobs))
 
     async def __aenter__(self) -> Self:
@@ -249,32 +291,48 @@ class Server:
         self.broker.draining = True
         log.info("draining: no new jobs are taken")
 
-    # The broker's time and answers
+    # Whose turn it is, and the broker's time
+
+    def enqueue(self, connection: Connection) -> None:
+        """Let a connection go on when it is its turn; `settle` must follow."""
+        if not connection.queued:
+            connection.queued = True
+            self.queue.append(connection)
 
     def settle(self) -> None:
-        """Send what the broker has answered, and set the timer if something is due sooner than it is set for."""
-        if self.answered:
-            self.send_answers()
+        """Do what follows from what has been done: others may go on, and something may be due sooner."""
+        if self.queue:
+            self.serve_queue()
         if self.wheel.next_event < self.armed_for:
             self.arm()
 
-    def send_answers(self) -> None:
-        """Let the sessions whose wait is over go on. Those that this answers have their turn in the next round."""
-        answered = self.answered
-        self.answered = []
-        for connection in answered:
+    def settle_soon(self) -> None:
+        """`settle`, from where nothing else may be done now."""
+        if self._next_round is None and not self.stopping:
+            self._next_round = self.loop.call_soon(self._begin_round)
+
+    def serve_queue(self) -> None:
+        """Let those in the queue go on, one turn each, as long as the round has work left."""
+        queue = self.queue
+        while queue and self.work_left > 0:
+            connection = queue.popleft()
+            connection.queued = False
             connection.go_on()
-        if self.answered:
-            self.loop.call_soon(self.settle)
+            self.work_left -= TURN - connection.session.work_left
+        if queue:
+            self.settle_soon()
+
+    def _begin_round(self) -> None:
+        self._next_round = None
+        self.work_left = ROUND
+        self.settle()
 
     def arm(self) -> None:
         """Set the timer for the next event."""
+        self._cancel_timer()
         when = self.broker.next_event()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self.armed_for = when
-        if when >= NEVER:
+        if when >= NEVER or self.stopping:
             return
         left = when - monotonic_ns()
         if left <= 0:
@@ -283,23 +341,109 @@ class Server:
             # Rounded up to the milliseconds that the event loop counts in, so as not to wake twice.
             self._timer = self.loop.call_later(-(-left // MILLISECOND) / 1000, self._advance)
 
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _advance(self) -> None:
+        """Do what is due, for some milliseconds; what is left after that is done in the next round."""
         self._timer = None
-        self.broker.advance(monotonic_ns())
-        if self.answered:
-            self.send_answers()
+        now = monotonic_ns()
+        end = now + ADVANCE_TIME
+        try:
+            while now < end and self.broker.next_event() <= now:
+                self.broker.advance(now)
+                now = monotonic_ns()
+        except Exception:
+            log.exception("a timer failed; this is a bug of the server")
         self.arm()
+        self.settle()
+
+    def look_out_for_hang_up(self, connection: Connection) -> None:
+        """Notice when a client hangs up that is not read from, and so whose end would not be seen.
+
+        What it sent is still there to be read; but if it waits for a job, it should not get one any more.
+        """
+        if not hasattr(select, "epoll"):
+            return  # elsewhere than on Linux, it is noticed when it is read from again
+        if self._hang_ups is None:
+            self._hang_ups = select.epoll()
+            self.loop.add_reader(self._hang_ups.fileno(), self._on_hang_ups)
+        connection.looked_at = connection.transport.get_extra_info("socket").fileno()
+        self._hang_ups.register(connection.looked_at, select.EPOLLRDHUP)
+        self._looked_at[connection.looked_at] = connection
+
+    def forget_hang_up(self, connection: Connection) -> None:
+        """Undo `look_out_for_hang_up`, if it has been done."""
+        if connection.looked_at >= 0:
+            assert self._hang_ups is not None
+            self._hang_ups.unregister(connection.looked_at)
+            del self._looked_at[connection.looked_at]
+            connection.looked_at = -1
+
+    def _on_hang_ups(self) -> None:
+        assert self._hang_ups is not None
+        for descriptor, _ in self._hang_ups.poll(0):
+            connection = self._looked_at[descriptor]
+            self.forget_hang_up(connection)
+            connection.on_hang_up()
+        self.settle()
 
     # Sockets
 
+    def _accept(self, listener: socket.socket) -> None:
+        """Take the connections that have piled up.
+
+        Not left to the event loop, because uvloop's takes one a round: when a thousand workers come back to a server
+        that is busy, each of them would wait for the rounds of all before it.
+        """
+        for _ in range(ACCEPTS):
+            try:
+                sock, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no more files, or no memory for one: those that wait stay in the backlog
+                log.warning("no connection can be accepted for a second: %s", error.strerror)
+                self.loop.remove_reader(listener.fileno())
+                self.loop.call_later(1, self._accept_again, listener)
+                return
+            sock.setblocking(False)
+            task = self.loop.create_task(self._begin(sock))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if not self.stopping:
+            self.loop.add_reader(listener.fileno(), self._accept, listener)
+
+    async def _begin(self, sock: socket.socket) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: Connection(self), sock)
+        except OSError as error:
+            log.info("a client was gone before it was served: %s", error.strerror)
+            sock.close()
+
     def _open_socket(self) -> socket.socket:
         listen = self.config.listen
-        if listen.startswith("unix:"):
-            path = listen.removeprefix("unix:")
-            sock = open_unix_socket(path)
-            self._unlink = path
-            return sock
-        return open_inet_socket(listen, self.config.port)
+        if not listen.startswith("unix:"):
+            return open_inet_socket(listen, self.config.port)
+        path = listen.removeprefix("unix:")
+        sock = open_unix_socket(path)
+        self._own_path = path, os.stat(path).st_ino
+        return sock
+
+    def _remove_own_path(self) -> None:
+        if self._own_path is None:
+            return
+        path, inode = self._own_path
+        try:
+            if os.stat(path).st_ino == inode:  # and not the socket of a server that has taken its place
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("%s: the socket stays behind: %s", path, error.strerror)
 
 
 def this_process(max_job_size: int, now: int) -> Process:
@@ -332,11 +476,13 @@ def inherited_sockets() -> list[socket.socket]:
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return []
-    count = int(os.environ.get("LISTEN_FDS", "0"))
+    given = os.environ.get("LISTEN_FDS", "0")
+    if not (given.isascii() and given.isdecimal()):
+        raise StartError(f"LISTEN_FDS: {given!r} is not a number", 111)
     for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
         os.environ.pop(variable, None)
     sockets = []
-    for descriptor in range(FIRST_INHERITED, FIRST_INHERITED + count):
+    for descriptor in range(FIRST_INHERITED, FIRST_INHERITED + int(given)):
         try:
             sock = socket.socket(fileno=descriptor)
             listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
@@ -358,8 +504,8 @@ def open_inet_socket(host: str, port: int | str) -> socket.socket:
     where = f"{option('listen')} {host} {option('port')} {port}"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise StartError(f"{where}: {error.strerror}", 111) from error
+    except (OSError, UnicodeError) as error:
+        raise StartError(f"{where}: {getattr(error, 'strerror', None) or 'no such host'}", 111) from error
     failure = OSError(errno.EADDRNOTAVAIL, "no such address")
     for family, kind, protocol, _, address in found:
         try:
@@ -391,15 +537,14 @@ def open_unix_socket(path: str) -> socket.socket:
     where = f"{option('listen')} unix:{path}"
     try:
         if stat.S_ISSOCK(os.stat(path).st_mode):
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(path)
-            raise StartError(f"{where}: another server listens there", 111)
-        raise StartError(f"{where}: something that is no socket is there", 111)
+            if _is_alive(path):
+                raise StartError(f"{where}: another server listens there", 111)
+            log.info("%s: replacing the socket of a server that is gone", path)
+            os.unlink(path)
+        else:
+            raise StartError(f"{where}: something that is no socket is there", 111)
     except FileNotFoundError:
         pass
-    except ConnectionRefusedError:
-        log.info("%s: replacing the socket of a server that is gone", path)
-        os.unlink(path)
     except OSError as error:
         raise StartError(f"{where}: {error.strerror or error}", 111) from error
     sock = socket.socket(socket.AF_UNIX)
@@ -411,6 +556,19 @@ def open_unix_socket(path: str) -> socket.socket:
         sock.close()
         raise StartError(f"{where}: {error.strerror or error}", 111) from error
     return sock
+
+
+def _is_alive(path: str) -> bool:
+    """Whether a server listens on this UNIX socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # it does, and is so busy that connections pile up
+            return True
+    return True
 
 
 def become(user: str) -> None:
@@ -428,8 +586,7 @@ def become(user: str) -> None:
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
     except OSError as error:
-        group = grp.getgrgid(entry.pw_gid).gr_name
-        raise StartError(f"{option('user')} {user}: cannot become {user}:{group}: {error.strerror}", 34) from error
+        raise StartError(f"{option('user')} {user}: cannot become this user: {error.strerror}", 34) from error
 
 
 def _name_of_address(address: tuple[str, int] | str) -> str:

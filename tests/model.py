@@ -43,7 +43,7 @@ class Model:
         self.tick = tick
         self.jobs = []
         self.clients = []
-        self.paused = {}  # tube -> (unpause_at, order)
+        self.paused = {}  # tube -> (end, order)
         self.deletes = 0
         self.order = 0
 
@@ -62,9 +62,6 @@ class Model:
         for client in self.clients:
             names |= {client.use, *client.watched}
         return names
-
-    def is_paused(self, tube, now):
-        return tube in self.paused and self.paused[tube][0] > now
 
     # What clients do
 
@@ -86,7 +83,7 @@ class Model:
         ready = [
             job
             for job in self.jobs
-            if job.state == "ready" and job.tube in client.watched and not self.is_paused(job.tube, now)
+            if job.state == "ready" and job.tube in client.watched and job.tube not in self.paused
         ]
         if not ready:
             return None
@@ -118,7 +115,7 @@ class Model:
                 if job.state == "ready"
                 and client.waiting
                 and job.tube in client.watched
-                and not self.is_paused(job.tube, now)
+                and job.tube not in self.paused
             ]
             if not pairs:
                 return
@@ -210,7 +207,10 @@ class Model:
     def pause(self, tube, duration, now):
         if tube not in self.tubes():
             return False
-        self.paused[tube] = (now + max(duration, 1), self.next_order())
+        self.paused.pop(tube, None)
+        if duration:
+            self.paused[tube] = (now + duration, self.next_order())
+        self.match(now)
         return True
 
     def disconnect(self, client, now):
@@ -238,8 +238,8 @@ class Model:
         for client in self.clients:
             if client.waiting and client.until:
                 found.append((client.until, client.waiting, self.on_timeout, client))
-        for unpause_at, order in self.paused.values():
-            found.append((unpause_at, order, self.on_unpause, None))
+        for tube, (end, order) in self.paused.items():
+            found.append((end, order, self.on_unpause, tube))
         return [(-(-deadline // self.tick), order, what, whom) for deadline, order, what, whom in found]
 
     def sleep(self, now, end):
@@ -267,8 +267,6 @@ class Model:
         client.waiting = 0
         client.answers.append(("timed out",))
 
-    def on_unpause(self, _, now):
-        self.paused = {
-            tube: pause for tube, pause in self.paused.items() if -(-pause[0] // self.tick) * self.tick > now
-        }
+    def on_unpause(self, tube, now):
+        del self.paused[tube]
         self.match(now)

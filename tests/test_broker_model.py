@@ -72,7 +72,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.step()
         number = self.broker.take_id()
-        assert self.broker.put(pair[0], number, priority, delay, ttr, b"%d" % number, self.now)
+        assert self.broker.put(pair[0], number, priority, delay, ttr, b"%d" % number, self.now, self.now)
         self.model.put(pair[1], number, priority, delay, ttr, self.now)
 
     @rule(pair=clients, timeout=durations, forever=st.booleans())
@@ -173,7 +173,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @invariant()
     def they_agree(self):
         self.model.forget_pauses()
-        self.broker.check(self.now)
+        self.broker.check()
         assert set(self.broker.tubes) == self.model.tubes()
         assert sorted(self.broker.jobs) == [job.id for job in self.model.jobs]
         for mirror in self.model.jobs:

@@ -49,6 +49,7 @@ def test_the_environment_goes_behind_the_command_line():
         ("", {"BEANSTALK_SERVER_VERBOSITY": "x"}, "BEANSTALK_SERVER_VERBOSITY: 'x' is not a number"),
         ("", {"BEANSTALK_SERVER_VERBOSITY": "-1"}, "-V/--verbosity: -1 is negative"),
         ("-l unix:", {}, "-l/--listen: 'unix:' is no host, address or unix:PATH"),
+        ("", {"BEANSTALK_SERVER_PORT": ""}, "-p/--port: '' is no port"),
         ("-p 65536", {}, "-p/--port: '65536' is not between 0 and 65535"),
         ("--max 1", {}, "unrecognized arguments: --max 1"),
     ],

@@ -4,7 +4,7 @@ import pytest
 from virtual import World
 
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.wire import session as session_module
+from beanstalk_server.wire.session import TURN
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
@@ -106,23 +106,22 @@ def test_commands_come_split_at_any_byte(client):
 
 
 def test_many_commands_in_one_packet_are_answered_in_order(client):
-    count = 3 * session_module.COMMANDS_PER_TURN
+    count = 3 * TURN
     sent = b"".join(b"put 0 0 1 1\r\nx\r\ndelete %d\r\n" % number for number in range(1, count + 1))
     replies = b"".join(b"INSERTED %d\r\nDELETED\r\n" % number for number in range(1, count + 1))
     assert client.send(sent) == replies
 
 
-def test_a_turn_ends_after_its_share_of_commands_and_of_bytes(world, client):
-    count = session_module.COMMANDS_PER_TURN
-    client.session.receive(b"list-tube-used\r\n" * (count + 1), world.now)
-    assert len(client.session.replies) == count
+def test_a_turn_ends_after_its_share_of_work(world, client):
+    client.session.receive(b"list-tube-used\r\n" * (TURN + 1), world.now)
+    assert len(client.session.replies) == TURN
     assert client.session.more
     client.go_on()
-    assert len(client.session.replies) == count + 1
+    assert len(client.session.replies) == TURN + 1
     client.read()
     client.put(b"x" * 60_000)
     client.session.receive(b"peek-ready\r\n" * 100, world.now)
-    assert len(client.session.replies) == 5
+    assert len(client.session.replies) == 3
     client.go_on()
     assert len(client.session.replies) == 100
 
@@ -527,6 +526,35 @@ def test_a_kick_of_more_jobs_than_a_slice_is_answered_when_it_is_done(world, cli
     assert client.yaml(b"stats-tube default")["current-jobs-delayed"] == "100"
 
 
+def test_a_kick_ends_although_a_worker_buries_again_what_it_kicks(world, client):
+    worker = world.connect()
+    for _ in range(600):
+        client.put()
+    worker.send(b"reserve\r\n" * 600 + b"".join(b"bury %d 0\r\n" % number for number in range(1, 601)))
+    client.session.receive(b"kick 4294967295\r\n", world.now)
+    for number in range(1, 101):
+        worker.session.receive(b"reserve-job %d\r\nbury %d 0\r\n" % (number, number), world.now)
+        worker.go_on()
+    world.settle()
+    assert client.read() == b"KICKED 600\r\n"
+
+
+def test_a_kick_that_fails_in_a_later_slice_is_answered(caplog):
+    journal = BreakingJournal()
+    world = World(journal)
+    client = world.connect()
+    for _ in range(600):
+        client.put(delay=100)
+    client.session.receive(b"kick 600\r\nlist-tube-used\r\n", world.now)
+    journal.breaks = True
+    with pytest.raises(RuntimeError):
+        world.settle()
+    journal.breaks = False
+    world.settle()
+    assert client.read() == b"INTERNAL_ERROR\r\nUSING default\r\n"
+    world.check()
+
+
 def test_a_client_may_disconnect_in_the_midst_of_its_kick(world, client):
     for _ in range(1300):
         client.put(delay=100)
@@ -617,6 +645,21 @@ def test_a_pause_of_0_ends_at_once(client):
     assert client.send(b"pause-tube default 0\r\nreserve-with-timeout 0\r\n") == b"PAUSED\r\nRESERVED 1 1\r\nx\r\n"
 
 
+def test_a_pause_of_0_gives_the_jobs_to_those_that_wait(world, client):
+    worker = world.connect()
+    client.put()
+    client.send(b"pause-tube default 100\r\n")
+    worker.send(b"reserve\r\n")
+    assert client.send(b"pause-tube default 0\r\nreserve-with-timeout 0\r\n") == b"PAUSED\r\nTIMED_OUT\r\n"
+    assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_tube_that_goes_takes_its_pause_with_it(world, client):
+    client.send(b"watch a\r\npause-tube a 100\r\nignore a\r\nwatch a\r\n")
+    assert client.yaml(b"stats-tube a")["pause-time-left"] == "0"
+    world.check()
+
+
 def test_a_pause_with_many_waiting_clients_ends_in_slices(world, client):
     workers = [world.connect() for _ in range(1200)]
     for worker in workers:
@@ -629,6 +672,7 @@ def test_a_pause_with_many_waiting_clients_ends_in_slices(world, client):
     world.check()
     assert 0 < world.broker.reserved < 1100
     client.put(priority=1)  # must not overtake those that are ready
+    world.check()
     world.settle()
     assert [worker.read() for worker in workers[:1100]] == [b"RESERVED %d 1\r\nx\r\n" % n for n in range(1, 1101)]
     assert workers[1100].read() == b"RESERVED 1101 1\r\nx\r\n"
@@ -670,6 +714,13 @@ def test_peeks_look_at_the_used_tube_and_peek_at_any_job(client):
     client.send(b"use other\r\n")
     assert client.send(b"peek-ready\r\npeek-delayed\r\npeek-buried\r\n") == b"NOT_FOUND\r\n" * 3
     assert client.send(b"peek 2\r\npeek 4\r\n") == b"FOUND 2 7\r\ndelayed\r\nNOT_FOUND\r\n"
+
+
+def test_the_age_of_a_job_is_counted_from_its_command_not_from_the_end_of_its_body(world, client):
+    client.send(b"put 0 0 1 1\r\n")
+    world.sleep(2.5)
+    client.send(b"x\r\n")
+    assert client.yaml(b"stats-job 1")["age"] == "2"
 
 
 def test_stats_job_has_every_key_in_order(world, client):
@@ -766,8 +817,8 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
     client.send(b"put 0 0 1 1\r\nx\r\nput 0 0 1 99999999 x\r\n" + b"x" * 100_000_001)
     lines = (
         "peek 1|peek-ready|peek-delayed|peek-buried|reserve|reserve-with-timeout 0|delete 9|release 9 0 0|use a|"
-        "watch a|ignore a|bury 9 0|kick 1|touch 9|stats-job 9|stats-tube a|list-tubes|list-tube-used|list-tubes-watched|"
-        "pause-tube a 1|pause-tube -a 1"
+        "watch a|ignore a|bury 9 0|kick 1|touch 9|stats-job 9|stats-tube a|list-tubes|list-tube-used|"
+        "list-tubes-watched|pause-tube a 1|pause-tube -a 1"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n")
@@ -850,5 +901,5 @@ def test_commands_can_be_logged(world, caplog):
     caller = world.connect()
     caller.session.logs_commands = True
     caller.session.name = "somebody"
-    caller.send(b"use caf\xe9\r\n")
-    assert "somebody < use caf\\xe9" in caplog.text
+    caller.send(b"use caf\xe9\n\x1b\r\n")
+    assert "somebody < use caf\\xe9\\n\\x1b" in caplog.text

@@ -38,7 +38,7 @@ class World:
         self.now = end
 
     def check(self):
-        self.broker.check(self.now)
+        self.broker.check()
 
     def is_idle(self):
         return self.broker.next_event() >= NEVER

@@ -21,7 +21,7 @@ commands or replies as bytes, do I/O, or read a clock; `now` is an argument, in 
     reserved                  (deleted)   delete                         the client that reserved it
 
 Two things hold between any two calls. A tube that is not paused has ready jobs or waiting clients, never both (while
-a pause of many waiting clients ends, in slices, it may). And a client that waits, waits in every tube it watches.
+the end of a pause is served in slices, it may). And a client that waits, waits in every tube it watches.
 
 What may concern any number of jobs (a kick, the jobs of a client that disconnects) is done in slices of EFFORT: the
 rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it.
@@ -73,7 +73,8 @@ class Kick(Chore):
         super().__init__(client)
         self.tube = tube
         self.buried = tube.buried_count > 0
-        self.left = bound
+        # No more than there are now: what is buried again meanwhile is not kicked twice.
+        self.left = min(bound, tube.buried_count or len(tube.delayed.jobs))
         self.count = 0
 
 
@@ -211,14 +212,20 @@ class Broker:
         return True
 
     def pause(self, name: str, duration: int, now: int) -> bool:
-        """Let no job of this tube be reserved for that many nanoseconds. False when there is no such tube."""
+        """Let no job of this tube be reserved for that many nanoseconds; 0 ends a pause.
+
+        Returns:
+            False when there is no such tube.
+        """
         tube = self.tubes.get(name)
         if tube is None:
             return False
-        tube.pause = max(duration, 1)
-        tube.unpause_at = now + tube.pause
         tube.pauses += 1
-        self.wheel.set(tube, tube.unpause_at)
+        tube.pause = duration
+        if duration:
+            self.wheel.set(tube, now + duration)
+        else:
+            self._serve_waiting(tube, EFFORT, now)
         return True
 
     def _tube(self, name: str) -> Tube:
@@ -234,6 +241,7 @@ class Broker:
             return
         if tube.is_linked():
             self.wheel.remove(tube)
+        tube.buried.before = tube.buried.after = UNLINKED  # an empty ring refers to itself, and would never be freed
         del self.tubes[tube.name]
         last = self.tube_list.pop()
         if last is not tube:
@@ -248,7 +256,17 @@ class Broker:
         self.next_id = number + 1
         return number
 
-    def put(self, client: Client, number: int, priority: int, delay: int, ttr: int, body: bytes, now: int) -> bool:
+    def put(
+        self,
+        client: Client,
+        number: int,
+        priority: int,
+        delay: int,
+        ttr: int,
+        body: bytes,
+        created_at: int,
+        now: int,
+    ) -> bool:
         """Put a job into the tube that the client uses.
 
         Args:
@@ -257,12 +275,13 @@ class Broker:
             delay: nanoseconds until it is ready; 0 means at once.
             ttr: nanoseconds that a worker has for it.
             body: any bytes.
+            created_at: what its age is counted from; the command may have come before the last of its body.
 
         Returns:
             False when the journal has no room: then there is no such job.
         """
         tube = client.use
-        job = Job(number, priority, delay, ttr, body, tube, now)
+        job = Job(number, priority, delay, ttr, body, tube, created_at)
         if delay:
             job.deadline = now + delay
         if not self.journal.put(job):
@@ -283,10 +302,15 @@ class Broker:
         best: Job | None = None
         for tube in client.watched:
             jobs = tube.ready.jobs
-            if jobs and tube.unpause_at <= now:
-                job = jobs[0]
-                if best is None or job.priority < best.priority or (job.priority == best.priority and job.id < best.id):
-                    best = job
+            if not jobs or tube.pause:
+                continue
+            if tube.waiting:  # its pause has ended, and is being served in slices: those that wait come first
+                self._serve_waiting(tube, EFFORT, now)
+                if not jobs:
+                    continue
+            job = jobs[0]
+            if best is None or job.priority < best.priority or (job.priority == best.priority and job.id < best.id):
+                best = job
         if best is not None:
             self._leave_ready(best)
             self._enter_reserved(best, client, now)
@@ -473,23 +497,24 @@ class Broker:
                 not after now, there is more to do at once.
         """
         wheel = self.wheel
-        effort = wheel.advance(now, effort)
+        # What is due gets half of the effort at least, however much is far away and has to cascade.
+        effort = max(wheel.advance(now, effort), effort >> 1, 1)
         due = wheel.due
         while effort and due.after is not due:
             effort -= 1
             timer = due.after
             timer.unlink()
             if isinstance(timer, Job):
+                effort = max(effort - (len(timer.body) >> 12), 0)  # a large body may have to be copied for a client
                 self._on_job_due(timer, now)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
                 timer.on_timed_out()
             elif isinstance(timer, Tube):
-                effort = self._serve_waiting(timer, effort, now)
+                timer.pause = 0
+                effort = self._serve_waiting(timer, max(effort, 1), now)
             elif isinstance(timer, Kick):
-                if self._kick(timer, max(effort, 1), now):
-                    timer.client.kicking = False
-                    timer.client.on_kicked(timer.count)
+                self._go_on_kicking(timer, max(effort, 1), now)
                 effort = 0
             elif isinstance(timer, Return):
                 self._return(timer, max(effort, 1), now)
@@ -499,6 +524,18 @@ class Broker:
         """When to call `advance`, in nanoseconds: in the past when there is more to do at once."""
         due = self.wheel.due
         return 0 if due.after is not due else self.wheel.next_event
+
+    def _go_on_kicking(self, chore: Kick, effort: int, now: int) -> None:
+        client = chore.client
+        try:
+            done = self._kick(chore, effort, now)
+        except Exception:
+            client.kicking = False
+            client.on_failed()
+            raise
+        if done:
+            client.kicking = False
+            client.on_kicked(chore.count)
 
     def _on_job_due(self, job: Job, now: int) -> None:
         if job.state == DELAYED:
@@ -604,7 +641,7 @@ class Broker:
 
     def _serve_waiting(self, tube: Tube, effort: int, now: int) -> int:
         """Give the best ready jobs of a tube to the clients that have waited longest; return the effort left."""
-        if tube.unpause_at > now:
+        if tube.pause:
             return effort
         jobs = tube.ready.jobs
         waiting = tube.waiting
@@ -622,7 +659,7 @@ class Broker:
             client.on_reserved(job)
         return effort
 
-    def check(self, now: int) -> None:
+    def check(self) -> None:
         """Verify every invariant there is, at a moment when no call is under way."""
         self.wheel.check()
         assert self.tube_list == list(self.tubes.values()) or set(self.tube_list) == set(self.tubes.values())
@@ -647,9 +684,9 @@ class Broker:
         assert counts[NEW] == counts[DELETED] == 0
         assert [self.ready, self.reserved, self.buried, self.delayed] == counts[READY:DELETED]
         assert self.urgent == urgent
-        self._check_tubes(now)
+        self._check_tubes()
 
-    def _check_tubes(self, now: int) -> None:
+    def _check_tubes(self) -> None:
         totals = [0, 0, 0, 0, 0]
         waiting: set[Client] = set()
         for position, tube in enumerate(self.tube_list):
@@ -662,7 +699,7 @@ class Broker:
             assert not (tube.ready.jobs and tube.waiting) or tube.is_linked(), (
                 f"tube {tube.name} keeps clients waiting for its ready jobs"
             )
-            assert tube.unpause_at <= now or tube.is_linked(), "nobody will end a pause"
+            assert not tube.pause or tube.is_linked(), "nobody will end a pause"
             for client in tube.waiting:
                 assert client.waiting and tube in client.watched
                 waiting.add(client)

@@ -12,8 +12,8 @@ class Client(Timer):
     """A client of the broker. Changed by the broker only; as a timer, its deadline is the end of its wait.
 
     While `waiting` is set, the broker owes exactly one answer: `on_reserved`, `on_timed_out` or `on_deadline_soon`;
-    while `kicking` is set, `on_kicked`. They are called in the midst of another client's command or of the passing of
-    time, so they must take note and return, and never call the broker.
+    while `kicking` is set, `on_kicked` or `on_failed`. They are called in the midst of another client's command or of
+    the passing of time, so they must take note and return, and never call the broker.
     """
 
     __slots__ = (
@@ -53,4 +53,8 @@ class Client(Timer):
 
     def on_kicked(self, count: int) -> None:
         """The kick that was under way is done."""
+        raise NotImplementedError
+
+    def on_failed(self) -> None:
+        """The kick that was under way has failed, by a bug or by the journal's fault."""
         raise NotImplementedError

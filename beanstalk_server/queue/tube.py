@@ -26,13 +26,12 @@ class Tube(Timer):
         "delayed",  # by (deadline, id)
         "deletes",  # how many of its jobs have been deleted by command
         "name",
-        "pause",  # the length of the last pause, nanoseconds
+        "pause",  # how long the pause is that it is in, nanoseconds; 0 when it is not paused
         "pauses",  # how often it has been paused
         "position",  # its index in the broker's list of tubes
         "ready",  # by (priority, id)
         "reserved",  # how many of its jobs are reserved
         "total_jobs",  # how many jobs have been put into it
-        "unpause_at",  # it is paused before this moment, nanoseconds
         "urgent",  # how many of its ready jobs are urgent
         "using",  # how many clients use it
         "waiting",  # the clients that wait for a job of it
@@ -48,7 +47,6 @@ class Tube(Timer):
         self.delayed = JobHeap()
         self.buried = Ring()
         self.waiting: OrderedDict[Client, None] = OrderedDict()
-        self.unpause_at = 0
         self.pause = 0
         self.urgent = 0
         self.reserved = 0

@@ -22,11 +22,14 @@ from beanstalk_server.wire import grammar
 from beanstalk_server.wire.grammar import LINE_LIMIT, SECOND
 from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, tube_list
 
-COMMANDS_PER_TURN: Final = 512
-"""How many commands of one client are done before others get their turn. About a millisecond."""
+TURN: Final = 128
+"""How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).
 
-REPLY_BYTES_PER_TURN: Final = 1 << 18
-"""How many bytes of bodies and lists the replies of one turn may hold before they must be sent."""
+A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at.
+"""
+
+STATS_WORK: Final = 8
+"""What writing the answer to a stats command costs besides, in the same unit."""
 
 LF: Final = 10
 
@@ -60,10 +63,12 @@ class Session(Client):
         "number",
         "on_answer",
         "overlong",
+        "patient",
         "process",
         "put",
+        "put_at",
         "replies",
-        "room",
+        "work_left",
     )
 
     def __init__(
@@ -88,10 +93,12 @@ class Session(Client):
         self.closed = False  # nothing will be answered any more: send what is in replies, and hang up
         self.held = False  # no command may be done now
         self.more = False  # there is more to do at once: the turn was over before the input was
-        self.room = REPLY_BYTES_PER_TURN  # how many more bytes of bodies and lists this turn may reply
+        self.work_left = TURN  # how much more work this turn may do
+        self.patient = True  # a reserve may wait; not when the client is seen to have shut down its sending side
         self.overlong = False  # in a line that is too long, up to its end
         self.expected = 0  # how many bytes of a body, with its CR LF, are still to come
         self.put: grammar.Put | None = None  # the put it belongs to; None when it is too big, and swallowed
+        self.put_at = 0  # when it came, in nanoseconds
         self.number = 0  # the id of its job
         self.body = bytearray()  # what has come of it, when it comes in pieces
         broker.connect()
@@ -103,12 +110,17 @@ class Session(Client):
         self.input = self.input + data if self.input else data
         self.run(now)
 
-    def end(self, now: int) -> None:
-        """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`."""
-        self.ended = True
+    def lose_patience(self, now: int) -> None:
+        """The client has shut down its sending side, though not all that it sent may have come: wait for nothing."""
+        self.patient = False
         if self.broker.stop_waiting(self):
             self.replies.append(grammar.TIMED_OUT)
         self.run(now)
+
+    def end(self, now: int) -> None:
+        """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`."""
+        self.ended = True
+        self.lose_patience(now)
 
     def disconnect(self, now: int) -> None:
         """The client is gone: give back what it holds. Nothing may be called after this."""
@@ -123,7 +135,7 @@ class Session(Client):
             return
         self.held = False
         self.more = False
-        self.room = REPLY_BYTES_PER_TURN
+        self.work_left = TURN
         data = self.input
         done = self._run(data, now)
         self.input = data[done:] if done < len(data) else b""
@@ -144,6 +156,9 @@ class Session(Client):
     def on_kicked(self, count: int) -> None:
         self._answer(grammar.kicked(count))
 
+    def on_failed(self) -> None:
+        self._answer(grammar.INTERNAL_ERROR)
+
     def _answer(self, reply: bytes) -> None:
         self.replies.append(reply)
         self.on_answer()
@@ -154,12 +169,11 @@ class Session(Client):
         """Do commands until something holds; return how many bytes of the data are done."""
         position = 0
         size = len(data)
-        turn = COMMANDS_PER_TURN
         while position < size and not self.held:
-            if not turn:
+            if self.work_left <= 0:
                 self.more = True
                 break
-            turn -= 1
+            self.work_left -= 1
             now += 1  # so that deadlines given in one turn keep the order of their commands
             try:
                 if self.expected:
@@ -184,7 +198,7 @@ class Session(Client):
                     self.replies.append(grammar.BAD_FORMAT)
                     continue
                 if self.logs_commands:
-                    log.info("%s < %s", self.name, line.decode("ascii", "backslashreplace"))
+                    log.info("%s < %s", self.name, ascii(line)[2:-1])
                 space = line.find(b" ")
                 if space < 0:
                     command = _ALONE.get(line, Session._refuse)
@@ -224,6 +238,7 @@ class Session(Client):
             return
         self.broker.set_producer(self)
         self.put = put
+        self.put_at = now
         self.number = self.broker.take_id()
         self.expected = put.size + 2
 
@@ -246,7 +261,9 @@ class Session(Client):
             self.replies.append(grammar.EXPECTED_CRLF)
         elif self.broker.draining:
             self.replies.append(grammar.DRAINING)
-        elif self.broker.put(self, self.number, put.priority, put.delay, max(put.ttr, SECOND), piece[: put.size], now):
+        elif self.broker.put(
+            self, self.number, put.priority, put.delay, max(put.ttr, SECOND), piece[: put.size], self.put_at, now
+        ):
             self.replies.append(grammar.inserted(self.number))
         else:
             self.replies.append(grammar.OUT_OF_MEMORY)
@@ -277,12 +294,13 @@ class Session(Client):
     def _reserve_until(self, until: int, waits: bool, now: int) -> None:
         broker = self.broker
         broker.set_worker(self)
+        self.work_left -= len(self.watched) >> 5
         job = broker.reserve(self, now)
         if job is not None:
             self._reply_bulk(grammar.reserved(job.id, job.body))
         elif self.soon:
             self.replies.append(grammar.DEADLINE_SOON)
-        elif waits and not self.ended:
+        elif waits and self.patient:
             broker.wait(self, until)
             self.held = True
         else:
@@ -341,6 +359,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.WATCH] += 1
+        self.work_left -= len(self.watched) >> 5
         self.broker.watch(self, name)
         self.replies.append(grammar.watching(len(self.watched)))
 
@@ -350,6 +369,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.IGNORE] += 1
+        self.work_left -= len(self.watched) >> 5
         done = self.broker.ignore(self, name)
         self.replies.append(grammar.watching(len(self.watched)) if done else grammar.NOT_IGNORED)
 
@@ -385,6 +405,7 @@ class Session(Client):
         if count < 0:
             self.held = True
         else:
+            self.work_left -= count
             self.replies.append(grammar.kicked(count))
 
     def _kick_job(self, arguments: bytes, now: int) -> None:
@@ -396,6 +417,7 @@ class Session(Client):
 
     def _stats(self, line: bytes, now: int) -> None:
         self.counts[grammar.STATS] += 1
+        self.work_left -= STATS_WORK
         self._reply_bulk(grammar.ok(stats(self.broker, self.process, now)))
 
     def _stats_job(self, arguments: bytes, now: int) -> None:
@@ -404,6 +426,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.STATS_JOB] += 1
+        self.work_left -= STATS_WORK
         job = self.broker.find(number)
         if job is None:
             self.replies.append(grammar.NOT_FOUND)
@@ -416,6 +439,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.STATS_TUBE] += 1
+        self.work_left -= STATS_WORK
         tube = self.broker.tubes.get(name)
         if tube is None:
             self.replies.append(grammar.NOT_FOUND)
@@ -453,11 +477,9 @@ class Session(Client):
             self._reply_bulk(grammar.found(job.id, job.body))
 
     def _reply_bulk(self, reply: bytes) -> None:
-        """A reply that may be large: when the turn's share of bytes is used up, the turn is over."""
+        """A reply that may be large."""
         self.replies.append(reply)
-        self.room -= len(reply)
-        if self.room <= 0:
-            self.held = self.more = True
+        self.work_left -= len(reply) >> 10
 
 
 def _ignore() -> None:

@@ -96,7 +96,7 @@ def stats(broker: Broker, process: Process, now: int) -> str:
 
 def stats_tube(tube: Tube, now: int) -> str:
     """The answer to stats-tube."""
-    paused = tube.unpause_at > now
+    left = max(tube.deadline - now, 0) if tube.pause else 0
     return (
         "---\n"
         f'name: "{tube.name}"\n'
@@ -111,8 +111,8 @@ def stats_tube(tube: Tube, now: int) -> str:
         f"current-waiting: {len(tube.waiting)}\n"
         f"cmd-delete: {tube.deletes}\n"
         f"cmd-pause-tube: {tube.pauses}\n"
-        f"pause: {tube.pause // SECOND if paused else 0}\n"
-        f"pause-time-left: {(tube.unpause_at - now) // SECOND if paused else 0}\n"
+        f"pause: {tube.pause // SECOND}\n"
+        f"pause-time-left: {left // SECOND}\n"
     )
 
 

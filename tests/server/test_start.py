@@ -21,9 +21,9 @@ def test_a_server_inside_a_program(loop_factory):
             host, port = server.address
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(b"put 0 0 1 5\r\nhello\r\nreserve\r\n")
-            assert await reader.readexactly(35) == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"[:35]
+            assert await reader.readexactly(33) == b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\n"
             writer.close()
-        with pytest.raises(OSError, match="refused|Connect call failed"):
+        with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await asyncio.open_connection(host, port)
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -157,7 +157,7 @@ def test_a_user_that_this_process_may_not_become(monkeypatch):
 
     monkeypatch.setattr(os, "initgroups", refuse)
     error = start_error(port=0, user="root")
-    assert (str(error), error.status) == ("-u/--user root: cannot become root:root: Operation not permitted", 34)
+    assert (str(error), error.status) == ("-u/--user root: cannot become this user: Operation not permitted", 34)
 
 
 # Signals

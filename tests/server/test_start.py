@@ -6,11 +6,12 @@ import pwd
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 
 import pytest
-from conftest import Caller, run_to_end
+from conftest import Caller, clean_environment, run_to_end
 
 from beanstalk_server import Config, Server, StartError
 
@@ -231,10 +232,6 @@ def test_a_file_that_is_no_listening_socket():
 
 
 def run_shell(command, descriptor):
-    import subprocess
-
-    from conftest import clean_environment
-
     done = subprocess.run(
         command,
         env=clean_environment(),
@@ -286,3 +283,109 @@ def test_help_and_version():
     code, said, _ = run_to_end("-h")
     assert code == 0
     assert "BEANSTALK_SERVER_MAX_JOB_SIZE" in said
+
+
+# What goes wrong while it runs
+
+
+def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_factory):
+    async def main():
+        server = Server(Config(port=0))
+        await server.start()
+        callers = [Caller(server.address) for _ in range(50)]  # all of them wait to be accepted
+        await asyncio.sleep(0)
+        await asyncio.wait_for(server.stop(), 5)
+        for caller in callers:
+            caller.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+def test_a_socket_path_that_has_become_anothers_is_left_alone(launch, tmp_path):
+    path = tmp_path / "socket"
+    process = launch("-l", f"unix:{path}")
+    path.unlink()
+    path.write_text("another's")
+    assert process.stop() == 0
+    assert path.read_text() == "another's"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_a_socket_path_that_cannot_be_removed_stays_and_is_told(launch, tmp_path):
+    path = tmp_path / "socket"
+    tmp_path.chmod(0o755)
+    process = launch("-l", f"unix:{path}", "-u", "nobody")
+    caller = Caller(str(path))
+    assert process.stop() == 0
+    assert "the socket stays behind: Permission denied" in process.log
+    caller.close()
+
+
+def test_a_timer_that_fails_stops_no_other(run, caplog):
+    server = run()
+    caller, other = server.connect(), server.connect()
+    caller.ask(b"put 0 1 60 1\r\nx\r\n")
+    advance = server.server.broker.advance
+    failures = [RuntimeError("broken")]
+
+    class Failing:
+        def __getattr__(self, name):
+            return getattr(broker, name)
+
+        def advance(self, now):
+            if failures:
+                raise failures.pop()
+            advance(now)
+
+    broker = server.server.broker
+    server.server.broker = Failing()
+    assert other.ask(b"reserve-with-timeout 2\r\n") == b"RESERVED 1 1\r\n"
+    assert "RuntimeError: broken" in caplog.text
+    caller.close()
+    other.close()
+
+
+def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog):
+    server = run()
+    listener = server.server._listeners[0]
+
+    class Full:
+        def accept(self):
+            raise OSError(24, "Too many open files")
+
+        def fileno(self):
+            return listener.fileno()
+
+    server.call(server.server._accept, Full())
+    assert "no connection can be accepted for a second: Too many open files" in caplog.text
+    server.call(server.server._accept_again, listener)
+    caller = server.connect()
+    assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    caller.close()
+
+
+def test_numbers_and_hosts_that_only_look_like_some():
+    assert "no such host" in str(start_error(listen="a..b"))
+    code, _, said = run_to_end("-p", "²")
+    assert code == 111
+    assert said.startswith("beanstalk-server: -l/--listen 127.0.0.1 -p/--port ²: ")
+    assert said.count("\n") == 1
+    command = ["bash", "-c", f"LISTEN_FDS=x LISTEN_PID=$$ exec {sys.executable} -m beanstalk_server"]
+    assert run_shell(command, 0)[::2] == (111, "beanstalk-server: LISTEN_FDS: 'x' is not a number\n")
+
+
+def test_a_path_is_alive_although_it_is_too_busy_to_answer(tmp_path):
+    path = f"{tmp_path}/socket"
+    busy = socket.socket(socket.AF_UNIX)
+    busy.bind(path)
+    busy.listen(0)
+    waiting = []
+    for _ in range(3):
+        probe = socket.socket(socket.AF_UNIX)
+        probe.setblocking(False)
+        probe.connect_ex(path)
+        waiting.append(probe)
+    assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server listens there"
+    for sock in [busy, *waiting]:
+        sock.close()

@@ -36,7 +36,7 @@ $(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
 	$(VENV)/bin/pip install --quiet --upgrade .
 	touch $@
 
-$(VENV)/developer: $(VENV)/bin/pip pyproject.toml
+$(VENV)/developer: $(VENV)/bin/pip pyproject.toml | $(VENV)/installed
 	$(VENV)/bin/pip install --quiet --upgrade --group dev
 	touch $@
 

@@ -19,8 +19,14 @@ import uvloop
 
 import beanstalk_server
 from beanstalk_server import Config, Server
+from beanstalk_server.wire import session
 
 SOURCES = Path(beanstalk_server.__file__).parents[1]
+
+
+def pytest_report_header():
+    compiled = not session.__file__.endswith(".py")
+    return f"beanstalk_server: {'compiled' if compiled else 'interpreted'}, from {SOURCES}"
 
 
 class Running:

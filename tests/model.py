@@ -20,6 +20,7 @@ class ModelJob:
     client: "ModelClient | None" = None
     deadline: int = 0
     soon: bool = False
+    key: str = ""
     order: int = 0  # of the last thing that happened to it: of setting its deadline, of being buried
     reserves: int = 0
     timeouts: int = 0
@@ -33,6 +34,7 @@ class ModelClient:
     use: str = "default"
     watched: list = field(default_factory=lambda: ["default"])
     held: list = field(default_factory=list)
+    batch: int = 0
     waiting: int = 0  # since when, as an order; 0 while it is not
     until: int = 0
     answers: list = field(default_factory=list)
@@ -65,10 +67,44 @@ class Model:
 
     # What clients do
 
-    def put(self, client, number, priority, delay, ttr, now):
-        job = ModelJob(number, priority, delay, ttr, client.use)
+    def put(self, client, number, priority, delay, ttr, now, key=""):
+        job = ModelJob(number, priority, delay, ttr, client.use, key=key)
         self.jobs.append(job)
         self.ready_or_delayed(job, delay, now)
+
+    def find_keyed(self, tube, key):
+        return next((job for job in self.jobs if job.tube == tube and job.key == key), None)
+
+    def replace(self, job, priority, delay, ttr, now):
+        job.priority, job.delay, job.ttr = priority, delay, ttr
+        self.ready_or_delayed(job, delay, now)
+
+    def cancel(self, number):
+        job = self.find(number)
+        if job is None or job.state != "delayed":
+            return "not found" if job is None else "too late"
+        self.jobs.remove(job)
+        return "done"
+
+    def reschedule(self, number, delay, now):
+        job = self.find(number)
+        if job is None or job.state != "delayed":
+            return "not found" if job is None else "too late"
+        job.delay = delay
+        self.ready_or_delayed(job, delay, now)
+        return "done"
+
+    def clear(self, tube):
+        cleared = [job for job in self.jobs if job.tube == tube and job.state != "reserved"]
+        for job in cleared:
+            self.jobs.remove(job)
+        return len(cleared)
+
+    def reserve_batch(self, client, limit, now):
+        numbers = []
+        while len(numbers) < limit and (number := self.reserve(client, now)):
+            numbers.append(number)
+        return numbers
 
     def ready_or_delayed(self, job, delay, now):
         job.client = None
@@ -102,8 +138,8 @@ class Model:
         job.deadline = now + job.ttr
         job.order = self.next_order()
 
-    def wait(self, client, until):
-        client.waiting, client.until = self.next_order(), until
+    def wait(self, client, until, batch):
+        client.waiting, client.until, client.batch = self.next_order(), until, batch
 
     def match(self, now):
         """Give ready jobs to waiting clients, as long as there is a pair."""
@@ -121,8 +157,11 @@ class Model:
                 return
             *_, job, client = min(pairs, key=lambda pair: pair[:3])
             client.waiting = 0
-            self.hold(job, client, now)
-            client.answers.append(("reserved", job.id))
+            if client.batch:
+                client.answers.append(("batch", *self.reserve_batch(client, client.batch, now)))
+            else:
+                self.hold(job, client, now)
+                client.answers.append(("reserved", job.id))
 
     def drop(self, job):
         """The client that held it holds it no longer."""

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from model import Model, ModelClient
 
-from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.broker import DONE, NOT_FOUND, TOO_LATE, Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.journal import Journal
@@ -17,8 +17,12 @@ tubes = st.sampled_from(["default", "a", "b"])
 priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])
 delays = st.one_of(st.just(0), st.integers(1, 5 * SECOND))
 times_to_run = st.integers(SECOND, 4 * SECOND)
+keys = st.sampled_from(["k", "l"])
 numbers = st.integers(1, 12)
 durations = st.one_of(st.integers(1, 30_000_000), st.integers(1, 6 * SECOND), st.integers(1, 3600 * SECOND))
+
+
+OUTCOMES = {DONE: "done", TOO_LATE: "too late", NOT_FOUND: "not found"}
 
 
 class RecordingClient(Client):
@@ -31,6 +35,9 @@ class RecordingClient(Client):
 
     def on_reserved(self, job):
         self.answers.append(("reserved", job.id))
+
+    def on_reserved_batch(self, jobs):
+        self.answers.append(("batch", *[job.id for job in jobs]))
 
     def on_timed_out(self):
         self.answers.append(("timed out",))
@@ -75,19 +82,59 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         assert self.broker.put(pair[0], number, priority, delay, ttr, b"%d" % number, self.now, self.now)
         self.model.put(pair[1], number, priority, delay, ttr, self.now)
 
-    @rule(pair=clients, timeout=durations, forever=st.booleans())
-    def reserve(self, pair, timeout, forever):
+    @rule(pair=clients, key=keys, priority=priorities, delay=delays, ttr=times_to_run)
+    def put_or_replace(self, pair, key, priority, delay, ttr):
         client, mirror = pair
         if client.waiting:
             return
         self.step()
-        job = self.broker.reserve(client, self.now)
-        assert (job and job.id) == self.model.reserve(mirror, self.now)
+        job = self.broker.find_keyed(client.use, key)
+        known = self.model.find_keyed(mirror.use, key)
+        assert (job and job.id) == (known and known.id)
+        if job is None:
+            number = self.broker.take_id()
+            body = b"%d" % number
+            assert self.broker.put(client, number, priority, delay, ttr, body, self.now, self.now, key)
+            self.model.put(mirror, number, priority, delay, ttr, self.now, key)
+        elif job.client is None:
+            assert self.broker.replace(job, priority, delay, ttr, b"new", self.now)
+            self.model.replace(known, priority, delay, ttr, self.now)
+            assert self.broker.find(job.id).body == b"new"
+
+    @rule(number=numbers)
+    def cancel(self, number):
+        assert OUTCOMES[self.broker.cancel(self.broker.find(number))] == self.model.cancel(number)
+
+    @rule(number=numbers, delay=delays)
+    def reschedule(self, number, delay):
+        self.step()
+        outcome = self.broker.reschedule(self.broker.find(number), delay, self.now)
+        assert OUTCOMES[outcome] == self.model.reschedule(number, delay, self.now)
+
+    @rule(pair=clients, name=tubes)
+    def clear(self, pair, name):
+        if pair[0].waiting or name not in self.broker.tubes:
+            return
+        assert self.broker.clear(pair[0], self.broker.tubes[name]) == self.model.clear(name)
+
+    @rule(pair=clients, timeout=durations, forever=st.booleans(), batch=st.integers(0, 3))
+    def reserve(self, pair, timeout, forever, batch):
+        client, mirror = pair
+        if client.waiting:
+            return
+        self.step()
+        if batch:
+            jobs = [job.id for job in self.broker.reserve_batch(client, batch, self.now)]
+            assert jobs == self.model.reserve_batch(mirror, batch, self.now)
+        else:
+            job = self.broker.reserve(client, self.now)
+            jobs = [job.id] if job else []
+            assert jobs == [number for number in [self.model.reserve(mirror, self.now)] if number]
         assert bool(client.soon) == any(held.soon for held in mirror.held)
-        if job is None and not client.soon:
+        if not jobs and not client.soon:
             until = 0 if forever else self.now + timeout
-            self.broker.wait(client, until)
-            self.model.wait(mirror, until)
+            self.broker.wait(client, until, batch)
+            self.model.wait(mirror, until, batch)
 
     @rule(pair=clients, number=numbers)
     def reserve_job(self, pair, number):
@@ -180,6 +227,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             job = self.broker.jobs[mirror.id]
             assert STATES[job.state] == mirror.state
             assert (job.priority, job.delay, job.soon) == (mirror.priority, mirror.delay, mirror.soon)
+            assert (job.ttr, job.key) == (mirror.ttr, mirror.key)
             counters = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
             assert counters == (mirror.reserves, mirror.timeouts, mirror.releases, mirror.buries, mirror.kicks)
             assert self.broker.time_left(job, 0) == (mirror.deadline if mirror.state in ("delayed", "reserved") else 0)

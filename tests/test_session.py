@@ -802,6 +802,15 @@ id: 0123456789abcdef
 hostname: "host"
 os: "#1 SMP"
 platform: "x86_64"
+cmd-put-keyed: 0
+cmd-replace-keyed: 0
+cmd-cancel: 0
+cmd-cancel-keyed: 0
+cmd-reschedule: 0
+cmd-reschedule-keyed: 0
+cmd-peek-keyed: 0
+cmd-reserve-batch: 0
+cmd-clear-tube: 0
 """
 
 
@@ -818,10 +827,12 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
     lines = (
         "peek 1|peek-ready|peek-delayed|peek-buried|reserve|reserve-with-timeout 0|delete 9|release 9 0 0|use a|"
         "watch a|ignore a|bury 9 0|kick 1|touch 9|stats-job 9|stats-tube a|list-tubes|list-tube-used|"
-        "list-tubes-watched|pause-tube a 1|pause-tube -a 1"
+        "list-tubes-watched|pause-tube a 1|pause-tube -a 1|cancel 9|cancel-keyed k|reschedule 9 1|reschedule-keyed k 1|"
+        "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999"
     )
     for line in lines.split("|"):
-        client.send(line.encode() + b"\r\n")
+        client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))
+    client.send(b"cancel x\r\nreschedule 1\r\nreserve-batch 0 0\r\nclear-tube -\r\nput-keyed k 0 0 1\r\n")
     client.send(b"delete x\r\nput 0 0 1 1 \r\nreserve \r\nrelease 1\r\nkick\r\nuse -\r\n")
     stats = client.yaml(b"stats")
     counts = {key: int(value) for key, value in stats.items() if key.startswith("cmd-")}

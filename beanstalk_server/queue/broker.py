@@ -17,14 +17,21 @@ commands or replies as bytes, do I/O, or read a clock; `now` is an argument, in 
     reserved                  ready       the end of its time to run     time
     reserved                  ready       disconnect                     the client that reserved it
     buried, delayed           ready       kick, kick_job                 any client
-    ready, delayed, buried    (deleted)   delete                         any client
+    ready, delayed, buried    (deleted)   delete, clear                  any client
+    delayed                   (deleted)   cancel                         any client
+    delayed                   delayed     reschedule                     any client
+    ready, delayed, buried    (new)       replace                        any client
     reserved                  (deleted)   delete                         the client that reserved it
 
 Two things hold between any two calls. A tube that is not paused has ready jobs or waiting clients, never both (while
 the end of a pause is served in slices, it may). And a client that waits, waits in every tube it watches.
 
-What may concern any number of jobs (a kick, the jobs of a client that disconnects) is done in slices of EFFORT: the
-rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it.
+What may concern any number of jobs (a kick, a clear, the jobs of a client that disconnects) is done in slices of
+EFFORT: the rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it.
+
+Whether a delayed job is called off or becomes ready is decided once, here, when its state changes: `cancel` finds it
+delayed and deletes it, or finds it in another state and changes nothing. That it is due already, but that its turn
+has not come, makes no difference.
 """
 
 from __future__ import annotations
@@ -36,12 +43,20 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import TICK, Timer, Wheel
 
 MARGIN: Final = 1_000_000_000
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
+
+DONE: Final = 0
+TOO_LATE: Final = 1
+NOT_FOUND: Final = 2
+"""What became of calling off a job, or of putting it off."""
+
+BATCH_BYTES: Final = 1 << 20
+"""A batch of reserved jobs ends when its bodies are more than this; it has one job at the least."""
 
 EFFORT: Final = 512
 """How many jobs one call moves at the most; the rest follows in `advance`. About a millisecond."""
@@ -76,6 +91,21 @@ class Kick(Chore):
         # No more than there are now: what is buried again meanwhile is not kicked twice.
         self.left = min(bound, tube.buried_count or len(tube.delayed.jobs))
         self.count = 0
+
+
+class Clear(Chore):
+    """What is left of a clear: jobs that are in no queue any more, and that nobody can find by their id or key."""
+
+    __slots__ = ("buried", "count", "delayed", "ready", "tube")
+
+    def __init__(self, client: Client, tube: Tube) -> None:
+        super().__init__(client)
+        self.tube = tube
+        self.count = len(tube.ready.jobs) + len(tube.delayed.jobs) + tube.buried_count
+        self.ready = tube.ready.jobs
+        self.delayed = tube.delayed.jobs
+        self.buried = Ring()
+        self.buried.take_all_of(tube.buried)
 
 
 class Return(Chore):
@@ -266,6 +296,7 @@ class Broker:
         body: bytes,
         created_at: int,
         now: int,
+        key: str = "",
     ) -> bool:
         """Put a job into the tube that the client uses.
 
@@ -276,17 +307,21 @@ class Broker:
             ttr: nanoseconds that a worker has for it.
             body: any bytes.
             created_at: what its age is counted from; the command may have come before the last of its body.
+            key: a name that no live job of the tube has, or "" for none.
 
         Returns:
             False when the journal has no room: then there is no such job.
         """
         tube = client.use
         job = Job(number, priority, delay, ttr, body, tube, created_at)
+        job.key = key
         if delay:
             job.deadline = now + delay
         if not self.journal.put(job):
             return False
         self.jobs[number] = job
+        if key:
+            self._set_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
         if delay:
@@ -294,6 +329,42 @@ class Broker:
         else:
             self._enter_ready(job, now)
         return True
+
+    def replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> bool:
+        """Give a job that no client has another body, priority, delay and ttr, as if it had been put like that.
+
+        Its id, key, age and counters stay; the delay counts from now.
+
+        Returns:
+            False when the journal has no room: then nothing has changed.
+        """
+        tube = job.tube
+        fresh = Job(job.id, priority, delay, ttr, body, tube, job.created_at)
+        fresh.key = job.key
+        fresh.reserves = job.reserves
+        fresh.timeouts = job.timeouts
+        fresh.releases = job.releases
+        fresh.buries = job.buries
+        fresh.kicks = job.kicks
+        if delay:
+            fresh.deadline = now + delay
+        if not self.journal.put(fresh):
+            return False
+        self._leave(job)
+        job.state = DELETED
+        self.jobs[fresh.id] = fresh
+        if fresh.key:
+            self._set_key(tube, fresh)
+        if delay:
+            self._enter_delayed(fresh, now + delay)
+        else:
+            self._enter_ready(fresh, now)
+        return True
+
+    def _set_key(self, tube: Tube, job: Job) -> None:
+        if tube.keys is None:
+            tube.keys = {}
+        tube.keys[job.key] = job
 
     # Jobs: to a worker
 
@@ -316,15 +387,32 @@ class Broker:
             self._enter_reserved(best, client, now)
         return best
 
-    def wait(self, client: Client, until: int) -> None:
+    def reserve_batch(self, client: Client, limit: int, now: int) -> list[Job]:
+        """Reserve up to so many jobs, best first, as many calls of `reserve` would; EFFORT jobs at the most.
+
+        Fewer than are ready, when the bodies of those before are more than BATCH_BYTES.
+        """
+        jobs: list[Job] = []
+        size = 0
+        while len(jobs) < limit and len(jobs) < EFFORT and size <= BATCH_BYTES:
+            job = self.reserve(client, now)
+            if job is None:
+                break
+            jobs.append(job)
+            size += len(job.body)
+        return jobs
+
+    def wait(self, client: Client, until: int, batch: int = 0) -> None:
         """Answer the client with the next job of the tubes it watches.
 
         None is ready now: ask `reserve` first. `client.soon` must be 0, else it would not be told of it.
 
         Args:
             until: when to answer `on_timed_out` instead, in nanoseconds; 0 means never.
+            batch: answer with all jobs there are then, so many at the most; 0 means with one, and not as a batch.
         """
         client.waiting = True
+        client.batch = batch
         self.waiting += 1
         for tube in client.watched:
             tube.waiting[client] = None
@@ -345,7 +433,7 @@ class Broker:
 
     def reserve_job(self, client: Client, number: int, now: int) -> Job | None:
         """Reserve one job, ready, delayed or buried. None when there is none, or a client has it."""
-        job = self.jobs.get(number)
+        job = self.find(number)
         if job is None or job.state == RESERVED:
             return None
         self._leave(job)
@@ -356,18 +444,30 @@ class Broker:
 
     def delete(self, client: Client, number: int) -> bool:
         """Delete a job. False when there is none, or another client has it."""
-        job = self.jobs.get(number)
+        job = self.find(number)
         if job is None or (job.state == RESERVED and job.client is not client):
             return False
+        job.tube.deletes += 1
+        self._delete(job)
+        return True
+
+    def _delete(self, job: Job) -> None:
         self.journal.delete(job)
         self._leave(job)
-        job.state = DELETED
-        del self.jobs[number]
+        self._forget(job)
         tube = job.tube
-        tube.deletes += 1
         if not tube.using and not tube.watching:
             self._drop_unneeded(tube)
-        return True
+
+    def _forget(self, job: Job) -> None:
+        """It is in no queue any more: let its id and its key go too."""
+        job.state = DELETED
+        del self.jobs[job.id]
+        if job.key:
+            keys = job.tube.keys
+            assert keys is not None, "a job with a key is in its tube's keys"
+            if keys.get(job.key) is job:
+                del keys[job.key]
 
     def release(self, client: Client, number: int, priority: int, delay: int, now: int) -> bool:
         """Make a reserved job ready, or delayed, with a new priority. False when the client does not have it."""
@@ -395,6 +495,7 @@ class Broker:
         job.buries += 1
         job.state = BURIED
         tube = job.tube
+        job.rank = tube.clears
         tube.buried.append(job)
         tube.buried_count += 1
         self.buried += 1
@@ -418,18 +519,18 @@ class Broker:
         """Make buried jobs of the used tube ready, first buried first; if none is buried, delayed ones, soonest first.
 
         Returns:
-            How many it was; -1 when there are more to kick than one slice: then `client.kicking` is set, and
-            `on_kicked` follows.
+            How many it was; -1 when there are more to kick than one slice: then `client.busy` is set, and `on_kicked`
+            follows.
         """
         chore = Kick(client, client.use, bound)
         if self._kick(chore, EFFORT, now):
             return chore.count
-        client.kicking = True
+        client.busy = True
         return -1
 
     def kick_job(self, number: int, now: int) -> bool:
         """Make one buried or delayed job ready. False when there is no such job."""
-        job = self.jobs.get(number)
+        job = self.find(number)
         if job is None or (job.state != BURIED and job.state != DELAYED):
             return False
         self._kick_job(job, now)
@@ -463,11 +564,116 @@ class Broker:
         self._enter_ready(job, now)
         self.journal.change(job)
 
+    # Jobs: called off, and put off
+
+    def cancel(self, job: Job | None) -> int:
+        """Delete a job that is still delayed: then nobody ever receives it.
+
+        Returns:
+            DONE; TOO_LATE when it is in another state, and nothing has changed; NOT_FOUND.
+        """
+        if job is None:
+            return NOT_FOUND
+        if job.state != DELAYED:
+            return TOO_LATE
+        self._delete(job)
+        return DONE
+
+    def reschedule(self, job: Job | None, delay: int, now: int) -> int:
+        """Give a job that is still delayed another delay, counted from now; 0 makes it ready.
+
+        Returns:
+            DONE; TOO_LATE when it is in another state, and nothing has changed; NOT_FOUND.
+        """
+        if job is None:
+            return NOT_FOUND
+        if job.state != DELAYED:
+            return TOO_LATE
+        self._leave(job)
+        job.delay = delay
+        if delay:
+            self._enter_delayed(job, now + delay)
+        else:
+            self._enter_ready(job, now)
+        self.journal.change(job)
+        return DONE
+
+    def clear(self, client: Client, tube: Tube) -> int:
+        """Delete all jobs of a tube that no client has, as they are now: nobody gets one of them after this.
+
+        Returns:
+            How many it was; -1 when they are more than one slice: then `client.busy` is set, and `on_cleared` follows
+            when the last has been deleted.
+        """
+        chore = Clear(client, tube)
+        self.ready -= len(chore.ready)
+        self.delayed -= len(chore.delayed)
+        self.buried -= tube.buried_count
+        self.urgent -= tube.urgent
+        tube.ready = JobHeap()
+        tube.delayed = JobHeap()
+        tube.buried_count = tube.urgent = 0
+        tube.clears += 1
+        tube.clearing += 1
+        done = self._clear(chore, EFFORT)
+        self._drop_unneeded(tube)
+        if done:
+            return chore.count
+        client.busy = True
+        return -1
+
+    def _clear(self, chore: Clear, effort: int) -> bool:
+        """Forget as many jobs as the effort is; whether that was all."""
+        while effort:
+            effort -= 1
+            if chore.ready:
+                job = chore.ready.pop()
+            elif chore.delayed:
+                job = chore.delayed.pop()
+                if job.is_linked():  # else it came due meanwhile
+                    self.wheel.remove(job)
+            elif not chore.buried.is_empty():
+                link = chore.buried.after
+                assert isinstance(link, Job)
+                job = link
+                job.unlink()
+            else:
+                chore.buried.before = chore.buried.after = UNLINKED  # as in _drop_unneeded
+                chore.tube.clearing -= 1
+                return True
+            self._forget(job)
+            self.journal.delete(job)
+        self.wheel.set(chore, AT_ONCE)
+        return False
+
+    def _is_cleared(self, job: Job) -> bool:
+        """Whether a clear that is still under way has taken the job out of its queue."""
+        tube = job.tube
+        if not tube.clearing or job.state == RESERVED:
+            return False
+        if job.state == BURIED:
+            return job.rank != tube.clears
+        heap = tube.ready if job.state == READY else tube.delayed
+        return not heap.holds(job)
+
     # Jobs: looked at
 
     def find(self, number: int) -> Job | None:
         """The job with this id, in any state."""
-        return self.jobs.get(number)
+        job = self.jobs.get(number)
+        if job is not None and job.tube.clearing and self._is_cleared(job):
+            return None
+        return job
+
+    def find_keyed(self, tube: Tube, key: str) -> Job | None:
+        """The job of this tube that has the key, in any state."""
+        keys = tube.keys
+        if keys is None:
+            return None
+        job = keys.get(key)
+        if job is not None and tube.clearing and self._is_cleared(job):
+            return None
+        return job
 
     def first_ready(self, tube: Tube) -> Job | None:
         return tube.ready.jobs[0] if tube.ready.jobs else None
@@ -516,6 +722,9 @@ class Broker:
             elif isinstance(timer, Kick):
                 self._go_on_kicking(timer, max(effort, 1), now)
                 effort = 0
+            elif isinstance(timer, Clear):
+                self._go_on_clearing(timer, max(effort, 1))
+                effort = 0
             elif isinstance(timer, Return):
                 self._return(timer, max(effort, 1), now)
                 effort = 0
@@ -530,14 +739,31 @@ class Broker:
         try:
             done = self._kick(chore, effort, now)
         except Exception:
-            client.kicking = False
+            client.busy = False
             client.on_failed()
             raise
         if done:
-            client.kicking = False
+            client.busy = False
             client.on_kicked(chore.count)
 
+    def _go_on_clearing(self, chore: Clear, effort: int) -> None:
+        client = chore.client
+        try:
+            done = self._clear(chore, effort)
+        except Exception:
+            # The rest goes on: its jobs are in no queue, and must not stay.
+            self.wheel.set(chore, AT_ONCE)
+            if client.busy:
+                client.busy = False
+                client.on_failed()
+            raise
+        if done and client.busy:
+            client.busy = False
+            client.on_cleared(chore.count)
+
     def _on_job_due(self, job: Job, now: int) -> None:
+        if job.tube.clearing and self._is_cleared(job):
+            return
         if job.state == DELAYED:
             job.tube.delayed.remove(job)
             self.delayed -= 1
@@ -652,12 +878,32 @@ class Broker:
                 return 0
             effort -= 1
             client = next(iter(waiting))
-            job = jobs[0]
             self.stop_waiting(client)
+            if client.batch:
+                effort = max(effort - self._serve_batch(tube, client, now), 0)
+                continue
+            job = jobs[0]
             self._leave_ready(job)
             self._enter_reserved(job, client, now)
             client.on_reserved(job)
         return effort
+
+    def _serve_batch(self, tube: Tube, client: Client, now: int) -> int:
+        """Give a client that waited for a batch what there is; return how many jobs.
+
+        The other tubes that it watches have nothing for it, or it would not have been waiting.
+        """
+        jobs = tube.ready.jobs
+        batch: list[Job] = []
+        size = 0
+        while jobs and len(batch) < client.batch and len(batch) < EFFORT and size <= BATCH_BYTES:
+            job = jobs[0]
+            self._leave_ready(job)
+            self._enter_reserved(job, client, now)
+            batch.append(job)
+            size += len(job.body)
+        client.on_reserved_batch(batch)
+        return len(batch)
 
     def check(self) -> None:
         """Verify every invariant there is, at a moment when no call is under way."""
@@ -667,12 +913,15 @@ class Broker:
         urgent = 0
         clients: dict[Client, int] = {}
         for number, job in self.jobs.items():
-            counts[job.state] += 1
             assert job.id == number < self.next_id
+            if self._is_cleared(job):
+                continue
+            counts[job.state] += 1
+            assert self.tubes[job.tube.name] is job.tube
+            assert not job.key or self.find_keyed(job.tube, job.key) is job
             assert (job.client is not None) == (job.state == RESERVED)
             assert job.is_linked() == (job.state != READY), f"job {number} is {job.state} and in the wrong queue"
             assert job.soon <= (job.state == RESERVED)
-            assert self.tubes[job.tube.name] is job.tube
             if job.client is not None:
                 assert job.client.reserved[number] is job
                 clients[job.client] = clients.get(job.client, 0) + job.soon
@@ -700,6 +949,8 @@ class Broker:
                 f"tube {tube.name} keeps clients waiting for its ready jobs"
             )
             assert not tube.pause or tube.is_linked(), "nobody will end a pause"
+            for key, job in (tube.keys or {}).items():
+                assert job.key == key and self.jobs[job.id] is job
             for client in tube.waiting:
                 assert client.waiting and tube in client.watched
                 waiting.add(client)

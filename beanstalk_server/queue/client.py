@@ -11,13 +11,15 @@ from beanstalk_server.queue.wheel import Timer
 class Client(Timer):
     """A client of the broker. Changed by the broker only; as a timer, its deadline is the end of its wait.
 
-    While `waiting` is set, the broker owes exactly one answer: `on_reserved`, `on_timed_out` or `on_deadline_soon`;
-    while `kicking` is set, `on_kicked` or `on_failed`. They are called in the midst of another client's command or of
-    the passing of time, so they must take note and return, and never call the broker.
+    While `waiting` is set, the broker owes exactly one answer: `on_reserved` (`on_reserved_batch` when `batch` is not
+    0), `on_timed_out` or `on_deadline_soon`; while `busy` is set, `on_kicked`, `on_cleared` or `on_failed`. They are
+    called in the midst of another client's command or of the passing of time, so they must take note and return, and
+    never call the broker.
     """
 
     __slots__ = (
-        "kicking",  # a kick of many jobs is under way
+        "batch",  # how many jobs it waits for at the most; 0 when it is one, and no batch
+        "busy",  # a kick or a clear of many jobs is under way for it
         "producer",  # has sent a put
         "reserved",  # the jobs it holds, by id, in the order in which it reserved them
         "soon",  # how many of them are in the last second of their time to run
@@ -35,12 +37,17 @@ class Client(Timer):
         self.reserved: dict[int, Job] = {}
         self.soon = 0
         self.waiting = False
-        self.kicking = False
+        self.batch = 0
+        self.busy = False
         self.producer = False
         self.worker = False
 
     def on_reserved(self, job: Job) -> None:
         """The job it waited for."""
+        raise NotImplementedError
+
+    def on_reserved_batch(self, jobs: list[Job]) -> None:
+        """The jobs it waited for: one at least, `batch` at the most, best first."""
         raise NotImplementedError
 
     def on_timed_out(self) -> None:
@@ -55,6 +62,10 @@ class Client(Timer):
         """The kick that was under way is done."""
         raise NotImplementedError
 
+    def on_cleared(self, count: int) -> None:
+        """The clear that was under way is done."""
+        raise NotImplementedError
+
     def on_failed(self) -> None:
-        """The kick that was under way has failed, by a bug or by the journal's fault."""
+        """The kick or clear that was under way has failed, by a bug or by the journal's fault."""
         raise NotImplementedError

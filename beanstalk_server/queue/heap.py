@@ -46,6 +46,10 @@ class JobHeap:
         else:
             self._sink(last, place)
 
+    def holds(self, job: Job) -> bool:
+        """Whether the job is in this heap."""
+        return job.place < len(self.jobs) and self.jobs[job.place] is job
+
     def _before(self, a: Job, b: Job) -> bool:
         return a.rank < b.rank or (a.rank == b.rank and a.id < b.id)
 

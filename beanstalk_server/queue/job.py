@@ -39,10 +39,11 @@ class Job(Timer):
         "created_at",  # nanoseconds
         "delay",  # nanoseconds, as last given by put or release
         "id",
+        "key",  # its name in its tube, or ""
         "kicks",  # how often it has been kicked
         "place",  # its index in the heap that holds it
         "priority",  # 0 to 2^32-1, smallest first
-        "rank",  # what that heap orders it by, before the id
+        "rank",  # what that heap orders it by, before the id; buried, the number of clears of its tube before
         "releases",  # how often it has been released
         "reserves",  # how often it has been reserved
         "soon",  # reserved, and in the last second of its time to run
@@ -63,6 +64,7 @@ class Job(Timer):
         self.tube = tube
         self.created_at = now
         self.state: int = NEW
+        self.key = ""
         self.client: Client | None = None
         self.soon = False
         self.rank = 0

@@ -11,6 +11,7 @@ from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.job import Job
 
 
 class Tube(Timer):
@@ -23,8 +24,11 @@ class Tube(Timer):
     __slots__ = (
         "buried",  # first buried first
         "buried_count",
+        "clearing",  # how many clears of it are under way
+        "clears",  # how many have begun
         "delayed",  # by (deadline, id)
         "deletes",  # how many of its jobs have been deleted by command
+        "keys",  # its jobs that have a key, by key; None before the first
         "name",
         "pause",  # how long the pause is that it is in, nanoseconds; 0 when it is not paused
         "pauses",  # how often it has been paused
@@ -48,6 +52,9 @@ class Tube(Timer):
         self.buried = Ring()
         self.waiting: OrderedDict[Client, None] = OrderedDict()
         self.pause = 0
+        self.keys: dict[str, Job] | None = None
+        self.clears = 0
+        self.clearing = 0
         self.urgent = 0
         self.reserved = 0
         self.buried_count = 0

@@ -4,6 +4,7 @@ Source of every rule: beanstalkd 1.13, doc/protocol.txt, and where that is silen
 given without its CR LF, the arguments of a command without its name and the space behind it. What is not well-formed
 gives None or a negative number, never an exception.
 
+    durations are numbers of seconds, and here may have a fraction of one to three digits: `put 0 0.25 60 5`
     numbers   one or more digits, any spaces before them, no sign: `delete   7` is well-formed, `delete +7` is not
     names     1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a hyphen; no spaces before them, but for
               pause-tube
@@ -22,11 +23,17 @@ from typing import Final
 LINE_LIMIT: Final = 224
 """The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
 
+EXTENDED_LINE_LIMIT: Final = 320
+"""The same for the commands that begin with one of LONG_COMMANDS: beanstalkd's limit has no room for a long key."""
+
+LONG_COMMANDS: Final = (b"put-keyed ", b"replace-keyed ", b"reschedule-keyed ")
+
 MAX_U32: Final = 2**32 - 1
 MAX_U64: Final = 2**64 - 1
 MAX_TIMEOUT: Final = 2**31 - 1
 """The longest timeout of reserve-with-timeout, in seconds; a longer one is BAD_FORMAT."""
 
+MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 """Nanoseconds in the unit of delay, ttr, timeout and pause."""
 
@@ -56,7 +63,20 @@ COMMANDS: Final = (
 )
 """The commands that stats counts, in its order (it does not count kick-job, reserve-job and quit)."""
 
-# The index of each in COMMANDS.
+EXTENSIONS: Final = (
+    "put-keyed",
+    "replace-keyed",
+    "cancel",
+    "cancel-keyed",
+    "reschedule",
+    "reschedule-keyed",
+    "peek-keyed",
+    "reserve-batch",
+    "clear-tube",
+)
+"""The commands that beanstalkd does not have (docs/protocol-extensions.md); stats counts them behind all its keys."""
+
+# The index of each in COMMANDS + EXTENSIONS.
 PUT: Final = 0
 PEEK: Final = 1
 PEEK_READY: Final = 2
@@ -79,9 +99,19 @@ LIST_TUBES: Final = 18
 LIST_TUBE_USED: Final = 19
 LIST_TUBES_WATCHED: Final = 20
 PAUSE_TUBE: Final = 21
+PUT_KEYED: Final = 22
+REPLACE_KEYED: Final = 23
+CANCEL: Final = 24
+CANCEL_KEYED: Final = 25
+RESCHEDULE: Final = 26
+RESCHEDULE_KEYED: Final = 27
+PEEK_KEYED: Final = 28
+RESERVE_BATCH: Final = 29
+CLEAR_TUBE: Final = 30
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 BURIED: Final = b"BURIED\r\n"
+CANCELLED: Final = b"CANCELLED\r\n"
 DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
 DELETED: Final = b"DELETED\r\n"
 DRAINING: Final = b"DRAINING\r\n"
@@ -94,17 +124,25 @@ NOT_IGNORED: Final = b"NOT_IGNORED\r\n"
 OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
 PAUSED: Final = b"PAUSED\r\n"
 RELEASED: Final = b"RELEASED\r\n"
+RESCHEDULED: Final = b"RESCHEDULED\r\n"
 TIMED_OUT: Final = b"TIMED_OUT\r\n"
+TOO_LATE: Final = b"TOO_LATE\r\n"
 TOUCHED: Final = b"TOUCHED\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 
-_PUT: Final = re.compile(rb" *(\d+) +(\d+) +(\d+) +(\d+)(.*)", re.DOTALL)
-_RELEASE: Final = re.compile(rb" *(\d+) +(\d+) +(\d+)")
+_SECONDS: Final = rb"(\d+(?:\.\d{1,3})?)"
+_KEY: Final = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
+_PUT_ARGUMENTS: Final = rb" *(\d+) +" + _SECONDS + rb" +" + _SECONDS + rb" +(\d+)(.*)"
+_PUT: Final = re.compile(_PUT_ARGUMENTS, re.DOTALL)
+_PUT_KEYED: Final = re.compile(_KEY + rb" " + _PUT_ARGUMENTS, re.DOTALL)
+_RELEASE: Final = re.compile(rb" *(\d+) +(\d+) +" + _SECONDS)
 _BURY: Final = re.compile(rb" *(\d+) +(\d+)")
-_LEADING_NUMBER: Final = re.compile(rb" *(\d+)")
+_NUMBER_AND_SECONDS: Final = re.compile(rb" *(\d+) +" + _SECONDS)
+_KEY_AND_SECONDS: Final = re.compile(_KEY + rb" +" + _SECONDS)
+_LEADING_SECONDS: Final = re.compile(rb" *" + _SECONDS)
 _KICK: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?)(\d+)")
-_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}")
-_PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +(\d+)")
+_NAME: Final = re.compile(_KEY)
+_PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +" + _SECONDS)
 
 _TAKE_NO_ARGUMENT: Final = (
     b"peek-ready",
@@ -131,8 +169,15 @@ def parse_u32(digits: bytes) -> int:
 @lru_cache(maxsize=1024)
 def parse_duration(digits: bytes) -> int:
     """A number of seconds below 2^32 from its digits, in nanoseconds; -1 when it is not. Cached, as `parse_u32`."""
-    seconds = int(digits)
-    return seconds * SECOND if seconds <= MAX_U32 else -1
+    return _nanoseconds(digits, MAX_U32)
+
+
+def _nanoseconds(digits: bytes, limit: int) -> int:
+    whole, _, fraction = digits.partition(b".")
+    seconds = int(whole)
+    if seconds > limit:
+        return -1
+    return seconds * SECOND + int(fraction.ljust(3, b"0")) * MILLISECOND
 
 
 def parse_id(arguments: bytes) -> int:
@@ -146,11 +191,18 @@ def parse_id(arguments: bytes) -> int:
 
 
 class Put:
-    """The arguments of put. `trailing` is what follows them: refused, unless the body is too big anyway."""
+    """The arguments of put, put-keyed and replace-keyed.
 
-    __slots__ = ("delay", "priority", "size", "trailing", "ttr")
+    `trailing` is what follows them: refused, unless the body is too big anyway. `key` is "" for put.
+    """
 
-    def __init__(self, priority: int, delay: int, ttr: int, size: int, trailing: bytes) -> None:
+    __slots__ = ("delay", "key", "priority", "replaces", "size", "trailing", "ttr")
+
+    def __init__(
+        self, key: str, replaces: bool, priority: int, delay: int, ttr: int, size: int, trailing: bytes
+    ) -> None:
+        self.key = key
+        self.replaces = replaces
         self.priority = priority
         self.delay = delay
         self.ttr = ttr
@@ -163,7 +215,22 @@ def parse_put(arguments: bytes) -> Put | None:
     if match is None:
         return None
     priority, delay, ttr, size, trailing = match.groups()
-    put = Put(parse_u32(priority), parse_duration(delay), parse_duration(ttr), parse_u32(size), trailing)
+    return _put("", False, priority, delay, ttr, size, trailing)
+
+
+def parse_put_keyed(arguments: bytes, replaces: bool) -> Put | None:
+    """The arguments of put-keyed, or of replace-keyed."""
+    match = _PUT_KEYED.fullmatch(arguments)
+    if match is None:
+        return None
+    key, priority, delay, ttr, size, trailing = match.groups()
+    return _put(key.decode("ascii"), replaces, priority, delay, ttr, size, trailing)
+
+
+def _put(
+    key: str, replaces: bool, priority: bytes, delay: bytes, ttr: bytes, size: bytes, trailing: bytes
+) -> Put | None:
+    put = Put(key, replaces, parse_u32(priority), parse_duration(delay), parse_duration(ttr), parse_u32(size), trailing)
     if put.priority < 0 or put.delay < 0 or put.ttr < 0 or put.size < 0:
         return None
     return put
@@ -200,15 +267,41 @@ def parse_kick(arguments: bytes) -> int:
 
 def parse_timeout(arguments: bytes) -> int:
     """The timeout of reserve-with-timeout, in nanoseconds."""
-    match = _LEADING_NUMBER.match(arguments)
+    match = _LEADING_SECONDS.match(arguments)
     if match is None or b"\0" in arguments:
         return -1
-    seconds = int(match[1])
-    return seconds * SECOND if seconds <= MAX_TIMEOUT else -1
+    return _nanoseconds(match[1], MAX_TIMEOUT)
+
+
+def parse_reschedule(arguments: bytes) -> tuple[int, int] | None:
+    """Id, and delay in nanoseconds."""
+    match = _NUMBER_AND_SECONDS.fullmatch(arguments)
+    if match is None:
+        return None
+    number, delay = parse_id(match[1]), parse_duration(match[2])
+    return None if number < 0 or delay < 0 else (number, delay)
+
+
+def parse_reschedule_keyed(arguments: bytes) -> tuple[str, int] | None:
+    """Key, and delay in nanoseconds."""
+    match = _KEY_AND_SECONDS.fullmatch(arguments)
+    if match is None:
+        return None
+    delay = parse_duration(match[2])
+    return None if delay < 0 else (match[1].decode("ascii"), delay)
+
+
+def parse_reserve_batch(arguments: bytes) -> tuple[int, int] | None:
+    """The most jobs to reserve, one at least, and timeout in nanoseconds."""
+    match = _NUMBER_AND_SECONDS.fullmatch(arguments)
+    if match is None:
+        return None
+    limit, timeout = parse_u32(match[1]), _nanoseconds(match[2], MAX_TIMEOUT)
+    return None if limit < 1 or timeout < 0 else (limit, timeout)
 
 
 def parse_name(arguments: bytes) -> str | None:
-    """The only argument of use, watch, ignore and stats-tube."""
+    """The only argument of use, watch, ignore and stats-tube, and of the commands that take a key or a tube alone."""
     return arguments.decode("ascii") if _NAME.fullmatch(arguments) else None
 
 
@@ -232,6 +325,26 @@ def inserted(number: int) -> bytes:
 
 def reserved(number: int, body: bytes) -> bytes:
     return b"RESERVED %d %d\r\n%b\r\n" % (number, len(body), body)
+
+
+def reserved_batch(jobs: list[tuple[int, bytes]]) -> bytes:
+    return b"".join([b"RESERVED_BATCH %d\r\n" % len(jobs), *[reserved(number, body) for number, body in jobs]])
+
+
+def exists(number: int) -> bytes:
+    return b"EXISTS %d\r\n" % number
+
+
+def replaced(number: int) -> bytes:
+    return b"REPLACED %d\r\n" % number
+
+
+def too_late(number: int) -> bytes:
+    return b"TOO_LATE %d\r\n" % number
+
+
+def cleared(count: int) -> bytes:
+    return b"CLEARED %d\r\n" % count
 
 
 def found(number: int, body: bytes) -> bytes:

@@ -19,7 +19,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import Job
 from beanstalk_server.wire import grammar
-from beanstalk_server.wire.grammar import LINE_LIMIT, SECOND
+from beanstalk_server.wire.grammar import EXTENDED_LINE_LIMIT, LINE_LIMIT, SECOND
 from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, tube_list
 
 TURN: Final = 128
@@ -131,7 +131,7 @@ class Session(Client):
 
     def run(self, now: int) -> None:
         """Do the commands in `input`, until one has to wait or the turn is over (then `more` is set)."""
-        if self.waiting or self.kicking or self.choked or self.closed:
+        if self.waiting or self.busy or self.choked or self.closed:
             return
         self.held = False
         self.more = False
@@ -147,6 +147,9 @@ class Session(Client):
     def on_reserved(self, job: Job) -> None:
         self._answer(grammar.reserved(job.id, job.body))
 
+    def on_reserved_batch(self, jobs: list[Job]) -> None:
+        self._answer(grammar.reserved_batch([(job.id, job.body) for job in jobs]))
+
     def on_timed_out(self) -> None:
         self._answer(grammar.TIMED_OUT)
 
@@ -155,6 +158,9 @@ class Session(Client):
 
     def on_kicked(self, count: int) -> None:
         self._answer(grammar.kicked(count))
+
+    def on_cleared(self, count: int) -> None:
+        self._answer(grammar.cleared(count))
 
     def on_failed(self) -> None:
         self._answer(grammar.INTERNAL_ERROR)
@@ -188,6 +194,15 @@ class Session(Client):
                 if end < 0 or end + 1 == size or data[end + 1] != LF:
                     if size - position < LINE_LIMIT:
                         break
+                    if not self.overlong and data.startswith(grammar.LONG_COMMANDS, position):
+                        end = data.find(b"\r\n", position, position + EXTENDED_LINE_LIMIT)
+                        if end >= 0:
+                            line = data[position:end]
+                            position = end + 2
+                            self._command(line, now)
+                            continue
+                        if size - position < EXTENDED_LINE_LIMIT:
+                            break
                     position += LINE_LIMIT
                     self.overlong = True
                     continue
@@ -197,19 +212,24 @@ class Session(Client):
                     self.overlong = False
                     self.replies.append(grammar.BAD_FORMAT)
                     continue
-                if self.logs_commands:
-                    log.info("%s < %s", self.name, ascii(line)[2:-1])
-                space = line.find(b" ")
-                if space < 0:
-                    command = _ALONE.get(line, Session._refuse)
-                    command(self, line, now)
-                else:
-                    command = _WITH_ARGUMENTS.get(line[:space], Session._refuse)
-                    command(self, line if command is Session._refuse else line[space + 1 :], now)
+                self._command(line, now)
             except Exception:
                 log.exception("%s: a command failed; this is a bug of the server", self.name)
                 self.replies.append(grammar.INTERNAL_ERROR)
         return position
+
+    def _command(self, line: bytes, now: int) -> None:
+        if self.logs_commands:
+            log.info("%s < %s", self.name, ascii(line)[2:-1])
+        space = line.find(b" ")
+        if space < 0:
+            _ALONE.get(line, Session._refuse)(self, line, now)
+        else:
+            command = _WITH_ARGUMENTS.get(line[:space])
+            if command is None:
+                self._refuse(line, now)
+            else:
+                command(self, line[space + 1 :], now)
 
     def _refuse(self, line: bytes, now: int) -> None:
         if line.startswith(b"quit") and b"\0" not in line:
@@ -225,11 +245,19 @@ class Session(Client):
     # Producers
 
     def _put(self, arguments: bytes, now: int) -> None:
-        put = grammar.parse_put(arguments)
+        self._begin_put(grammar.parse_put(arguments), grammar.PUT, now)
+
+    def _put_keyed(self, arguments: bytes, now: int) -> None:
+        self._begin_put(grammar.parse_put_keyed(arguments, False), grammar.PUT_KEYED, now)
+
+    def _replace_keyed(self, arguments: bytes, now: int) -> None:
+        self._begin_put(grammar.parse_put_keyed(arguments, True), grammar.REPLACE_KEYED, now)
+
+    def _begin_put(self, put: grammar.Put | None, command: int, now: int) -> None:
         if put is None or b"\0" in put.trailing:
             self.replies.append(grammar.BAD_FORMAT)
             return
-        self.counts[grammar.PUT] += 1
+        self.counts[command] += 1
         if put.size > self.process.max_job_size:
             self.expected = put.size + 2
             return
@@ -239,7 +267,8 @@ class Session(Client):
         self.broker.set_producer(self)
         self.put = put
         self.put_at = now
-        self.number = self.broker.take_id()
+        if not put.key:
+            self.number = self.broker.take_id()
         self.expected = put.size + 2
 
     def _take_body(self, piece: bytes, now: int) -> None:
@@ -259,12 +288,34 @@ class Session(Client):
         self.put = None
         if not piece.endswith(b"\r\n"):
             self.replies.append(grammar.EXPECTED_CRLF)
-        elif self.broker.draining:
+        elif put.key:
+            self._end_put_keyed(put, piece[: put.size], now)
+        else:
+            self._end_put(put, piece[: put.size], now)
+
+    def _end_put(self, put: grammar.Put, body: bytes, now: int) -> None:
+        broker = self.broker
+        if broker.draining:
             self.replies.append(grammar.DRAINING)
-        elif self.broker.put(
-            self, self.number, put.priority, put.delay, max(put.ttr, SECOND), piece[: put.size], self.put_at, now
+        elif broker.put(
+            self, self.number, put.priority, put.delay, max(put.ttr, SECOND), body, self.put_at, now, put.key
         ):
             self.replies.append(grammar.inserted(self.number))
+        else:
+            self.replies.append(grammar.OUT_OF_MEMORY)
+
+    def _end_put_keyed(self, put: grammar.Put, body: bytes, now: int) -> None:
+        broker = self.broker
+        job = broker.find_keyed(self.use, put.key)
+        if job is None:
+            self.number = broker.take_id()
+            self._end_put(put, body, now)
+        elif not put.replaces:
+            self.replies.append(grammar.exists(job.id))
+        elif job.client is not None:
+            self.replies.append(grammar.too_late(job.id))
+        elif broker.replace(job, put.priority, put.delay, max(put.ttr, SECOND), body, now):
+            self.replies.append(grammar.replaced(job.id))
         else:
             self.replies.append(grammar.OUT_OF_MEMORY)
 
@@ -291,6 +342,21 @@ class Session(Client):
         self.counts[grammar.RESERVE_WITH_TIMEOUT] += 1
         self._reserve_until(now + timeout, timeout > 0, now)
 
+    def _reserve_batch(self, arguments: bytes, now: int) -> None:
+        batch = grammar.parse_reserve_batch(arguments)
+        if batch is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.RESERVE_BATCH] += 1
+        limit, timeout = batch
+        self.broker.set_worker(self)
+        jobs = self.broker.reserve_batch(self, limit, now)
+        self.work_left -= len(jobs) * (1 + (len(self.watched) >> 5))
+        if jobs:
+            self._reply_bulk(grammar.reserved_batch([(job.id, job.body) for job in jobs]))
+        else:
+            self._wait(now + timeout, timeout > 0, limit)
+
     def _reserve_until(self, until: int, waits: bool, now: int) -> None:
         broker = self.broker
         broker.set_worker(self)
@@ -298,10 +364,15 @@ class Session(Client):
         job = broker.reserve(self, now)
         if job is not None:
             self._reply_bulk(grammar.reserved(job.id, job.body))
-        elif self.soon:
+        else:
+            self._wait(until, waits, 0)
+
+    def _wait(self, until: int, waits: bool, batch: int) -> None:
+        """Nothing is ready: wait, or say why not."""
+        if self.soon:
             self.replies.append(grammar.DEADLINE_SOON)
         elif waits and self.patient:
-            broker.wait(self, until)
+            self.broker.wait(self, until, batch)
             self.held = True
         else:
             self.replies.append(grammar.TIMED_OUT)
@@ -373,7 +444,69 @@ class Session(Client):
         done = self.broker.ignore(self, name)
         self.replies.append(grammar.watching(len(self.watched)) if done else grammar.NOT_IGNORED)
 
+    # Whoever has changed their mind
+
+    def _cancel(self, arguments: bytes, now: int) -> None:
+        number = grammar.parse_id(arguments)
+        if number < 0:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.CANCEL] += 1
+        self.replies.append(_CANCEL_REPLIES[self.broker.cancel(self.broker.find(number))])
+
+    def _cancel_keyed(self, arguments: bytes, now: int) -> None:
+        key = grammar.parse_name(arguments)
+        if key is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.CANCEL_KEYED] += 1
+        self.replies.append(_CANCEL_REPLIES[self.broker.cancel(self.broker.find_keyed(self.use, key))])
+
+    def _reschedule(self, arguments: bytes, now: int) -> None:
+        reschedule = grammar.parse_reschedule(arguments)
+        if reschedule is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.RESCHEDULE] += 1
+        number, delay = reschedule
+        self.replies.append(_RESCHEDULE_REPLIES[self.broker.reschedule(self.broker.find(number), delay, now)])
+
+    def _reschedule_keyed(self, arguments: bytes, now: int) -> None:
+        reschedule = grammar.parse_reschedule_keyed(arguments)
+        if reschedule is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.RESCHEDULE_KEYED] += 1
+        key, delay = reschedule
+        job = self.broker.find_keyed(self.use, key)
+        self.replies.append(_RESCHEDULE_REPLIES[self.broker.reschedule(job, delay, now)])
+
+    def _clear_tube(self, arguments: bytes, now: int) -> None:
+        name = grammar.parse_name(arguments)
+        if name is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.CLEAR_TUBE] += 1
+        tube = self.broker.tubes.get(name)
+        if tube is None:
+            self.replies.append(grammar.NOT_FOUND)
+            return
+        count = self.broker.clear(self, tube)
+        if count < 0:
+            self.held = True
+        else:
+            self.work_left -= count
+            self.replies.append(grammar.cleared(count))
+
     # Everybody else
+
+    def _peek_keyed(self, arguments: bytes, now: int) -> None:
+        key = grammar.parse_name(arguments)
+        if key is None:
+            self.replies.append(grammar.BAD_FORMAT)
+            return
+        self.counts[grammar.PEEK_KEYED] += 1
+        self._reply_found(self.broker.find_keyed(self.use, key))
 
     def _peek(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
@@ -486,6 +619,10 @@ def _ignore() -> None:
     """Nobody is there to be told."""
 
 
+# By what the broker says: DONE, TOO_LATE, NOT_FOUND.
+_CANCEL_REPLIES: Final = (grammar.CANCELLED, grammar.TOO_LATE, grammar.NOT_FOUND)
+_RESCHEDULE_REPLIES: Final = (grammar.RESCHEDULED, grammar.TOO_LATE, grammar.NOT_FOUND)
+
 _Command = Callable[[Session, bytes, int], None]
 
 _WITH_ARGUMENTS: Final[dict[bytes, _Command]] = {
@@ -505,6 +642,15 @@ _WITH_ARGUMENTS: Final[dict[bytes, _Command]] = {
     b"watch": Session._watch,
     b"ignore": Session._ignore,
     b"pause-tube": Session._pause_tube,
+    b"put-keyed": Session._put_keyed,
+    b"replace-keyed": Session._replace_keyed,
+    b"cancel": Session._cancel,
+    b"cancel-keyed": Session._cancel_keyed,
+    b"reschedule": Session._reschedule,
+    b"reschedule-keyed": Session._reschedule_keyed,
+    b"peek-keyed": Session._peek_keyed,
+    b"reserve-batch": Session._reserve_batch,
+    b"clear-tube": Session._clear_tube,
 }
 
 _ALONE: Final[dict[bytes, _Command]] = {

@@ -1,4 +1,5 @@
-"""The YAML of the stats and list commands, key for key and quote for quote as beanstalkd 1.13 writes it.
+"""The YAML of the stats and list commands, key for key and quote for quote as beanstalkd 1.13 writes it. What it has
+not stands behind.
 
 Must never change anything; what the process itself knows (its pid, its CPU time) is an argument.
 """
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import STATES, Job
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.wire.grammar import COMMANDS, SECOND
+from beanstalk_server.wire.grammar import COMMANDS, EXTENSIONS, SECOND
 
 
 class Process:
@@ -48,8 +49,8 @@ class Process:
         self.max_job_size = max_job_size
         self.started_at = started_at
         self.cpu_times = cpu_times
-        self.commands = [0] * len(COMMANDS)
-        """How often each command has been given, in the order of COMMANDS."""
+        self.commands = [0] * len(COMMANDS + EXTENSIONS)
+        """How often each command has been given, in the order of COMMANDS and EXTENSIONS."""
 
 
 def stats(broker: Broker, process: Process, now: int) -> str:
@@ -63,7 +64,7 @@ def stats(broker: Broker, process: Process, now: int) -> str:
         f"current-jobs-delayed: {broker.delayed}",
         f"current-jobs-buried: {broker.buried}",
     ]
-    lines += [f"cmd-{name}: {count}" for name, count in zip(COMMANDS, process.commands, strict=True)]
+    lines += [f"cmd-{name}: {count}" for name, count in zip(COMMANDS, process.commands, strict=False)]
     lines += [
         f"job-timeouts: {broker.timeouts}",
         f"total-jobs: {broker.total_jobs}",
@@ -89,9 +90,10 @@ def stats(broker: Broker, process: Process, now: int) -> str:
         f'hostname: "{process.hostname}"',
         f'os: "{process.os}"',
         f'platform: "{process.platform}"',
-        "",
     ]
-    return "\n".join(lines)
+    counts = process.commands[len(COMMANDS) :]
+    lines += [f"cmd-{name}: {count}" for name, count in zip(EXTENSIONS, counts, strict=True)]
+    return "\n".join(lines) + "\n"
 
 
 def stats_tube(tube: Tube, now: int) -> str:
@@ -133,7 +135,7 @@ def stats_job(broker: Broker, job: Job, now: int) -> str:
         f"timeouts: {job.timeouts}\n"
         f"releases: {job.releases}\n"
         f"buries: {job.buries}\n"
-        f"kicks: {job.kicks}\n"
+        f"kicks: {job.kicks}\n" + (f'key: "{job.key}"\n' if job.key else "")
     )
 
 

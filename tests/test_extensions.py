@@ -1,0 +1,447 @@
+"""The commands that beanstalkd does not have: jobs with a name, called off before they are due, and whole batches."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from virtual import World
+
+from beanstalk_server.queue.journal import Journal
+
+BAD = b"BAD_FORMAT\r\n"
+UNKNOWN = b"UNKNOWN_COMMAND\r\n"
+
+
+@pytest.fixture
+def world():
+    world = World()
+    yield world
+    world.check()
+
+
+@pytest.fixture
+def client(world):
+    return world.connect()
+
+
+def keyed(command, key=b"k", priority=0, delay=b"0", ttr=b"60", body=b"x"):
+    return b"%b %b %d %b %b %d\r\n%b\r\n" % (command, key, priority, delay, ttr, len(body), body)
+
+
+# Keys
+
+
+def test_a_key_names_one_live_job_of_a_tube(client):
+    assert client.send(keyed(b"put-keyed", body=b"one")) == b"INSERTED 1\r\n"
+    assert client.send(keyed(b"put-keyed", body=b"two")) == b"EXISTS 1\r\n"
+    assert client.send(b"peek-keyed k\r\npeek-keyed l\r\n") == b"FOUND 1 3\r\none\r\nNOT_FOUND\r\n"
+    client.send(b"use other\r\n")
+    assert client.send(b"peek-keyed k\r\n") == b"NOT_FOUND\r\n"
+    assert client.send(keyed(b"put-keyed", body=b"other")) == b"INSERTED 2\r\n"
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "reserved", "buried"])
+def test_a_key_is_taken_in_every_state_and_free_again_once_the_job_is_deleted(client, state):
+    client.send(keyed(b"put-keyed", delay=b"9" if state == "delayed" else b"0"))
+    if state in ("reserved", "buried"):
+        client.send(b"reserve\r\n")
+    if state == "buried":
+        client.send(b"bury 1 0\r\n")
+    assert client.yaml(b"stats-job 1")["state"] == state
+    assert client.send(keyed(b"put-keyed")) == b"EXISTS 1\r\n"
+    assert client.send(b"peek-keyed k\r\n") == b"FOUND 1 1\r\nx\r\n"
+    assert client.send(b"delete 1\r\n") == b"DELETED\r\n"
+    assert client.send(b"peek-keyed k\r\n") == b"NOT_FOUND\r\n"
+    assert client.send(keyed(b"put-keyed")) == b"INSERTED 2\r\n"
+
+
+def test_stats_job_of_a_keyed_job_has_its_key_at_the_end(client):
+    client.send(keyed(b"put-keyed", key=b"space-42"))
+    client.put()
+    assert list(client.yaml(b"stats-job 1").items())[-1] == ("key", '"space-42"')
+    assert list(client.yaml(b"stats-job 2"))[-1] == "kicks"
+
+
+def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
+    world.process.max_job_size = 2**32 - 1
+    client = world.connect()
+    key = b"k" * 200
+    for command in (b"put-keyed", b"replace-keyed"):
+        line = command + b" " + key + b" 4294967295 4294967295.999 4294967295.999 4294967295\r\n"
+        assert len(line) > 224
+        caller = world.connect()
+        assert caller.send(line) == b""  # it waits for the body
+        assert caller.session.expected == 4294967297
+    assert client.send(b"reschedule-keyed " + key + b" 4294967295.999\r\n") == b"NOT_FOUND\r\n"
+    assert client.send(b"reschedule-keyed " + key + b"k 1\r\n") == BAD
+    assert client.send(b"put-keyed " + key + b" " * 320 + b"\r\n") == BAD
+    assert client.send(b"put-keyed " + key + b" " * 100) == b""
+    assert client.send(b"\r\n") == BAD
+
+
+@pytest.mark.parametrize("command", [b"put-keyed", b"replace-keyed"])
+def test_keyed_puts_that_are_not_well_formed(client, command):
+    for arguments in (
+        b"",
+        b"k",
+        b"k 0 0 1",
+        b" k 0 0 1 1",
+        b"-k 0 0 1 1",
+        b"k 0 0 1 1 ",
+        b"k -1 0 1 1",
+        b"k 0 0 1 1 x",
+    ):
+        assert client.send(command + b" " + arguments + b"\r\n") == BAD
+    assert client.send(command + b"\r\n") == UNKNOWN
+    assert client.send(command + b" k 0 0 1 3\r\nabcde") == b"EXPECTED_CRLF\r\n"
+    assert client.send(command + b" k 0 0 1 65536\r\n" + b"x" * 65538) == b"JOB_TOO_BIG\r\n"
+    assert client.send(b"peek-keyed k\r\n") == b"NOT_FOUND\r\n"
+
+
+def test_drain_mode_takes_no_new_keyed_jobs_but_replaces_old_ones(world, client):
+    client.send(keyed(b"put-keyed"))
+    world.broker.draining = True
+    assert client.send(keyed(b"put-keyed", key=b"l")) == b"DRAINING\r\n"
+    assert client.send(keyed(b"replace-keyed", key=b"l")) == b"DRAINING\r\n"
+    assert client.send(keyed(b"put-keyed")) == b"EXISTS 1\r\n"
+    assert client.send(keyed(b"replace-keyed", body=b"new")) == b"REPLACED 1\r\n"
+
+
+# replace-keyed
+
+
+def test_replace_keyed_inserts_when_the_key_is_free(client):
+    assert client.send(keyed(b"replace-keyed", body=b"one")) == b"INSERTED 1\r\n"
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_replace_keyed_gives_a_job_that_nobody_has_all_that_put_gives(world, client, state):
+    client.send(keyed(b"put-keyed", delay=b"9" if state == "delayed" else b"0", body=b"old"))
+    if state == "buried":
+        client.send(b"reserve\r\nbury 1 7\r\n")
+    world.sleep(5)
+    assert client.send(keyed(b"replace-keyed", priority=5, delay=b"10", ttr=b"30", body=b"newer")) == b"REPLACED 1\r\n"
+    stats = client.yaml(b"stats-job 1")
+    names = ("state", "pri", "delay", "ttr", "time-left", "age", "buries")
+    buries = "1" if state == "buried" else "0"
+    assert [stats[name] for name in names] == ["delayed", "5", "10", "30", "9", "5", buries]
+    assert client.send(b"peek-keyed k\r\n") == b"FOUND 1 5\r\nnewer\r\n"
+    world.sleep(9.9)
+    assert client.send(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    world.sleep(0.2)
+    assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 5\r\nnewer\r\n"
+    assert client.send(keyed(b"replace-keyed")) == b"TOO_LATE 1\r\n"
+
+
+def test_replace_keyed_without_delay_makes_the_job_ready_for_one_that_waits(world, client):
+    client.send(keyed(b"put-keyed", delay=b"100"))
+    worker = world.connect()
+    worker.send(b"reserve\r\n")
+    client.send(keyed(b"replace-keyed", body=b"now"))
+    assert worker.read() == b"RESERVED 1 3\r\nnow\r\n"
+
+
+class FillingJournal(Journal):
+    full = False
+
+    def put(self, job):
+        return not self.full
+
+
+def test_replace_keyed_without_room_changes_nothing():
+    journal = FillingJournal()
+    world = World(journal)
+    client = world.connect()
+    client.send(keyed(b"put-keyed", delay=b"9", body=b"old"))
+    journal.full = True
+    assert client.send(keyed(b"replace-keyed", body=b"new")) == b"OUT_OF_MEMORY\r\n"
+    assert client.send(keyed(b"put-keyed", key=b"l")) == b"OUT_OF_MEMORY\r\n"
+    assert client.send(b"peek-keyed k\r\npeek-keyed l\r\n") == b"FOUND 1 3\r\nold\r\nNOT_FOUND\r\n"
+    world.check()
+
+
+# cancel and reschedule
+
+
+def test_cancel_only_what_is_still_delayed(world, client):
+    client.put(delay=5)
+    client.put(delay=5)
+    client.put()
+    client.put()
+    client.send(b"reserve-job 4\r\nbury 4 0\r\n")
+    assert client.send(b"cancel 1\r\ncancel 1\r\ncancel 3\r\ncancel 4\r\n") == (
+        b"CANCELLED\r\nNOT_FOUND\r\nTOO_LATE\r\nTOO_LATE\r\n"
+    )
+    world.sleep(5.1)
+    assert client.send(b"cancel 2\r\n") == b"TOO_LATE\r\n"
+    client.send(b"reserve-job 2\r\n")
+    assert client.send(b"cancel 2\r\n") == b"TOO_LATE\r\n"
+    assert client.send(b"cancel x\r\ncancel 1 \r\n") == BAD * 2
+    assert client.send(b"cancel\r\n") == UNKNOWN
+    assert client.yaml(b"stats-tube default")["cmd-delete"] == "0"
+
+
+def test_cancel_keyed_in_the_tube_in_use(client):
+    client.send(keyed(b"put-keyed", delay=b"5"))
+    client.send(b"use other\r\n")
+    assert client.send(b"cancel-keyed k\r\n") == b"NOT_FOUND\r\n"
+    client.send(b"use default\r\n")
+    assert client.send(b"cancel-keyed k\r\ncancel-keyed k\r\n") == b"CANCELLED\r\nNOT_FOUND\r\n"
+    client.send(keyed(b"put-keyed"))
+    assert client.send(b"cancel-keyed k\r\ncancel-keyed -\r\n") == b"TOO_LATE\r\n" + BAD
+
+
+def test_a_tube_whose_last_job_is_cancelled_is_gone(client):
+    client.send(b"use other\r\n")
+    client.put(delay=5)
+    client.send(b"use default\r\ncancel 1\r\n")
+    assert client.send(b"stats-tube other\r\n") == b"NOT_FOUND\r\n"
+
+
+@given(due=st.integers(0, 30), at=st.integers(0, 30), slices=st.integers(0, 3))
+def test_a_job_is_either_cancelled_and_nobody_gets_it_or_too_late_and_somebody_does(due, at, slices):
+    """At any millisecond around the tick in which it comes due, with any part of the work of that tick done."""
+    world = World()
+    worker, canceller = world.connect(), world.connect()
+    worker.send(b"reserve\r\n")
+    canceller.send(keyed(b"put-keyed", delay=b"1.%03d" % due))
+    world.now += 1_000_000_000 + at * 1_000_000
+    for _ in range(slices):
+        world.broker.advance(world.now, 1)
+    canceller.session.receive(b"cancel-keyed k\r\n", world.now)
+    answer = canceller.read()
+    world.settle()
+    world.sleep(10)
+    received = worker.read()
+    assert (answer, received) in [(b"CANCELLED\r\n", b""), (b"TOO_LATE\r\n", b"RESERVED 1 1\r\nx\r\n")]
+    world.check()
+
+
+def test_reschedule_sooner_and_later(world, client):
+    client.put(delay=10)
+    client.send(keyed(b"put-keyed", delay=b"10"))
+    assert client.send(b"reschedule 1 2\r\nreschedule-keyed k 20\r\n") == b"RESCHEDULED\r\n" * 2
+    assert client.yaml(b"stats-job 2")["delay"] == "20"
+    world.sleep(2.1)
+    assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    world.sleep(17)
+    assert client.send(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    assert client.send(b"reschedule 1 5\r\nreschedule 9 5\r\n") == b"TOO_LATE\r\nNOT_FOUND\r\n"
+    assert client.send(b"reschedule-keyed l 5\r\n") == b"NOT_FOUND\r\n"
+    assert client.send(b"reschedule-keyed k 0\r\n") == b"RESCHEDULED\r\n"
+    assert client.send(b"reserve-with-timeout 0\r\n") == b"RESERVED 2 1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("line", [b"reschedule 1", b"reschedule 1 -1", b"reschedule 1 1 ", b"reschedule x 1"])
+def test_reschedules_that_are_not_well_formed(client, line):
+    assert client.send(line + b"\r\n") == BAD
+    assert client.send(line.replace(b"reschedule", b"reschedule-keyed").replace(b"x 1", b"-x 1") + b"\r\n") == BAD
+
+
+# Fractions
+
+
+def test_durations_may_have_a_fraction_to_the_millisecond(world, client):
+    assert client.send(b"put 0 0.25 1.5 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    assert client.send(b"reserve-with-timeout 0.1\r\n") == b""
+    world.sleep(0.111)
+    assert client.read() == b"TIMED_OUT\r\n"
+    assert client.send(b"reserve-with-timeout 0.5\r\n") == b""
+    world.sleep(0.15)
+    assert client.read() == b"RESERVED 1 1\r\nx\r\n"
+    assert client.send(b"release 1 0 0.001\r\n") == b"RELEASED\r\n"
+    world.sleep(0.011)
+    assert client.send(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    world.sleep(1.45)
+    assert client.yaml(b"stats-job 1")["state"] == "reserved"
+    world.sleep(0.1)
+    assert client.yaml(b"stats-job 1")["timeouts"] == "1"
+    client.send(b"pause-tube default 0.5\r\n")
+    assert client.send(b"reserve-with-timeout 1\r\n") == b""
+    world.sleep(0.511)
+    assert client.read() == b"RESERVED 1 1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("delay", [b"0.", b".5", b"0.1234", b"1e3", b"0.5.5", b"0,5", b"4294967296.0"])
+def test_fractions_that_are_none(client, delay):
+    assert client.send(b"put 0 " + delay + b" 1 1\r\n") == BAD
+    assert client.send(b"release 1 0 " + delay + b"\r\n") == BAD
+
+
+def test_only_durations_have_fractions(client):
+    for line in (b"put 0.5 0 1 1", b"put 0 0 1 1.5", b"delete 1.0", b"bury 1 0.5"):
+        assert client.send(line + b"\r\n") == BAD
+
+
+# reserve-batch
+
+
+def test_reserve_batch_takes_the_best_over_all_watched_tubes(client):
+    client.send(b"use a\r\n")
+    client.put(b"a5", priority=5)
+    client.put(b"a1", priority=1)
+    client.send(b"use b\r\n")
+    client.put(b"b3", priority=3)
+    client.put(b"b9", priority=9)
+    client.send(b"watch a\r\nwatch b\r\n")
+    assert client.send(b"reserve-batch 3 0\r\n") == (
+        b"RESERVED_BATCH 3\r\nRESERVED 2 2\r\na1\r\nRESERVED 3 2\r\nb3\r\nRESERVED 1 2\r\na5\r\n"
+    )
+    assert client.send(b"reserve-batch 3 0\r\n") == b"RESERVED_BATCH 1\r\nRESERVED 4 2\r\nb9\r\n"
+    assert client.send(b"reserve-batch 3 0\r\n") == b"TIMED_OUT\r\n"
+
+
+def test_each_job_of_a_batch_has_its_own_ttr(world, client):
+    client.put(ttr=2)
+    client.put(ttr=5)
+    client.send(b"reserve-batch 9 0\r\n")
+    world.sleep(2.5)
+    assert client.yaml(b"stats-job 1")["state"] == "ready"
+    assert client.yaml(b"stats-job 2")["state"] == "reserved"
+
+
+def test_a_batch_that_waits_is_answered_with_what_there_is(world, client):
+    worker = world.connect()
+    assert worker.send(b"reserve-batch 9 5\r\n") == b""
+    client.put(b"one")
+    assert worker.read() == b"RESERVED_BATCH 1\r\nRESERVED 1 3\r\none\r\n"
+    client.send(b"pause-tube default 1\r\n")
+    for body in (b"two", b"three", b"four"):
+        client.put(body)
+    assert worker.send(b"reserve-batch 2 5\r\n") == b""
+    world.sleep(1.1)
+    assert worker.read() == b"RESERVED_BATCH 2\r\nRESERVED 2 3\r\ntwo\r\nRESERVED 3 5\r\nthree\r\n"
+
+
+def test_a_batch_times_out_and_is_told_of_a_deadline_as_reserve_is(world, client):
+    client.put(ttr=2)
+    assert client.send(b"reserve-batch 5 0.5\r\n") == b"RESERVED_BATCH 1\r\nRESERVED 1 1\r\nx\r\n"
+    assert client.send(b"reserve-batch 5 0.5\r\n") == b""
+    world.sleep(0.52)
+    assert client.read() == b"TIMED_OUT\r\n"
+    assert client.send(b"reserve-batch 5 5\r\n") == b""
+    world.sleep(0.52)
+    assert client.read() == b"DEADLINE_SOON\r\n"
+    assert client.send(b"reserve-batch 5 5\r\n") == b"DEADLINE_SOON\r\n"
+
+
+def test_a_batch_is_never_larger_than_a_slice_or_much_larger_than_a_megabyte(world, client):
+    for _ in range(600):
+        client.put()
+    assert client.send(b"reserve-batch 4294967295 0\r\n").startswith(b"RESERVED_BATCH 512\r\n")
+    assert client.send(b"reserve-batch 4294967295 0\r\n").startswith(b"RESERVED_BATCH 88\r\n")
+    for _ in range(30):
+        client.put(b"x" * 60_000)
+    assert client.send(b"reserve-batch 100 0\r\n").startswith(b"RESERVED_BATCH 18\r\n")
+
+
+@pytest.mark.parametrize(
+    "line", [b"0 0", b"1", b"1 ", b"x 0", b"1 x", b"-1 0", b"1 0 ", b"4294967296 0", b"1 2147483648"]
+)
+def test_batches_that_are_not_well_formed(client, line):
+    assert client.send(b"reserve-batch " + line + b"\r\n") == BAD
+
+
+# clear-tube
+
+
+def test_clear_tube_deletes_what_nobody_has(world, client):
+    client.send(b"use a\r\n")
+    client.put()
+    client.put(delay=5)
+    client.put()
+    client.put()
+    client.send(keyed(b"put-keyed"))
+    client.send(keyed(b"put-keyed", key=b"held"))
+    client.send(b"reserve-job 3\r\nbury 3 0\r\nreserve-job 4\r\nreserve-job 6\r\n")
+    assert client.send(b"clear-tube a\r\n") == b"CLEARED 4\r\n"
+    assert client.send(b"peek-ready\r\npeek-delayed\r\npeek-buried\r\npeek-keyed k\r\n") == b"NOT_FOUND\r\n" * 4
+    assert client.send(b"peek-keyed held\r\n") == b"FOUND 6 1\r\nx\r\n"
+    assert client.send(b"release 4 0 0\r\nclear-tube a\r\n") == b"RELEASED\r\nCLEARED 1\r\n"
+    assert client.send(b"clear-tube b\r\nclear-tube -\r\nclear-tube\r\n") == b"NOT_FOUND\r\n" + BAD + UNKNOWN
+    client.send(b"delete 6\r\n")
+    world.sleep(100)
+    assert world.is_idle()
+
+
+def test_a_tube_that_nobody_uses_is_gone_when_it_is_cleared(client):
+    client.send(b"use a\r\n")
+    client.put()
+    assert client.send(b"use default\r\nclear-tube a\r\nclear-tube a\r\n") == (
+        b"USING default\r\nCLEARED 1\r\nNOT_FOUND\r\n"
+    )
+
+
+class CountingJournal(Journal):
+    def __init__(self):
+        self.deleted = set()
+
+    def delete(self, job):
+        self.deleted.add(job.id)
+
+
+def test_a_clear_of_more_than_a_slice_takes_effect_at_once_and_is_answered_when_it_is_done():
+    journal = CountingJournal()
+    world = World(journal)
+    client, other = world.connect(), world.connect()
+    worker = world.connect()
+    for number in range(1, 2001):
+        client.put(delay=number % 2 * 5)
+    client.send(keyed(b"put-keyed", delay=b"1"))
+    for number in range(2, 1002, 2):
+        client.send(b"reserve-job %d\r\nbury %d 0\r\n" % (number, number))
+    worker.send(b"reserve-job 2000\r\n")
+    client.session.receive(b"clear-tube default\r\nlist-tube-used\r\n", world.now)
+    assert client.read() == b""
+    world.check()
+    stats = other.session
+    other.session.receive(b"peek-ready\r\npeek 1\r\ndelete 3\r\nkick-job 5\r\nkick 9\r\ncancel 7\r\n", world.now)
+    other.session.receive(b"reserve-job 9\r\npeek-keyed k\r\nstats-job 1\r\nreschedule 11 1\r\n", world.now)
+    assert other.read() == b"NOT_FOUND\r\n" * 4 + b"KICKED 0\r\n" + b"NOT_FOUND\r\n" * 5
+    stats.receive(keyed(b"put-keyed", body=b"new") + b"put 0 0 1 3\r\nnew\r\n", world.now)
+    worker.session.receive(b"bury 2000 0\r\n", world.now)
+    assert other.read() == b"INSERTED 2002\r\nINSERTED 2003\r\n"
+    world.now += 6 * 1_000_000_000  # what was delayed comes due while it is being cleared
+    world.settle()
+    assert client.read() == b"CLEARED 2000\r\nUSING default\r\n"
+    assert journal.deleted == set(range(1, 2002)) - {2000}
+    assert sorted(world.broker.jobs) == [2000, 2002, 2003]
+    assert other.send(b"peek-keyed k\r\n") == b"FOUND 2002 3\r\nnew\r\n"
+    world.check()
+
+
+class BreakingJournal(Journal):
+    breaks = 0
+
+    def delete(self, job):
+        if self.breaks:
+            self.breaks -= 1
+            raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_clear_that_fails_is_answered_and_leaves_nothing_behind(failures):
+    journal = BreakingJournal()
+    world = World(journal)
+    client = world.connect()
+    for _ in range(1500):
+        client.put()
+    client.session.receive(b"clear-tube default\r\nlist-tube-used\r\n", world.now)
+    journal.breaks = failures
+    for _ in range(failures):
+        with pytest.raises(RuntimeError):
+            world.settle()
+    world.settle()
+    assert client.read() == b"INTERNAL_ERROR\r\nUSING default\r\n"
+    assert not world.broker.jobs
+    world.check()
+
+
+def test_a_cancelled_job_leaves_nothing_behind(world, client):
+    for _ in range(200):
+        for number in range(50):
+            client.send(keyed(b"put-keyed", key=b"k%d" % number, delay=b"%d" % (3600 + number)))
+        for number in range(50):
+            assert client.send(b"cancel-keyed k%d\r\n" % number) == b"CANCELLED\r\n"
+    tube = world.broker.default
+    assert (len(world.broker.jobs), len(tube.delayed.jobs), len(tube.keys)) == (0, 0, 0)
+    assert world.broker.wheel.check() == 0

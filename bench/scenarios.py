@@ -93,6 +93,100 @@ def _commands_among(server: Server, count: int) -> None:
     sock.close()
 
 
+def cancel(peers: Sequence[str], pairs: int, size: float) -> None:
+    """delete, and here cancel, of delayed jobs in random order out of a million, 100 commands in flight"""
+    count, part = int(1_000_000 * size), int(100_000 * size)
+    commands = [(peer, b"delete") for peer in peers] + [(peer, b"cancel") for peer in peers if peer != "beanstalkd"]
+    with running(*peers) as servers:
+        rng = random.Random(4)
+        by_peer = {server.peer: server for server in servers}
+        ids = {}
+        for server in servers:
+            pipelined(server, count, lambda _: b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(HOUR, 24 * HOUR), BODY))
+            ids[server.peer] = rng.sample(range(1, count + 1), count)
+        found: dict[tuple[str, bytes], list[Cost]] = {command: [] for command in commands}
+        added = dict.fromkeys(peers, count)
+        for _ in range(pairs):
+            for peer, verb in commands:
+                server = by_peer[peer]
+                numbers = [ids[peer].pop() for _ in range(part)]
+                found[peer, verb].append(pipelined(server, part, lambda i, v=verb, n=numbers: b"%b %d\r\n" % (v, n[i])))
+                # As many again, so that there is a million the next time too.
+                pipelined(server, part, lambda _: b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(HOUR, 24 * HOUR), BODY))
+                fresh = range(added[peer] + 1, added[peer] + part + 1)
+                added[peer] += part
+                ids[peer] += fresh
+                rng.shuffle(ids[peer])
+    first = found[commands[0]]
+    for (peer, verb), costs in found.items():
+        rate = statistics.median(cost.rate for cost in costs)
+        ratios = [cost.rate / other.rate for cost, other in zip(costs, first, strict=True)]
+        own = [cost.rate / other.rate for cost, other in zip(costs, found[peer, b"delete"], strict=True)]
+        cpu = _spread([cost.cpu for cost in costs], " µs")
+        print(
+            f"  {peer:12} {verb.decode()} {rate:9,.0f}/s   CPU {cpu}   {_spread(ratios, ' x')} {commands[0][0]}'s delete"
+        )
+        if verb == b"cancel":
+            print(f"  {'':12} {_spread(own, ' x')} its own delete")
+
+
+def cancelled_memory(peers: Sequence[str], pairs: int, size: float) -> None:
+    """ten million jobs put and cancelled, a thousand alive at a time: what is left of them in memory"""
+    total = int(10_000_000 * size)
+    for peer in peers:
+        if peer == "beanstalkd":
+            continue
+        with running(peer) as (server,):
+            sock = server.connect()
+            rng = random.Random(5)
+            alive: list[int] = []
+            after_first = 0
+            number = 0
+            while number < total:
+                data = b"".join(
+                    [b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(1, 100 * HOUR), BODY) for _ in range(100)]
+                )
+                ask(sock, data, 100)
+                alive += range(number + 1, number + 101)
+                number += 100
+                if len(alive) > 1000:
+                    rng.shuffle(alive)
+                    ask(sock, b"".join([b"cancel %d\r\n" % alive.pop() for _ in range(100)]), 100)
+                if number == min(100_000, total // 10):
+                    after_first = server.resident()
+            grown = (server.resident() - after_first) / (1 << 20)
+            print(f"  {peer:12} {total:,} jobs: {grown:+.1f} MiB since the first {min(100_000, total // 10):,}")
+
+
+def clear(peers: Sequence[str], pairs: int, size: float) -> None:
+    """clear-tube of a million jobs: how long it takes, and what another client waits for an answer meanwhile"""
+    count = int(1_000_000 * size)
+    for peer in peers:
+        if peer == "beanstalkd":
+            continue
+        with running(peer) as (server,):
+            pipelined(server, count, lambda i: b"put 0 %d 60 100\r\n%b\r\n" % (i % 2 * HOUR, BODY))
+            client, other = server.connect(), server.connect()
+            ask(other, b"list-tube-used\r\n")
+            started = time.perf_counter()
+            client.sendall(b"clear-tube default\r\n")
+            client.setblocking(False)
+            waits = []
+            while True:
+                asked = time.perf_counter()
+                ask(other, b"list-tube-used\r\n")
+                waits.append(time.perf_counter() - asked)
+                try:
+                    answer = client.recv(100)
+                    break
+                except BlockingIOError:
+                    pass
+            took = time.perf_counter() - started
+            print(
+                f"  {peer:12} {answer.decode().strip()} in {took:.2f} s   another waited {max(waits) * 1e3:.1f} ms at most"
+            )
+
+
 def other_tubes(peers: Sequence[str], pairs: int, size: float) -> None:
     """put + reserve + delete on one tube, while 100,000 other tubes hold one job each, against the same with none"""
     count = int(100_000 * size)
@@ -197,6 +291,9 @@ SCENARIOS: dict[str, Callable[[Sequence[str], int, float], None]] = {
     "request-response": request_response,
     "in-flight": in_flight,
     "delayed": delayed,
+    "cancel": cancel,
+    "cancelled-memory": cancelled_memory,
+    "clear": clear,
     "other-tubes": other_tubes,
     "lateness": lateness,
     "idle": idle,

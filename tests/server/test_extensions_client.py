@@ -1,0 +1,170 @@
+"""The client for the extension commands, the example, and a race of cancels against a hundred thousand deadlines."""
+
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import greenstalk
+import pytest
+from conftest import SOURCES, clean_environment
+
+from beanstalk_server.client import Client, ExistsError, TooLateError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "undo_delete.py"
+
+
+@pytest.fixture
+def server(run):
+    return run()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", None])
+def test_every_command_of_the_client(server, encoding):
+    def body(text):
+        return text if encoding else text.encode()
+
+    with Client(server.address, encoding=encoding, use="t", watch="t") as queue:
+        first = queue.put_keyed("a", body("one"), delay=5.5)
+        with pytest.raises(ExistsError) as exists:
+            queue.put_keyed("a", body("two"))
+        assert exists.value.id == first
+        assert queue.replace_keyed("a", body("three"), priority=1, delay=100, ttr=30) == first
+        second = queue.replace_keyed("b", body("four"), delay=100)
+        assert second == first + 1
+        job = queue.peek_keyed("a")
+        assert (job.id, job.body) == (first, body("three"))
+        queue.reschedule(job, 50)
+        queue.reschedule_keyed("b", 0.25)
+        job = queue.reserve(timeout=5)
+        assert job.id == second
+        for refused in (
+            lambda: queue.cancel(job),
+            lambda: queue.cancel_keyed("b"),
+            lambda: queue.reschedule(job.id, 1),
+            lambda: queue.reschedule_keyed("b", 1),
+            lambda: queue.replace_keyed("b", body("five")),
+        ):
+            with pytest.raises(TooLateError):
+                refused()
+        queue.delete(job)
+        with pytest.raises(greenstalk.NotFoundError):
+            queue.cancel_keyed("b")
+        queue.cancel(first)
+        third, fourth = queue.put(body("x")), queue.put(body("y"))
+        assert [(job.id, job.body) for job in queue.reserve_batch(9)] == [(third, body("x")), (fourth, body("y"))]
+        with pytest.raises(greenstalk.TimedOutError):
+            queue.reserve_batch(9, timeout=0.01)
+        queue.put(body("z"))
+        assert queue.clear_tube("t") == 1
+        with pytest.raises(greenstalk.NotFoundError):
+            queue.clear_tube("nowhere")
+        if encoding is None:
+            with pytest.raises(TypeError):
+                queue.put_keyed("a", "text")
+        queue._sock.sendall(b"use x\r\n")
+        with pytest.raises(greenstalk.UnknownResponseError):
+            queue.replace_keyed("a", body("x"))
+
+
+def test_greenstalk_unmodified_goes_on_where_keyed_jobs_are_in_the_same_tubes(server):
+    with Client(server.address) as ours, greenstalk.Client(server.address) as stock:
+        ours.put_keyed("k", "keyed", priority=1)
+        stock.put("plain", priority=2)
+        job = stock.reserve()
+        assert job.body == "keyed"
+        assert stock.stats_job(job)["key"] == "k"
+        stock.release(job, delay=100, priority=1)
+        assert stock.peek_delayed().body == "keyed"
+        assert stock.kick(1) == 1
+        job = stock.reserve()
+        stock.bury(job, priority=1)
+        stock.kick_job(job)
+        stock.touch(stock.reserve())
+        stock.delete(job)
+        assert stock.reserve(timeout=0).body == "plain"
+        assert stock.stats()["cmd-put-keyed"] == 1
+        assert ours.put_keyed("k", "again") > job.id
+
+
+def test_the_example_prints_what_its_docstring_promises(server):
+    promised = re.search(r"It prints:\n\n(.*?)\n\"\"\"", EXAMPLE.read_text(), re.DOTALL)[1]
+    host, port = server.address
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), f"{host}:{port}"],
+        env=clean_environment({"PYTHONPATH": str(SOURCES)}),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [line.strip() for line in promised.splitlines()]
+    assert time.monotonic() - started < 10
+
+
+def test_100000_jobs_due_in_one_second_are_each_cancelled_or_received(server, capsys):
+    count = 100_000
+    rng = random.Random(11)
+    ids = list(range(1, count + 1))
+    rng.shuffle(ids)
+    producer, worker = server.connect(), server.connect()
+    cancellers = [server.connect() for _ in range(4)]
+    started = time.monotonic()
+    for first in range(0, count, 1000):
+        left = started + 5 - time.monotonic()  # all are due between five and six seconds from the start
+        producer.send(b"".join(b"put 0 %.3f 60 1\r\nx\r\n" % (left + rng.random()) for _ in range(1000)))
+        for number in range(first + 1, first + 1001):
+            assert producer.line() == b"INSERTED %d\r\n" % number
+    assert time.monotonic() - started < 5, "putting them took longer than their delay"
+    cancelled = []
+
+    def cancel(caller, numbers):
+        """Cancel them in the course of that second."""
+        for first in range(0, len(numbers), 250):
+            batch = numbers[first : first + 250]
+            time.sleep(max(0, started + 5 + first / len(numbers) - time.monotonic()))
+            caller.send(b"".join(b"cancel %d\r\n" % number for number in batch))
+            for number in batch:
+                answer = caller.line()
+                if answer == b"CANCELLED\r\n":
+                    cancelled.append(number)
+                else:
+                    assert answer in (b"TOO_LATE\r\n", b"NOT_FOUND\r\n")
+
+    threads = [threading.Thread(target=cancel, args=(caller, ids[i::4])) for i, caller in enumerate(cancellers)]
+    for thread in threads:
+        thread.start()
+    received = []
+    while (answer := worker.ask(b"reserve-batch 500 5\r\n")) != b"TIMED_OUT\r\n":
+        batch = []
+        for _ in range(int(answer.split()[1])):
+            batch.append(int(worker.line().split()[1]))
+            worker.read(3)
+        received += batch
+        worker.send(b"".join(b"delete %d\r\n" % number for number in batch))
+        for _ in batch:
+            assert worker.line() == b"DELETED\r\n"
+        if len(received) + len(cancelled) == count:
+            break
+    for thread in threads:
+        thread.join()
+    both = set(received) & set(cancelled)
+    neither = set(ids) - set(received) - set(cancelled)
+    with capsys.disabled():
+        print(
+            f"\n  {count:,} jobs: {len(received):,} received, {len(cancelled):,} cancelled, "
+            f"{len(both)} both, {len(neither)} neither"
+        )
+    assert not both
+    assert not neither
+    assert len(received) == len(set(received))
+    assert len(received) > 1000
+    assert len(cancelled) > 1000
+    for caller in [producer, worker, *cancellers]:
+        caller.close()

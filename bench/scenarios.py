@@ -124,10 +124,11 @@ def cancel(peers: Sequence[str], pairs: int, size: float) -> None:
         own = [cost.rate / other.rate for cost, other in zip(costs, found[peer, b"delete"], strict=True)]
         cpu = _spread([cost.cpu for cost in costs], " µs")
         print(
-            f"  {peer:12} {verb.decode()} {rate:9,.0f}/s   CPU {cpu}   {_spread(ratios, ' x')} {commands[0][0]}'s delete"
+            f"  {peer:12} {verb.decode()} {rate:9,.0f}/s   CPU {cpu}   "
+            f"{_spread(ratios, ' x')} the rate of {commands[0][0]}'s delete"
         )
         if verb == b"cancel":
-            print(f"  {'':12} {_spread(own, ' x')} its own delete")
+            print(f"  {'':12} {_spread(own, ' x')} the rate of its own delete")
 
 
 def cancelled_memory(peers: Sequence[str], pairs: int, size: float) -> None:
@@ -183,7 +184,8 @@ def clear(peers: Sequence[str], pairs: int, size: float) -> None:
                     pass
             took = time.perf_counter() - started
             print(
-                f"  {peer:12} {answer.decode().strip()} in {took:.2f} s   another waited {max(waits) * 1e3:.1f} ms at most"
+                f"  {peer:12} {answer.decode().strip()} in {took:.2f} s   "
+                f"another waited {max(waits) * 1e3:.1f} ms at most"
             )
 
 

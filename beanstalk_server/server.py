@@ -47,6 +47,7 @@ ADVANCE_TIME: Final = 4_000_000
 
 BACKLOG: Final = 1024
 ACCEPTS: Final = 64  # connections taken in one round
+OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 MILLISECOND: Final = 1_000_000
 
@@ -115,8 +116,8 @@ class Connection(asyncio.Protocol):
             server.arm()
 
     def eof_received(self) -> bool:
-        self.session.end(monotonic_ns())
-        self._settle()
+        self.session.end()
+        self.server.enqueue(self)
         self.server.settle()
         return True  # replies may still have to be sent; `_regulate` closes
 
@@ -148,19 +149,17 @@ class Connection(asyncio.Protocol):
 
     def go_on(self) -> None:
         """Go on with what is left of the input, and send what there is to send."""
-        if not self.lost:
-            self.session.run(monotonic_ns())
-            self._settle()
-
-    def on_hang_up(self) -> None:
-        """The client has shut down its sending side, or is gone, while it waits and is not read from."""
-        self.session.lose_patience(monotonic_ns())
-        self._settle()
-
-    def _settle(self) -> None:
+        if self.lost or self.transport.is_closing():
+            return
+        self.session.run(monotonic_ns())
         if self.session.replies:
             self._send()
         self._regulate()
+
+    def on_hang_up(self) -> None:
+        """The client has shut down its sending side, or is gone, while it waits and is not read from."""
+        self.session.lose_patience()
+        self.server.enqueue(self)
 
     def _send(self) -> None:
         """Send the replies in one write."""
@@ -218,7 +217,7 @@ class Server:
         self.all_lost = asyncio.Event()
         self._timer: asyncio.Handle | None = None
         self._next_round: asyncio.Handle | None = None
-        self._hang_ups: select.epoll | None = None
+        self._hang_ups: select.epoll | None = None  # on Linux
         self._looked_at: dict[int, Connection] = {}  # by file descriptor
         self._listeners: list[socket.socket] = []
         self._accepting: set[asyncio.Task[object]] = set()
@@ -246,6 +245,9 @@ class Server:
                 for sock in sockets:
                     sock.close()
                 raise
+        if hasattr(select, "epoll"):
+            self._hang_ups = select.epoll()
+            self.loop.add_reader(self._hang_ups.fileno(), self._on_hang_ups)
         for sock in sockets:
             self._listeners.append(sock)
             self.loop.add_reader(sock.fileno(), self._accept, sock)
@@ -256,7 +258,9 @@ class Server:
         log.info("beanstalk-server %s listens on %s (%s)", VERSION, places, settings)
 
     async def stop(self) -> None:
-        """Close the sockets and every connection. Returns when all are closed."""
+        """Close the sockets and every connection. Returns when all are closed; a second call does nothing."""
+        if self.stopping:
+            return
         self.stopping = True
         count = len(self.connections)
         for listener in self._listeners:
@@ -266,6 +270,7 @@ class Server:
         if self._next_round is not None:
             self._next_round.cancel()
         self.queue.clear()
+        await asyncio.gather(*self._accepting)
         while self.connections:
             self.all_lost.clear()
             for connection in list(self.connections):
@@ -317,7 +322,11 @@ class Server:
         while queue and self.work_left > 0:
             connection = queue.popleft()
             connection.queued = False
-            connection.go_on()
+            try:
+                connection.go_on()
+            except Exception:
+                log.exception("%s: a connection failed; this is a bug of the server", connection.name)
+                connection.transport.abort()
             self.work_left -= TURN - connection.session.work_left
         if queue:
             self.settle_soon()
@@ -365,14 +374,16 @@ class Server:
 
         What it sent is still there to be read; but if it waits for a job, it should not get one any more.
         """
-        if not hasattr(select, "epoll"):
-            return  # elsewhere than on Linux, it is noticed when it is read from again
         if self._hang_ups is None:
-            self._hang_ups = select.epoll()
-            self.loop.add_reader(self._hang_ups.fileno(), self._on_hang_ups)
-        connection.looked_at = connection.transport.get_extra_info("socket").fileno()
-        self._hang_ups.register(connection.looked_at, select.EPOLLRDHUP)
-        self._looked_at[connection.looked_at] = connection
+            return  # elsewhere than on Linux, it is noticed when it is read from again
+        descriptor = connection.transport.get_extra_info("socket").fileno()
+        try:
+            self._hang_ups.register(descriptor, select.EPOLLRDHUP)
+        except OSError as error:
+            log.warning("%s is not looked out for: %s", connection.name, error.strerror)
+            return
+        connection.looked_at = descriptor
+        self._looked_at[descriptor] = connection
 
     def forget_hang_up(self, connection: Connection) -> None:
         """Undo `look_out_for_hang_up`, if it has been done."""
@@ -401,9 +412,10 @@ class Server:
         for _ in range(ACCEPTS):
             try:
                 sock, _ = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no more files, or no memory for one: those that wait stay in the backlog
+            except OSError as error:
+                if error.errno not in OUT_OF_FILES:  # nobody is there any more, or that one is gone again
+                    return
+                # Those that wait stay in the backlog.
                 log.warning("no connection can be accepted for a second: %s", error.strerror)
                 self.loop.remove_reader(listener.fileno())
                 self.loop.call_later(1, self._accept_again, listener)

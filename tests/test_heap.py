@@ -34,6 +34,15 @@ def test_the_heap_is_a_list_sorted_by_rank_and_id(steps):
         assert sorted(job.id for job in heap.jobs) == sorted(held)
 
 
+def test_a_job_that_takes_a_free_place_may_have_to_rise():
+    heap = JobHeap()
+    jobs = [new_job(number) for number in range(7)]
+    for job, rank in zip(jobs, [0, 10, 1, 11, 12, 2, 3], strict=True):
+        heap.push(job, rank)
+    heap.remove(jobs[3])  # the last job, of rank 3, comes below the one of rank 10
+    heap.check()
+
+
 def test_a_broken_heap_is_noticed():
     heap = JobHeap()
     for number in range(5):

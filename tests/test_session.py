@@ -126,6 +126,45 @@ def test_a_turn_ends_after_its_share_of_work(world, client):
     assert len(client.session.replies) == 100
 
 
+def test_dear_commands_use_up_a_turn_sooner(world, client):
+    def done_in_a_turn(data):
+        client.session.receive(data, world.now)
+        count = len(client.session.replies)
+        client.go_on()
+        client.read()
+        return count
+
+    assert done_in_a_turn(b"stats\r\n" * 100) < TURN / 8
+    assert done_in_a_turn(b"stats-tube default\r\n" * 100) < TURN / 8
+    for _ in range(100):
+        client.put(delay=100)
+    assert done_in_a_turn(b"kick 100\r\n" + b"list-tube-used\r\n" * 100) < TURN - 90
+    client.send(b"delete 1\r\n" + b"".join(b"watch t%d\r\n" % number for number in range(320)))
+    assert done_in_a_turn(b"watch t1\r\n" * 100) < TURN / 10
+    client.send(b"ignore default\r\n")
+    assert done_in_a_turn(b"reserve-with-timeout 0\r\n" * 100) < TURN / 9
+    assert done_in_a_turn(b"ignore nothing\r\n" * 100) < TURN / 9
+
+
+def test_deadlines_keep_the_order_of_the_commands_of_one_packet(client):
+    client.send(b"put 0 10 1 1\r\na\r\nput 0 10 1 1\r\nb\r\nreserve-job 1\r\nrelease 1 0 10\r\n")
+    assert client.send(b"peek-delayed\r\n") == b"FOUND 2 1\r\nb\r\n"
+
+
+def test_what_is_due_goes_on_at_once_when_the_effort_was_not_enough(world, client):
+    for _ in range(3):
+        client.put(delay=1)
+    world.now += 2_000_000_000
+    while not world.broker.ready:
+        assert world.broker.next_event() <= world.now
+        world.broker.advance(world.now, 1)
+    assert world.broker.ready == 1
+    assert world.broker.next_event() <= world.now
+    assert client.yaml(b"stats-job 3")["time-left"] == "0", "overdue, but not negative"
+    world.settle()
+    assert world.broker.ready == 3
+
+
 # put
 
 
@@ -220,6 +259,17 @@ def test_a_body_in_pieces(client):
     assert client.send(b"cde") == b""
     assert client.send(b"\r") == b""
     assert client.send(b"\npeek-ready\r\n") == b"INSERTED 1\r\nFOUND 1 5\r\nabcde\r\n"
+
+
+def test_bodies_in_pieces_do_not_mix(client):
+    for body in (b"first", b"other"):
+        assert client.send(b"put 0 0 1 5\r\n" + body[:2]) == b""
+        assert client.send(body[2:] + b"\r\n").startswith(b"INSERTED")
+    assert client.send(b"peek 1\r\npeek 2\r\n") == b"FOUND 1 5\r\nfirst\r\nFOUND 2 5\r\nother\r\n"
+
+
+def test_a_nul_behind_a_put_that_is_too_big_makes_it_no_put(client):
+    assert client.send(b"put 0 0 1 99999999 \0\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
 
 
 def test_drain_mode(world, client):
@@ -383,6 +433,27 @@ def test_a_client_that_disconnects_gives_back_its_jobs_and_its_place(world, clie
     holder.disconnect()
     assert second.read() == b"RESERVED 1 1\r\nx\r\n"
     assert client.yaml(b"stats-tube default")["current-jobs-ready"] == "2"
+
+
+def test_what_was_sent_before_a_half_close_is_done_over_many_turns(world, client):
+    client.session.receive(b"list-tube-used\r\n" * 3 * TURN, world.now)
+    assert client.session.more
+    assert client.shut_down() == b"USING default\r\n" * 3 * TURN
+    assert client.session.closed
+
+
+def test_a_half_close_waits_for_the_answer_to_a_kick(world, client):
+    for _ in range(600):
+        client.put(delay=100)
+    client.session.receive(b"kick 600\r\n", world.now)
+    client.session.receive(b"list-tube-used\r\n", world.now)  # comes while the kick is under way
+    client.session.end()
+    client.go_on()
+    assert client.read() == b""
+    assert not client.session.closed
+    world.settle()
+    assert client.read() == b"KICKED 600\r\nUSING default\r\n"
+    assert client.session.closed
 
 
 def test_quit_ends_the_conversation(client):
@@ -645,6 +716,35 @@ def test_a_pause_of_0_ends_at_once(client):
     assert client.send(b"pause-tube default 0\r\nreserve-with-timeout 0\r\n") == b"PAUSED\r\nRESERVED 1 1\r\nx\r\n"
 
 
+def test_the_end_of_a_pause_before_its_time_serves_all_who_wait(world, client):
+    workers = [world.connect() for _ in range(600)]
+    for worker in workers:
+        worker.send(b"reserve\r\n")
+    client.send(b"pause-tube default 3600\r\n")
+    for _ in range(600):
+        client.put()
+    client.session.receive(b"pause-tube default 0\r\n", world.now)
+    world.check()
+    world.settle()
+    assert [worker.read() for worker in workers] == [b"RESERVED %d 1\r\nx\r\n" % n for n in range(1, 601)]
+
+
+def test_nobody_overtakes_those_who_wait_while_the_end_of_a_pause_is_served(world, client):
+    workers = [world.connect() for _ in range(1300)]
+    for worker in workers:
+        worker.send(b"reserve\r\n")
+    client.send(b"pause-tube default 3600\r\n")
+    for _ in range(1301):
+        client.put()
+    client.session.receive(b"pause-tube default 0\r\n", world.now)
+    newcomer = world.connect()
+    newcomer.session.receive(b"reserve\r\n", world.now)
+    assert newcomer.read() == b""
+    world.settle()
+    assert newcomer.read() == b"RESERVED 1301 1\r\nx\r\n"
+    assert workers[-1].read() == b"RESERVED 1300 1\r\nx\r\n"
+
+
 def test_a_pause_of_0_gives_the_jobs_to_those_that_wait(world, client):
     worker = world.connect()
     client.put()
@@ -657,7 +757,7 @@ def test_a_pause_of_0_gives_the_jobs_to_those_that_wait(world, client):
 def test_a_tube_that_goes_takes_its_pause_with_it(world, client):
     client.send(b"watch a\r\npause-tube a 100\r\nignore a\r\nwatch a\r\n")
     assert client.yaml(b"stats-tube a")["pause-time-left"] == "0"
-    world.check()
+    assert world.broker.wheel.check() == 0
 
 
 def test_a_pause_with_many_waiting_clients_ends_in_slices(world, client):
@@ -736,6 +836,8 @@ def test_stats_job_has_every_key_in_order(world, client):
     world.sleep(1.5)
     stats = client.yaml(b"stats-job 1")
     assert (stats["state"], stats["time-left"], stats["age"]) == ("reserved", "3", "3")
+    world.sleep(3)
+    assert client.yaml(b"stats-job 1")["time-left"] == "0"
 
 
 def test_stats_tube_has_every_key_in_order(client):

@@ -71,7 +71,7 @@ class Caller:
 
     def shut_down(self):
         """Shut down the sending side; return what comes back."""
-        self.session.end(self.world.now)
+        self.session.end()
         self.go_on()
         self.world.settle()
         return self.read()

@@ -254,8 +254,10 @@ class Broker:
         tube.pause = duration
         if duration:
             self.wheel.set(tube, now + duration)
-        else:
-            self._serve_waiting(tube, EFFORT, now)
+            return True
+        if tube.is_linked():
+            self.wheel.remove(tube)
+        self._serve_waiting(tube, EFFORT, now)
         return True
 
     def _tube(self, name: str) -> Tube:
@@ -377,7 +379,7 @@ class Broker:
                 continue
             if tube.waiting:  # its pause has ended, and is being served in slices: those that wait come first
                 self._serve_waiting(tube, EFFORT, now)
-                if not jobs:
+                if not jobs or tube.waiting:
                     continue
             job = jobs[0]
             if best is None or job.priority < best.priority or (job.priority == best.priority and job.id < best.id):
@@ -945,9 +947,9 @@ class Broker:
             self._check_heap(tube.delayed, DELAYED, tube)
             assert tube.buried.check() == tube.buried_count
             assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
-            assert not (tube.ready.jobs and tube.waiting) or tube.is_linked(), (
-                f"tube {tube.name} keeps clients waiting for its ready jobs"
-            )
+            assert not (tube.ready.jobs and tube.waiting) or (
+                tube.is_linked() and (tube.pause or tube.deadline == AT_ONCE)
+            ), f"tube {tube.name} keeps clients waiting for its ready jobs"
             assert not tube.pause or tube.is_linked(), "nobody will end a pause"
             for key, job in (tube.keys or {}).items():
                 assert job.key == key and self.jobs[job.id] is job

@@ -139,13 +139,12 @@ class Wheel:
     def _cascade(self, slot: Slot, effort: int) -> int:
         """Place the timers of a slot again, as many as the effort is; return the effort left.
 
-        Until it is done, `cascading` is the slot, and the next event is now: its timers may be due before those that
-        stand on the levels below already.
+        Until it is done, `cascading` is the slot, and `next_event` stays what it was when the present reached it: its
+        timers may be due before those that stand on the levels below already.
         """
         self.cascading = slot
         while slot.after is not slot:
             if effort == 0:
-                self.next_event = self.now * self.tick
                 return 0
             effort -= 1
             timer = slot.after

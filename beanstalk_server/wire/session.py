@@ -110,17 +110,22 @@ class Session(Client):
         self.input = self.input + data if self.input else data
         self.run(now)
 
-    def lose_patience(self, now: int) -> None:
-        """The client has shut down its sending side, though not all that it sent may have come: wait for nothing."""
+    def lose_patience(self) -> None:
+        """The client has shut down its sending side, though not all that it sent may have come: wait for nothing.
+
+        `run` must follow.
+        """
         self.patient = False
         if self.broker.stop_waiting(self):
             self.replies.append(grammar.TIMED_OUT)
-        self.run(now)
 
-    def end(self, now: int) -> None:
-        """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`."""
+    def end(self) -> None:
+        """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`.
+
+        `run` must follow.
+        """
         self.ended = True
-        self.lose_patience(now)
+        self.lose_patience()
 
     def disconnect(self, now: int) -> None:
         """The client is gone: give back what it holds. Nothing may be called after this."""
@@ -131,11 +136,11 @@ class Session(Client):
 
     def run(self, now: int) -> None:
         """Do the commands in `input`, until one has to wait or the turn is over (then `more` is set)."""
+        self.work_left = TURN
         if self.waiting or self.busy or self.choked or self.closed:
             return
         self.held = False
         self.more = False
-        self.work_left = TURN
         data = self.input
         done = self._run(data, now)
         self.input = data[done:] if done < len(data) else b""

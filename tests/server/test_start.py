@@ -302,6 +302,16 @@ def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_
         runner.run(main())
 
 
+def test_a_server_may_be_stopped_twice(loop_factory):
+    async def main():
+        async with Server(Config(port=0)) as server:
+            await server.stop()
+            await server.stop()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
 def test_a_socket_path_that_has_become_anothers_is_left_alone(launch, tmp_path):
     path = tmp_path / "socket"
     process = launch("-l", f"unix:{path}")
@@ -344,6 +354,56 @@ def test_a_timer_that_fails_stops_no_other(run, caplog):
     assert "RuntimeError: broken" in caplog.text
     caller.close()
     other.close()
+
+
+def test_a_connection_that_fails_is_dropped_and_no_other(run, caplog):
+    server = run()
+    caller = server.connect()
+    caller.ask(b"list-tube-used\r\n")
+    (connection,) = server.server.connections
+    other = server.connect()
+    other.ask(b"list-tube-used\r\n")
+
+    class Failing:
+        def __init__(self, transport):
+            self.abort = transport.abort
+
+        def is_closing(self):
+            raise RuntimeError("broken")
+
+    def fail():
+        connection.transport = Failing(connection.transport)
+        server.server.enqueue(connection)
+        server.server.settle()
+
+    server.call(fail)
+    assert caller.rest() == b""
+    assert "RuntimeError: broken" in caplog.text
+    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    caller.close()
+    other.close()
+
+
+def test_a_client_that_cannot_be_looked_out_for_is_served_all_the_same(run, caplog):
+    server = run()
+    caller, producer = server.connect(), server.connect()
+    caller.send(b"reserve\r\n")
+    producer.ask(b"list-tube-used\r\n")
+
+    class Full:
+        def register(self, *_):
+            raise OSError(28, "No space left on device")
+
+    epoll, server.server._hang_ups = server.server._hang_ups, Full()
+    caller.send(b"use aa\r\n" * 10_000)
+    while "No space left on device" not in caplog.text:
+        pass
+    server.server._hang_ups = epoll
+    producer.ask(b"put 0 0 1 1\r\nx\r\n")
+    assert caller.line() == b"RESERVED 1 1\r\n"
+    assert caller.read(3 + 100_000) == b"x\r\n" + b"USING aa\r\n" * 10_000
+    caller.close()
+    producer.close()
 
 
 def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog):

@@ -17,6 +17,7 @@ HOT = [
     "beanstalk_server/queue/heap.py",
     "beanstalk_server/queue/tube.py",
     "beanstalk_server/queue/client.py",
+    "beanstalk_server/queue/chore.py",
     "beanstalk_server/queue/broker.py",
     "beanstalk_server/wire/grammar.py",
     "beanstalk_server/wire/stats.py",

@@ -15,7 +15,8 @@ import sdnotify
 import uvloop
 
 from beanstalk_server.config import Config, ConfigError, parse_command_line
-from beanstalk_server.server import Server, StartError
+from beanstalk_server.server import Server
+from beanstalk_server.startup import StartError
 
 BAD_OPTION = 5
 """The exit status for an option or value that cannot be; as beanstalkd's."""

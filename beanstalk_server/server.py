@@ -14,21 +14,20 @@ import asyncio
 import errno
 import logging
 import os
-import pwd
 import resource
 import secrets
 import select
 import socket
-import stat
 from collections import deque
 from time import monotonic_ns
 from types import TracebackType
 from typing import Final, Self, cast
 
-from beanstalk_server.config import Config, option
+from beanstalk_server.config import Config
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import NEVER
+from beanstalk_server.startup import StartError, become, inherited_sockets, open_inet_socket, open_unix_socket
 from beanstalk_server.version import VERSION
 from beanstalk_server.wire.session import TURN, Session
 from beanstalk_server.wire.stats import Process
@@ -45,21 +44,11 @@ ROUND: Final = 16 * TURN
 ADVANCE_TIME: Final = 4_000_000
 """How long one round of the event loop does what is due, in nanoseconds."""
 
-BACKLOG: Final = 1024
 ACCEPTS: Final = 64  # connections taken in one round
 OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 MILLISECOND: Final = 1_000_000
 
 log = logging.getLogger("beanstalk_server")
-
-
-class StartError(Exception):
-    """The server cannot start: one line that names the setting and its value. `status` is the exit status for it."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Connection(asyncio.Protocol):
@@ -478,127 +467,6 @@ def cpu_times() -> tuple[float, float]:
     """Seconds that this process has spent in user and in system mode."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime, usage.ru_stime
-
-
-def inherited_sockets() -> list[socket.socket]:
-    """The listening sockets that systemd has opened for this process, as sd_listen_fds(3) has it.
-
-    Raises:
-        StartError: one of them is no listening stream socket.
-    """
-    if os.environ.get("LISTEN_PID") != str(os.getpid()):
-        return []
-    given = os.environ.get("LISTEN_FDS", "0")
-    if not (given.isascii() and given.isdecimal()):
-        raise StartError(f"LISTEN_FDS: {given!r} is not a number", 111)
-    for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
-        os.environ.pop(variable, None)
-    sockets = []
-    for descriptor in range(FIRST_INHERITED, FIRST_INHERITED + int(given)):
-        try:
-            sock = socket.socket(fileno=descriptor)
-            listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        except OSError as error:
-            raise StartError(f"LISTEN_FDS: file {descriptor} is no socket: {error.strerror}", 111) from error
-        if not listens:
-            raise StartError(f"LISTEN_FDS: file {descriptor} is no listening TCP or UNIX socket", 111)
-        sock.setblocking(False)
-        sockets.append(sock)
-    return sockets
-
-
-def open_inet_socket(host: str, port: int | str) -> socket.socket:
-    """A listening TCP socket on the first address of the host that works.
-
-    Raises:
-        StartError: none does.
-    """
-    where = f"{option('listen')} {host} {option('port')} {port}"
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise StartError(f"{where}: {getattr(error, 'strerror', None) or 'no such host'}", 111) from error
-    failure = OSError(errno.EADDRNOTAVAIL, "no such address")
-    for family, kind, protocol, _, address in found:
-        try:
-            sock = socket.socket(family, kind, protocol)
-        except OSError as error:
-            failure = error
-            continue
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections inherit these two
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.bind(address)
-            sock.listen(BACKLOG)
-        except OSError as error:
-            failure = error
-            sock.close()
-            continue
-        return sock
-    raise StartError(f"{where}: {failure.strerror}", 111)
-
-
-def open_unix_socket(path: str) -> socket.socket:
-    """A listening UNIX socket; one that a dead server has left at the path is replaced, a live one is not.
-
-    Raises:
-        StartError: something else is there, a server is alive there, or the path cannot be used.
-    """
-    where = f"{option('listen')} unix:{path}"
-    try:
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            if _is_alive(path):
-                raise StartError(f"{where}: another server listens there", 111)
-            log.info("%s: replacing the socket of a server that is gone", path)
-            os.unlink(path)
-        else:
-            raise StartError(f"{where}: something that is no socket is there", 111)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise StartError(f"{where}: {error.strerror or error}", 111) from error
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.setblocking(False)
-        sock.bind(path)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise StartError(f"{where}: {error.strerror or error}", 111) from error
-    return sock
-
-
-def _is_alive(path: str) -> bool:
-    """Whether a server listens on this UNIX socket."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            return False
-        except BlockingIOError:  # it does, and is so busy that connections pile up
-            return True
-    return True
-
-
-def become(user: str) -> None:
-    """Become a user and its groups.
-
-    Raises:
-        StartError: there is no such user (status 33), or this process may not become it (34).
-    """
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise StartError(f"{option('user')} {user}: no such user", 33) from None
-    try:
-        os.initgroups(user, entry.pw_gid)
-        os.setgid(entry.pw_gid)
-        os.setuid(entry.pw_uid)
-    except OSError as error:
-        raise StartError(f"{option('user')} {user}: cannot become this user: {error.strerror}", 34) from error
 
 
 def _name_of_address(address: tuple[str, int] | str) -> str:

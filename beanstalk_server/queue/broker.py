@@ -39,13 +39,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from beanstalk_server.queue.chore import Clear, Kick, Return
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.ring import UNLINKED, Ring
+from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import TICK, Timer, Wheel
+from beanstalk_server.queue.wheel import TICK, Wheel
 
 MARGIN: Final = 1_000_000_000
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
@@ -66,52 +67,6 @@ AT_ONCE: Final = 0
 
 DEFAULT: Final = "default"
 """The tube that every client starts with, and that is always there."""
-
-
-class Chore(Timer):
-    """Work left over from a command that concerns many jobs. It is due at once, until it is done."""
-
-    __slots__ = ("client",)
-
-    def __init__(self, client: Client) -> None:
-        self.before = self.after = UNLINKED
-        self.deadline = 0
-        self.client = client
-
-
-class Kick(Chore):
-    """What is left of a kick: of one tube, its buried jobs or else its delayed ones."""
-
-    __slots__ = ("buried", "count", "left", "tube")
-
-    def __init__(self, client: Client, tube: Tube, bound: int) -> None:
-        super().__init__(client)
-        self.tube = tube
-        self.buried = tube.buried_count > 0
-        # No more than there are now: what is buried again meanwhile is not kicked twice.
-        self.left = min(bound, tube.buried_count or len(tube.delayed.jobs))
-        self.count = 0
-
-
-class Clear(Chore):
-    """What is left of a clear: jobs that are in no queue any more, and that nobody can find by their id or key."""
-
-    __slots__ = ("buried", "count", "delayed", "ready", "tube")
-
-    def __init__(self, client: Client, tube: Tube) -> None:
-        super().__init__(client)
-        self.tube = tube
-        self.count = len(tube.ready.jobs) + len(tube.delayed.jobs) + tube.buried_count
-        self.ready = tube.ready.jobs
-        self.delayed = tube.delayed.jobs
-        self.buried = Ring()
-        self.buried.take_all_of(tube.buried)
-
-
-class Return(Chore):
-    """What is left of the jobs that a client held when it disconnected."""
-
-    __slots__ = ()
 
 
 class Broker:

@@ -19,7 +19,7 @@ import secrets
 import select
 import socket
 from collections import deque
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import Final, Self, cast
 
@@ -54,7 +54,18 @@ log = logging.getLogger("beanstalk_server")
 class Connection(asyncio.Protocol):
     """One client's socket, and the session behind it."""
 
-    __slots__ = ("looked_at", "lost", "name", "queued", "reading", "server", "session", "transport")
+    __slots__ = (
+        "held",
+        "held_size",
+        "looked_at",
+        "lost",
+        "name",
+        "queued",
+        "reading",
+        "server",
+        "session",
+        "transport",
+    )
 
     session: Session
     transport: asyncio.Transport
@@ -62,6 +73,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self.server = server
         self.reading = True
+        self.held: deque[tuple[int, bytes]] = deque()  # replies that wait for a commit, and for which
+        self.held_size = 0  # their bytes
         self.queued = False  # in the server's queue of those that have more to do
         self.lost = True  # its session is not there yet, or no more
         self.looked_at = -1  # its file descriptor, while the server looks out for its hang-up
@@ -123,7 +136,9 @@ class Connection(asyncio.Protocol):
         server = self.server
         if server.config.verbosity:
             log.info("%s disconnected", self.name)
+        self.held.clear()
         server.forget_hang_up(self)
+        server.forget_held(self)
         server.connections.discard(self)
         if not server.connections:
             server.all_lost.set()
@@ -155,7 +170,22 @@ class Connection(asyncio.Protocol):
         replies = self.session.replies
         data = replies[0] if len(replies) == 1 else b"".join(replies)
         replies.clear()
-        self.transport.write(data)
+        server = self.server
+        if server.journal.keeps and (self.held or self.session.position > server.committed):
+            self.held.append((self.session.position, data))
+            self.held_size += len(data)
+            server.hold(self)
+        else:
+            self.transport.write(data)
+
+    def release(self) -> None:
+        """Send the replies whose commit has returned."""
+        held = self.held
+        while held and held[0][0] <= self.server.committed:
+            data = held.popleft()[1]
+            self.held_size -= len(data)
+            self.transport.write(data)
+        self._regulate()
 
     def _regulate(self) -> None:
         """Close, come back or not, and read or not, as the session's state has it."""
@@ -163,11 +193,12 @@ class Connection(asyncio.Protocol):
         if session.closed:
             if not self.transport.is_closing():
                 self._hang_up()
-                self.transport.close()
+                if not self.held:
+                    self.transport.close()
             return
-        if session.more and not session.choked:
+        if session.more and not session.choked and self.held_size <= OUTPUT_LIMIT:
             self.server.enqueue(self)
-        reading = not session.choked and len(session.input) <= INPUT_LIMIT
+        reading = not session.choked and len(session.input) <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
         if reading is not self.reading and not session.ended and not self.transport.is_closing():
             self.reading = reading
             if reading:
@@ -189,13 +220,16 @@ class Server:
 
     Args:
         config: its settings.
-        journal: is told of each change that must outlive the process; without one, jobs live as long as it does.
+        journal: keeps the jobs that must outlive the process (docs/journal.md); without one, they live as long as it.
+
+    When the journal fails to commit, the server stops by itself, and `failure` says why.
     """
 
     def __init__(self, config: Config | None = None, *, journal: Journal | None = None) -> None:
         self.config = config or Config()
         now = monotonic_ns()
-        self.broker = Broker(journal or Journal(), now, round(self.config.tick * MILLISECOND))
+        self.journal = journal or Journal()
+        self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND))
         self.wheel = self.broker.wheel
         self.process = this_process(self.config.max_job_size, now)
         self.connections: set[Connection] = set()
@@ -203,6 +237,11 @@ class Server:
         self.work_left = ROUND  # how much more work this round of the event loop may do
         self.armed_for = NEVER
         self.stopping = False
+        self.committed = 0  # how many of the changes that the journal has been told of are durable
+        self.failure: BaseException | None = None  # what the journal could not do: the server has stopped
+        self._commit: asyncio.Task[None] | None = None  # under way; when it has failed, for good
+        self._stopping: asyncio.Task[None] | None = None  # after a failure
+        self._holding: set[Connection] = set()
         self.all_lost = asyncio.Event()
         self._timer: asyncio.Handle | None = None
         self._next_round: asyncio.Handle | None = None
@@ -226,6 +265,7 @@ class Server:
             StartError: a socket cannot be opened, or there is no such user.
         """
         self.loop = asyncio.get_running_loop()
+        self._restore()
         sockets = inherited_sockets() or [self._open_socket()]
         if self.config.user:
             try:
@@ -247,7 +287,7 @@ class Server:
         log.info("beanstalk-server %s listens on %s (%s)", VERSION, places, settings)
 
     async def stop(self) -> None:
-        """Close the sockets and every connection. Returns when all are closed; a second call does nothing."""
+        """Close the sockets and every connection, and commit. Returns when that is done; a second call does nothing."""
         if self.stopping:
             return
         self.stopping = True
@@ -265,6 +305,8 @@ class Server:
             for connection in list(self.connections):
                 connection.transport.abort()
             await self.all_lost.wait()
+        if self.journal.keeps and self.failure is None:
+            await (self._commit or self._commit_all())
         if self._hang_ups is not None:
             self.loop.remove_reader(self._hang_ups.fileno())
             self._hang_ups.close()
@@ -284,6 +326,51 @@ class Server:
         """Take no new jobs from now on: put answers DRAINING, all else goes on."""
         self.broker.draining = True
         log.info("draining: no new jobs are taken")
+
+    # The journal
+
+    def _restore(self) -> None:
+        if self.journal.keeps:
+            now = monotonic_ns()
+            self.journal.clock_offset = time_ns() - now
+            count = self.broker.restore(self.journal.clock_offset, now)
+            log.info("%d jobs are there from before", count)
+
+    def hold(self, connection: Connection) -> None:
+        """Let a connection send what it holds when the journal has committed."""
+        self._holding.add(connection)
+        if self._commit is None:
+            self._commit = self.loop.create_task(self._commit_all())
+
+    def forget_held(self, connection: Connection) -> None:
+        """Undo `hold`: there is nobody to send it to."""
+        self._holding.discard(connection)
+
+    async def _commit_all(self) -> None:
+        """Commit until everything is: one commit for all that came while the one before was in flight."""
+        while self.broker.recorded > self.committed:
+            position = self.broker.recorded
+            self.journal.clock_offset = time_ns() - monotonic_ns()
+            try:
+                await self.journal.commit()
+            except Exception as error:
+                self._fail(error)
+                return
+            self.committed = position
+            holding = self._holding
+            self._holding = set()
+            for connection in holding:
+                connection.release()
+                if connection.held:
+                    self._holding.add(connection)
+            self.settle()
+        self._commit = None
+
+    def _fail(self, error: Exception) -> None:
+        """What was told to the journal may be lost: acknowledge nothing any more, and stop."""
+        log.critical("the journal failed: nothing more is acknowledged, and the server stops", exc_info=error)
+        self.failure = error
+        self._stopping = self.loop.create_task(self.stop())
 
     # Whose turn it is, and the broker's time
 

@@ -4,11 +4,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from model import Model, ModelClient
+from virtual import MemoryJournal
 
 from beanstalk_server.queue.broker import DONE, NOT_FOUND, TOO_LATE, Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import STATES
-from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import TICK
 
 SECOND = 1_000_000_000
@@ -20,6 +20,16 @@ times_to_run = st.integers(SECOND, 4 * SECOND)
 keys = st.sampled_from(["k", "l"])
 numbers = st.integers(1, 12)
 durations = st.one_of(st.integers(1, 30_000_000), st.integers(1, 6 * SECOND), st.integers(1, 3600 * SECOND))
+
+
+def buried(tube):
+    """The ids of its buried jobs, first buried first."""
+    found = []
+    job = tube.buried.after
+    while job is not tube.buried:
+        found.append(job.id)
+        job = job.after
+    return found
 
 
 OUTCOMES = {DONE: "done", TOO_LATE: "too late", NOT_FOUND: "not found"}
@@ -52,7 +62,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @initialize(start=st.integers(0, 10**12))
     def begin(self, start):
         self.now = start
-        self.broker = Broker(Journal(), start, TICK)
+        self.journal = MemoryJournal()
+        self.journal.clock_offset = 1_800_000_000 * SECOND
+        self.broker = Broker(self.journal, start, TICK)
         self.model = Model(TICK)
         self.pairs = []
 
@@ -241,6 +253,27 @@ class BrokerAgainstModel(RuleBasedStateMachine):
                 (self.broker.first_ready(tube), ready),
             ):
                 assert (first and first.id) == (jobs[0].id if jobs else None)
+
+    @rule()
+    def a_broker_that_starts_from_the_journal_has_the_same_jobs(self):
+        again = Broker(self.journal, self.now, TICK)
+        again.restore(self.journal.clock_offset, self.now)
+        again.check()
+        assert sorted(again.jobs) == sorted(self.broker.jobs)
+        for number, job in self.broker.jobs.items():
+            other = again.jobs[number]
+            names = ("id", "priority", "delay", "ttr", "body", "key", "created_at", "releases", "buries", "kicks")
+            assert [getattr(other, name) for name in names] == [getattr(job, name) for name in names]
+            assert other.tube.name == job.tube.name
+            state = STATES[job.state]
+            if state == "reserved" or (state == "delayed" and job.deadline <= self.now):
+                state = "ready"
+            assert STATES[other.state] == state
+            if state == "delayed":
+                assert other.deadline == job.deadline
+        for name, tube in again.tubes.items():
+            if name in self.broker.tubes:
+                assert buried(tube) == buried(self.broker.tubes[name])
 
     @invariant()
     def the_answers_agree(self):

@@ -92,3 +92,26 @@ class Caller:
         assert reply.startswith(b"OK "), reply
         lines = reply.decode().split("\n")[2:-2]
         return dict(line.split(": ", 1) for line in lines)
+
+
+class MemoryJournal(Journal):
+    """Keeps what it is told in a dictionary, in the order of the last change."""
+
+    keeps = True
+
+    def __init__(self):
+        self.jobs = {}
+
+    def load(self):
+        return list(self.jobs.values())
+
+    def put(self, job):
+        self.change(job)
+        return True
+
+    def change(self, job):
+        self.delete(job)
+        self.jobs[job.id] = self.stored(job)
+
+    def delete(self, job):
+        self.jobs.pop(job.id, None)

@@ -89,6 +89,7 @@ class Broker:
         "next_id",
         "producers",
         "ready",
+        "recorded",
         "reserved",
         "timeouts",
         "total_connections",
@@ -110,6 +111,7 @@ class Broker:
         self.default = self._tube(DEFAULT)
         self.next_id = 1
         self.draining = False
+        self.recorded = 0  # how many changes the journal has been told of
         # As in stats: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
@@ -276,6 +278,7 @@ class Broker:
             job.deadline = now + delay
         if not self.journal.put(job):
             return False
+        self.recorded += 1
         self.jobs[number] = job
         if key:
             self._set_key(tube, job)
@@ -307,6 +310,7 @@ class Broker:
             fresh.deadline = now + delay
         if not self.journal.put(fresh):
             return False
+        self.recorded += 1
         self._leave(job)
         job.state = DELETED
         self.jobs[fresh.id] = fresh
@@ -322,6 +326,46 @@ class Broker:
         if tube.keys is None:
             tube.keys = {}
         tube.keys[job.key] = job
+
+    def _record_change(self, job: Job) -> None:
+        self.recorded += 1
+        self.journal.change(job)
+
+    def _record_delete(self, job: Job) -> None:
+        self.recorded += 1
+        self.journal.delete(job)
+
+    def restore(self, clock_offset: int, now: int) -> int:
+        """Take in the jobs that the journal has kept, before the first client; return how many.
+
+        What came due while nobody was there is ready at once.
+
+        Args:
+            clock_offset: wall clock less the clock of `now`, in nanoseconds.
+        """
+        for stored in self.journal.load():
+            tube = self._tube(stored.tube)
+            created_at = stored.created_at - clock_offset
+            job = Job(stored.id, stored.priority, stored.delay, stored.ttr, stored.body, tube, created_at)
+            job.reserves = stored.reserves
+            job.timeouts = stored.timeouts
+            job.releases = stored.releases
+            job.buries = stored.buries
+            job.kicks = stored.kicks
+            self.jobs[job.id] = job
+            if stored.key:
+                job.key = stored.key
+                self._set_key(tube, job)
+            deadline = stored.deadline - clock_offset
+            if stored.state == "buried":
+                self._enter_buried(job)
+            elif stored.state == "delayed" and deadline > now:
+                self._enter_delayed(job, deadline)
+            else:
+                self._enter_ready(job, now)
+            self.next_id = max(self.next_id, job.id + 1)
+        self.next_id = max(self.next_id, self.journal.next_id())
+        return len(self.jobs)
 
     # Jobs: to a worker
 
@@ -393,8 +437,11 @@ class Broker:
         job = self.find(number)
         if job is None or job.state == RESERVED:
             return None
+        was_ready = job.state == READY
         self._leave(job)
         self._enter_reserved(job, client, now)
+        if not was_ready:
+            self._record_change(job)  # it is not delayed or buried any more, also after a restart
         return job
 
     # Jobs: what a worker does with them
@@ -409,7 +456,7 @@ class Broker:
         return True
 
     def _delete(self, job: Job) -> None:
-        self.journal.delete(job)
+        self._record_delete(job)
         self._leave(job)
         self._forget(job)
         tube = job.tube
@@ -439,7 +486,7 @@ class Broker:
             self._enter_delayed(job, now + delay)
         else:
             self._enter_ready(job, now)
-        self.journal.change(job)
+        self._record_change(job)
         return True
 
     def bury(self, client: Client, number: int, priority: int) -> bool:
@@ -450,13 +497,8 @@ class Broker:
         self._leave_reserved(job)
         job.priority = priority
         job.buries += 1
-        job.state = BURIED
-        tube = job.tube
-        job.rank = tube.clears
-        tube.buried.append(job)
-        tube.buried_count += 1
-        self.buried += 1
-        self.journal.change(job)
+        self._enter_buried(job)
+        self._record_change(job)
         return True
 
     def touch(self, client: Client, number: int, now: int) -> bool:
@@ -519,7 +561,7 @@ class Broker:
         self._leave(job)
         job.kicks += 1
         self._enter_ready(job, now)
-        self.journal.change(job)
+        self._record_change(job)
 
     # Jobs: called off, and put off
 
@@ -552,7 +594,7 @@ class Broker:
             self._enter_delayed(job, now + delay)
         else:
             self._enter_ready(job, now)
-        self.journal.change(job)
+        self._record_change(job)
         return DONE
 
     def clear(self, client: Client, tube: Tube) -> int:
@@ -599,7 +641,7 @@ class Broker:
                 chore.tube.clearing -= 1
                 return True
             self._forget(job)
-            self.journal.delete(job)
+            self._record_delete(job)
         self.wheel.set(chore, AT_ONCE)
         return False
 
@@ -775,6 +817,14 @@ class Broker:
         self.wheel.set(job, deadline)
         job.tube.delayed.push(job, deadline)
         self.delayed += 1
+
+    def _enter_buried(self, job: Job) -> None:
+        job.state = BURIED
+        tube = job.tube
+        job.rank = tube.clears
+        tube.buried.append(job)
+        tube.buried_count += 1
+        self.buried += 1
 
     def _enter_reserved(self, job: Job, client: Client, now: int) -> None:
         job.state = RESERVED

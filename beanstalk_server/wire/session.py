@@ -64,6 +64,7 @@ class Session(Client):
         "on_answer",
         "overlong",
         "patient",
+        "position",
         "process",
         "put",
         "put_at",
@@ -94,6 +95,7 @@ class Session(Client):
         self.held = False  # no command may be done now
         self.more = False  # there is more to do at once: the turn was over before the input was
         self.work_left = TURN  # how much more work this turn may do
+        self.position = 0  # the replies report changes up to this one of those that the journal has been told of
         self.patient = True  # a reserve may wait; not when the client is seen to have shut down its sending side
         self.overlong = False  # in a line that is too long, up to its end
         self.expected = 0  # how many bytes of a body, with its CR LF, are still to come
@@ -142,7 +144,10 @@ class Session(Client):
         self.held = False
         self.more = False
         data = self.input
+        recorded = self.broker.recorded
         done = self._run(data, now)
+        if self.broker.recorded != recorded:
+            self.position = self.broker.recorded
         self.input = data[done:] if done < len(data) else b""
         if self.ended and not self.held and not self.more:
             self.closed = True
@@ -162,9 +167,11 @@ class Session(Client):
         self._answer(grammar.DEADLINE_SOON)
 
     def on_kicked(self, count: int) -> None:
+        self.position = self.broker.recorded
         self._answer(grammar.kicked(count))
 
     def on_cleared(self, count: int) -> None:
+        self.position = self.broker.recorded
         self._answer(grammar.cleared(count))
 
     def on_failed(self) -> None:

@@ -1,0 +1,333 @@
+"""The journal's contract: over the one that keeps nothing, over docs/journal.md's over SQLite, and over broken ones."""
+
+import asyncio
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from virtual import World
+
+from beanstalk_server import Config, Server
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.journal import Journal, StoredJob
+
+SECOND = 1_000_000_000
+DOCUMENT = (Path(__file__).parents[1] / "docs" / "journal.md").read_text()
+
+
+def documented():
+    """What the document's code defines."""
+    namespace = {}
+    exec(re.search(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)[1], namespace)
+    return namespace
+
+
+SQLiteJournal = documented()["SQLiteJournal"]
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    """Opens journals over one file; what a new one loads is what would be there after a crash at that moment."""
+    opened = []
+
+    def open_journal():
+        opened.append(SQLiteJournal(tmp_path / "jobs.sqlite"))
+        return opened[-1]
+
+    yield open_journal
+    for journal in opened:
+        journal.close()
+
+
+class Conversation:
+    """A client of a server in the same event loop."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def with_(cls, server):
+        return cls(*await asyncio.open_connection(*server.address))
+
+    async def ask(self, data):
+        self.writer.write(data)
+        return await asyncio.wait_for(self.reader.readline(), 10)
+
+    async def close(self):
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+def run(work):
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def live(journal):
+    return {job.id: job for job in journal.load()}
+
+
+def test_each_acknowledged_change_is_there_after_a_crash_right_then(sqlite):
+    async def work():
+        async with Server(Config(port=0), journal=sqlite()) as server:
+            client = await Conversation.with_(server)
+
+            async def change(command, reply):
+                assert await client.ask(command) == reply
+                return live(sqlite())
+
+            jobs = await change(b"put 5 0 60 3\r\none\r\n", b"INSERTED 1\r\n")
+            assert jobs[1].body == b"one"
+            assert (jobs[1].state, jobs[1].priority, jobs[1].ttr, jobs[1].tube) == ("ready", 5, 60 * SECOND, "default")
+            jobs = await change(b"put-keyed k 0 100.5 60 3\r\ntwo\r\n", b"INSERTED 2\r\n")
+            assert (jobs[2].key, jobs[2].state, jobs[2].delay) == ("k", "delayed", 100_500_000_000)
+            assert abs(jobs[2].deadline - time.time_ns() - 100.5 * SECOND) < 5 * SECOND
+            jobs = await change(b"replace-keyed k 7 0 60 5\r\nthree\r\n", b"REPLACED 2\r\n")
+            assert (jobs[2].body, jobs[2].state, jobs[2].priority) == (b"three", "ready", 7)
+            assert await client.ask(b"reserve\r\n") == b"RESERVED 1 3\r\n"
+            await client.reader.readline()
+            assert live(sqlite())[1].state == "ready", "a reserved job comes back ready"
+            jobs = await change(b"release 1 9 50\r\n", b"RELEASED\r\n")
+            assert (jobs[1].state, jobs[1].priority, jobs[1].releases) == ("delayed", 9, 1)
+            jobs = await change(b"reschedule 1 500\r\n", b"RESCHEDULED\r\n")
+            assert jobs[1].delay == 500 * SECOND
+            jobs = await change(b"kick-job 1\r\n", b"KICKED\r\n")
+            assert (jobs[1].state, jobs[1].kicks) == ("ready", 1)
+            await client.ask(b"reserve-job 1\r\n")
+            await client.reader.readline()
+            jobs = await change(b"bury 1 3\r\n", b"BURIED\r\n")
+            assert (jobs[1].state, jobs[1].priority, jobs[1].buries) == ("buried", 3, 1)
+            jobs = await change(b"kick 5\r\n", b"KICKED 1\r\n")
+            assert jobs[1].state == "ready"
+            assert list(await change(b"delete 1\r\n", b"DELETED\r\n")) == [2]
+            await change(b"put 0 100 60 1\r\nx\r\n", b"INSERTED 3\r\n")
+            assert list(await change(b"cancel 3\r\n", b"CANCELLED\r\n")) == [2]
+            assert await change(b"clear-tube default\r\n", b"CLEARED 1\r\n") == {}
+            await client.close()
+        assert sqlite().next_id() == 4
+
+    run(work)
+
+
+def test_a_restarted_server_goes_on_where_the_last_one_was(sqlite):
+    async def first():
+        async with Server(Config(port=0), journal=sqlite()) as server:
+            client = await Conversation.with_(server)
+            for delay in (0, 0, 0, 1, 100):
+                await client.ask(b"put-keyed k%d 0 %d 60 1\r\nx\r\n" % (server.broker.next_id, delay))
+            for number in (2, 1):
+                await client.ask(b"reserve-job %d\r\n" % number)
+                await client.reader.readline()
+                await client.ask(b"bury %d 0\r\n" % number)
+            await client.ask(b"put 0 0 60 1\r\nx\r\n")
+            await client.ask(b"delete 6\r\n")
+            await client.close()
+
+    async def second():
+        async with Server(Config(port=0), journal=sqlite()) as server:
+            server.broker.check()
+            client = await Conversation.with_(server)
+            assert await client.ask(b"peek-buried\r\n") == b"FOUND 2 1\r\n", "the first buried first"
+            await client.reader.readline()
+            assert await client.ask(b"cancel-keyed k5\r\n") == b"CANCELLED\r\n"
+            assert await client.ask(b"put 0 0 60 1\r\ny\r\n") == b"INSERTED 7\r\n", "ids are never given twice"
+            assert {job.id for job in live(sqlite()).values()} == {1, 2, 3, 4, 7}
+            await client.close()
+
+    run(first)
+    run(second)
+
+
+class RecordingJournal(Journal):
+    """Commits when it is told to."""
+
+    keeps = True
+
+    def __init__(self, jobs=()):
+        self.jobs = jobs
+        self.commits = 0
+        self.may_commit = asyncio.Event()
+        self.error = None
+
+    def load(self):
+        return self.jobs
+
+    async def commit(self):
+        await self.may_commit.wait()
+        self.commits += 1
+        if self.error:
+            raise self.error
+
+
+def test_replies_that_report_a_change_wait_for_its_commit_and_others_do_not():
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            client, other = await Conversation.with_(server), await Conversation.with_(server)
+            client.writer.write(b"list-tube-used\r\nput 0 0 60 1\r\nx\r\nuse a\r\n")
+            assert await other.ask(b"use b\r\n") == b"USING b\r\n"
+            assert await other.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n", "it is there, though not acknowledged"
+            await other.reader.readline()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.reader.read(1), 0.05)
+            journal.may_commit.set()
+            assert await client.reader.readexactly(15 + 12 + 9) == b"USING default\r\nINSERTED 1\r\nUSING a\r\n"
+            await client.close()
+            await other.close()
+
+    run(work)
+
+
+def test_one_commit_serves_all_who_came_while_the_one_before_was_in_flight():
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            clients = [await Conversation.with_(server) for _ in range(20)]
+            for client in clients:
+                client.writer.write(b"put 0 0 60 1\r\nx\r\n" * 10)
+            while server.broker.recorded < 200:
+                await asyncio.sleep(0)
+            journal.may_commit.set()
+            for client in clients:
+                for _ in range(10):
+                    assert (await client.reader.readline()).startswith(b"INSERTED ")
+            assert journal.commits <= 2
+            for client in clients:
+                await client.close()
+
+    run(work)
+
+
+def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            client = await Conversation.with_(server)
+            client.writer.write(b"put 0 0 60 1\r\nx\r\ndelete 1\r\n")
+            client.writer.write_eof()
+            while server.broker.recorded < 2:
+                await asyncio.sleep(0)
+            journal.may_commit.set()
+            assert await asyncio.wait_for(client.reader.read(), 10) == b"INSERTED 1\r\nDELETED\r\n"
+            await client.close()
+
+    run(work)
+
+
+def test_a_client_that_is_gone_before_its_commit_leaves_nothing_behind():
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            client = await Conversation.with_(server)
+            client.writer.write(b"put 0 0 60 1\r\nx\r\n")
+            while server.broker.recorded < 1:
+                await asyncio.sleep(0)
+            linger = struct.pack("ii", 1, 0)  # a reset, not an end
+            client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            client.writer.transport.abort()
+            while server.connections:
+                await asyncio.sleep(0.001)
+            journal.may_commit.set()
+            while server.committed < 1:
+                await asyncio.sleep(0)
+            assert not server._holding
+            other = await Conversation.with_(server)
+            assert await other.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 2\r\n"
+            await other.close()
+
+    run(work)
+
+
+def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            client = await Conversation.with_(server)
+            count = 60_000
+            sent = asyncio.ensure_future(drain(client.writer, b"put 0 0 60 1\r\nx\r\npeek 1\r\n" * count))
+            before = -1
+            while before != server.broker.recorded:
+                before = server.broker.recorded
+                await asyncio.sleep(0.1)
+            assert 0 < before < count, "it goes on, but not for ever"
+            journal.may_commit.set()
+            replies = b""
+            while replies.count(b"INSERTED") < count:
+                replies += await asyncio.wait_for(client.reader.read(1 << 20), 10)
+            await sent
+            await client.close()
+
+    run(work)
+
+
+async def drain(writer, data):
+    writer.write(data)
+    await writer.drain()
+
+
+def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(caplog):
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            client = await Conversation.with_(server)
+            client.writer.write(b"put 0 0 60 1\r\nx\r\n")
+            while server.broker.recorded < 1:
+                await asyncio.sleep(0)
+            journal.error = OSError(5, "Input/output error")
+            journal.may_commit.set()
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await asyncio.wait_for(client.reader.readexactly(1), 10)
+            while server.connections:
+                await asyncio.sleep(0)
+            assert server.failure is journal.error
+            with pytest.raises(OSError, match=r"refused|Connect call failed"):
+                await Conversation.with_(server)
+            client.writer.close()
+        assert journal.commits == 1, "a commit that failed is not tried again"
+        assert "the journal failed: nothing more is acknowledged" in caplog.text
+
+    run(work)
+
+
+def test_what_nobody_was_told_of_is_committed_when_the_server_stops():
+    async def work():
+        journal = RecordingJournal()
+        journal.may_commit.set()
+        async with Server(Config(port=0), journal=journal) as server:
+            server.broker.recorded += 1
+        assert journal.commits == 1
+
+    run(work)
+
+
+def stored(number, state, deadline=0, **more):
+    fields = {"tube": "t", "key": "", "priority": 0, "delay": 0, "ttr": SECOND, "body": b"x", "created_at": 0}
+    return StoredJob(id=number, state=state, deadline=deadline, **(fields | more))
+
+
+def test_what_came_due_while_nobody_was_there_is_ready_at_once_and_the_rest_later():
+    offset = 1000 * SECOND
+    journal = RecordingJournal(
+        [stored(9, "delayed", offset + 50 * SECOND), stored(4, "delayed", offset + 20 * SECOND), stored(2, "buried")]
+    )
+    broker = Broker(journal, 30 * SECOND)
+    assert broker.restore(offset, 30 * SECOND) == 3
+    broker.check()
+    assert (broker.ready, broker.delayed, broker.buried) == (1, 1, 1)
+    assert broker.first_ready(broker.tubes["t"]).id == 4
+    assert broker.next_id == 10
+    assert broker.time_left(broker.find(9), 30 * SECOND) == 20 * SECOND
+    assert broker.find(2).buries == 0, "it is not buried again"
+
+
+def test_the_journal_that_keeps_nothing_makes_nobody_wait():
+    world = World()
+    client = world.connect()
+    client.put()
+    journal = Journal()
+    assert list(journal.load()) == []
+    assert journal.next_id() == 1
+    assert not journal.keeps
+    asyncio.run(journal.commit())

@@ -12,6 +12,9 @@ Needs greenstalk, which does the talking: `pip install 'beanstalk-server[client]
 
 from __future__ import annotations
 
+import math
+import re
+
 import greenstalk
 from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, Job, JobOrID, TBody
 
@@ -31,11 +34,17 @@ class TooLateError(greenstalk.BeanstalkdError):
     """The job is not delayed any more (for replace_keyed: a worker holds it), and nothing was changed."""
 
 
+KEY = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
+"""What a key may be, by the rules of tube names."""
+
 ERROR_RESPONSES = {b"EXISTS": ExistsError, b"TOO_LATE": TooLateError}
 
 
 class Client(greenstalk.Client[TBody]):
-    """A greenstalk client that can call jobs off. Delays and timeouts may be fractions of a second."""
+    """A greenstalk client that can call jobs off.
+
+    Delays and timeouts of the commands here may be fractions of a second; greenstalk's own cut them to whole ones.
+    """
 
     def _send_cmd(self, cmd: bytes, expected: bytes) -> list[bytes]:
         try:
@@ -104,7 +113,7 @@ class Client(greenstalk.Client[TBody]):
 
         :param key: The name of the job.
         """
-        self._send_cmd(b"cancel-keyed %b" % key.encode("ascii"), b"CANCELLED")
+        self._send_cmd(b"cancel-keyed %b" % _key(key), b"CANCELLED")
 
     def reschedule(self, job: JobOrID[TBody], delay: float) -> None:
         """Gives a job that is still delayed another delay.
@@ -122,14 +131,14 @@ class Client(greenstalk.Client[TBody]):
         :param key: The name of the job.
         :param delay: The number of seconds to delay the job for, from now.
         """
-        self._send_cmd(b"reschedule-keyed %b %b" % (key.encode("ascii"), _seconds(delay)), b"RESCHEDULED")
+        self._send_cmd(b"reschedule-keyed %b %b" % (_key(key), _seconds(delay)), b"RESCHEDULED")
 
     def peek_keyed(self, key: str) -> Job[TBody]:
         """Returns the job with this key in the currently used tube.
 
         :param key: The name of the job.
         """
-        return self._peek_cmd(b"peek-keyed %b" % key.encode("ascii"))
+        return self._peek_cmd(b"peek-keyed %b" % _key(key))
 
     def reserve_batch(self, limit: int, timeout: float | None = None) -> list[Job[TBody]]:
         """Reserves the best jobs from the tubes on the watch list, one at least. Returns the reserved jobs.
@@ -142,7 +151,8 @@ class Client(greenstalk.Client[TBody]):
         """
         wait = _seconds(MAX_TIMEOUT if timeout is None else timeout)
         count = self._int_cmd(b"reserve-batch %d %b" % (limit, wait), b"RESERVED_BATCH")
-        return [self._read_reserved() for _ in range(count)]
+        found = [self._read_reserved() for _ in range(count)]  # all of it, before a body fails to decode
+        return [Job(number, self._decode(body)) for number, body in found]
 
     def clear_tube(self, tube: str) -> int:
         """Deletes all ready, delayed and buried jobs of a tube. Returns how many.
@@ -158,18 +168,30 @@ class Client(greenstalk.Client[TBody]):
             data = body.encode(self.encoding)
         else:
             data = body
-        arguments = (command, key.encode("ascii"), priority, _seconds(delay), _seconds(ttr), len(data), data)
+        arguments = (command, _key(key), priority, _seconds(delay), _seconds(ttr), len(data), data)
         return b"%b %b %d %b %b %d\r\n%b" % arguments
 
-    def _read_reserved(self) -> Job[TBody]:
-        number, size = (int(value) for value in self._reader.readline().split()[1:])
-        data = self._read_chunk(size)
-        return Job(number, data if self.encoding is None else data.decode(self.encoding))  # type: ignore[arg-type]
+    def _read_reserved(self) -> tuple[int, bytes]:
+        number, size = greenstalk._parse_response(self._reader.readline(), b"RESERVED")
+        return int(number), self._read_chunk(int(size))
+
+    def _decode(self, body: bytes) -> TBody:
+        return body if self.encoding is None else body.decode(self.encoding)  # type: ignore[return-value]
+
+
+def _key(key: str) -> bytes:
+    """A key as bytes. One that is none is refused here: the server would take the body behind it as commands."""
+    if not re.fullmatch(KEY, key):
+        raise greenstalk.BadFormatError([key.encode()])
+    return key.encode("ascii")
 
 
 def _seconds(duration: float) -> bytes:
-    """As the protocol has it: whole, or with a fraction to the millisecond."""
-    return b"%d" % duration if duration == int(duration) else b"%.3f" % duration
+    """As the protocol has it: whole, or with a fraction to the millisecond, rounded up so that nothing is early."""
+    if duration == int(duration):
+        return b"%d" % duration
+    milliseconds = math.ceil(round(duration * 1000, 6))  # 1.1 seconds are 1100.0000000000002 milliseconds
+    return b"%d.%03d" % divmod(milliseconds, 1000)
 
 
 def _to_id(job: JobOrID[TBody]) -> int:

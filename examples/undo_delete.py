@@ -47,6 +47,7 @@ def undo(queue: Client[str], space: str) -> int:
 
     Raises:
         TooLateError: the deletion has begun, and cannot be called off.
+        greenstalk.NotFoundError: it is over.
     """
     queue.cancel_keyed(space)
     cancelled = 0
@@ -54,8 +55,8 @@ def undo(queue: Client[str], space: str) -> int:
         try:
             queue.cancel_keyed(f"{space}/reminder-{number}")
             cancelled += 1
-        except greenstalk.NotFoundError:
-            pass  # it has gone out
+        except (greenstalk.NotFoundError, TooLateError):
+            pass  # it has gone out, or a worker has it
     return cancelled
 
 
@@ -79,7 +80,7 @@ def work(address: tuple[str, int], tube: str) -> None:
 def main(address: tuple[str, int]) -> None:
     tube = f"undo-delete-{time.time_ns()}"  # of this run alone
     with Client(address, use=tube) as queue:
-        worker = threading.Thread(target=work, args=(address, tube))
+        worker = threading.Thread(target=work, args=(address, tube), daemon=True)
         worker.start()
         print("ann deletes red; bob deletes blue", flush=True)
         ask_for_deletion(queue, "red")

@@ -334,6 +334,13 @@ def test_a_batch_is_never_larger_than_a_slice_or_much_larger_than_a_megabyte(wor
     assert client.send(b"reserve-batch 100 0\r\n").startswith(b"RESERVED_BATCH 18\r\n")
 
 
+def test_a_batch_over_many_tubes_is_smaller(client):
+    for number in range(640):
+        client.send(b"watch t%d\r\nuse t%d\r\n" % (number, number))
+        client.put()
+    assert client.send(b"reserve-batch 600 0\r\n").startswith(b"RESERVED_BATCH 24\r\n")
+
+
 @pytest.mark.parametrize(
     "line", [b"0 0", b"1", b"1 ", b"x 0", b"1 x", b"-1 0", b"1 0 ", b"4294967296 0", b"1 2147483648"]
 )
@@ -416,6 +423,36 @@ class BreakingJournal(Journal):
         if self.breaks:
             self.breaks -= 1
             raise RuntimeError("broken")
+
+
+def test_a_clear_that_fails_in_its_first_slice_leaves_nothing_behind():
+    journal = BreakingJournal()
+    world = World(journal)
+    client = world.connect()
+    for number in range(1500):
+        client.send(keyed(b"put-keyed", key=b"k%d" % number))
+    journal.breaks = 1
+    assert client.send(b"clear-tube default\r\nlist-tube-used\r\n") == b"INTERNAL_ERROR\r\nUSING default\r\n"
+    assert not world.broker.jobs
+    assert not world.broker.default.keys
+    world.check()
+
+
+def test_a_clear_that_has_failed_does_not_answer_for_the_next_command():
+    journal = BreakingJournal()
+    world = World(journal)
+    client = world.connect()
+    for tube in (b"a", b"b"):
+        client.send(b"use " + tube + b"\r\n")
+        for _ in range(1500 if tube == b"a" else 2500):
+            client.put()
+    client.session.receive(b"clear-tube a\r\nclear-tube b\r\nlist-tube-used\r\n", world.now)
+    journal.breaks = 1
+    with pytest.raises(RuntimeError):
+        world.settle()
+    world.settle()
+    assert client.read() == b"INTERNAL_ERROR\r\nCLEARED 2500\r\nUSING b\r\n"
+    assert not world.broker.jobs
 
 
 @pytest.mark.parametrize("failures", [1, 3])

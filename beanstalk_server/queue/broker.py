@@ -391,11 +391,13 @@ class Broker:
     def reserve_batch(self, client: Client, limit: int, now: int) -> list[Job]:
         """Reserve up to so many jobs, best first, as many calls of `reserve` would; EFFORT jobs at the most.
 
-        Fewer than are ready, when the bodies of those before are more than BATCH_BYTES.
+        Fewer than are ready, when the bodies of those before are more than BATCH_BYTES, or when the client watches so
+        many tubes that looking at all of them for each job takes long.
         """
         jobs: list[Job] = []
         size = 0
-        while len(jobs) < limit and len(jobs) < EFFORT and size <= BATCH_BYTES:
+        most = min(limit, EFFORT // (1 + (len(client.watched) >> 5)) or 1)
+        while len(jobs) < most and size <= BATCH_BYTES:
             job = self.reserve(client, now)
             if job is None:
                 break
@@ -614,11 +616,16 @@ class Broker:
         tube.buried_count = tube.urgent = 0
         tube.clears += 1
         tube.clearing += 1
-        done = self._clear(chore, EFFORT)
-        self._drop_unneeded(tube)
+        try:
+            done = self._clear(chore, EFFORT)
+        except Exception:
+            self.wheel.set(chore, AT_ONCE)  # its jobs are in no queue, and must not stay
+            raise
+        finally:
+            self._drop_unneeded(tube)
         if done:
             return chore.count
-        client.busy = True
+        client.busy = chore.owes = True
         return -1
 
     def _clear(self, chore: Clear, effort: int) -> bool:
@@ -750,14 +757,13 @@ class Broker:
         try:
             done = self._clear(chore, effort)
         except Exception:
-            # The rest goes on: its jobs are in no queue, and must not stay.
             self.wheel.set(chore, AT_ONCE)
-            if client.busy:
-                client.busy = False
+            if chore.owes:
+                client.busy = chore.owes = False
                 client.on_failed()
             raise
-        if done and client.busy:
-            client.busy = False
+        if done and chore.owes:
+            client.busy = chore.owes = False
             client.on_cleared(chore.count)
 
     def _on_job_due(self, job: Job, now: int) -> None:
@@ -896,9 +902,10 @@ class Broker:
         return effort
 
     def _serve_batch(self, tube: Tube, client: Client, now: int) -> int:
-        """Give a client that waited for a batch what there is; return how many jobs.
+        """Give a client that waited for a batch what this tube has; return how many jobs.
 
-        The other tubes that it watches have nothing for it, or it would not have been waiting.
+        It does not look at the other tubes that the client watches: they had nothing for it, and if another pause ends
+        at the same moment, their jobs go to whoever waits for them then.
         """
         jobs = tube.ready.jobs
         batch: list[Job] = []

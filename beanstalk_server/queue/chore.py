@@ -40,7 +40,7 @@ class Kick(Chore):
 class Clear(Chore):
     """What is left of a clear: jobs that are in no queue any more, and that nobody can find by their id or key."""
 
-    __slots__ = ("buried", "count", "delayed", "ready", "tube")
+    __slots__ = ("buried", "count", "delayed", "owes", "ready", "tube")
 
     def __init__(self, client: Client, tube: Tube) -> None:
         super().__init__(client)
@@ -50,6 +50,7 @@ class Clear(Chore):
         self.delayed = tube.delayed.jobs
         self.buried = Ring()
         self.buried.take_all_of(tube.buried)
+        self.owes = False  # the client waits for the answer
 
 
 class Return(Chore):

@@ -12,7 +12,7 @@ import greenstalk
 import pytest
 from conftest import SOURCES, clean_environment
 
-from beanstalk_server.client import Client, ExistsError, TooLateError
+from beanstalk_server.client import Client, ExistsError, TooLateError, _seconds
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "undo_delete.py"
 
@@ -68,6 +68,41 @@ def test_every_command_of_the_client(server, encoding):
         queue._sock.sendall(b"use x\r\n")
         with pytest.raises(greenstalk.UnknownResponseError):
             queue.replace_keyed("a", body("x"))
+
+
+def test_a_body_that_cannot_be_decoded_leaves_the_client_in_step(server):
+    with Client(server.address) as queue, Client(server.address, encoding=None) as other:
+        for body in (b"one", b"\xff", b"three"):
+            other.put(body)
+        with pytest.raises(UnicodeDecodeError):
+            queue.reserve_batch(3)
+        assert queue.using() == "default"
+
+
+@pytest.mark.parametrize("key", ["", "space 42", "-k", "k" * 201, "k\r\n", "ä"])
+def test_a_key_that_is_none_is_refused_before_its_body_is_taken_for_a_command(server, key):
+    with Client(server.address) as queue:
+        job = queue.put("precious")
+        with pytest.raises(greenstalk.BadFormatError):
+            queue.put_keyed(key, f"delete {job}")
+        assert queue.peek(job).body == "precious"
+
+
+def test_durations_are_rounded_up_to_the_millisecond():
+    durations = {1: b"1", 0.25: b"0.250", 1.1: b"1.100", 0.0004: b"0.001", 2.0: b"2", 59.9999: b"60.000"}
+    assert {duration: _seconds(duration) for duration in durations} == durations
+
+
+def test_an_undo_is_done_although_a_reminder_is_on_its_way(server):
+    namespace = {"__name__": "example"}
+    exec(EXAMPLE.read_text(), namespace)
+    namespace["REMINDERS"] = (0, 50, 50)
+    with Client(server.address) as queue:
+        namespace["ask_for_deletion"](queue, "red")
+        assert namespace["undo"](queue, "red") == 2
+        assert queue.stats_tube("default")["current-jobs-delayed"] == 0
+        with pytest.raises(greenstalk.NotFoundError):
+            namespace["undo"](queue, "red")
 
 
 def test_greenstalk_unmodified_goes_on_where_keyed_jobs_are_in_the_same_tubes(server):

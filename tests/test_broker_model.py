@@ -284,5 +284,5 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             assert sorted(client.reserved) == sorted(job.id for job in mirror.held)
 
 
-BrokerAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+BrokerAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
 TestBrokerAgainstModel = BrokerAgainstModel.TestCase

@@ -46,7 +46,7 @@ commands = st.sampled_from(
 conversations = st.lists(st.one_of(commands, st.binary(max_size=8)), max_size=12).map(b"".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=conversations, cuts=st.lists(st.integers(0, 2000), max_size=20))
 def test_any_bytes_split_anywhere_give_the_same_replies(data, cuts):
     whole = World().connect()
@@ -62,7 +62,6 @@ def test_any_bytes_split_anywhere_give_the_same_replies(data, cuts):
     assert split.session.closed == whole.session.closed
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=conversations)
 def test_bytes_that_come_one_by_one_give_the_same_replies(data):
     data = data[:3000]

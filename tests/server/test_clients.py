@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import greenstalk
 import pytest
-from conftest import Caller
+from running import Caller
 
 from beanstalk_server import Config, Server
 from beanstalk_server.wire.grammar import RESERVE_WITH_TIMEOUT

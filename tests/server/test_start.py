@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from conftest import Caller, clean_environment, run_to_end
+from running import Caller, clean_environment, run_to_end
 
 from beanstalk_server import Config, Server, StartError
 

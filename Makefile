@@ -33,6 +33,7 @@ $(VENV)/bin/pip:
 	$(VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
 
 $(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
+	rm -rf build    # or what has been removed from the sources would be installed from there
 	$(VENV)/bin/pip install --quiet --upgrade .
 	touch $@
 

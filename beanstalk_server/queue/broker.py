@@ -274,20 +274,14 @@ class Broker:
         tube = client.use
         job = Job(number, priority, delay, ttr, body, tube, created_at)
         job.key = key
-        if delay:
-            job.deadline = now + delay
-        if not self.journal.put(job):
+        if not self._record_put(job, now):
             return False
-        self.recorded += 1
         self.jobs[number] = job
         if key:
             self._set_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
-        if delay:
-            self._enter_delayed(job, now + delay)
-        else:
-            self._enter_ready(job, now)
+        self._enter(job, now)
         return True
 
     def replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> bool:
@@ -306,26 +300,28 @@ class Broker:
         fresh.releases = job.releases
         fresh.buries = job.buries
         fresh.kicks = job.kicks
-        if delay:
-            fresh.deadline = now + delay
-        if not self.journal.put(fresh):
+        if not self._record_put(fresh, now):
             return False
-        self.recorded += 1
         self._leave(job)
         job.state = DELETED
         self.jobs[fresh.id] = fresh
         if fresh.key:
             self._set_key(tube, fresh)
-        if delay:
-            self._enter_delayed(fresh, now + delay)
-        else:
-            self._enter_ready(fresh, now)
+        self._enter(fresh, now)
         return True
 
     def _set_key(self, tube: Tube, job: Job) -> None:
         if tube.keys is None:
             tube.keys = {}
         tube.keys[job.key] = job
+
+    def _record_put(self, job: Job, now: int) -> bool:
+        if job.delay:
+            job.deadline = now + job.delay
+        if not self.journal.put(job):
+            return False
+        self.recorded += 1
+        return True
 
     def _record_change(self, job: Job) -> None:
         self.recorded += 1
@@ -484,10 +480,7 @@ class Broker:
         job.priority = priority
         job.delay = delay
         job.releases += 1
-        if delay:
-            self._enter_delayed(job, now + delay)
-        else:
-            self._enter_ready(job, now)
+        self._enter(job, now)
         self._record_change(job)
         return True
 
@@ -592,10 +585,7 @@ class Broker:
             return TOO_LATE
         self._leave(job)
         job.delay = delay
-        if delay:
-            self._enter_delayed(job, now + delay)
-        else:
-            self._enter_ready(job, now)
+        self._enter(job, now)
         self._record_change(job)
         return DONE
 
@@ -798,6 +788,13 @@ class Broker:
             self.wheel.set(chore, AT_ONCE)
 
     # A job enters and leaves a state; whatever counts or orders the jobs of that state is done here
+
+    def _enter(self, job: Job, now: int) -> None:
+        """Be delayed by its delay from now on, or ready if it has none."""
+        if job.delay:
+            self._enter_delayed(job, now + job.delay)
+        else:
+            self._enter_ready(job, now)
 
     def _enter_ready(self, job: Job, now: int) -> None:
         job.state = READY

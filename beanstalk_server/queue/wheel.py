@@ -88,15 +88,12 @@ class Wheel:
     def remove(self, timer: Timer) -> None:
         """Take a timer out, due or not. It must be in."""
         before = timer.before
-        after = timer.after
-        before.after = after
-        after.before = before
-        timer.before = timer.after = UNLINKED
-        if before is after:  # what is left is the head of an empty ring
-            assert isinstance(after, Slot)
-            level = after.level
+        timer.unlink()
+        if before.after is before:  # what is left is the head of an empty ring
+            assert isinstance(before, Slot)
+            level = before.level
             if level >= 0:
-                self.occupied[level] &= ~after.bit
+                self.occupied[level] &= ~before.bit
 
     def advance(self, now: int, effort: int) -> int:
         """Move what is due by `now` to `due`, and cascade what has come nearer.

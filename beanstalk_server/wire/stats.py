@@ -64,7 +64,7 @@ def stats(broker: Broker, process: Process, now: int) -> str:
         f"current-jobs-delayed: {broker.delayed}",
         f"current-jobs-buried: {broker.buried}",
     ]
-    lines += [f"cmd-{name}: {count}" for name, count in zip(COMMANDS, process.commands, strict=False)]
+    lines += _counts(COMMANDS, process.commands[: len(COMMANDS)])
     lines += [
         f"job-timeouts: {broker.timeouts}",
         f"total-jobs: {broker.total_jobs}",
@@ -91,9 +91,12 @@ def stats(broker: Broker, process: Process, now: int) -> str:
         f'os: "{process.os}"',
         f'platform: "{process.platform}"',
     ]
-    counts = process.commands[len(COMMANDS) :]
-    lines += [f"cmd-{name}: {count}" for name, count in zip(EXTENSIONS, counts, strict=True)]
+    lines += _counts(EXTENSIONS, process.commands[len(COMMANDS) :])
     return "\n".join(lines) + "\n"
+
+
+def _counts(names: tuple[str, ...], counts: list[int]) -> list[str]:
+    return [f"cmd-{name}: {count}" for name, count in zip(names, counts, strict=True)]
 
 
 def stats_tube(tube: Tube, now: int) -> str:

@@ -18,6 +18,7 @@ HOT = [
     "beanstalk_server/queue/tube.py",
     "beanstalk_server/queue/client.py",
     "beanstalk_server/queue/chore.py",
+    "beanstalk_server/queue/replay.py",
     "beanstalk_server/queue/broker.py",
     "beanstalk_server/wire/grammar.py",
     "beanstalk_server/wire/stats.py",

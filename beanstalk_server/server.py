@@ -265,6 +265,7 @@ class Server:
             StartError: a socket cannot be opened, or there is no such user.
         """
         self.loop = asyncio.get_running_loop()
+        self.journal.on_failure = self._fail
         self._restore()
         sockets = inherited_sockets() or [self._open_socket()]
         if self.config.user:
@@ -307,6 +308,7 @@ class Server:
             await self.all_lost.wait()
         if self.journal.keeps and self.failure is None:
             await (self._commit or self._commit_all())
+        await self.journal.close()
         if self._hang_ups is not None:
             self.loop.remove_reader(self._hang_ups.fileno())
             self._hang_ups.close()
@@ -368,6 +370,8 @@ class Server:
 
     def _fail(self, error: Exception) -> None:
         """What was told to the journal may be lost: acknowledge nothing any more, and stop."""
+        if self.failure is not None:
+            return
         log.critical("the journal failed: nothing more is acknowledged, and the server stops", exc_info=error)
         self.failure = error
         self._stopping = self.loop.create_task(self.stop())

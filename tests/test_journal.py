@@ -39,7 +39,7 @@ def sqlite(tmp_path):
 
     yield open_journal
     for journal in opened:
-        journal.close()
+        asyncio.run(journal.close())
 
 
 class Conversation:
@@ -331,3 +331,4 @@ def test_the_journal_that_keeps_nothing_makes_nobody_wait():
     assert journal.next_id() == 1
     assert not journal.keeps
     asyncio.run(journal.commit())
+    asyncio.run(journal.close())

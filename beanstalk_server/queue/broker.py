@@ -44,6 +44,7 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
 from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import TICK, Wheel
@@ -69,6 +70,10 @@ DEFAULT: Final = "default"
 """The tube that every client starts with, and that is always there."""
 
 
+def _burial(job: Job) -> int:
+    return job.deadline
+
+
 class Broker:
     """All jobs, tubes and clients.
 
@@ -79,6 +84,7 @@ class Broker:
     """
 
     __slots__ = (
+        "burials",
         "buried",
         "connections",
         "default",
@@ -106,12 +112,14 @@ class Broker:
         self.journal = journal
         self.wheel = Wheel(now, tick)
         self.jobs: dict[int, Job] = {}
+        journal.live = self.jobs
         self.tubes: dict[str, Tube] = {}
         self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
         self.default = self._tube(DEFAULT)
         self.next_id = 1
         self.draining = False
         self.recorded = 0  # how many changes the journal has been told of
+        self.burials = 0  # how many jobs have ever been buried, which gives the next one its number
         # As in stats: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
@@ -339,28 +347,26 @@ class Broker:
         Args:
             clock_offset: wall clock less the clock of `now`, in nanoseconds.
         """
-        for stored in self.journal.load():
-            tube = self._tube(stored.tube)
-            created_at = stored.created_at - clock_offset
-            job = Job(stored.id, stored.priority, stored.delay, stored.ttr, stored.body, tube, created_at)
-            job.reserves = stored.reserves
-            job.timeouts = stored.timeouts
-            job.releases = stored.releases
-            job.buries = stored.buries
-            job.kicks = stored.kicks
-            self.jobs[job.id] = job
-            if stored.key:
-                job.key = stored.key
-                self._set_key(tube, job)
-            deadline = stored.deadline - clock_offset
-            if stored.state == "buried":
-                self._enter_buried(job)
-            elif stored.state == "delayed" and deadline > now:
-                self._enter_delayed(job, deadline)
+        replay = Replay(self.jobs)
+        self.journal.restore(replay)
+        buried: list[Job] = []
+        for job in self.jobs.values():
+            job.tube = self._tube(job.tube.name)
+            job.created_at -= clock_offset
+            if job.key:
+                self._set_key(job.tube, job)
+            if job.state == BURIED:
+                buried.append(job)
+            elif job.state == DELAYED and job.deadline - clock_offset > now:
+                self._enter_delayed(job, job.deadline - clock_offset)
             else:
                 self._enter_ready(job, now)
-            self.next_id = max(self.next_id, job.id + 1)
-        self.next_id = max(self.next_id, self.journal.next_id())
+        buried.sort(key=_burial)
+        for job in buried:
+            self._enter_buried(job, job.deadline)
+        if buried:
+            self.burials = buried[-1].deadline
+        self.next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
         return len(self.jobs)
 
     # Jobs: to a worker
@@ -492,7 +498,8 @@ class Broker:
         self._leave_reserved(job)
         job.priority = priority
         job.buries += 1
-        self._enter_buried(job)
+        self.burials += 1
+        self._enter_buried(job, self.burials)
         self._record_change(job)
         return True
 
@@ -821,8 +828,9 @@ class Broker:
         job.tube.delayed.push(job, deadline)
         self.delayed += 1
 
-    def _enter_buried(self, job: Job) -> None:
+    def _enter_buried(self, job: Job, number: int) -> None:
         job.state = BURIED
+        job.deadline = number
         tube = job.tube
         job.rank = tube.clears
         tube.buried.append(job)

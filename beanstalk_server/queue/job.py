@@ -26,10 +26,11 @@ URGENT: Final = 1024
 
 
 class Job(Timer):
-    """One job. Changed by the broker only; everybody else reads.
+    """One job. Changed by the broker only, but for `file`; everybody else reads.
 
     As a timer, `deadline` is when the broker has to look at the job again: the end of the delay of a delayed job; of a
-    reserved job the end of its time to run, or, until `soon` is set, the moment one second before.
+    reserved job the end of its time to run, or, until `soon` is set, the moment one second before. Nothing is due for a
+    buried job: its `deadline` is its number in the order in which jobs were buried, which a restart must keep.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class Job(Timer):
         "client",  # who has reserved it
         "created_at",  # nanoseconds
         "delay",  # nanoseconds, as last given by put or release
+        "file",  # the number of the journal's file that has it, or 0; written by the journal only
         "id",
         "key",  # its name in its tube, or ""
         "kicks",  # how often it has been kicked
@@ -68,6 +70,7 @@ class Job(Timer):
         self.client: Client | None = None
         self.soon = False
         self.rank = 0
+        self.file = 0
         self.place = 0
         self.reserves = 0
         self.timeouts = 0

@@ -10,14 +10,14 @@ Must never know clients or commands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
-from beanstalk_server.queue.job import RESERVED, STATES, Job
+from beanstalk_server.queue.job import BURIED, DELAYED, NEW, READY, RESERVED, STATES, Job
+from beanstalk_server.queue.replay import Replay
 
 
-@dataclass(frozen=True, slots=True)
-class StoredJob:
+class StoredJob(NamedTuple):
     """A job as it is stored. Times are wall clock, in nanoseconds since 1970, so that they outlive the process."""
 
     id: int
@@ -34,7 +34,7 @@ class StoredJob:
     body: bytes
     created_at: int
     deadline: int
-    """When a delayed job is due; of no meaning in the other states."""
+    """When a delayed job is due; of a buried one, its number in the order in which jobs were buried; else 0."""
     reserves: int = 0
     timeouts: int = 0
     releases: int = 0
@@ -46,17 +46,52 @@ class Journal:
     """The interface, and an implementation that keeps nothing: jobs live as long as the process."""
 
     keeps = False
-    """Whether there is anything to load and to commit. When not, replies do not wait, and `commit` is not called."""
+    """Whether there is anything to restore and to commit. When not, replies do not wait, and `commit` is not called."""
 
     clock_offset = 0
     """Wall clock less the server's clock, in nanoseconds. The server sets it at the start and before each commit."""
 
+    live: Mapping[int, Job] = {}
+    """The live jobs by id. The broker sets it, for journals that have to write a job again; theirs to read only."""
+
+    on_failure: Callable[[Exception], None] | None = None
+    """To be called when what has been told may be lost, and no `commit` is under way that could raise. The server
+    sets it, and stops when it is called."""
+
+    # As in stats; the words are beanstalkd's (protocol: stats, binlog-oldest-index and so on).
+    oldest_index = 0
+    current_index = 0
+    records_migrated = 0
+    records_written = 0
+    max_size = 10485760
+
     def load(self) -> Iterable[StoredJob]:
-        """The jobs that were live when the last process ended; buried ones in the order in which they were buried."""
+        """The jobs that were live when the last process ended, in any order."""
         return ()
 
+    def restore(self, replay: Replay) -> None:
+        """Tell what was live when the last process ended; what `load` gives, unless a journal knows a shorter way."""
+        for job in self.load():
+            replay.put(
+                job.id,
+                job.tube,
+                job.key,
+                STATES.index(job.state),
+                job.priority,
+                job.delay,
+                job.ttr,
+                job.body,
+                job.created_at,
+                job.deadline,
+                job.reserves,
+                job.timeouts,
+                job.releases,
+                job.buries,
+                job.kicks,
+            )
+
     def next_id(self) -> int:
-        """The smallest id that is greater than all that were ever told to `put`. Called after `load`."""
+        """The smallest id that is greater than all that were ever told to `put`. Called after `restore`."""
         return 1
 
     def put(self, job: Job) -> bool:
@@ -87,22 +122,38 @@ class Journal:
             Exception: what has been told may be lost. The server acknowledges nothing any more, and stops.
         """
 
+    async def close(self) -> None:
+        """The server has stopped, after a last commit unless one has failed: let go of whatever is held."""
+
+    def stored_state(self, job: Job) -> int:
+        """The state that a job should come back in: READY, DELAYED or BURIED."""
+        state = job.state
+        if state == RESERVED:
+            return READY
+        if state == NEW:  # as in `put`
+            return DELAYED if job.delay else READY
+        return state
+
+    def stored_deadline(self, job: Job) -> int:
+        """A job's deadline as it should be stored: wall clock, or the number of a buried job."""
+        state = self.stored_state(job)
+        if state == DELAYED:
+            return job.deadline + self.clock_offset
+        return job.deadline if state == BURIED else 0
+
     def stored(self, job: Job) -> StoredJob:
         """A job as it should be stored at this moment."""
-        state = STATES[job.state]
-        if job.state == RESERVED or state == "new":
-            state = "delayed" if state == "new" and job.delay else "ready"
         return StoredJob(
             job.id,
             job.tube.name,
             job.key,
-            state,
+            STATES[self.stored_state(job)],
             job.priority,
             job.delay,
             job.ttr,
             job.body,
             job.created_at + self.clock_offset,
-            job.deadline + self.clock_offset,
+            self.stored_deadline(job),
             job.reserves,
             job.timeouts,
             job.releases,

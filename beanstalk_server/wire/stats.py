@@ -56,6 +56,7 @@ class Process:
 def stats(broker: Broker, process: Process, now: int) -> str:
     """The answer to stats."""
     user, system = process.cpu_times()
+    journal = broker.journal
     lines = [
         "---",
         f"current-jobs-urgent: {broker.urgent}",
@@ -80,11 +81,11 @@ def stats(broker: Broker, process: Process, now: int) -> str:
         f"rusage-utime: {user:.6f}",
         f"rusage-stime: {system:.6f}",
         f"uptime: {(now - process.started_at) // SECOND}",
-        "binlog-oldest-index: 0",
-        "binlog-current-index: 0",
-        "binlog-records-migrated: 0",
-        "binlog-records-written: 0",
-        "binlog-max-size: 10485760",
+        f"binlog-oldest-index: {journal.oldest_index}",
+        f"binlog-current-index: {journal.current_index}",
+        f"binlog-records-migrated: {journal.records_migrated}",
+        f"binlog-records-written: {journal.records_written}",
+        f"binlog-max-size: {journal.max_size}",
         f"draining: {'true' if broker.draining else 'false'}",
         f"id: {process.instance}",
         f'hostname: "{process.hostname}"',
@@ -133,7 +134,7 @@ def stats_job(broker: Broker, job: Job, now: int) -> str:
         f"delay: {job.delay // SECOND}\n"
         f"ttr: {job.ttr // SECOND}\n"
         f"time-left: {max(broker.time_left(job, now), 0) // SECOND}\n"
-        "file: 0\n"
+        f"file: {job.file}\n"
         f"reserves: {job.reserves}\n"
         f"timeouts: {job.timeouts}\n"
         f"releases: {job.releases}\n"

@@ -1,0 +1,92 @@
+"""What a journal tells the broker at the start: the changes that it has kept, in the order in which they happened.
+
+The jobs are made at once, and changed in place, so that the live ones are all that memory holds. In which queue they
+stand is decided when all has been told (`Broker.restore`). Must never know how a journal keeps them.
+"""
+
+from __future__ import annotations
+
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.tube import Tube
+
+
+class Replay:
+    """The jobs of before.
+
+    All times are wall clock, in nanoseconds since 1970. A `deadline` is when a delayed job is due; of a buried job it
+    is its number in the order in which jobs were buried; in the other states it means nothing.
+    """
+
+    __slots__ = ("jobs", "last_id", "tubes")
+
+    def __init__(self, jobs: dict[int, Job]) -> None:
+        self.jobs = jobs
+        self.tubes: dict[str, Tube] = {}
+        self.last_id = 0
+
+    def put(
+        self,
+        number: int,
+        tube_name: str,
+        key: str,
+        state: int,
+        priority: int,
+        delay: int,
+        ttr: int,
+        body: bytes,
+        created_at: int,
+        deadline: int,
+        reserves: int,
+        timeouts: int,
+        releases: int,
+        buries: int,
+        kicks: int,
+    ) -> Job:
+        """A job as it is, whatever was told of one with this id before; the state is READY, DELAYED or BURIED."""
+        tube = self.tubes.get(tube_name)
+        if tube is None:
+            tube = self.tubes[tube_name] = Tube(tube_name, 0)
+        job = Job(number, priority, delay, ttr, body, tube, created_at)
+        job.key = key
+        job.state = state
+        job.deadline = deadline
+        job.reserves = reserves
+        job.timeouts = timeouts
+        job.releases = releases
+        job.buries = buries
+        job.kicks = kicks
+        self.jobs[number] = job
+        if number > self.last_id:
+            self.last_id = number
+        return job
+
+    def change(
+        self,
+        number: int,
+        state: int,
+        priority: int,
+        delay: int,
+        deadline: int,
+        reserves: int,
+        timeouts: int,
+        releases: int,
+        buries: int,
+        kicks: int,
+    ) -> None:
+        """What is new of a job; nothing, when there is no such job any more."""
+        job = self.jobs.get(number)
+        if job is None:
+            return
+        job.state = state
+        job.priority = priority
+        job.delay = delay
+        job.deadline = deadline
+        job.reserves = reserves
+        job.timeouts = timeouts
+        job.releases = releases
+        job.buries = buries
+        job.kicks = kicks
+
+    def delete(self, number: int) -> None:
+        """A job is gone; nothing, when there is no such job."""
+        self.jobs.pop(number, None)

@@ -77,3 +77,21 @@ class Job(Timer):
         self.releases = 0
         self.buries = 0
         self.kicks = 0
+
+
+def stored_state(job: Job) -> int:
+    """The state that a job should come back in after a restart: READY, DELAYED or BURIED."""
+    state = job.state
+    if state == RESERVED:
+        return READY
+    if state == NEW:  # about to be put
+        return DELAYED if job.delay else READY
+    return state
+
+
+def stored_deadline(job: Job, clock_offset: int) -> int:
+    """A job's deadline as it should be stored: wall clock, or the number of a buried job; else 0."""
+    state = stored_state(job)
+    if state == DELAYED:
+        return job.deadline + clock_offset
+    return job.deadline if state == BURIED else 0

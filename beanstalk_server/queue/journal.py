@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from beanstalk_server.queue.job import BURIED, DELAYED, NEW, READY, RESERVED, STATES, Job
+from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state
 from beanstalk_server.queue.replay import Replay
 
 
@@ -42,6 +42,19 @@ class StoredJob(NamedTuple):
     kicks: int = 0
 
 
+class Files(NamedTuple):
+    """What stats tells of a journal's files, in beanstalkd's terms (protocol: stats, binlog-oldest-index and so on)."""
+
+    oldest: int = 0
+    current: int = 0
+    migrated: int = 0
+    """Records written again to get rid of a file."""
+    written: int = 0
+    """Records written since the start."""
+    max_size: int = 10485760
+    """Bytes of a file."""
+
+
 class Journal:
     """The interface, and an implementation that keeps nothing: jobs live as long as the process."""
 
@@ -58,12 +71,9 @@ class Journal:
     """To be called when what has been told may be lost, and no `commit` is under way that could raise. The server
     sets it, and stops when it is called."""
 
-    # As in stats; the words are beanstalkd's (protocol: stats, binlog-oldest-index and so on).
-    oldest_index = 0
-    current_index = 0
-    records_migrated = 0
-    records_written = 0
-    max_size = 10485760
+    def files(self) -> Files:
+        """What stats tells of the files."""
+        return Files()
 
     def load(self) -> Iterable[StoredJob]:
         """The jobs that were live when the last process ended, in any order."""
@@ -125,35 +135,19 @@ class Journal:
     async def close(self) -> None:
         """The server has stopped, after a last commit unless one has failed: let go of whatever is held."""
 
-    def stored_state(self, job: Job) -> int:
-        """The state that a job should come back in: READY, DELAYED or BURIED."""
-        state = job.state
-        if state == RESERVED:
-            return READY
-        if state == NEW:  # as in `put`
-            return DELAYED if job.delay else READY
-        return state
-
-    def stored_deadline(self, job: Job) -> int:
-        """A job's deadline as it should be stored: wall clock, or the number of a buried job."""
-        state = self.stored_state(job)
-        if state == DELAYED:
-            return job.deadline + self.clock_offset
-        return job.deadline if state == BURIED else 0
-
     def stored(self, job: Job) -> StoredJob:
         """A job as it should be stored at this moment."""
         return StoredJob(
             job.id,
             job.tube.name,
             job.key,
-            STATES[self.stored_state(job)],
+            STATES[stored_state(job)],
             job.priority,
             job.delay,
             job.ttr,
             job.body,
             job.created_at + self.clock_offset,
-            self.stored_deadline(job),
+            stored_deadline(job, self.clock_offset),
             job.reserves,
             job.timeouts,
             job.releases,

@@ -56,7 +56,7 @@ class Process:
 def stats(broker: Broker, process: Process, now: int) -> str:
     """The answer to stats."""
     user, system = process.cpu_times()
-    journal = broker.journal
+    files = broker.journal.files()
     lines = [
         "---",
         f"current-jobs-urgent: {broker.urgent}",
@@ -81,11 +81,11 @@ def stats(broker: Broker, process: Process, now: int) -> str:
         f"rusage-utime: {user:.6f}",
         f"rusage-stime: {system:.6f}",
         f"uptime: {(now - process.started_at) // SECOND}",
-        f"binlog-oldest-index: {journal.oldest_index}",
-        f"binlog-current-index: {journal.current_index}",
-        f"binlog-records-migrated: {journal.records_migrated}",
-        f"binlog-records-written: {journal.records_written}",
-        f"binlog-max-size: {journal.max_size}",
+        f"binlog-oldest-index: {files.oldest}",
+        f"binlog-current-index: {files.current}",
+        f"binlog-records-migrated: {files.migrated}",
+        f"binlog-records-written: {files.written}",
+        f"binlog-max-size: {files.max_size}",
         f"draining: {'true' if broker.draining else 'false'}",
         f"id: {process.instance}",
         f'hostname: "{process.hostname}"',

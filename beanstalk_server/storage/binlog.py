@@ -1,0 +1,342 @@
+"""The binlog: a journal in the segments of a directory.
+
+What the broker tells goes into the log's memory; `commit` has it written and synced off the event loop, everything at
+once that came while the commit before was in flight. Beside that, one task at a time keeps room ahead and cleans up
+behind. Durability is told in docs/binlog.md. Must never know clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from time import monotonic_ns
+from typing import Any, Final, TypeVar
+
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.journal import Files, Journal
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.storage.disk import ZEROS, Directory
+from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, Log, NoRoomError, Portion, Spare
+from beanstalk_server.storage.record import put_size
+from beanstalk_server.storage.recovery import recover
+from beanstalk_server.storage.segment import Segment, encode_header
+
+SEGMENT_SIZE: Final = 10485760
+"""Bytes; as beanstalkd's -s."""
+
+NEVER: Final = -1.0
+"""The interval between syncs when there are none."""
+
+RETRY: Final = 1_000_000_000
+"""How long after the disk was found to be full it is tried again, in nanoseconds."""
+
+T = TypeVar("T")
+log = logging.getLogger("beanstalk_server")
+
+
+class Binlog(Journal):
+    """Keeps jobs in a directory.
+
+    Args:
+        directory: where; this binlog has it for itself from `restore` to `close`.
+        segment_size: bytes of a segment; one that has to hold a larger job is larger.
+        sync_interval: milliseconds. 0: a commit returns when all is synced. More: it returns when all is written, and
+            a sync follows at most so much later. NEVER: no sync, but of a segment that is full.
+        salvage: go on behind what is damaged, at the start.
+        clock: nanoseconds, monotonic.
+        in_thread: has a function called off the event loop; for tests.
+    """
+
+    keeps = True
+
+    def __init__(
+        self,
+        directory: Directory,
+        *,
+        segment_size: int = SEGMENT_SIZE,
+        sync_interval: float = 0.0,
+        salvage: bool = False,
+        clock: Callable[[], int] = monotonic_ns,
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
+        draw_salt: Callable[[], int] = lambda: secrets.randbits(32),
+    ) -> None:
+        self.directory = directory
+        self.max_size = segment_size
+        self.sync_interval = sync_interval
+        self.salvage = salvage
+        self._clock = clock
+        self._in_thread = in_thread or self._in_own_thread
+        self._draw_salt = draw_salt
+        self._log = Log(self.live, segment_size, draw_salt)
+        self._threads: ThreadPoolExecutor | None = None
+        self._writing = asyncio.Lock()  # who holds it writes and syncs
+        self._upkeep: asyncio.Task[None] | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._syncing: asyncio.Task[None] | None = None
+        self._spare_number = 0
+        self._full_until = 0  # when the disk, found to be full, is tried again
+        self._failure: Exception | None = None
+        self._tail: Segment | None = None  # what was written last
+        self._closing = False
+
+    # What the broker tells
+
+    def restore(self, replay: Replay) -> None:
+        """Lock the directory and replay what it keeps.
+
+        Raises:
+            StorageError: it cannot be used, or is damaged.
+        """
+        found = recover(self.directory, replay, salvage=self.salvage, segment_size=self.max_size)
+        self._log = Log(replay.jobs, self.max_size, self._draw_salt)
+        self._log.clock_offset = self.clock_offset
+        self._log.adopt(found.segments, found.next_id, found.sequence, found.number)
+        try:
+            self._log.add_spare(self._create_spare(self.max_size, fill=True))
+        except OSError as error:
+            self._note_full(error)
+
+    def next_id(self) -> int:
+        return self._log.next_id
+
+    def put(self, job: Job) -> bool:
+        # Room is made ahead; but this one may come sooner, or be larger than a segment.
+        return self._log.put(job) or (self._make_room(put_size(job)) and self._log.put(job))
+
+    def change(self, job: Job) -> None:
+        try:
+            self._log.change(job)
+        except NoRoomError as error:
+            self._failure = error  # for `commit` to raise
+
+    def delete(self, job: Job) -> None:
+        try:
+            self._log.delete(job)
+        except NoRoomError as error:
+            self._failure = error
+
+    def files(self) -> Files:
+        segments = self._log.segments
+        is_open = bool(segments) and segments[-1].file is not None
+        current = self._log.sequence if is_open else self._log.sequence + 1
+        oldest = segments[0].sequence if segments else current
+        return Files(oldest, current, self._log.migrated, self._log.written, self.max_size)
+
+    # Commits
+
+    async def commit(self) -> None:
+        async with self._writing:
+            await self._write(sync=not self.sync_interval)
+        if self.sync_interval > 0 and self._sync_timer is None:
+            self._sync_timer = asyncio.get_running_loop().call_later(self.sync_interval / 1000, self._begin_sync)
+        self._look_after()
+
+    async def _write(self, *, sync: bool) -> None:
+        """Write what there is; who calls it holds `_writing`."""
+        if self._failure is not None:
+            raise self._failure
+        self._log.clock_offset = self.clock_offset
+        portions = self._log.take(self._clock() + self.clock_offset)
+        await self._do_write(portions, sync=sync)
+
+    async def _do_write(self, portions: list[Portion], *, sync: bool) -> None:
+        try:
+            self._tail = await self._in_thread(partial(write, self.directory, self._tail, portions, sync))
+        except Exception as error:
+            self._failure = error
+            raise
+        for portion in portions:
+            if sync or portion.spare is not None:
+                portion.segment.durable = portion.offset + portion.size
+
+    def _begin_sync(self) -> None:
+        self._sync_timer = None
+        self._syncing = asyncio.get_running_loop().create_task(self._sync())
+
+    async def _sync(self) -> None:
+        try:
+            async with self._writing:
+                await self._write(sync=True)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        if self.on_failure is not None and not self._closing:
+            self.on_failure(error)
+
+    # Room ahead, and no garbage behind
+
+    def _look_after(self) -> None:
+        """See to it that something is done if there is something to do."""
+        if self._upkeep is None and self._log.next_step(self._may_allocate()) != NOTHING:
+            self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
+
+    async def _keep_up(self) -> None:
+        try:
+            while not self._closing and self._failure is None:
+                step = self._log.next_step(self._may_allocate())
+                if step == NOTHING:
+                    break
+                if step == ALLOCATE:
+                    await self._allocate()
+                elif step == DROP_SPARE:
+                    spare = self._log.drop_spare()
+                    await self._in_thread(partial(discard, self.directory, spare))
+                elif self._log.clean():
+                    await self._remove_oldest()
+                else:
+                    await asyncio.sleep(0)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._upkeep = None
+
+    async def _allocate(self) -> None:
+        try:
+            spare = await self._in_thread(partial(self._create_spare, self.max_size, fill=True))
+        except OSError as error:
+            self._note_full(error)
+        else:
+            self._log.add_spare(spare)
+            self._note_room()
+
+    async def _remove_oldest(self) -> None:
+        """The oldest segment has no job any more: let it go, when all that has come after it is on the disk."""
+        async with self._writing:
+            await self._write(sync=True)
+        segment = self._log.remove_oldest()
+        if segment.size == self.max_size and self._log.next_step(True) == ALLOCATE:
+            self._log.add_spare(await self._in_thread(partial(recycle, self.directory, segment, self._spare_name())))
+            self._note_room()
+        else:
+            await self._in_thread(partial(remove, self.directory, segment))
+
+    def _make_room(self, size: int) -> bool:
+        """Make room for a put on the spot, which takes well below a millisecond; False when there is none."""
+        if not self._may_allocate():
+            return False
+        try:
+            spare = self._create_spare(self._log.size_for(size), fill=False)
+        except OSError as error:
+            self._note_full(error)
+            return False
+        self._log.add_spare(spare)
+        self._note_room()
+        return True
+
+    def _create_spare(self, size: int, *, fill: bool) -> Spare:
+        name = self._spare_name()
+        file = self.directory.create(name, size, fill=fill)
+        if fill:
+            file.sync()  # now, and not when a client waits for its commit
+        return Spare(name, file, size)
+
+    def _spare_name(self) -> str:
+        self._spare_number += 1
+        return f"spare.{self._spare_number}"
+
+    def _may_allocate(self) -> bool:
+        return not self._full_until or self._clock() >= self._full_until
+
+    def _note_full(self, error: OSError) -> None:
+        if not self._full_until:
+            log.error("%s: no new segment: %s; puts that need one are refused", self.directory, error.strerror)
+        self._full_until = self._clock() + RETRY
+
+    def _note_room(self) -> None:
+        if self._full_until:
+            log.info("%s: there is room again", self.directory)
+        self._full_until = 0
+
+    # The end
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+        for task in (self._upkeep, self._syncing):
+            if task is not None:
+                await task
+        if self._failure is None:
+            try:
+                async with self._writing:
+                    await self._write(sync=True)
+                    await self._do_write(self._log.take_empty(self._clock() + self.clock_offset), sync=True)
+            except Exception as error:
+                log.critical("%s: what was not acknowledged yet may be lost", self.directory, exc_info=error)
+        if self._tail is not None and self._tail.file is not None:
+            self._tail.file.close()
+        for spare in self._log.spares:
+            discard(self.directory, spare)
+        self.directory.unlock()
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    async def _in_own_thread(self, work: Callable[[], T]) -> T:
+        if self._threads is None:
+            # One to write and sync, one to make room and clean up.
+            self._threads = ThreadPoolExecutor(2, "binlog")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+# What is done off the event loop
+
+
+def write(directory: Directory, tail: Segment | None, portions: list[Portion], sync: bool) -> Segment | None:
+    """Write portions in their order; a segment begins only when all of the one before is on the disk.
+
+    Args:
+        tail: the segment that was written last.
+        sync: return when all is on the disk.
+
+    Returns:
+        The segment that is written last now.
+    """
+    for portion in portions:
+        segment = portion.segment
+        data = b"".join(portion.chunks)
+        portion.size = len(data)
+        assert segment.file is not None, "a segment is open while it is written"
+        if portion.spare is None:
+            segment.file.write(portion.offset, data)
+            continue
+        if tail is not None and tail.file is not None:
+            tail.file.sync()
+            tail.file.close()
+            tail.file = None
+        segment.file.write(0, encode_header(segment.sequence, segment.salt) + data)
+        segment.file.sync()
+        directory.rename(portion.spare.name, segment.name)
+        directory.sync()
+        tail = segment
+    if sync and tail is not None and tail.file is not None:
+        tail.file.sync()
+    return tail
+
+
+def recycle(directory: Directory, segment: Segment, name: str) -> Spare:
+    """Make a spare of a segment that is not needed any more, and so keep its space."""
+    directory.rename(segment.name, name)
+    directory.sync()  # before its records go: a segment without them would be a damaged one
+    file = directory.open(name, write=True)
+    for offset in range(0, segment.size, len(ZEROS)):
+        file.write(offset, ZEROS[: segment.size - offset])
+    file.sync()
+    return Spare(name, file, segment.size)
+
+
+def remove(directory: Directory, segment: Segment) -> None:
+    """Remove a segment; the next may go only when this one has gone for good."""
+    directory.remove(segment.name)
+    directory.sync()
+
+
+def discard(directory: Directory, spare: Spare) -> None:
+    """Remove a spare; it need not be for good."""
+    spare.file.close()
+    directory.remove(spare.name)

@@ -1,0 +1,188 @@
+"""A directory as the binlog sees it: the only place where storage touches the file system.
+
+Names are relative to the directory. Everything raises OSError, as the system does. Tests put another class in the
+place of this one, that forgets what was not synced, tears writes, and runs out of space. Must never know what is in
+the files.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Final, Protocol
+
+ZEROS: Final = bytes(1 << 20)
+
+
+class File(Protocol):
+    """An open file."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """So many bytes, or fewer at the end of the file."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """All of the data, in one piece if the system can."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def sync(self) -> None:
+        """Return when the data is on the disk."""
+
+    def close(self) -> None: ...
+
+
+class Directory(Protocol):
+    """A directory that one server has for itself."""
+
+    def lock(self) -> bool:
+        """Keep every other server out until `unlock`; False when there is one already."""
+
+    def unlock(self) -> None: ...
+
+    def names(self, inside: str = "") -> list[str]:
+        """What is there, or in the directory of this name; nothing when there is no such directory."""
+
+    def open(self, name: str, *, write: bool = False) -> File: ...
+
+    def create(self, name: str, size: int = 0, *, fill: bool = True) -> File:
+        """A new file of so many zero bytes, whose space is taken from the disk now.
+
+        Args:
+            fill: write the zeros, so that a later sync has no metadata to write; else only allocate, which is quick.
+        """
+
+    def make_directory(self, name: str) -> None:
+        """Make a directory unless it is there."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file or an empty directory."""
+
+    def sync(self, inside: str = "") -> None:
+        """Return when what was created, renamed and removed here, or in the directory of this name, is on the disk."""
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        while len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write(self, offset: int, data: bytes) -> None:
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class RealDirectory:
+    """A directory of the operating system; it is made if it is not there.
+
+    Args:
+        path: where it is.
+        make: whether it is made if it is not there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, make: bool = True) -> None:
+        self.path = Path(path)
+        self._lock = -1
+        if make and not self.path.is_dir():
+            os.makedirs(self.path)
+            _sync(self.path.parent)
+        self.names()  # which fails when it is not a directory
+
+    def lock(self) -> bool:
+        # The file and the kind of lock of beanstalkd, so that one of its servers is kept out too; and a lock of this
+        # open file, which keeps out another server in the same process.
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        self._lock = descriptor
+        return True
+
+    def unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def names(self, inside: str = "") -> list[str]:
+        try:
+            return os.listdir(self.path / inside)
+        except FileNotFoundError:
+            if inside:
+                return []
+            raise
+
+    def open(self, name: str, *, write: bool = False) -> RealFile:
+        return RealFile(os.open(self.path / name, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC))
+
+    def create(self, name: str, size: int = 0, *, fill: bool = True) -> RealFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(self.path / name, flags, 0o600)
+        file = RealFile(descriptor)
+        try:
+            if size and not fill:
+                os.posix_fallocate(descriptor, 0, size)
+            elif size:
+                for offset in range(0, size, len(ZEROS)):
+                    file.write(offset, ZEROS[: size - offset])
+        except OSError:
+            file.close()
+            os.unlink(self.path / name)
+            raise
+        return file
+
+    def make_directory(self, name: str) -> None:
+        os.makedirs(self.path / name, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self.path / old, self.path / new)
+
+    def remove(self, name: str) -> None:
+        path = self.path / name
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
+
+    def sync(self, inside: str = "") -> None:
+        _sync(self.path / inside)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,276 @@
+"""One change as bytes, with its checksum: docs/binlog-format.md, in code.
+
+    bytes   field
+    4       CRC-32C of all that follows, begun with the seed of the segment
+    4       length of the record, these eight bytes included
+    1       type
+    ...     by type
+
+All integers are little-endian. Must never know files.
+
+The seed is the CRC-32C of a number that is drawn for each segment. So what a client sends as a body, or what another
+segment has left on the disk, never looks like a record of this one.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from beanstalk_server.queue.job import BURIED, DELAYED, READY, Job
+from beanstalk_server.queue.replay import Replay
+
+COMMIT: Final = 1
+PUT: Final = 2
+CHANGE: Final = 3
+DELETE: Final = 4
+
+TYPES: Final = ("", "commit", "put", "change", "delete")
+"""The types by number."""
+
+HEAD: Final = Struct("<IIB")
+HEAD_SIZE: Final = 9
+
+# mark, number, durable, length, next id, written at
+_COMMIT: Final = Struct("<IB4sQQQQq")
+COMMIT_SIZE: Final = 53
+COMMIT_MARK: Final = b"CMIT"
+
+# id, priority, delay, ttr, created at, deadline, 5 counters, state, lengths of tube and key
+_PUT: Final = Struct("<IBQIqqqqIIIIIBBB")
+PUT_SIZE: Final = 76
+
+# id, priority, delay, deadline, 5 counters, state
+_CHANGE: Final = Struct("<IBQIqqIIIIIB")
+CHANGE_SIZE: Final = 58
+
+_DELETE: Final = Struct("<IBQ")
+DELETE_SIZE: Final = 17
+
+LONGEST: Final = PUT_SIZE + 2 * 255 + (1 << 30)
+"""No record is longer, in bytes: -z is a gibibyte at the most."""
+
+KEPT: Final = (READY, DELAYED, BURIED)
+"""The states that a job can come back in."""
+
+_ID: Final = Struct("<Q")
+_CRC: Final = Struct("<I")
+_COUNT: Final = 0xFFFFFFFF  # counters wrap, as beanstalkd's do
+
+
+def put_size(job: Job) -> int:
+    """The length of a job's PUT record."""
+    return PUT_SIZE + len(job.tube.name) + len(job.key) + len(job.body)
+
+
+def encode_commit(number: int, durable: int, length: int, next_id: int, written_at: int, seed: int) -> bytes:
+    """The record that opens what is written in one piece.
+
+    Args:
+        number: one more than the one before, over all segments.
+        durable: up to which offset this segment is known to be on the disk.
+        length: of the records that follow and belong to it, in bytes.
+        next_id: the smallest id that has never been given.
+        written_at: wall clock, nanoseconds.
+    """
+    rest = _COMMIT.pack(COMMIT_SIZE, COMMIT, COMMIT_MARK, number, durable, length, next_id, written_at)
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
+def encode_put(job: Job, state: int, created_at: int, deadline: int, seed: int) -> bytes:
+    """A whole job."""
+    tube = job.tube.name.encode()
+    key = job.key.encode()
+    body = job.body
+    fixed = _PUT.pack(
+        PUT_SIZE + len(tube) + len(key) + len(body),
+        PUT,
+        job.id,
+        job.priority,
+        job.delay,
+        job.ttr,
+        created_at,
+        deadline,
+        job.reserves & _COUNT,
+        job.timeouts & _COUNT,
+        job.releases & _COUNT,
+        job.buries & _COUNT,
+        job.kicks & _COUNT,
+        state,
+        len(tube),
+        len(key),
+    )
+    fixed = fixed + tube + key
+    return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
+
+
+def encode_change(job: Job, state: int, deadline: int, seed: int) -> bytes:
+    """What can be new of a job."""
+    rest = _CHANGE.pack(
+        CHANGE_SIZE,
+        CHANGE,
+        job.id,
+        job.priority,
+        job.delay,
+        deadline,
+        job.reserves & _COUNT,
+        job.timeouts & _COUNT,
+        job.releases & _COUNT,
+        job.buries & _COUNT,
+        job.kicks & _COUNT,
+        state,
+    )
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
+def encode_delete(job: Job, seed: int) -> bytes:
+    """The end of a job."""
+    rest = _DELETE.pack(DELETE_SIZE, DELETE, job.id)
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
+class Scanner:
+    """Goes through bytes record by record, and checks each.
+
+    After `next` has said True, `kind`, `start` and `end` say which record it is and where in `data` it stands. After it
+    has said False, `fault` says what is wrong with the one at `end`, or is "" where the data ends or only zeros
+    follow, and `more` is how many bytes more are needed to tell.
+    """
+
+    __slots__ = ("data", "end", "fault", "kind", "more", "names", "seed", "start")
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.data = b""
+        self.start = 0
+        self.end = 0
+        self.kind = 0
+        self.fault = ""
+        self.more = 0
+        self.names: dict[bytes, str] = {}
+
+    def next(self) -> bool:
+        """Go to the next record."""
+        data = self.data
+        start = self.end
+        self.fault = ""
+        self.more = 0
+        if start + HEAD_SIZE > len(data):
+            self.more = HEAD_SIZE
+            return False
+        crc, length, kind = HEAD.unpack_from(data, start)
+        if not length and not crc and not kind:
+            return False
+        self.fault = _fault(length, kind)
+        if self.fault:
+            return False
+        end: int = start + length
+        if end > len(data):
+            self.more = length
+            return False
+        if crc32c(data[start + 4 : end], self.seed) != crc:
+            self.fault = "a record whose checksum is wrong"
+            return False
+        if kind == PUT and PUT_SIZE + data[start + 74] + data[start + 75] > length:
+            self.fault = "a put record that is shorter than its names"
+            return False
+        if (kind == PUT and data[start + 73] not in KEPT) or (kind == CHANGE and data[start + 57] not in KEPT):
+            self.fault = "a record with a state that cannot be"
+            return False
+        self.start = start
+        self.end = end
+        self.kind = kind
+        return True
+
+    def commit(self) -> tuple[int, int, int, int, int]:
+        """Of a COMMIT record: number, durable, length, next id, written at."""
+        _, _, _, number, durable, length, next_id, written_at = _COMMIT.unpack_from(self.data, self.start + 4)
+        return number, durable, length, next_id, written_at
+
+    def put(self, replay: Replay) -> Job:
+        """Tell a PUT record."""
+        data = self.data
+        start = self.start
+        (
+            _,
+            _,
+            number,
+            priority,
+            delay,
+            ttr,
+            created_at,
+            deadline,
+            reserves,
+            timeouts,
+            releases,
+            buries,
+            kicks,
+            state,
+            tube_size,
+            key_size,
+        ) = _PUT.unpack_from(data, start + 4)
+        names = start + PUT_SIZE
+        body = names + tube_size + key_size
+        raw = data[names : names + tube_size]
+        tube = self.names.get(raw)
+        if tube is None:
+            tube = self.names[raw] = raw.decode("latin-1")
+        return replay.put(
+            number,
+            tube,
+            data[names + tube_size : body].decode("latin-1") if key_size else "",
+            state,
+            priority,
+            delay,
+            ttr,
+            data[body : self.end],
+            created_at,
+            deadline,
+            reserves,
+            timeouts,
+            releases,
+            buries,
+            kicks,
+        )
+
+    def change(self, replay: Replay) -> None:
+        """Tell a CHANGE record."""
+        _, _, number, priority, delay, deadline, reserves, timeouts, releases, buries, kicks, state = (
+            _CHANGE.unpack_from(self.data, self.start + 4)
+        )
+        replay.change(number, state, priority, delay, deadline, reserves, timeouts, releases, buries, kicks)
+
+    def id(self) -> int:
+        """The job that a PUT, CHANGE or DELETE record is about."""
+        number: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
+        return number
+
+    def find(self, start: int) -> int:
+        """Where the next valid record begins, at `start` or behind it; -1 when there is none in the data."""
+        data = self.data
+        for place in range(start, len(data) - HEAD_SIZE + 1):
+            if not COMMIT <= data[place + 8] <= DELETE:
+                continue
+            crc, length, kind = HEAD.unpack_from(data, place)
+            if place + length > len(data) or _fault(length, kind):
+                continue
+            if crc32c(data[place + 4 : place + length], self.seed) == crc:
+                return place
+        return -1
+
+
+def _fault(length: int, kind: int) -> str:
+    """What is wrong with the head of a record, or ""."""
+    if kind == PUT:
+        return "" if PUT_SIZE <= length <= LONGEST else "a put record whose length cannot be"
+    if kind == COMMIT:
+        right = length == COMMIT_SIZE
+    elif kind == CHANGE:
+        right = length == CHANGE_SIZE
+    elif kind == DELETE:
+        right = length == DELETE_SIZE
+    else:
+        return "a record of a type that there is not"
+    return "" if right else f"a {TYPES[kind]} record whose length cannot be"

@@ -1,0 +1,455 @@
+"""Directories that the real beanstalkd has written, and directories that it is started on."""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from running import Caller
+
+from beanstalk_server.queue.journal import StoredJob
+from beanstalk_server.storage.beanstalkd7 import files, read, write
+
+PROGRAM = shutil.which("beanstalkd")
+SECOND = 1_000_000_000
+
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None and os.environ.get("CI") != "true", reason="beanstalkd is not installed: nothing to compare with"
+)
+
+
+class Beanstalkd:
+    """beanstalkd on a directory, and one connection to it."""
+
+    def __init__(self, directory, *options):
+        assert PROGRAM, "CI needs beanstalkd"
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        self.said = None
+        command = [PROGRAM, "-l", "127.0.0.1", "-p", str(port), "-b", str(directory), "-f0", *options]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            assert time.monotonic() < deadline and self._process.poll() is None
+            time.sleep(0.01)
+        self._caller = Caller(("127.0.0.1", port))
+
+    def ask(self, command):
+        return self._caller.ask(command.encode() + b"\r\n")
+
+    def put(self, body=b"body", tube="default", priority=100, delay=0, ttr=60):
+        """Put a job; return its id."""
+        assert self.ask(f"use {tube}").startswith(b"USING")
+        self._caller.send(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body))
+        return self._number(self._caller.line())
+
+    def reserve(self, tube):
+        """Reserve the best job of a tube; return its id."""
+        assert self.ask(f"watch {tube}").startswith(b"WATCHING")
+        if tube != "default":
+            self.ask("ignore default")
+        job_id, _ = self._job(self.ask("reserve-with-timeout 0"))
+        self.ask("watch default")
+        if tube != "default":
+            self.ask(f"ignore {tube}")
+        return job_id
+
+    def reserve_job(self, job_id):
+        """Whether it could be reserved."""
+        line = self.ask(f"reserve-job {job_id}")
+        return line != b"NOT_FOUND\r\n" and self._job(line)[0] == job_id
+
+    def peek(self, job_id):
+        """Its body, or None."""
+        line = self.ask(f"peek {job_id}")
+        return None if line == b"NOT_FOUND\r\n" else self._job(line)[1]
+
+    def stats(self, command):
+        size = self._number(self.ask(command))
+        text = self._caller.read(size + 2).decode()
+        return {
+            key: int(value) if value.isdigit() else value.strip('"')
+            for key, value in re.findall(r"^([a-z-]+): (.*?)\r?$", text, re.MULTILINE)
+        }
+
+    def buried(self, tube):
+        """The ids of the buried jobs in their order. They are kicked."""
+        self.ask(f"use {tube}")
+        found = []
+        while (line := self.ask("peek-buried")) != b"NOT_FOUND\r\n":
+            found.append(self._job(line)[0])
+            assert self.ask("kick 1") == b"KICKED 1\r\n"
+        return found
+
+    def shows(self, ids):
+        """The jobs among these that there are, with what the time is for."""
+        shown = {}
+        for job_id in ids:
+            body = self.peek(job_id)
+            if body is not None:
+                shown[job_id] = (body, self.stats(f"stats-job {job_id}"))
+        return shown, time.time()
+
+    def send_until_it_ends(self, data):
+        with contextlib.suppress(ConnectionError):
+            self._caller.send(data)
+
+    def line(self):
+        return self._caller.line()
+
+    def end_process(self):
+        self._process.kill()
+
+    def kill(self):
+        """SIGKILL; return what it has said to its standard error."""
+        self._process.kill()
+        return self._end()
+
+    def stop(self):
+        self._process.terminate()
+        return self._end()
+
+    def _end(self):
+        if self.said is None:
+            self._caller.close()
+            self.said = self._process.communicate(timeout=10)[1].decode()
+        return self.said
+
+    def _job(self, line):
+        match = re.fullmatch(rb"(?:RESERVED|FOUND) (\d+) (\d+)\r\n", line)
+        assert match, line
+        body = self._caller.read(int(match[2]) + 2)
+        assert body[-2:] == b"\r\n"
+        return int(match[1]), body[:-2]
+
+    def _number(self, line):
+        match = re.fullmatch(rb"(?:INSERTED|OK) (\d+)\r\n", line)
+        assert match, line
+        return int(match[1])
+
+
+@pytest.fixture
+def launch_beanstalkd():
+    with contextlib.ExitStack() as stack:
+
+        def start(directory, *options):
+            server = Beanstalkd(directory, *options)
+            stack.callback(server.kill)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def restarted(launch_beanstalkd, tmp_path):
+    """Starts another beanstalkd on a copy of a directory."""
+
+    def start(directory, *options):
+        shutil.copytree(directory, tmp_path / "copy")
+        return launch_beanstalkd(tmp_path / "copy", *options)
+
+    return start
+
+
+@pytest.fixture
+def directory(tmp_path):
+    path = tmp_path / "jobs"
+    path.mkdir()
+    return path
+
+
+def take(directory):
+    """Read; return the contents and the jobs by id. Nothing may be wrong."""
+    warnings = []
+    contents = read(directory, warnings.append)
+    assert warnings == []
+    assert contents.damages == []
+    return contents, {job.id: job for job in contents.jobs()}
+
+
+def assert_same(jobs, shown, at, restarts=0):
+    """The jobs are what beanstalkd has shown. At each start it counts one more bury for a buried job."""
+    assert jobs.keys() == shown.keys()
+    for job_id, (body, stats) in shown.items():
+        job = jobs[job_id]
+        assert job.key == ""
+        assert job.body == body
+        late = job.state == "delayed" and job.deadline <= at * SECOND
+        state = "ready" if late or stats["state"] == "reserved" else job.state
+        assert stats["state"] in (state, "reserved"), (job, stats)
+        same = {
+            "id": job.id,
+            "tube": job.tube,
+            "pri": job.priority,
+            "delay": job.delay // SECOND,
+            "ttr": job.ttr // SECOND,
+            "reserves": job.reserves,
+            "timeouts": job.timeouts,
+            "releases": job.releases,
+            "buries": job.buries + (restarts if job.state == "buried" else 0),
+            "kicks": job.kicks,
+        }
+        if stats["state"] == "reserved":
+            del same["reserves"]  # a reservation is not written
+        assert {name: stats[name] for name in same} == same
+        assert abs(stats["age"] - (at - job.created_at / SECOND)) < 1.5
+        if stats["state"] == "delayed":
+            assert abs(stats["time-left"] - (job.deadline / SECOND - at)) < 1.5
+
+
+def test_jobs_in_every_state_that_outlive_a_kill(launch_beanstalkd, restarted, directory):
+    server = launch_beanstalkd(directory)
+    longest = "a" + "-+/;.$_()" * 22 + "z"
+    assert len(longest) == 200
+    bodies = [b"", b"\r\n", b"\0" * 50, b"a\r\nb\r\n", bytes(range(256)), b"x" * 65533, b"END\r\n\0\0\0\0"]
+    ids = [server.put(body, longest) for body in bodies]
+    ids += [server.put(b"later", "t", priority=2**32 - 1, delay=delay) for delay in (1000, 2**32 - 1)]
+    ids += [server.put(b"due soon", "t", delay=1)]
+    bury = [server.put(b"%d" % n, "buried", priority=10 - n, ttr=1000 + n) for n in range(5)]
+    for _ in bury:
+        assert server.ask(f"bury {server.reserve('buried')} 7") == b"BURIED\r\n"
+    ids += bury
+    for n in range(3):
+        ids.append(server.put(b"to kick", "kicked"))
+        server.ask(f"bury {server.reserve('kicked')} {n}")
+    server.ask("use kicked")
+    assert server.ask("kick 2") == b"KICKED 2\r\n"
+    ids.append(server.put(b"released", "released"))
+    for n in range(3):
+        assert server.ask(f"release {server.reserve('released')} {n} 1000") == b"RELEASED\r\n"
+        assert server.ask(f"kick-job {ids[-1]}") == b"KICKED\r\n"
+    server.ask(f"release {server.reserve('released')} 5 2000")
+    gone = [server.put(b"gone", "gone") for _ in range(3)]
+    assert server.ask(f"delete {gone[1]}") == b"DELETED\r\n"
+    for _ in range(2):
+        assert server.ask(f"delete {server.reserve('gone')}") == b"DELETED\r\n"
+    held = [server.put(b"held", "held") for _ in range(2)]
+    assert [server.reserve("held") for _ in held] == held
+    time.sleep(1.2)  # until the one with a delay of a second is due
+    shown, at = server.shows(ids + held + gone)
+    assert shown.keys() == {*ids, *held}
+    assert {stats["state"] for _, stats in shown.values()} == {"ready", "delayed", "buried", "reserved"}
+    assert server.kill() == ""
+
+    contents, jobs = take(directory)
+    assert_same(jobs, shown, at)
+    assert contents.last_id == max(ids + held + gone)
+
+    after = restarted(directory)
+    assert_same(jobs, *after.shows(range(1, contents.last_id + 1)), restarts=1)
+    assert after.put() == contents.last_id + 1
+    order = [job.id for job in jobs.values() if job.tube == "buried"]
+    assert after.buried("buried") == order == bury
+
+
+def test_a_job_that_is_moved_from_file_to_file(launch_beanstalkd, restarted, directory):
+    server = launch_beanstalkd(directory, "-s", "8192")
+    old = {
+        "ready": server.put(b"old, ready", "ready", priority=5),
+        "delayed": server.put(b"old, delayed", "delayed", delay=10_000),
+        "buried": server.put(b"old, buried", "buried"),
+        "held": server.put(b"old, held", "held"),
+    }
+    server.ask(f"bury {server.reserve('buried')} 9")
+    assert server.reserve("held") == old["held"]
+    for n in range(1000):
+        put = server.put(b"%0100d" % n, "passing")
+        assert server.ask(f"delete {put}") == b"DELETED\r\n"
+    young = server.put(b"young", "passing")
+    assert server.stats("stats")["binlog-records-migrated"] >= 4
+    paths = files(directory)
+    assert paths[0].name != "binlog.1"
+    assert len(paths) > 1
+    shown, at = server.shows([*old.values(), young])
+    server.kill()
+    contents, jobs = take(directory)
+    assert_same(jobs, shown, at)
+    assert contents.last_id == young
+    assert_same(jobs, *restarted(directory, "-s", "8192").shows(jobs), restarts=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history(launch_beanstalkd, restarted, directory, seed):
+    """Whatever it does, what is read is what beanstalkd itself reads when it starts again."""
+    chance = random.Random(seed)
+    server = launch_beanstalkd(directory, "-s", str(chance.choice([4096, 10_000, 100_000])))
+    tubes = ["a", "b", "c"]
+    held, known = [], []
+    for _ in range(1500):
+        tube = chance.choice(tubes)
+        if chance.random() < 0.4:
+            body = chance.randbytes(chance.choice([0, 1, 10, 100, 2000]))
+            known.append(server.put(body, tube, chance.randrange(9), chance.choice([0, 0, 1000]), 1000))
+        if chance.random() < 0.01:
+            server.kill()
+            held.clear()
+            server = launch_beanstalkd(directory, "-s", "10000")
+        if known and chance.random() < 0.6:
+            job_id = chance.choice(known)
+            if server.reserve_job(job_id):
+                held.append(job_id)
+        if held and chance.random() < 0.8:
+            job_id = held.pop(chance.randrange(len(held)))
+            priority = chance.randrange(9)
+            server.ask(
+                chance.choice([f"delete {job_id}", f"bury {job_id} {priority}", f"release {job_id} {priority} 1000"])
+            )
+        if known and chance.random() < 0.1:
+            server.ask(f"kick-job {chance.choice(known)}")
+    server.kill()
+    _, jobs = take(directory)
+    assert len(jobs) > 50
+    after = restarted(directory, "-s", "10000")
+    assert_same(jobs, *after.shows(known), restarts=1)
+    for tube in tubes:
+        assert after.buried(tube) == [job.id for job in jobs.values() if (job.tube, job.state) == (tube, "buried")]
+
+
+@pytest.mark.parametrize("cut", [1, 90, 150])
+def test_a_torn_tail(launch_beanstalkd, restarted, directory, cut):
+    server = launch_beanstalkd(directory)
+    for n in range(5):
+        server.put(b"%099d" % n)
+    server.kill()
+    (path,) = files(directory)
+    size = len(path.read_bytes().rstrip(b"\0"))
+    path.chmod(0o600)
+    os.truncate(path, size - cut)
+    warnings = []
+    contents = read(directory, warnings.append)
+    assert contents.damages == []
+    assert [str(contents.torn)] == warnings
+    jobs = {job.id: job for job in contents.jobs()}
+    after = restarted(directory)
+    assert_same(jobs, *after.shows(range(1, 6)), restarts=1)
+    assert list(jobs) == [1, 2, 3, 4]
+    assert f"binlog.1:{contents.torn.offset}" in warnings[0].replace(": offset ", ":")
+    assert "unexpected EOF" in after.kill()
+
+
+def test_a_thousand_jobs_are_served_by_beanstalkd_as_they_were_written(launch_beanstalkd, directory):
+    chance = random.Random(1)
+    now = time.time_ns()
+    jobs = [
+        StoredJob(
+            n, chance.choice(["a", "b-c", "d" * 200]), "key" * (n % 2), chance.choice(["ready", "delayed", "buried"]),
+            chance.randrange(2**32), chance.randrange(2**32) * SECOND, chance.randrange(1, 2**32) * SECOND,
+            chance.randbytes(chance.choice([0, 1, 100, 1000, 65_533])),
+            now - chance.randrange(10**6) * SECOND, now + chance.randrange(-100, 10**6) * SECOND,
+            *(chance.randrange(2**31) for _ in range(5)),
+        )
+        for n in chance.sample(range(1, 5000), 1000)
+    ]  # fmt: skip
+    written = write(directory, jobs, next_id=1_000_000)
+    assert written.keyed == sum(bool(job.key) for job in jobs)
+    assert written.body_limit == 65_535
+    server = launch_beanstalkd(directory)
+    assert_same({job.id: replace(job, key="") for job in jobs}, *server.shows(range(1, 5000)), restarts=1)
+    assert server.peek(999_999) is None
+    assert server.put() == 1_000_000
+    for tube in ("a", "b-c", "d" * 200):
+        assert server.buried(tube) == [job.id for job in jobs if (job.tube, job.state) == (tube, "buried")]
+    assert server.stop() == ""
+
+
+@pytest.mark.parametrize("size", [4096, 100_000])
+def test_bodies_that_are_longer_than_a_file(launch_beanstalkd, directory, size):
+    now = time.time_ns()
+    jobs = {n: StoredJob(n, "t", "", "ready", n, 0, SECOND, b"x" * 60_000, now, 0) for n in range(1, 11)}
+    assert write(directory, jobs.values(), size=size).files == 10
+    server = launch_beanstalkd(directory, "-s", str(size))
+    assert_same(jobs, *server.shows(range(1, 20)))
+    for n in jobs:
+        assert server.ask(f"delete {n}") == b"DELETED\r\n"
+    assert server.kill() == ""
+    assert take(directory)[1] == {}
+
+
+def test_beanstalkd_needs_a_body_limit_with_room_for_the_line_end(launch_beanstalkd, directory):
+    """Without, it does not read on at the longest body that it takes from a client; reading here takes them all."""
+    server = launch_beanstalkd(directory)
+    ids = [server.put(b"before"), server.put(b"x" * 65_535), server.put(b"after")]
+    shown, at = server.shows(ids)
+    server.kill()
+    _, jobs = take(directory)
+    assert_same(jobs, shown, at)
+    assert jobs.keys() == {*ids}
+    (directory.parent / "again").mkdir()
+    written = write(directory.parent / "again", jobs.values())
+    assert written.body_limit == 65_537
+    server = launch_beanstalkd(directory.parent / "again", "-z", str(written.body_limit))
+    assert_same(jobs, *server.shows(ids))
+    server.kill()
+    server = launch_beanstalkd(directory.parent / "again")
+    assert [server.peek(n) is not None for n in ids] == [True, False, False]
+    assert "is too big" in server.kill()
+
+
+def test_no_jobs_but_an_id(launch_beanstalkd, directory):
+    write(directory, [], next_id=77)
+    server = launch_beanstalkd(directory)
+    assert server.put() == 77
+    server.kill()
+    assert take(directory)[0].last_id == 77
+
+
+@pytest.mark.parametrize("size", ["4096", "1000000"])
+def test_a_kill_in_the_midst_of_puts_and_deletes(launch_beanstalkd, directory, size):
+    """Never damage, and each acknowledged change that is in the files.
+
+    Compaction removes the oldest file before it writes its last job elsewhere. Killed in between, beanstalkd loses it.
+    """
+    chance = random.Random(size)
+    there, gone = set(), set()
+    for _ in range(10):
+        server = launch_beanstalkd(directory, "-s", size)
+        first = server.put()
+        there.add(first)
+        commands = []
+        for n in range(first + 1, first + 301):
+            commands.append((there, n, b"put 1 0 9 3000\r\n" + b"x" * 3000 + b"\r\n"))
+            if chance.random() < 0.5:
+                commands.append((gone, n, b"delete %d\r\n" % n))
+        sender = threading.Thread(target=server.send_until_it_ends, args=[b"".join(data for _, _, data in commands)])
+        sender.start()
+        killer = threading.Timer(chance.uniform(0, 0.02), server.end_process)
+        killer.start()
+        for known, n, _ in commands:
+            try:
+                line = server.line()
+            except ConnectionResetError:
+                break
+            if not line.endswith(b"\r\n"):
+                break
+            assert line in (b"INSERTED %d\r\n" % n, b"DELETED\r\n")
+            known.add(n)
+        killer.join()
+        sender.join()
+        server.kill()
+        warnings = []
+        contents = read(directory, warnings.append)
+        assert contents.damages == []
+        assert contents.torn is None
+        assert all("unfinished record" in warning or "nothing in it" in warning for warning in warnings)
+        jobs = {job.id for job in contents.jobs()}
+        asked_to_delete = {n for known, n, _ in commands if known is gone}
+        lost = there - jobs - asked_to_delete
+        assert len(lost) <= 1
+        for n in lost:
+            put = b"default" + n.to_bytes(8, "little")
+            assert not any(put in path.read_bytes() for path in files(directory))
+        assert not jobs & gone
+        assert contents.last_id >= max(there)
+        there, gone = jobs, set()
+        if warnings:  # beanstalkd would go on with the unfinished job, as one whose body is zeros
+            break

@@ -44,6 +44,7 @@ class Config:
     max_job_size: int = _setting(65535, "-z", "the largest job body, in bytes", metavar="BYTES")
     tick: float = _setting(10.0, "", "the precision of delays and timeouts, in milliseconds", metavar="MS")
     verbosity: int = _setting(0, "-V", "log connections; twice, log commands too", count=True)
+    stalls: int = _setting(0, "", "log the longest stretch for which the event loop was held", count=True)
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
@@ -60,8 +61,9 @@ class Config:
             )
         if not 0.001 <= self.tick <= MAX_TICK:
             raise ConfigError(f"{option('tick')}: {self.tick!r} is not between 0.001 and {MAX_TICK:g} milliseconds")
-        if self.verbosity < 0:
-            raise ConfigError(f"{option('verbosity')}: {self.verbosity!r} is negative")
+        for name in ("verbosity", "stalls"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{option(name)}: {getattr(self, name)!r} is negative")
 
     def _check_type(self, name: str, value: object) -> None:
         wanted = _TYPES[name]
@@ -84,6 +86,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "max_job_size": (int,),
     "tick": (float, int),
     "verbosity": (int,),
+    "stalls": (int,),
 }
 
 

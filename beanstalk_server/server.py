@@ -27,6 +27,7 @@ from beanstalk_server.config import Config
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import NEVER
+from beanstalk_server.stalls import Stalls
 from beanstalk_server.startup import StartError, become, inherited_sockets, open_inet_socket, open_unix_socket
 from beanstalk_server.version import VERSION
 from beanstalk_server.wire.session import TURN, Session
@@ -251,6 +252,7 @@ class Server:
         self._accepting: set[asyncio.Task[object]] = set()
         self._addresses: list[tuple[str, int] | str] = []
         self._own_path: tuple[str, int] | None = None  # of a UNIX socket that this server has made, and its inode
+        self._stalls = Stalls() if self.config.stalls else None
         self.loop: asyncio.AbstractEventLoop
 
     @property
@@ -286,12 +288,16 @@ class Server:
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         places = ", ".join(_name_of_address(address) for address in self._addresses)
         log.info("beanstalk-server %s listens on %s (%s)", VERSION, places, settings)
+        if self._stalls is not None:
+            self._stalls.start(self.loop)
 
     async def stop(self) -> None:
         """Close the sockets and every connection, and commit. Returns when that is done; a second call does nothing."""
         if self.stopping:
             return
         self.stopping = True
+        if self._stalls is not None:
+            self._stalls.stop()
         count = len(self.connections)
         for listener in self._listeners:
             self.loop.remove_reader(listener.fileno())

@@ -23,6 +23,7 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("-c -n -cn", Config()),
         ("-z 99999999999", Config(max_job_size=1 << 30)),
         ("--tick 0.5", Config(tick=0.5)),
+        ("--stalls", Config(stalls=1)),
     ],
 )
 def test_options(line, config):

@@ -1,8 +1,10 @@
 """Starting and stopping: addresses, sockets, users, signals, systemd, and everything that can be wrong with them."""
 
 import asyncio
+import logging
 import os
 import pwd
+import re
 import signal
 import socket
 import stat
@@ -65,6 +67,24 @@ def test_verbosity_logs_connections_and_then_commands(launch):
         assert " disconnected" in process.log
         assert (f"{host}:" in process.log) and str(port) in process.log
         assert ("< list-tube-used" in process.log) is shows_commands
+
+
+def test_what_holds_the_event_loop_is_told(run, caplog):
+    caplog.set_level(logging.INFO)
+    server = run(stalls=1)
+    server.call(time.sleep, 0.03)
+    caller = server.connect()
+    while not (held := re.findall(r"event loop held (\S+) ms \(", caplog.text)):
+        caller.ask(b"list-tube-used\r\n")
+    assert float(held[-1]) >= 25
+    caller.close()
+
+
+def test_what_held_the_event_loop_longest_is_told_at_the_end_if_asked_for(launch):
+    for options in ((), ("--stalls",)):
+        process = launch("-p", "0", *options)
+        process.stop()
+        assert ("ms at the longest" in process.log) is bool(options)
 
 
 def test_a_unix_client_is_logged_without_a_port(launch, tmp_path):

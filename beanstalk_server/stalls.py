@@ -1,0 +1,89 @@
+"""The longest stretch that the event loop was held: nobody is served while it is.
+
+A timer asks to be called every millisecond and measures how late it is. What it is late by, the loop was held for, give
+or take the millisecond between two looks. Beside it stands the CPU time that the loop's thread has spent meanwhile:
+where that is much less, it was not the server's work that held the loop, but the machine, which gave the processor to
+somebody else, or another thread, which had the interpreter's lock.
+
+Must never know what the server does. Two clocks come in as arguments, in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic_ns, thread_time_ns
+from typing import Final
+
+INTERVAL: Final = 1_000_000
+"""From one look to the next, in nanoseconds. The event loop counts in milliseconds."""
+
+WORTH_TELLING: Final = 1_000_000
+"""What is no longer than this is not told by itself: it is less than what the measurement can tell."""
+
+STEP: Final = 100_000  # the precision of the shares, in nanoseconds
+MILLISECOND: Final = 1_000_000
+
+log = logging.getLogger("beanstalk_server.stalls")
+
+
+class Stalls:
+    """Measures the event loop from `start` to `stop`, and tells each new longest stall as it happens."""
+
+    def __init__(self, clock: Callable[[], int] = monotonic_ns, cpu_clock: Callable[[], int] = thread_time_ns) -> None:
+        self.clock = clock
+        self.cpu_clock = cpu_clock
+        self.longest = 0  # nanoseconds
+        self.most_cpu = 0  # nanoseconds of CPU in one stall, which need not be the longest
+        self.counts: Counter[int] = Counter()  # looks, by how many steps they were late
+        self._loop: asyncio.AbstractEventLoop
+        self._timer: asyncio.Handle | None = None
+        self._looked_at = 0
+        self._cpu = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look every millisecond from now on. To be called in the loop's thread."""
+        self._loop = loop
+        self._wait()
+
+    def stop(self) -> None:
+        """Look no more, and log a summary."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        log.info("%s", self.summary())
+
+    def summary(self) -> str:
+        """The longest stalls, and how long 99 and 99.9 percent of the looks were late at most: one line."""
+        return (
+            f"event loop held {self.longest / MILLISECOND:.1f} ms at the longest, "
+            f"{self.most_cpu / MILLISECOND:.1f} ms of CPU at the most; of {self.counts.total()} looks, "
+            f"99 % found it held {self.share(0.99):.1f} ms or less, 99.9 % {self.share(0.999):.1f} ms or less"
+        )
+
+    def share(self, part: float) -> float:
+        """How long that part of the looks were late at most, in milliseconds, rounded up to a tenth."""
+        left = part * self.counts.total()
+        for steps, count in sorted(self.counts.items()):
+            left -= count
+            if left <= 0:
+                return steps * STEP / MILLISECOND
+        return 0.0
+
+    def _wait(self) -> None:
+        self._looked_at = self.clock()
+        self._cpu = self.cpu_clock()
+        self._timer = self._loop.call_later(INTERVAL / 1e9, self._look)
+
+    def _look(self) -> None:
+        held = max(self.clock() - self._looked_at - INTERVAL, 0)
+        cpu = min(self.cpu_clock() - self._cpu, held)
+        self.counts[-(-held // STEP)] += 1
+        if held > self.longest or cpu > self.most_cpu:
+            self.longest = max(held, self.longest)
+            self.most_cpu = max(cpu, self.most_cpu)
+            if held > WORTH_TELLING:
+                log.info("event loop held %.1f ms (%.1f ms of CPU)", held / MILLISECOND, cpu / MILLISECOND)
+        self._wait()

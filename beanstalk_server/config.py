@@ -18,6 +18,18 @@ from beanstalk_server.version import VERSION
 MAX_JOB_SIZE_LIMIT = 1 << 30
 """The largest value that beanstalkd takes for -z, in bytes."""
 
+NEVER = "never"
+"""The sync interval of -F."""
+
+BLOCK = 4096
+"""The size of a segment is rounded up to a multiple of this, in bytes, as by beanstalkd."""
+
+MAX_SEGMENT_SIZE = 1 << 40
+"""Bytes."""
+
+MAX_INTERVAL = 1 << 31
+"""Milliseconds, which is 24 days."""
+
 MAX_TICK = 1000.0
 """The longest tick, in milliseconds: the DEADLINE_SOON margin is a second."""
 
@@ -41,6 +53,12 @@ class Config:
     listen: str = _setting("127.0.0.1", "-l", "listen on this host, address, or unix:PATH", metavar="ADDR")
     port: int | str = _setting(11300, "-p", "listen on this port, a number or a service name", metavar="PORT")
     user: str = _setting("", "-u", "become this user and its groups once the socket is open", metavar="USER")
+    binlog: str = _setting("", "-b", "keep jobs in this directory, so that they outlive the process", metavar="DIR")
+    sync_interval: float | str = _setting(
+        0, "-f", "sync the binlog this often at least; 0: before each reply; never: as -F", metavar="MS"
+    )
+    segment_size: int = _setting(10485760, "-s", "the size of a file of the binlog, in bytes", metavar="BYTES")
+    salvage: int = _setting(0, "", "start on a damaged binlog, without what is lost", count=True)
     max_job_size: int = _setting(65535, "-z", "the largest job body, in bytes", metavar="BYTES")
     tick: float = _setting(10.0, "", "the precision of delays and timeouts, in milliseconds", metavar="MS")
     verbosity: int = _setting(0, "-V", "log connections; twice, log commands too", count=True)
@@ -61,7 +79,17 @@ class Config:
             )
         if not 0.001 <= self.tick <= MAX_TICK:
             raise ConfigError(f"{option('tick')}: {self.tick!r} is not between 0.001 and {MAX_TICK:g} milliseconds")
-        for name in ("verbosity", "stalls"):
+        if isinstance(self.sync_interval, str) and self.sync_interval != NEVER:
+            raise ConfigError(f"{option('sync_interval')}: {self.sync_interval!r} is neither a number nor {NEVER!r}")
+        if not isinstance(self.sync_interval, str) and not 0 <= self.sync_interval <= MAX_INTERVAL:
+            raise ConfigError(
+                f"{option('sync_interval')}: {self.sync_interval!r} is not between 0 and {MAX_INTERVAL} milliseconds"
+            )
+        if not 1 <= self.segment_size <= MAX_SEGMENT_SIZE:
+            raise ConfigError(
+                f"{option('segment_size')}: {self.segment_size!r} is not between 1 and {MAX_SEGMENT_SIZE} bytes"
+            )
+        for name in ("verbosity", "stalls", "salvage"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{option(name)}: {getattr(self, name)!r} is negative")
 
@@ -83,6 +111,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "listen": (str,),
     "port": (int, str),
     "user": (str,),
+    "binlog": (str,),
+    "sync_interval": (float, int, str),
+    "segment_size": (int,),
+    "salvage": (int,),
     "max_job_size": (int,),
     "tick": (float, int),
     "verbosity": (int,),
@@ -125,6 +157,7 @@ def _parser() -> _Parser:
             parser.add_argument(
                 *flags, dest=setting.name, metavar=facts["metavar"], help=f"{facts['help']}{shown} [{variable}]"
             )
+    parser.add_argument("-F", action="store_const", dest="sync_interval", const=NEVER, help="never sync the binlog")
     parser.add_argument("-c", "-n", action="store_true", dest="ignored", help="accepted and ignored, as by beanstalkd")
     parser.add_argument("-v", "--version", action="version", version=f"beanstalk-server {VERSION}")
     return parser
@@ -155,9 +188,11 @@ def parse_command_line(arguments: Sequence[str], environment: Mapping[str, str])
 
 def _read(name: str, text: str | int, source: str) -> object:
     """A value from its text; what is not a number where one is wanted is refused here."""
-    if isinstance(text, int) or name in ("listen", "port", "user"):
+    if isinstance(text, int) or name in ("listen", "port", "user", "binlog"):
+        return text
+    if name == "sync_interval" and text == NEVER:
         return text
     try:
-        return float(text) if name == "tick" else int(text)
+        return float(text) if name in ("tick", "sync_interval") else int(text)
     except ValueError:
         raise ConfigError(f"{source}: {text!r} is not a number") from None

@@ -23,12 +23,23 @@ from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import Final, Self, cast
 
-from beanstalk_server.config import Config
+from beanstalk_server.config import BLOCK, Config, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import NEVER
 from beanstalk_server.stalls import Stalls
-from beanstalk_server.startup import StartError, become, inherited_sockets, open_inet_socket, open_unix_socket
+from beanstalk_server.startup import (
+    StartError,
+    become,
+    inherited_sockets,
+    listen,
+    open_inet_socket,
+    open_unix_socket,
+)
+from beanstalk_server.storage.binlog import NEVER as NEVER_SYNC
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.recovery import StorageError
 from beanstalk_server.version import VERSION
 from beanstalk_server.wire.session import TURN, Session
 from beanstalk_server.wire.stats import Process
@@ -221,7 +232,7 @@ class Server:
 
     Args:
         config: its settings.
-        journal: keeps the jobs that must outlive the process (docs/journal.md); without one, they live as long as it.
+        journal: keeps the jobs that must outlive the process (docs/journal.md), instead of the config's binlog.
 
     When the journal fails to commit, the server stops by itself, and `failure` says why.
     """
@@ -229,7 +240,7 @@ class Server:
     def __init__(self, config: Config | None = None, *, journal: Journal | None = None) -> None:
         self.config = config or Config()
         now = monotonic_ns()
-        self.journal = journal or Journal()
+        self.journal = journal or journal_of(self.config)
         self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND))
         self.wheel = self.broker.wheel
         self.process = this_process(self.config.max_job_size, now)
@@ -264,19 +275,23 @@ class Server:
         """Open the sockets and serve.
 
         Raises:
-            StartError: a socket cannot be opened, or there is no such user.
+            StartError: a socket cannot be opened, there is no such user, or the binlog cannot be used.
         """
         self.loop = asyncio.get_running_loop()
         self.journal.on_failure = self._fail
-        self._restore()
         sockets = inherited_sockets() or [self._open_socket()]
-        if self.config.user:
-            try:
+        try:
+            if self.config.user:
                 become(self.config.user)
-            except StartError:
-                for sock in sockets:
-                    sock.close()
-                raise
+            self._restore()  # as that user, and before anybody can connect
+            for sock in sockets:
+                listen(sock)
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            self._remove_own_path()
+            await self.journal.close()
+            raise
         if hasattr(select, "epoll"):
             self._hang_ups = select.epoll()
             self.loop.add_reader(self._hang_ups.fileno(), self._on_hang_ups)
@@ -341,7 +356,10 @@ class Server:
         if self.journal.keeps:
             now = monotonic_ns()
             self.journal.clock_offset = time_ns() - now
-            count = self.broker.restore(self.journal.clock_offset, now)
+            try:
+                count = self.broker.restore(self.journal.clock_offset, now)
+            except StorageError as error:
+                raise StartError(f"{option('binlog')} {error}", error.status) from error
             log.info("%d jobs are there from before", count)
 
     def hold(self, connection: Connection) -> None:
@@ -542,6 +560,19 @@ class Server:
             pass
         except OSError as error:
             log.warning("%s: the socket stays behind: %s", path, error.strerror)
+
+
+def journal_of(config: Config) -> Journal:
+    """The binlog that the settings ask for, or the journal that keeps nothing."""
+    if not config.binlog:
+        return Journal()
+    interval = config.sync_interval
+    return Binlog(
+        RealDirectory(config.binlog),
+        segment_size=-(-config.segment_size // BLOCK) * BLOCK,
+        sync_interval=NEVER_SYNC if isinstance(interval, str) else interval,
+        salvage=bool(config.salvage),
+    )
 
 
 def this_process(max_job_size: int, now: int) -> Process:

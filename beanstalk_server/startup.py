@@ -57,7 +57,7 @@ def inherited_sockets() -> list[socket.socket]:
 
 
 def open_inet_socket(host: str, port: int | str) -> socket.socket:
-    """A listening TCP socket on the first address of the host that works.
+    """A TCP socket that is bound to the first address of the host that works.
 
     Raises:
         StartError: none does.
@@ -80,7 +80,6 @@ def open_inet_socket(host: str, port: int | str) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections inherit these two
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.bind(address)
-            sock.listen(BACKLOG)
         except OSError as error:
             failure = error
             sock.close()
@@ -90,7 +89,7 @@ def open_inet_socket(host: str, port: int | str) -> socket.socket:
 
 
 def open_unix_socket(path: str) -> socket.socket:
-    """A listening UNIX socket; one that a dead server has left at the path is replaced, a live one is not.
+    """A UNIX socket bound to a path; one that a dead server has left there is replaced, a live one is not.
 
     Raises:
         StartError: something else is there, a server is alive there, or the path cannot be used.
@@ -112,11 +111,22 @@ def open_unix_socket(path: str) -> socket.socket:
     try:
         sock.setblocking(False)
         sock.bind(path)
-        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         raise StartError(f"{where}: {error.strerror or error}", 111) from error
     return sock
+
+
+def listen(sock: socket.socket) -> None:
+    """Let clients connect from now on. Nothing, when they may already.
+
+    Raises:
+        StartError: another server was quicker.
+    """
+    try:
+        sock.listen(BACKLOG)
+    except OSError as error:
+        raise StartError(f"{option('listen')} {sock.getsockname()}: {error.strerror}", 111) from error
 
 
 def _is_alive(path: str) -> bool:

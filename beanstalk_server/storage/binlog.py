@@ -22,7 +22,7 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.disk import ZEROS, Directory
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, Log, NoRoomError, Portion, Spare
 from beanstalk_server.storage.record import put_size
-from beanstalk_server.storage.recovery import recover
+from beanstalk_server.storage.recovery import open_directory, recover
 from beanstalk_server.storage.segment import Segment, encode_header
 
 SEGMENT_SIZE: Final = 10485760
@@ -91,7 +91,18 @@ class Binlog(Journal):
         Raises:
             StorageError: it cannot be used, or is damaged.
         """
-        found = recover(self.directory, replay, salvage=self.salvage, segment_size=self.max_size)
+        open_directory(self.directory)
+        try:
+            found = recover(
+                self.directory,
+                replay,
+                salvage=self.salvage,
+                segment_size=self.max_size,
+                draw_salt=self._draw_salt,
+            )
+        except BaseException:
+            self.directory.unlock()
+            raise
         self._log = Log(replay.jobs, self.max_size, self._draw_salt)
         self._log.clock_offset = self.clock_offset
         self._log.adopt(found.segments, found.next_id, found.sequence, found.number)
@@ -245,12 +256,12 @@ class Binlog(Journal):
 
     def _note_full(self, error: OSError) -> None:
         if not self._full_until:
-            log.error("%s: no new segment: %s; puts that need one are refused", self.directory, error.strerror)
+            log.error("%s: no new segment: %s; puts that need one are refused", self.directory.path, error.strerror)
         self._full_until = self._clock() + RETRY
 
     def _note_room(self) -> None:
         if self._full_until:
-            log.info("%s: there is room again", self.directory)
+            log.info("%s: there is room again", self.directory.path)
         self._full_until = 0
 
     # The end
@@ -268,7 +279,7 @@ class Binlog(Journal):
                     await self._write(sync=True)
                     await self._do_write(self._log.take_empty(self._clock() + self.clock_offset), sync=True)
             except Exception as error:
-                log.critical("%s: what was not acknowledged yet may be lost", self.directory, exc_info=error)
+                log.critical("%s: what was not acknowledged yet may be lost", self.directory.path, exc_info=error)
         if self._tail is not None and self._tail.file is not None:
             self._tail.file.close()
         for spare in self._log.spares:

@@ -38,8 +38,11 @@ class File(Protocol):
 class Directory(Protocol):
     """A directory that one server has for itself."""
 
+    path: Path
+    """Where it is: for messages, and for beanstalkd's files, which are read as they are."""
+
     def lock(self) -> bool:
-        """Keep every other server out until `unlock`; False when there is one already."""
+        """Make the directory if needed, and keep every other server out until `unlock`; False when there is one."""
 
     def unlock(self) -> None: ...
 
@@ -101,22 +104,16 @@ class RealFile:
 
 
 class RealDirectory:
-    """A directory of the operating system; it is made if it is not there.
+    """A directory of the operating system."""
 
-    Args:
-        path: where it is.
-        make: whether it is made if it is not there.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], *, make: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock = -1
-        if make and not self.path.is_dir():
-            os.makedirs(self.path)
-            _sync(self.path.parent)
-        self.names()  # which fails when it is not a directory
 
     def lock(self) -> bool:
+        if not self.path.exists():
+            os.makedirs(self.path)
+            _sync(self.path.parent)
         # The file and the kind of lock of beanstalkd, so that one of its servers is kept out too; and a lock of this
         # open file, which keeps out another server in the same process.
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -239,10 +239,7 @@ class Log:
                 return tail.size - tail.end + self.spare_room - needed >= reserve
         if self.spare_room - needed < reserve:  # the rest of the tail is given up
             return False
-        for spare in self.spares:
-            if size <= _capacity(spare):
-                return True
-        return False
+        return any(size <= _capacity(spare) for spare in self.spares)
 
     def size_for(self, size: int) -> int:
         """How large a spare has to be for a put of so many bytes to fit: a segment, or larger."""

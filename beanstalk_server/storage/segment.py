@@ -35,7 +35,11 @@ _NAME: Final = re.compile(r"segment\.(\d{10,})")
 
 
 class FormatError(Exception):
-    """A segment that this server cannot read: one line that says why."""
+    """This is no segment, or one of a newer version: one line that says which. `version` is 0, or that version."""
+
+    def __init__(self, message: str, version: int = 0) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class Segment:
@@ -102,20 +106,24 @@ class Reader:
         self.name = name
         header = file.read(0, HEADER_SIZE)
         if len(header) < HEADER_SIZE or header[:8] != MAGIC:
-            raise FormatError(f"{name} is no segment of a binlog")
+            raise FormatError("this is no segment of a binlog")
         _, self.version, self.sequence, self.salt, _ = _HEADER.unpack_from(header)
-        if self.version > VERSION:
-            raise FormatError(f"{name} has format version {self.version}, and this server knows none above {VERSION}")
+        is_whole = _CRC.unpack_from(header, HEADER_SIZE - 4)[0] == crc32c(header[: HEADER_SIZE - 4])
+        if self.version > VERSION and is_whole:
+            raise FormatError(
+                f"{name} has format version {self.version}, and this server knows none above {VERSION}", self.version
+            )
         self.fault = ""
         self.offset = HEADER_SIZE
         self.number = 0  # of the last commit, 0 before the first
         self.commits = 0  # how many there have been
         self.next_id = 1  # as the last commit has it
         self.first_end = 0  # where the first commit's records end
+        self.commit_start = HEADER_SIZE  # where the last commit begins
         self.scanner = Scanner(seed_of(self.salt))
         self._base = HEADER_SIZE  # where the scanner's data begins
         self._commit_end = HEADER_SIZE  # where the records of the last commit end; -1 when that is not known
-        if _CRC.unpack_from(header, HEADER_SIZE - 4)[0] != crc32c(header[: HEADER_SIZE - 4]) or not self.version:
+        if not is_whole:
             self.fault = "a header whose checksum is wrong"
             self.offset = 0
 
@@ -160,6 +168,7 @@ class Reader:
             return False
         self.number = number
         self.next_id = next_id
+        self.commit_start = self.offset
         self._commit_end = self._base + self.scanner.end + length
         if not self.commits:
             self.first_end = self._commit_end
@@ -170,6 +179,10 @@ class Reader:
         if not self.fault and self.offset < self._commit_end:
             self.fault = "the end of a commit is missing"
         return False
+
+    def whole_end(self) -> int:
+        """Where the last whole commit ends, after `next` has said False."""
+        return self.commit_start if self.offset < self._commit_end else self.offset
 
     def is_known_durable(self, offset: int) -> bool:
         """Whether a later commit says that what stands at `offset` had reached the disk: then it was not torn."""
@@ -203,6 +216,7 @@ class Reader:
         self._base = damaged
         self._commit_end = -1
         self.number = 0
+        self.fault = ""
         return skipped
 
     def _rest(self, offset: int) -> Scanner:

@@ -1,0 +1,440 @@
+"""From files to jobs, at the start.
+
+The segments are replayed from the oldest to the newest, a mebibyte at a time. What a crash can leave is put right: the
+torn tail of the newest segment, files that were not finished. Anything else that is wrong is damage, and refuses the
+start, unless it is to be salvaged. Must never know clients, nor run beside a server that uses the directory.
+
+What has to be written anew as a whole (the jobs of a beanstalkd directory; the jobs that have been salvaged) is first
+written into a directory beside, `rewriting`. When it is complete and on the disk, a file there says which files it
+replaces. From then on the rewriting is finished, now or at the next start; before, it is undone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import monotonic_ns
+from typing import Final
+
+from beanstalk_server.queue.job import BURIED, STATES, Job
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.storage import beanstalkd7
+from beanstalk_server.storage.disk import Directory, File
+from beanstalk_server.storage.record import COMMIT_SIZE, encode_commit, encode_put, put_size
+from beanstalk_server.storage.replaying import replay_records
+from beanstalk_server.storage.segment import (
+    HEADER_SIZE,
+    FormatError,
+    Reader,
+    Segment,
+    encode_header,
+    segment_name,
+    segment_names,
+)
+
+UNUSABLE: Final = 10
+"""The exit status for a directory that cannot be used; as beanstalkd's."""
+
+DAMAGED: Final = 65
+"""The exit status for a binlog that is damaged (EX_DATAERR of sysexits.h)."""
+
+REWRITING: Final = "rewriting"
+COMPLETE: Final = "rewriting/complete"
+PORTION: Final = 1 << 20  # bytes written in one piece
+SECOND: Final = 1_000_000_000
+
+log = logging.getLogger("beanstalk_server")
+
+
+class StorageError(Exception):
+    """The binlog cannot be used: one line that names the file and what would help. `status` is the exit status."""
+
+    def __init__(self, message: str, status: int = UNUSABLE) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class Recovered:
+    """What was found."""
+
+    segments: list[Segment] = field(default_factory=list)
+    """Oldest first, each with the ids of all that was put into it."""
+    next_id: int = 1
+    sequence: int = 0
+    """Of the last segment."""
+    number: int = 0
+    """Of the last commit."""
+
+
+class Progress:
+    """Tells once a second how far it is."""
+
+    def __init__(self, total: int, clock: Callable[[], int] = monotonic_ns) -> None:
+        self.total = total
+        self.done = 0  # bytes, in the files before
+        self._clock = clock
+        self._next = clock() + SECOND
+
+    def tell(self, at: int, jobs: int) -> None:
+        """So many bytes of this file have been read, and so many jobs are live so far."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + SECOND
+        log.info("recovering: %d of %d MiB, %d jobs", (self.done + at) >> 20, self.total >> 20, jobs)
+
+
+def open_directory(directory: Directory) -> None:
+    """Lock a directory.
+
+    Raises:
+        StorageError: another server has it, or it cannot be written to.
+    """
+    try:
+        if directory.lock():
+            return
+    except OSError as error:
+        raise StorageError(f"{directory.path}: cannot be locked: {error.strerror}") from error
+    raise StorageError(f"{directory.path}: another server uses this directory")
+
+
+def recover(
+    directory: Directory,
+    replay: Replay,
+    *,
+    salvage: bool,
+    segment_size: int,
+    draw_salt: Callable[[], int],
+) -> Recovered:
+    """Replay what a locked directory keeps, and leave it fit to be written to.
+
+    Args:
+        salvage: go on behind what is damaged; the damaged files are kept aside.
+        segment_size: bytes of a segment, if jobs have to be written anew.
+
+    Raises:
+        StorageError: it cannot be used, or is damaged.
+    """
+    try:
+        _finish_rewriting(directory)
+        _remove_spares(directory)
+        segments = segment_names(directory)
+        old = [path.name for path in beanstalkd7.files(directory.path)] if _is_of_beanstalkd(directory) else []
+        if old and segments:
+            raise StorageError(
+                f"{directory.path}: both beanstalkd's files ({old[0]}) and this server's ({segments[0][1]}) are there: "
+                "move those away whose jobs are not wanted"
+            )
+        if old:
+            return _take_over(directory, replay, old, salvage, segment_size, draw_salt)
+        return _replay(directory, replay, segments, salvage, segment_size, draw_salt)
+    except OSError as error:
+        where = f"{directory.path}/{error.filename}" if error.filename else str(directory.path)
+        raise StorageError(f"{where}: cannot be used: {error.strerror or error}") from error
+
+
+def _is_of_beanstalkd(directory: Directory) -> bool:
+    return any(name.startswith("binlog.") for name in directory.names())
+
+
+def _remove_spares(directory: Directory) -> None:
+    """Files that never became segments."""
+    for name in directory.names():
+        if name.startswith("spare."):
+            directory.remove(name)
+
+
+def _replay(
+    directory: Directory,
+    replay: Replay,
+    names: list[tuple[int, str]],
+    salvage: bool,
+    segment_size: int,
+    draw_salt: Callable[[], int],
+) -> Recovered:
+    found = Recovered()
+    damaged: list[str] = []
+    progress = Progress(0)
+    for sequence, name in names:
+        if found.sequence and sequence != found.sequence + 1:
+            missing = segment_name(found.sequence + 1)
+            _damage(directory, missing, 0, "the file is missing", salvage)
+            damaged.append("")
+            found.number = 0
+        is_last = sequence == names[-1][0]
+        if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress):
+            damaged.append(name)
+    found.next_id = max(found.next_id, replay.last_id + 1)
+    if damaged:
+        kept = [name for name in damaged if name]
+        removed = [name for _, name in names if name not in kept]
+        found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
+        log.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
+    return found
+
+
+def _replay_segment(
+    directory: Directory,
+    replay: Replay,
+    name: str,
+    sequence: int,
+    is_last: bool,
+    salvage: bool,
+    found: Recovered,
+    progress: Progress,
+) -> bool:
+    """Replay one segment; return whether it is damaged, and salvaged."""
+    file = directory.open(name, write=is_last)
+    try:
+        if is_last:
+            _cut_torn_tail(directory, name, file)
+        progress.total = max(progress.total, progress.done + file.size())
+        try:
+            reader = Reader(file, name)
+        except FormatError as error:
+            if error.version:
+                raise StorageError(f"{directory.path}/{error}") from None
+            _damage(directory, name, 0, str(error), salvage)
+            found.sequence = sequence
+            return True
+        if reader.sequence != sequence and not reader.fault:
+            reader.fault = f"the header of segment {reader.sequence}"
+        segment = Segment(sequence, reader.size, reader.salt)
+        reader.number = found.number
+        damaged = False
+        while True:
+            if not reader.fault:
+                while replay_records(reader, replay, segment):
+                    progress.tell(reader.offset, len(replay.jobs))
+            if not reader.fault and reader.content_end() > reader.offset:
+                reader.fault = "something behind the last record"
+            if not reader.fault:
+                break
+            _damage(directory, name, reader.offset, reader.fault, salvage)
+            damaged = True
+            if not reader.offset:
+                log.warning("%s/%s: skipped: its header is needed to read on", directory.path, name)
+                break
+            log.warning("%s/%s: %d bytes skipped", directory.path, name, reader.skip())
+        segment.end = segment.durable = segment.size
+        found.segments.append(segment)
+        found.next_id = max(found.next_id, reader.next_id)
+        found.sequence = sequence
+        found.number = reader.number
+        progress.done += reader.size
+        return damaged
+    finally:
+        file.close()
+
+
+def _cut_torn_tail(directory: Directory, name: str, file: File) -> None:
+    """Cut the zeros off the newest segment, and what was being written when the last process ended.
+
+    A commit that is not whole goes as a whole: it had not been acknowledged.
+    """
+    try:
+        reader = Reader(file, name)
+    except FormatError:
+        return
+    if reader.fault:
+        return
+    while reader.next():
+        pass
+    content_end = reader.content_end()
+    end = reader.whole_end()
+    if reader.fault or content_end > reader.offset:
+        if reader.is_known_durable(reader.offset):
+            return  # it was not torn: it is damaged
+        log.warning(
+            "%s/%s: %d bytes cut off at offset %d: a write that was torn, and never acknowledged",
+            directory.path,
+            name,
+            content_end - end,
+            end,
+        )
+    if end < reader.size:
+        file.truncate(end)
+        file.sync()
+
+
+def _damage(directory: Directory, name: str, offset: int, what: str, salvage: bool) -> None:
+    message = f"{directory.path}/{name}: damaged at offset {offset}: {what}"
+    if not salvage:
+        raise StorageError(f"{message}; --salvage goes on behind it, without what is lost", DAMAGED)
+    log.warning("%s", message)
+
+
+# beanstalkd's files
+
+
+def _take_over(
+    directory: Directory,
+    replay: Replay,
+    old: list[str],
+    salvage: bool,
+    segment_size: int,
+    draw_salt: Callable[[], int],
+) -> Recovered:
+    """Write the jobs of a beanstalkd directory anew, and set its files aside."""
+    log.info("%s: taking over the jobs of beanstalkd from %d files", directory.path, len(old))
+    warnings: list[str] = []
+    try:
+        contents = beanstalkd7.read(directory.path, warnings.append)
+    except beanstalkd7.UnknownVersionError as error:
+        raise StorageError(str(error)) from None
+    for warning in warnings:
+        log.warning("%s", warning)
+    if contents.damages and not salvage:
+        raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
+    for number, job in enumerate(contents.jobs(), 1):
+        replay.put(
+            job.id,
+            job.tube,
+            "",
+            STATES.index(job.state),
+            job.priority,
+            job.delay,
+            job.ttr,
+            job.body,
+            job.created_at,
+            number if STATES.index(job.state) == BURIED else job.deadline,
+            job.reserves,
+            job.timeouts,
+            job.releases,
+            job.buries,
+            job.kicks,
+        )
+    found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
+    found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [])
+    log.info(
+        "%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd",
+        *([directory.path, len(replay.jobs), directory.path]),
+    )
+    return found
+
+
+# Rewriting
+
+
+def _rewrite(
+    directory: Directory,
+    replay: Replay,
+    found: Recovered,
+    segment_size: int,
+    draw_salt: Callable[[], int],
+    aside: str,
+    kept: list[str],
+    removed: list[str],
+) -> list[Segment]:
+    """Write all jobs into new segments that take the place of old files.
+
+    Args:
+        found: what has been found; its sequence and commit number are counted on.
+        aside: the directory in which the files of `kept` will be; those of `removed` will be nowhere.
+    """
+    directory.make_directory(REWRITING)
+    segments = _write_jobs(directory, replay.jobs.values(), found, segment_size, draw_salt)
+    complete = directory.create(COMPLETE + ".new")
+    text = {"aside": aside, "kept": kept, "removed": removed}
+    complete.write(0, json.dumps(text).encode())
+    complete.sync()
+    complete.close()
+    directory.rename(COMPLETE + ".new", COMPLETE)
+    directory.sync(REWRITING)
+    directory.sync()
+    _finish_rewriting(directory)
+    return segments
+
+
+def _finish_rewriting(directory: Directory) -> None:
+    """Let what has been rewritten take the place of the old files, if it is complete; else undo it."""
+    names = directory.names(REWRITING)
+    if "complete" in names:
+        file = directory.open(COMPLETE)
+        text = json.loads(file.read(0, file.size()))
+        file.close()
+        aside: str = text["aside"]
+        directory.make_directory(aside)
+        there = set(directory.names())
+        for name in text["kept"]:
+            if name in there:
+                directory.rename(name, f"{aside}/{name}")
+        for name in text["removed"]:
+            if name in there:
+                directory.remove(name)
+        directory.sync(aside)
+        directory.sync()
+        for name in sorted(names):
+            if name.startswith("segment."):
+                directory.rename(f"{REWRITING}/{name}", name)
+        directory.sync()
+        directory.sync(REWRITING)
+    elif names:
+        log.info("%s: undoing what was not complete when the last start ended", directory.path)
+    for name in directory.names(REWRITING):
+        directory.remove(f"{REWRITING}/{name}")
+    if REWRITING in directory.names():
+        directory.remove(REWRITING)
+        directory.sync()
+
+
+def _write_jobs(
+    directory: Directory,
+    jobs: Iterable[Job],
+    found: Recovered,
+    segment_size: int,
+    draw_salt: Callable[[], int],
+) -> list[Segment]:
+    """Write jobs, whose times are wall clock, into segments of the directory beside, and sync them.
+
+    There is one at least, so that the next id is kept.
+    """
+    segments: list[Segment] = []
+    chunks: list[bytes] = []
+    size = 0
+    segment: Segment | None = None
+    file: File | None = None
+
+    def flush() -> None:
+        nonlocal size
+        if segment is not None and file is not None:
+            found.number += 1
+            commit = encode_commit(found.number, segment.durable, size, found.next_id, 0, segment.seed)
+            file.write(segment.end, b"".join([commit, *chunks]))
+            segment.end += COMMIT_SIZE + size
+            chunks.clear()
+            size = 0
+
+    def finish() -> None:
+        if segment is not None and file is not None:
+            flush()
+            file.sync()
+            file.close()
+            segment.size = segment.durable = segment.end
+
+    def begin(length: int) -> Segment:
+        nonlocal file
+        finish()
+        found.sequence += 1
+        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + COMMIT_SIZE + length), draw_salt())
+        segments.append(begun)
+        file = directory.create(f"{REWRITING}/{begun.name}")
+        file.write(0, encode_header(begun.sequence, begun.salt))
+        return begun
+
+    segment = begin(0)
+    for job in jobs:
+        length = put_size(job)
+        if segment.end + COMMIT_SIZE + size + length > segment.size:
+            segment = begin(length)
+        chunks.append(encode_put(job, job.state, job.created_at, job.deadline, segment.seed))
+        size += length
+        job.file = segment.sequence
+        segment.ids.append(job.id)
+        if size >= PORTION:
+            flush()
+    finish()
+    return segments

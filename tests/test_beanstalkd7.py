@@ -1,6 +1,5 @@
 """beanstalkd's binlog files: hand-made ones, and those that `write` makes."""
 
-import dataclasses
 import struct
 
 import pytest
@@ -352,9 +351,9 @@ def a_history():
         del jobs[n]
         yield record(n, state=DELETED), list(jobs.values())
     for n, number, state in ((1, BURIED, "buried"), (3, DELAYED, "delayed"), (6, BURIED, "buried")):
-        jobs[n] = dataclasses.replace(jobs[n], state=state, deadline=NOW, releases=1, buries=2, kicks=256)
+        jobs[n] = jobs[n]._replace(state=state, deadline=NOW, releases=1, buries=2, kicks=256)
         yield record(n, state=number, deadline=NOW, counts=(0, 0, 1, 2, 256)), list(jobs.values())
-    jobs[1] = dataclasses.replace(jobs[1], state="ready", body=b"ydob")
+    jobs[1] = jobs[1]._replace(state="ready", body=b"ydob")
     yield record(1, "tube1", b"ydob", state=RESERVED, deadline=NOW, counts=(0, 0, 1, 2, 256)), list(jobs.values())
     yield record(2, state=BURIED), list(jobs.values())
 
@@ -466,7 +465,7 @@ class TestWrite:
         assert list(tmp_path.iterdir()) == []
 
     def test_keys_are_counted(self, tmp_path):
-        jobs = [dataclasses.replace(stored(n), key="key" * (n % 2)) for n in range(1, 6)]
+        jobs = [stored(n)._replace(key="key" * (n % 2)) for n in range(1, 6)]
         assert write(tmp_path, jobs).keyed == 3
 
     @pytest.mark.parametrize("name", ["binlog.1", "binlog.9.partial", "binlog."])
@@ -486,7 +485,7 @@ class TestWrite:
         ],
     )
     def test_a_job_that_beanstalkd_cannot_have_is_refused_and_nothing_is_left(self, tmp_path, change, words):
-        jobs = [stored(1), stored(2), dataclasses.replace(stored(3), **change)]
+        jobs = [stored(1), stored(2), stored(3)._replace(**change)]
         with pytest.raises(ValueError, match=words):
             write(tmp_path, jobs, size=100)
         assert list(tmp_path.iterdir()) == []

@@ -182,7 +182,7 @@ class Log:
                 self.by_sequence[segment.sequence] = segment
                 self._open_portion(segment, spare)
                 return segment
-        raise NoRoomError
+        raise NoRoomError("no space is left, not even what was set aside")
 
     def _open_portion(self, segment: Segment, spare: Spare | None) -> None:
         self.portions.append(Portion(segment, spare))
@@ -388,8 +388,5 @@ def _capacity(spare: Spare) -> int:
     return spare.size - HEADER_SIZE - COMMIT_SIZE
 
 
-class NoRoomError(OSError):
+class NoRoomError(Exception):
     """Even the room that is kept for changes is used up."""
-
-    def __init__(self) -> None:
-        super().__init__(28, "no space left, not even what was set aside")

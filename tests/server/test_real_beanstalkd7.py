@@ -9,7 +9,6 @@ import socket
 import subprocess
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 from running import Caller
@@ -354,7 +353,7 @@ def test_a_thousand_jobs_are_served_by_beanstalkd_as_they_were_written(launch_be
     assert written.keyed == sum(bool(job.key) for job in jobs)
     assert written.body_limit == 65_535
     server = launch_beanstalkd(directory)
-    assert_same({job.id: replace(job, key="") for job in jobs}, *server.shows(range(1, 5000)), restarts=1)
+    assert_same({job.id: job._replace(key="") for job in jobs}, *server.shows(range(1, 5000)), restarts=1)
     assert server.peek(999_999) is None
     assert server.put() == 1_000_000
     for tube in ("a", "b-c", "d" * 200):

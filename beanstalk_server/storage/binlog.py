@@ -20,8 +20,7 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.disk import ZEROS, Directory
-from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, Log, NoRoomError, Portion, Spare
-from beanstalk_server.storage.record import put_size
+from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
 from beanstalk_server.storage.recovery import open_directory, recover
 from beanstalk_server.storage.segment import Segment, encode_header
 
@@ -79,7 +78,7 @@ class Binlog(Journal):
         self._syncing: asyncio.Task[None] | None = None
         self._spare_number = 0
         self._full_until = 0  # when the disk, found to be full, is tried again
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._tail: Segment | None = None  # what was written last
         self._closing = False
 
@@ -106,17 +105,15 @@ class Binlog(Journal):
         self._log = Log(replay.jobs, self.max_size, self._draw_salt)
         self._log.clock_offset = self.clock_offset
         self._log.adopt(found.segments, found.next_id, found.sequence, found.number)
-        try:
-            self._log.add_spare(self._create_spare(self.max_size, fill=True))
-        except OSError as error:
-            self._note_full(error)
+        while self._log.room() <= self._log.reserve() and self._allocate_at_once(self.max_size):
+            pass
 
     def next_id(self) -> int:
         return self._log.next_id
 
     def put(self, job: Job) -> bool:
         # Room is made ahead; but this one may come sooner, or be larger than a segment.
-        return self._log.put(job) or (self._make_room(put_size(job)) and self._log.put(job))
+        return self._log.put(job) or (self._make_room(job) and self._log.put(job))
 
     def change(self, job: Job) -> None:
         try:
@@ -157,12 +154,14 @@ class Binlog(Journal):
     async def _do_write(self, portions: list[Portion], *, sync: bool) -> None:
         try:
             self._tail = await self._in_thread(partial(write, self.directory, self._tail, portions, sync))
-        except Exception as error:
+        except BaseException as error:  # whatever it was, it is not known what has been written
             self._failure = error
             raise
         for portion in portions:
             if sync or portion.spare is not None:
                 portion.segment.durable = portion.offset + portion.size
+        if any(portion.spare is not None for portion in portions):
+            self._log.close_segments()
 
     def _begin_sync(self) -> None:
         self._sync_timer = None
@@ -198,6 +197,8 @@ class Binlog(Journal):
                 elif step == DROP_SPARE:
                     spare = self._log.drop_spare()
                     await self._in_thread(partial(discard, self.directory, spare))
+                elif step == SEAL:
+                    self._log.seal()
                 elif self._log.clean():
                     await self._remove_oldest()
                 else:
@@ -221,18 +222,28 @@ class Binlog(Journal):
         async with self._writing:
             await self._write(sync=True)
         segment = self._log.remove_oldest()
-        if segment.size == self.max_size and self._log.next_step(True) == ALLOCATE:
-            self._log.add_spare(await self._in_thread(partial(recycle, self.directory, segment, self._spare_name())))
-            self._note_room()
+        if segment.size <= self.max_size and self._log.next_step(True) == ALLOCATE:
+            work = partial(recycle, self.directory, segment, self._spare_name(), self.max_size)
+            try:
+                spare = await self._in_thread(work)
+            except OSError as error:
+                self._note_full(error)
+            else:
+                self._log.add_spare(spare)
+                self._note_room()
         else:
             await self._in_thread(partial(remove, self.directory, segment))
 
-    def _make_room(self, size: int) -> bool:
+    def _make_room(self, job: Job) -> bool:
         """Make room for a put on the spot, which takes well below a millisecond; False when there is none."""
-        if not self._may_allocate():
-            return False
+        while size := self._log.lacks(job):
+            if not self._may_allocate() or not self._allocate_at_once(size):
+                return False
+        return True
+
+    def _allocate_at_once(self, size: int) -> bool:
         try:
-            spare = self._create_spare(self._log.size_for(size), fill=False)
+            spare = self._create_spare(size, fill=False)
         except OSError as error:
             self._note_full(error)
             return False
@@ -242,10 +253,14 @@ class Binlog(Journal):
 
     def _create_spare(self, size: int, *, fill: bool) -> Spare:
         name = self._spare_name()
-        file = self.directory.create(name, size, fill=fill)
+        spare = Spare(name, self.directory.create(name, size, fill=fill), size)
         if fill:
-            file.sync()  # now, and not when a client waits for its commit
-        return Spare(name, file, size)
+            try:
+                spare.file.sync()  # now, and not when a client waits for its commit
+            except OSError:
+                discard(self.directory, spare)
+                raise
+        return spare
 
     def _spare_name(self) -> str:
         self._spare_number += 1
@@ -317,6 +332,7 @@ def write(directory: Directory, tail: Segment | None, portions: list[Portion], s
             segment.file.write(portion.offset, data)
             continue
         if tail is not None and tail.file is not None:
+            tail.file.truncate(tail.end)
             tail.file.sync()
             tail.file.close()
             tail.file = None
@@ -330,15 +346,19 @@ def write(directory: Directory, tail: Segment | None, portions: list[Portion], s
     return tail
 
 
-def recycle(directory: Directory, segment: Segment, name: str) -> Spare:
+def recycle(directory: Directory, segment: Segment, name: str, size: int) -> Spare:
     """Make a spare of a segment that is not needed any more, and so keep its space."""
     directory.rename(segment.name, name)
     directory.sync()  # before its records go: a segment without them would be a damaged one
-    file = directory.open(name, write=True)
-    for offset in range(0, segment.size, len(ZEROS)):
-        file.write(offset, ZEROS[: segment.size - offset])
-    file.sync()
-    return Spare(name, file, segment.size)
+    spare = Spare(name, directory.open(name, write=True), size)
+    try:
+        for offset in range(0, size, len(ZEROS)):
+            spare.file.write(offset, ZEROS[: size - offset])
+        spare.file.sync()
+    except OSError:
+        discard(directory, spare)
+        raise
+    return spare
 
 
 def remove(directory: Directory, segment: Segment) -> None:

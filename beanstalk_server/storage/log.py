@@ -10,8 +10,9 @@ before one that it undoes: a DELETE before its PUT, or a PUT before an earlier o
 
 Three rules, in bytes, S being the size of a segment:
 
-- A put must leave RESERVE for each job and an eighth of S, so that deletes and other changes never lack room.
-- Half of S more than that is wanted ahead, and room to move what the oldest segment has.
+- A put must leave room for deletes and other changes, which are never refused: RESERVE for each job, a sixteenth of S,
+  the garbage that they make before it is worth cleaning, and room to move what the oldest segment has.
+- Half of S more than that is wanted ahead.
 - All files together take no more than twice the live records and two segments, but for what is being cleaned.
 """
 
@@ -35,7 +36,8 @@ from beanstalk_server.storage.record import (
 from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 
 RESERVE: Final = COMMIT_SIZE + DELETE_SIZE
-"""Bytes that are kept for each job: its deletion, in a commit of its own. Less than the shortest PUT record."""
+"""Bytes that are kept for each job: its deletion, in a commit of its own. (Less for the smallest jobs, so that the
+reserve does not outgrow them.)"""
 
 SLICE: Final = 1 << 16
 MOST: Final = 1 << 19
@@ -48,6 +50,7 @@ NOTHING: Final = 0
 ALLOCATE: Final = 1
 CLEAN: Final = 2
 DROP_SPARE: Final = 3
+SEAL: Final = 4
 """What should be done next."""
 
 
@@ -94,6 +97,7 @@ class Log:
         self.number = 0  # of the last commit
         self.next_id = 1
         self.live_size = 0  # bytes of the records of all jobs
+        self.record_size = 0  # bytes of all records that there are
         self.disk_size = 0  # bytes of all segments and spares
         self.written = 0  # records
         self.migrated = 0
@@ -154,6 +158,7 @@ class Log:
         self.portions[-1].chunks.append(record)
         size = len(record)
         segment.end += size
+        self.record_size += size
         self.appended += size
         self.written += 1
 
@@ -167,26 +172,31 @@ class Log:
             segment = self.segments[-1]
             is_open = bool(self.portions) and self.portions[-1].segment is segment
             needed = size if is_open else size + COMMIT_SIZE
-            if segment.end + needed <= segment.size:
+            if needed <= self._tail_room():
                 if not is_open:
                     self._open_portion(segment, None)
                 return segment
         for spare in self.spares:
             if size <= _capacity(spare):
-                self.spares.remove(spare)
-                self.spare_room -= _capacity(spare)
-                self.sequence += 1
-                segment = Segment(self.sequence, spare.size, self.draw_salt())
-                segment.file = spare.file
-                self.segments.append(segment)
-                self.by_sequence[segment.sequence] = segment
-                self._open_portion(segment, spare)
-                return segment
+                return self._begin_segment(spare)
         raise NoRoomError("no space is left, not even what was set aside")
+
+    def _begin_segment(self, spare: Spare) -> Segment:
+        """Make a spare the tail; a portion of it is open."""
+        self.spares.remove(spare)
+        self.spare_room -= _capacity(spare)
+        self.sequence += 1
+        segment = Segment(self.sequence, spare.size, self.draw_salt())
+        segment.file = spare.file
+        self.segments.append(segment)
+        self.by_sequence[segment.sequence] = segment
+        self._open_portion(segment, spare)
+        return segment
 
     def _open_portion(self, segment: Segment, spare: Spare | None) -> None:
         self.portions.append(Portion(segment, spare))
         segment.end += COMMIT_SIZE
+        self.record_size += COMMIT_SIZE
 
     # What is to be written
 
@@ -216,7 +226,7 @@ class Log:
         if not self.segments:
             return []
         segment = self.segments[-1]
-        if segment.file is None or segment.end + COMMIT_SIZE > segment.size:
+        if self._tail_room() < COMMIT_SIZE:
             return []
         self._open_portion(segment, None)
         return self.take(written_at)
@@ -225,31 +235,44 @@ class Log:
 
     def room(self) -> int:
         """Bytes of records that fit into the tail and the spares."""
+        return self._tail_room() + self.spare_room
+
+    def _tail_room(self) -> int:
         if not self.segments:
-            return self.spare_room
+            return 0
         tail = self.segments[-1]
-        return tail.size - tail.end + self.spare_room
+        return 0 if tail.is_closed else tail.size - tail.end
 
     def _has_room(self, size: int, reserve: int) -> bool:
         """Whether a record fits, and leaves so much room."""
         needed = size + COMMIT_SIZE
-        if self.segments:
-            tail = self.segments[-1]
-            if tail.end + needed <= tail.size:
-                return tail.size - tail.end + self.spare_room - needed >= reserve
+        tail_room = self._tail_room()
+        if needed <= tail_room:
+            return tail_room + self.spare_room - needed >= reserve
         if self.spare_room - needed < reserve:  # the rest of the tail is given up
             return False
         return any(size <= _capacity(spare) for spare in self.spares)
 
-    def size_for(self, size: int) -> int:
-        """How large a spare has to be for a put of so many bytes to fit: a segment, or larger."""
-        wanted = HEADER_SIZE + 2 * COMMIT_SIZE + size
-        lacking = wanted + self.reserve() + RESERVE - self.spare_room
-        return max(self.segment_size, -(-max(wanted, lacking) // 4096) * 4096)
+    def lacks(self, job: Job) -> int:
+        """How large a spare would have to be, in bytes, for a put to find room, or to be nearer to it; 0 if it fits."""
+        size = put_size(job)
+        if self._has_room(size, self.reserve() + RESERVE):
+            return 0
+        whole = HEADER_SIZE + COMMIT_SIZE + size
+        if whole <= self.segment_size or self._has_room(size, 0):
+            return self.segment_size
+        return -(-whole // 4096) * 4096
 
     def reserve(self) -> int:
         """Bytes that puts leave for deletes and other changes."""
-        return RESERVE * len(self.live) + (self.segment_size >> 3)
+        size = self.segment_size
+        live = self.live_size
+        deletions = min(RESERVE * len(self.live), (live * 3) >> 3)
+        return deletions + (size >> 4) + min(live, size) + self._much_garbage()
+
+    def _much_garbage(self) -> int:
+        """Bytes of garbage that are worth a cleaning."""
+        return max(self.segment_size >> 4, min(self.live_size, self.segment_size) >> 2)
 
     def add_spare(self, spare: Spare) -> None:
         self.spares.append(spare)
@@ -260,7 +283,7 @@ class Log:
     # What should be done
 
     def next_step(self, may_allocate: bool) -> int:
-        """What should be done next: ALLOCATE a spare, CLEAN the oldest segment, DROP_SPARE the last, or NOTHING.
+        """What should be done next: ALLOCATE a spare, CLEAN the oldest segment, DROP_SPARE, SEAL the tail, or NOTHING.
 
         Args:
             may_allocate: not right after the disk was found to be full.
@@ -270,28 +293,34 @@ class Log:
         oldest = self._oldest()
         room = self.room() - self.reserve()
         wanted = size >> 1
-        if oldest is not None:
-            wanted += min(oldest.live, size)
-            if not oldest.live:
-                return CLEAN
-        can_clean = oldest is not None and not self.is_stuck and self._garbage() >= size >> 1
+        if oldest is not None and not oldest.live:
+            return CLEAN
+        is_worth_it = not self.is_stuck and self._garbage() >= self._much_garbage()
         if room < wanted:
             if may_allocate and self.disk_size + size <= limit:
                 return ALLOCATE
-            return CLEAN if can_clean else NOTHING
+            if is_worth_it and oldest is not None:
+                return CLEAN
         if self.disk_size > limit:
-            if self.spares and room - _capacity(self.spares[-1]) >= wanted:
+            if self.spares and room >= _capacity(self.spares[-1]):
                 return DROP_SPARE
-            return CLEAN if can_clean else NOTHING
+            if is_worth_it and oldest is not None:
+                return CLEAN
+            if is_worth_it and self.segments and self.spares:
+                return SEAL
         return NOTHING
+
+    def seal(self) -> None:
+        """Write no more into the tail, so that it can be cleaned; a spare is the tail now."""
+        self._begin_segment(self.spares[0])
 
     def _oldest(self) -> Segment | None:
         """The oldest segment, if it is not the tail."""
         return self.segments[0] if len(self.segments) > 1 else None
 
     def _garbage(self) -> int:
-        """Bytes that cleaning everything would give back."""
-        return self.disk_size - self.room() - self.live_size
+        """Bytes of records that cleaning everything would get rid of."""
+        return self.record_size - self.live_size
 
     # Cleaning
 
@@ -329,12 +358,22 @@ class Log:
         self.appended = max(self.appended - (slice_size >> 1), 0)
         return not segment.live
 
+    def close_segments(self) -> None:
+        """All but the tail have been cut to what is in them."""
+        for segment in reversed(self.segments[:-1]):
+            if segment.is_closed:
+                break
+            segment.is_closed = True
+            self.disk_size -= segment.size - segment.end
+            segment.size = segment.end
+
     def remove_oldest(self) -> Segment:
         """The oldest segment is none any more: what becomes of its file is the caller's."""
         segment = self.segments.pop(0)
         assert not segment.live, f"{segment.name} still has jobs"
         del self.by_sequence[segment.sequence]
         self.disk_size -= segment.size
+        self.record_size -= segment.end - HEADER_SIZE
         self.is_stuck = False
         return segment
 
@@ -360,6 +399,7 @@ class Log:
             self.by_sequence[job.file].live += size
             self.live_size += size
         self.disk_size = sum([segment.size for segment in segments])
+        self.record_size = sum([segment.end - HEADER_SIZE for segment in segments])
         self.next_id = next_id
         self.sequence = sequence
         self.number = number
@@ -378,6 +418,7 @@ class Log:
         assert self.live_size == sum(live.values())
         sizes = [segment.size for segment in self.segments] + [spare.size for spare in self.spares]
         assert self.disk_size == sum(sizes)
+        assert self.record_size == sum(segment.end - HEADER_SIZE for segment in self.segments)
         assert self.spare_room == sum(_capacity(spare) for spare in self.spares)
         for portion in self.portions:
             assert portion.segment.sequence in self.by_sequence

@@ -219,7 +219,8 @@ def _replay_segment(
                 log.warning("%s/%s: skipped: its header is needed to read on", directory.path, name)
                 break
             log.warning("%s/%s: %d bytes skipped", directory.path, name, reader.skip())
-        segment.end = segment.durable = segment.size
+        segment.end = segment.durable = reader.offset
+        segment.is_closed = True
         found.segments.append(segment)
         found.next_id = max(found.next_id, reader.next_id)
         found.sequence = sequence
@@ -414,6 +415,7 @@ def _write_jobs(
             file.sync()
             file.close()
             segment.size = segment.durable = segment.end
+            segment.is_closed = True
 
     def begin(length: int) -> Segment:
         nonlocal file

@@ -51,7 +51,20 @@ class Segment:
         salt: its random number.
     """
 
-    __slots__ = ("cleaned", "durable", "end", "file", "ids", "live", "name", "salt", "seed", "sequence", "size")
+    __slots__ = (
+        "cleaned",
+        "durable",
+        "end",
+        "file",
+        "ids",
+        "is_closed",
+        "live",
+        "name",
+        "salt",
+        "seed",
+        "sequence",
+        "size",
+    )
 
     def __init__(self, sequence: int, size: int, salt: int) -> None:
         self.sequence = sequence
@@ -60,6 +73,7 @@ class Segment:
         self.seed = seed_of(salt)
         self.name = segment_name(sequence)
         self.file: File | None = None  # open, while it is written
+        self.is_closed = False  # nothing is written into it any more, and its file is cut to what is in it
         self.end = HEADER_SIZE  # where the next record goes
         self.durable = 0  # up to where it is known to be on the disk
         self.live = 0  # bytes of the records of the jobs that it has

@@ -21,6 +21,7 @@ from beanstalk_server.queue.journal import Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.disk import ZEROS, Directory
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
+from beanstalk_server.storage.record import COMMIT_SIZE
 from beanstalk_server.storage.recovery import open_directory, recover
 from beanstalk_server.storage.segment import Segment, encode_header
 
@@ -159,7 +160,7 @@ class Binlog(Journal):
             raise
         for portion in portions:
             if sync or portion.spare is not None:
-                portion.segment.durable = portion.offset + portion.size
+                portion.segment.durable = portion.offset + COMMIT_SIZE + portion.size
         if any(portion.spare is not None for portion in portions):
             self._log.close_segments()
 
@@ -326,7 +327,6 @@ def write(directory: Directory, tail: Segment | None, portions: list[Portion], s
     for portion in portions:
         segment = portion.segment
         data = b"".join(portion.chunks)
-        portion.size = len(data)
         assert segment.file is not None, "a segment is open while it is written"
         if portion.spare is None:
             segment.file.write(portion.offset, data)

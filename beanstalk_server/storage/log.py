@@ -18,10 +18,11 @@ Three rules, in bytes, S being the size of a segment:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.job import Job, stored_deadline, stored_state
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import File
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
@@ -83,7 +84,7 @@ class Log:
         draw_salt: draws a random number of 32 bits.
     """
 
-    def __init__(self, live: Mapping[int, Job], segment_size: int, draw_salt: Callable[[], int]) -> None:
+    def __init__(self, live: JobTable, segment_size: int, draw_salt: Callable[[], int]) -> None:
         self.live = live
         self.segment_size = segment_size
         self.draw_salt = draw_salt

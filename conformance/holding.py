@@ -3,6 +3,7 @@
 Order among several clients: a client acts only when the server has done what the others sent before. Nothing sleeps for
 that. An observer, one more connection, sends a command that no server knows: a server that takes its events in the
 order in which they arise has done what came before once it has answered twice. So "is silent" needs no waiting either.
+Every client begins with that command, too, so that its connection has been taken when its first line is sent.
 
 Knows nothing of files, and does not start servers.
 """
@@ -67,13 +68,21 @@ class Outcome:
 
 
 class Peer:
-    """One end of a connection to the server."""
+    """One end of a connection to the server, which has taken it and answers to it."""
 
     def __init__(self, address: Address) -> None:
         self.socket = connect(address)
         self.socket.settimeout(TIMEOUT)
         self.arrived = bytearray()
         self.hung_up = False
+        self.ping()
+
+    def ping(self) -> None:
+        """Send a command that no server knows, and that none counts; return when it is answered."""
+        self.send(PING)
+        reply = self.line(time.monotonic() + TIMEOUT)
+        if reply != PONG:
+            raise AssertionError(f"the server knows {PING!r}: {reply!r}")
 
     def send(self, data: bytes) -> None:
         """Send all of it, and take in meanwhile what comes: a server may not read on before its replies are read."""
@@ -132,21 +141,20 @@ class Peer:
 class Observer(Peer):
     """Sees that the server has done what came before."""
 
-    def ping(self) -> None:
-        self.send(PING)
-        reply = self.line(time.monotonic() + TIMEOUT)
-        if reply != PONG:
-            raise AssertionError(f"the server knows {PING!r}: {reply!r}")
+    def settle(self, *peers: Peer, quiet: int = 3) -> None:
+        """Until the server has taken everything, and nothing comes to any of the peers any more.
 
-    def settle(self, *peers: Peer) -> None:
-        """Until the server has taken everything, and nothing comes to any of the peers any more."""
-        quiet = 0
-        while quiet < 3:  # two, and one for an answer that is written in an event of its own
+        Args:
+            quiet: how many pings nothing must have come for. Two, and one more for an answer that is written in an
+                event of its own.
+        """
+        silent = 0
+        while silent < quiet:
             self.ping()
-            quiet += 1
+            silent += 1
             for peer in peers:
                 if not peer.hung_up and peer.arrives_by(0):
-                    quiet = 0
+                    silent = 0
 
 
 class Talk:

@@ -61,9 +61,9 @@ EXTENSIONS: Final = [
 HEAD: Final = """\
 # Compatibility
 
-Written by `make compatibility`, which holds every conversation in [conformance](../conformance/README.md) with both servers:
-{servers}. What is expected in them is what beanstalkd answers; where it is not the same here, the conversation
-names one of the differences at the end of this page.
+Written by `make compatibility`, which holds every conversation in [conformance](../conformance/README.md) with both
+servers: {servers}. What is expected in them is what beanstalkd answers; where it is not the same here, the
+conversation names one of the differences at the end of this page.
 
 ## Conversations
 
@@ -135,8 +135,8 @@ def page(runs: Sequence[Run]) -> str:
     )
     shown = Counter(conversation.differs for conversation in conversations)
     parts.append(
-        "\n## Intended differences\n\nFrom [differences.md](differences.md), with the number of conversations that show each; "
-        "what no conversation can show has none.\n"
+        "\n## Intended differences\n\nFrom [differences.md](differences.md), with the number of conversations that show"
+        " each; what no conversation can show has none.\n"
     )
     for header, rows in read_differences().items():
         names = [cell.strip() for cell in header.strip("|").split("|")]

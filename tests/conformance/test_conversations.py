@@ -19,8 +19,8 @@ FOUND ... KICKED ... KICKED OK ... PAUSED
 """.replace(" ...", "...").split()
 """Every reply that beanstalkd's doc/protocol.txt names, in its order, `...` where something follows the word.
 
-But for two that cannot be brought about: INTERNAL_ERROR, which it calls a bug, and the `BURIED <id>` of a put, for which
-memory would have to run out in the one moment in which a heap grows.
+But for two that cannot be brought about: INTERNAL_ERROR, which it calls a bug, and the `BURIED <id>` of a put, for
+which memory would have to run out in the one moment in which a heap grows.
 """
 
 

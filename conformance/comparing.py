@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
@@ -164,14 +165,16 @@ class Pair:
     Attributes:
         turns: what has been said in the last script.
         difference: what was the last one.
-        scripts, commands, replies, voids: how many there have been.
+        scripts, commands, voids: how many there have been.
+        replies: how many of each kind, by their first word.
     """
 
     def __init__(self, reference: str) -> None:
         self.reference = reference
         self.turns: list[Turn] = []
         self.difference = ""
-        self.scripts = self.commands = self.replies = self.voids = 0
+        self.scripts = self.commands = self.voids = 0
+        self.replies: Counter[bytes] = Counter()
         self._stack = ExitStack()
         self.sides: list[Side] = []
 
@@ -284,7 +287,7 @@ class Pair:
         elif not somebody_waits:
             self.waiting = None
         self.commands += data.count(b"\r\n")
-        self.replies += sum(map(len, answers[0].values()))
+        self.replies.update(reply.split()[0] for replies in answers[0].values() for reply in replies)
 
     def _clean(self) -> None:
         """Both as they were before, which has to be the same as well."""

@@ -91,10 +91,8 @@ def main() -> int:
 
 
 def _so_far(pair: Pair, found: int, began: float) -> str:
-    return (
-        f"{time.monotonic() - began:.0f} s: {pair.scripts} scripts, {pair.commands} commands, {pair.replies} replies, "
-        f"{found} differences ({pair.voids} scripts took too long to say anything)"
-    )
+    said = f"{pair.scripts} scripts, {pair.commands} commands, {pair.replies.total()} replies"
+    return f"{time.monotonic() - began:.0f} s: {said}, {found} differences ({pair.voids} scripts took too long)"
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from hypothesis import strategies as st
+
+Drawn = TypeVar("Drawn")
 
 CLIENTS: Final = 8
 
@@ -53,8 +55,16 @@ class Leave:
 
 Script = list[Say | Leave]
 
-clients = st.integers(0, CLIENTS - 1)
-ids = st.integers(1, 12).map(job)
+
+@st.composite
+def mixed(draw: st.DrawFn, *kinds: tuple[int, st.SearchStrategy[Drawn]]) -> Drawn:
+    """One of these kinds, each as often as its number says. (`one_of` takes a kind once, however often it is given.)"""
+    kind = draw(st.sampled_from([index for index, (often, _) in enumerate(kinds) for _ in range(often)]))
+    return draw(kinds[kind][1])
+
+
+clients = st.sampled_from([0, 0, 0, 0, 1, 1, 1, 2, 2, *range(3, CLIENTS)])
+ids = st.sampled_from([1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 20]).map(job)
 odd_numbers = st.sampled_from(
     [
         b"",
@@ -71,18 +81,17 @@ odd_numbers = st.sampled_from(
     ]
 )
 priorities = st.sampled_from([b"0", b"0", b"1", b"2", b"5", b"1023", b"1024", b"4294967295"])
-delays = st.sampled_from([b"0", b"0", b"0", b"100", b"200", b"100", b"4294967295"])
+delays = st.sampled_from([b"0", b"0", b"0", b"0", b"0", b"100", b"100", b"200", b"4294967295"])
 ttrs = st.sampled_from([b"60", b"60", b"60", b"1", b"0", b"4294967295"])
-pauses = st.sampled_from([b"0", b"100", b"1000"])
-timeouts = st.sampled_from([b"0", b"0", b"0", b"100", b"2147483647"])
+pauses = st.sampled_from([b"0", b"0", b"100"])
+timeouts = st.sampled_from([b"0", b"0", b"0", b"0", b"0", b"100", b"2147483647"])
 bounds = st.sampled_from([b"0", b"1", b"2", b"10", b"4294967295", b"-1", b" 1", b"1x"])
-tubes = st.sampled_from([b"default", b"default", b"a", b"a", b"b", b"c+d"])
+tubes = st.sampled_from([b"default", b"default", b"default", b"a", b"a", b"b", b"c+d"])
 odd_tubes = st.sampled_from([b"", b"-a", b"a b", b"a ", b"a*", b"a" * 200, b"a" * 201, b"\xff"])
-bodies = st.one_of(
-    st.binary(max_size=8),
-    st.sampled_from(
-        [b"", b"x", b"\r\n", b"quit\r\n", b"x" * 224, b"x" * LIMIT, b"x" * (LIMIT + 1), b"x" * (LIMIT + 99)]
-    ),
+bodies = mixed(
+    (8, st.binary(max_size=8)),
+    (4, st.sampled_from([b"", b"x", b"\r\n", b"quit\r\n", b"x" * 224])),
+    (1, st.sampled_from([b"x" * LIMIT, b"x" * (LIMIT + 1), b"x" * (LIMIT + 99)])),
 )
 
 
@@ -90,7 +99,7 @@ bodies = st.one_of(
 def puts(draw: st.DrawFn) -> bytes:
     """A put and its body; now and then, the size that is told is not its own."""
     body = draw(bodies)
-    size = max(0, len(body) + draw(st.sampled_from([0, 0, 0, 0, 0, 0, 0, -1, 1])))
+    size = max(0, len(body) + draw(st.sampled_from([0] * 20 + [-1, 1])))
     numbers = [draw(priorities), draw(delays), draw(ttrs), b"%d" % size]
     return b"put " + b" ".join(numbers) + b"\r\n" + body + b"\r\n"
 
@@ -101,9 +110,7 @@ def line(*parts: bytes | st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     return st.tuples(*drawn).map(lambda words: b" ".join(words) + b"\r\n")
 
 
-reserves = st.one_of(
-    st.just(b"reserve\r\n"), line(b"reserve-with-timeout", timeouts), st.just(b"reserve-with-timeout 0\r\n")
-)
+reserves = mixed((3, line(b"reserve-with-timeout", timeouts)), (1, st.just(b"reserve\r\n")))
 transitions = st.one_of(
     line(b"reserve-job", ids),
     line(b"delete", ids),
@@ -113,18 +120,40 @@ transitions = st.one_of(
     line(b"kick", bounds),
     line(b"kick-job", ids),
 )
-tube_commands = st.one_of(
-    line(b"use", tubes), line(b"watch", tubes), line(b"ignore", tubes), line(b"pause-tube", tubes, pauses)
+
+
+@st.composite
+def held_jobs(draw: st.DrawFn) -> bytes:
+    """Take a certain job, and do something with it."""
+    number = draw(ids)
+    then = draw(
+        st.sampled_from(
+            [
+                line(b"release", st.just(number), priorities, delays),
+                line(b"bury", st.just(number), priorities),
+                line(b"touch", st.just(number)),
+                line(b"delete", st.just(number)),
+            ]
+        )
+    )
+    return b"reserve-job " + number + b"\r\n" + draw(then)
+
+
+tube_commands = mixed(
+    (2, line(b"use", tubes)),
+    (3, line(b"watch", tubes)),
+    (1, line(b"ignore", tubes)),
+    (1, line(b"pause-tube", tubes, pauses)),
 )
 looks = st.one_of(
     line(b"peek", ids),
     line(b"stats-job", ids),
     line(b"stats-tube", tubes),
     st.sampled_from(
-        b"peek-ready peek-delayed peek-buried stats list-tubes list-tube-used list-tubes-watched quit".split()
+        b"peek-ready peek-delayed peek-buried stats list-tubes list-tube-used list-tubes-watched".split()
     ).map(lambda word: word + b"\r\n"),
 )
-valid = st.one_of(puts(), puts(), reserves, transitions, transitions, tube_commands, looks)
+valid = mixed((4, puts()), (4, reserves), (6, transitions), (3, held_jobs()), (2, tube_commands), (3, looks))
 odd_arguments = st.one_of(odd_numbers, odd_tubes, ids, priorities)
 nearly_valid = st.one_of(
     line(
@@ -156,17 +185,27 @@ def mutations(draw: st.DrawFn) -> bytes:
 garbage = st.one_of(
     st.binary(max_size=30),
     st.integers(200, 460).map(lambda length: b"y" * length + b"\r\n"),
-    st.sampled_from([b"\r\n", b"\r", b"\n", b"\0\r\n", b"\r\r\n", b" \r\n"]),
+    st.sampled_from([b"\r\n", b"\r", b"\n", b"\0\r\n", b"\r\r\n", b" \r\n", b"quit\r\n"]),
 )
-commands = st.one_of(*[valid] * 8, nearly_valid, nearly_valid, mutations(), garbage)
+commands = mixed((30, valid), (2, nearly_valid), (2, mutations()), (1, garbage))
 says = st.builds(
     Say,
     clients,
     st.lists(commands, min_size=1, max_size=5).map(tuple),
-    st.one_of(st.just(0), st.just(0), st.just(0), st.integers(1, 40)),
+    mixed((4, st.just(0)), (1, st.integers(1, 40))),
 )
 leaves = st.builds(Leave, clients, st.booleans())
-scripts: st.SearchStrategy[Script] = st.lists(st.one_of(*[says] * 9, leaves), min_size=1, max_size=25)
+first_puts = st.builds(Say, clients, puts().map(lambda put: (put,)), st.just(0))
+
+
+@st.composite
+def _scripts(draw: st.DrawFn) -> Script:
+    """A few jobs, so that there is something to take, and then anything."""
+    actions: st.SearchStrategy[Say | Leave] = mixed((15, says), (1, leaves))
+    return [*draw(st.lists(first_puts, max_size=5)), *draw(st.lists(actions, min_size=1, max_size=25))]
+
+
+scripts = _scripts()
 
 FRACTION: Final = re.compile(rb"(?<=\d)\.(?=\d)")
 

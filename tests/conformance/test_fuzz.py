@@ -1,7 +1,6 @@
 """Differential fuzzing: a little of it with the same scripts each time, and whether it would find anything."""
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance import report
@@ -9,8 +8,14 @@ from conformance.comparing import Pair, comparable
 from conformance.conversation import read
 from conformance.fuzz import compare_round
 from conformance.running import started
-from conformance.scripts import Leave, Say, line, scripts, valid
+from conformance.scripts import Leave, Say, line, valid
 from conformance.servers import OURS
+
+KINDS = (
+    b"BAD_FORMAT UNKNOWN_COMMAND INSERTED EXPECTED_CRLF JOB_TOO_BIG USING DEADLINE_SOON TIMED_OUT RESERVED NOT_FOUND "
+    b"DELETED RELEASED BURIED TOUCHED WATCHING NOT_IGNORED FOUND KICKED --- PAUSED (hung"
+).split()
+"""What at least every hundredth script must bring about; `---` is a YAML document."""
 
 
 @pytest.fixture
@@ -19,12 +24,14 @@ def pair(beanstalkd):
         yield pair
 
 
-def test_a_thousand_scripts_are_answered_the_same(pair):
-    found = [conversation for seed in range(5) if (conversation := compare_round(pair, seed))]
+def test_hundreds_of_scripts_are_answered_the_same(pair):
+    found = [conversation for seed in range(2) if (conversation := compare_round(pair, seed))]
     assert not found, "\n".join(found)
-    assert pair.scripts >= 1000
-    assert pair.replies > 4 * pair.scripts
+    assert pair.scripts >= 400
     assert pair.voids < pair.scripts / 20
+    assert pair.replies.total() > 10 * pair.scripts
+    assert pair.replies[b"RESERVED"] > pair.scripts
+    assert [kind for kind in KINDS if pair.replies[kind] < pair.scripts / 100] == []
 
 
 def test_a_difference_shrinks_to_a_conversation_that_shows_it(pair, beanstalkd):
@@ -57,19 +64,3 @@ def test_what_two_servers_may_tell_differently_is_not_compared():
     assert comparable(ours) == comparable(theirs)
     assert comparable(theirs) != comparable(theirs.replace(b"cmd-put: 1", b"cmd-put: 2"))
     assert comparable(theirs) != comparable(theirs.replace(b"tube: a", b"tube: b"))
-
-
-def test_scripts_are_of_every_kind():
-    drawn = []
-
-    @settings(max_examples=300, database=None, derandomize=True)
-    @given(scripts)
-    def draw(script):
-        drawn.append(script)
-
-    draw()
-    sent = b"".join(b"".join(action.commands) for script in drawn for action in script if isinstance(action, Say))
-    for command in report.PROTOCOL:
-        assert command.encode() + (b"\r\n" if command in ("stats", "quit") else b"") in sent, command
-    assert any(isinstance(action, Leave) for script in drawn for action in script)
-    assert any(isinstance(action, Say) and action.kept_back for script in drawn for action in script)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance import text
-from conformance.holding import TIMEOUT, Observer, Peer
+from conformance.holding import TIMEOUT, MismatchError, Observer, Peer
 from conformance.scripts import JOB, LIMIT, Leave, Say, Script, said, with_ids
 from conformance.servers import OURS, Process, started
 
@@ -38,9 +38,17 @@ MASKED: Final = ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "ho
 EXTENSION_KEYS: Final = re.compile(rb"cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube)$")
 
 RESERVE: Final = re.compile(rb"reserve(?!-j)")
+"""What may make a client wait."""
+
 WHOLE_RESERVE: Final = re.compile(rb"reserve(-with-timeout \d+)?\r\n")
+"""A reserve that is all there is to a line."""
+
 PUT: Final = re.compile(rb"put +\d+ +\d+ +\d+ +(\d{1,9})\r\n")
+"""The line of a put, and the size of its body."""
+
 LOOK: Final = re.compile(rb"(peek|stats-job) ")
+"""A command that could show a job whose body is still coming."""
+
 OLD_TIMEOUT: Final = re.compile(rb"reserve-with-timeout (?!\d{1,9}\D)")
 """What 1.12 takes for another number than 1.13 does."""
 
@@ -141,6 +149,10 @@ class Side:
         self.peers.clear()
         self.observer.settle()
 
+    def close(self) -> None:
+        for peer in (*self.peers.values(), self.observer):
+            peer.close()
+
 
 def _may_be_within_a_body(sent: bytes) -> bool:
     """Whether the body of the last put that a client has sent may still be coming."""
@@ -193,8 +205,7 @@ class Pair:
 
     def _stop(self) -> None:
         for side in self.sides:
-            side.forget()
-            side.observer.close()
+            side.close()
         self._stack.close()
 
     def compare(self, script: Script) -> None:
@@ -221,10 +232,10 @@ class Pair:
         except VoidError:
             self.voids += 1
             self._renew()
-        except DifferenceError as error:
+        except (DifferenceError, MismatchError) as error:
             self.difference = str(error)
             self._renew()
-            raise
+            raise DifferenceError(self.difference) from None
 
     def _renew(self) -> None:
         self._stop()
@@ -236,7 +247,7 @@ class Pair:
         if action.kept_back and action.kept_back < len(data):
             self._kept_back[client] = data[-action.kept_back :]
             data = data[: -action.kept_back]
-        if not self._may_say(client, self._sent.get(client, b"").rpartition(b"\n")[2] + data):
+        if not self._may_say(client, self._half_a_line(client) + data):
             return
         alone = self.waiting in (None, client)
         for piece in [data] if alone else data.splitlines(keepends=True):
@@ -275,19 +286,24 @@ class Pair:
             lines = (stat.decode().split("\n") for stat in stats)
             told = [f"{one} (here {two})" for one, two in zip(*lines, strict=False) if one != two]
             raise DifferenceError(f"beanstalkd counts {', '.join(told)}")
-        line = self._sent.get(turn.client, b"").rpartition(b"\n")[2] + turn.sent
+        self._note_who_waits(turn, b"\ncurrent-waiting: 0\n" not in stats[0])
         self._sent[turn.client] = b"" if turn.leaves else self._sent.get(turn.client, b"") + data
-        somebody_waited = self.waiting is not None
-        somebody_waits = b"\ncurrent-waiting: 0\n" not in stats[0]
-        if somebody_waits and not somebody_waited:
-            self.waiting = turn.client
-            self._waits_with_nothing_behind = WHOLE_RESERVE.fullmatch(line) is not None
-        elif somebody_waits and turn.client == self.waiting:
-            self._waits_with_nothing_behind = False
-        elif not somebody_waits:
-            self.waiting = None
         self.commands += data.count(b"\r\n")
         self.replies.update(reply.split()[0] for replies in answers[0].values() for reply in replies)
+
+    def _note_who_waits(self, turn: Turn, somebody_waits: bool) -> None:
+        if not somebody_waits:
+            self.waiting = None
+        elif self.waiting is None:
+            self.waiting = turn.client
+            line = self._half_a_line(turn.client) + turn.sent
+            self._waits_with_nothing_behind = WHOLE_RESERVE.fullmatch(line) is not None
+        elif self.waiting == turn.client:
+            self._waits_with_nothing_behind = False
+
+    def _half_a_line(self, client: int) -> bytes:
+        """What a client has sent since its last LF."""
+        return self._sent.get(client, b"").rpartition(b"\n")[2]
 
     def _clean(self) -> None:
         """Both as they were before, which has to be the same as well."""

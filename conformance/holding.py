@@ -30,16 +30,14 @@ TIMEOUT: Final = 20.0
 LATE: Final = 0.15
 """Seconds that a conversation may take besides its waits before its failure says nothing: then it is held again."""
 
+NEEDS_ITS_OWN: Final = "needs a server of its own"
+
 PING: Final = b"ping\r\n"
 PONG: Final = b"UNKNOWN_COMMAND\r\n"
 
 
 class MismatchError(Exception):
-    """Something else came."""
-
-    def __init__(self, came: str) -> None:
-        super().__init__(came)
-        self.came = came
+    """Something else came: what it was."""
 
 
 class OverdueError(Exception):
@@ -61,6 +59,10 @@ class Outcome:
     seconds: float = 0.0
     tries: int = 1
 
+    def fail(self, expected: str, came: str) -> None:
+        self.status = "failed"
+        self.transcript += [f"- {expected}", f"+ {came}"]
+
     @property
     def says_nothing(self) -> bool:
         """Whether it failed on a machine that was too slow for its timing to mean anything."""
@@ -78,11 +80,18 @@ class Peer:
         self.ping()
 
     def ping(self) -> None:
-        """Send a command that no server knows, and that none counts; return when it is answered."""
-        self.send(PING)
-        reply = self.line(time.monotonic() + TIMEOUT)
+        """Send a command that no server knows, and that none counts; return when it is answered.
+
+        Raises:
+            MismatchError: the server hangs, has died, or is none.
+        """
+        try:
+            self.send(PING)
+            reply = self.line(time.monotonic() + TIMEOUT)
+        except (OverdueError, HangUpError, ConnectionError) as error:
+            raise MismatchError(f"the server does not answer to anybody ({type(error).__name__})") from None
         if reply != PONG:
-            raise AssertionError(f"the server knows {PING!r}: {reply!r}")
+            raise MismatchError(f"{reply!r} is answered to {PING!r}")
 
     def send(self, data: bytes) -> None:
         """Send all of it, and take in meanwhile what comes: a server may not read on before its replies are read."""
@@ -336,22 +345,22 @@ def hold(conversation: Conversation, server: Server) -> Outcome:
     if not server.answers_to(conversation.only):
         return Outcome(conversation, "skipped", f"for {conversation.only} only")
     if conversation.options is not None and not isinstance(server, Process):
-        return Outcome(conversation, "skipped", "needs a server of its own")
+        return Outcome(conversation, "skipped", NEEDS_ITS_OWN)
     talk = Talk(server)
     outcome = Outcome(conversation, "passed")
     began = time.monotonic()
+    expected = ""
     try:
         for step in conversation.steps:
             if server.answers_to(step.guard):
+                expected = step.source
                 talk.do(step)
-                outcome.transcript.append(f"  {step.source}")
+                outcome.transcript.append(f"  {expected}")
+        expected = "nothing more"
         talk.flush()
         talk.end()
-    except (MismatchError, TextError, BrokenPipeError, ConnectionResetError) as error:
-        came = error.came if isinstance(error, MismatchError) else f"{type(error).__name__}: {error}"
-        outcome.status = "failed"
-        expected = conversation.steps[len(outcome.transcript) :]
-        outcome.transcript += [f"- {expected[0].source if expected else 'no more'}", f"+ {came}"]
+    except (MismatchError, TextError, ConnectionError) as error:
+        outcome.fail(expected, str(error) or type(error).__name__)
     finally:
         outcome.seconds = time.monotonic() - began
         talk.close()
@@ -359,7 +368,11 @@ def hold(conversation: Conversation, server: Server) -> Outcome:
 
 
 def clean(server: Server) -> None:
-    """Delete every job, end the pause of the default tube, and see that no other tube is left."""
+    """Delete every job, end the pause of the default tube, and see that no other tube is left.
+
+    Raises:
+        MismatchError: there is one left.
+    """
     observer = Observer(server.address)
     try:
         observer.settle()
@@ -388,6 +401,6 @@ def clean(server: Server) -> None:
         ask(b"use default")
         ask(b"pause-tube default 0")
         if (left := tubes()) != [b"default"]:
-            raise AssertionError(f"tubes are left behind on {server.name}: {left}")
+            raise MismatchError(f"{left}")
     finally:
         observer.close()

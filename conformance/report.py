@@ -9,6 +9,7 @@ from typing import Final
 
 from conformance.conversation import Conversation
 from conformance.differences import read_differences
+from conformance.holding import NEEDS_ITS_OWN
 from conformance.running import Run
 
 COMMAND: Final = re.compile(r"(?:\{\d+ \* )?([a-z]+(?:-[a-z]+)*)(?= |\\|$)")
@@ -58,6 +59,9 @@ EXTENSIONS: Final = [
     "clear-tube",
 ]
 
+QUOTES: Final = "strings in statistics"
+"""The difference that {"..."} in a text stands for, without a `differs:`."""
+
 HEAD: Final = """\
 # Compatibility
 
@@ -89,6 +93,9 @@ def table(runs: Sequence[Run]) -> str:
     again = [sum(outcome.tries > 1 for outcome in run.outcomes) for run in runs]
     if any(again):
         rows.append(["held again", *map(str, again)])
+    alone = [sum(outcome.reason == NEEDS_ITS_OWN for outcome in run.outcomes) for run in runs]
+    if any(alone):
+        rows.append(["not held", *(f"{count} that need a server of their own" for count in alone)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
@@ -134,6 +141,7 @@ def page(runs: Sequence[Run]) -> str:
         _markdown(["command", "conversations"], [[f"`{name}`", str(sent[name])] for name in (*PROTOCOL, *EXTENSIONS)])
     )
     shown = Counter(conversation.differs for conversation in conversations)
+    shown[QUOTES] += sum(any('{"' in step.source for step in conversation.steps) for conversation in conversations)
     parts.append(
         "\n## Intended differences\n\nFrom [differences.md](differences.md), with the number of conversations that show"
         " each; what no conversation can show has none.\n"

@@ -16,7 +16,7 @@ from typing import Final
 
 from conformance import servers
 from conformance.conversation import Conversation
-from conformance.holding import Outcome, clean, hold
+from conformance.holding import MismatchError, Outcome, clean, hold
 from conformance.servers import Address, Process, Server, ServerError
 
 TRIES: Final = 4
@@ -80,9 +80,7 @@ class _Turns:
         server = self._idle.get()
         try:
             if conversation.options is None or not server.answers_to(conversation.only):
-                outcome = hold(conversation, server)
-                clean(server)
-                return outcome
+                return hold_and_clean(conversation, server)
         finally:
             self._idle.put(server)
         with servers.started(self._program, conversation.options, conversation.memory) as fresh:
@@ -93,6 +91,16 @@ class _Turns:
     def look_at_log(self, server: Process) -> None:
         if server.ours and "Traceback" in (log := server.log()):
             self._complaints.append(log)
+
+
+def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
+    """Hold a conversation, and leave the server as it was before."""
+    outcome = hold(conversation, server)
+    try:
+        clean(server)
+    except (MismatchError, ConnectionError) as error:
+        outcome.fail("no tube but default is left when all jobs are deleted", str(error))
+    return outcome
 
 
 def until_it_says_something(held: Callable[[Conversation], Outcome], conversation: Conversation) -> Outcome:
@@ -120,12 +128,9 @@ def against(address: Address, conversations: Sequence[Conversation]) -> Run:
     if any(int(stats[f"current-jobs-{state}"]) for state in ("ready", "reserved", "delayed", "buried")):
         raise ServerError(f"{address} holds jobs, and a run would delete them: give it a server that is empty")
     run = Run(server.name)
-
-    def hold_and_clean(conversation: Conversation) -> Outcome:
-        outcome = hold(conversation, server)
-        clean(server)
-        return outcome
-
-    run.outcomes = [until_it_says_something(hold_and_clean, conversation) for conversation in conversations]
+    run.outcomes = [
+        until_it_says_something(lambda found: hold_and_clean(found, server), conversation)
+        for conversation in conversations
+    ]
     run.seconds = time.monotonic() - began
     return run

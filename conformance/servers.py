@@ -26,6 +26,8 @@ BEANSTALKD: Final = "beanstalkd"
 START_TIMEOUT: Final = 20.0
 """Seconds until a server must listen: a hundred times what it takes."""
 
+STOP_TIMEOUT: Final = 10.0
+
 MIB: Final = 1 << 20
 
 Address = tuple[str, int] | str
@@ -144,8 +146,13 @@ class Process(Server):
         self.process.send_signal(signal.SIGUSR1)
 
     def stop(self) -> None:
+        """Stop it, by force if it hangs."""
         self.process.terminate()
-        self.process.wait(START_TIMEOUT)
+        try:
+            self.process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self._log.close()
 
 

@@ -10,6 +10,7 @@ python -m conformance --against HOST:PORT     with one that runs already, and ho
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--write", metavar="FILE", type=Path, help="write the page about it: docs/compatibility.md")
     parser.add_argument("files", nargs="*", type=Path, help="files of conversations (default: all)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: its servers are stopped
     try:
         conversations = _chosen(options.files, options.only)
         runs = _runs(options, conversations)

@@ -6,7 +6,8 @@ about:
 
  - one client waits for a job at a time (whose turn it is among waiting clients); while it does, the commands of the
    others come one by one (many commands sent at once)
- - nobody looks at a job by its id while a body is coming (a job whose body is still coming)
+ - nobody looks at a job by its id while a body is coming, or behind a reserve, when one could be coming (a job whose
+   body is still coming)
  - a client that waits with commands behind it does not disconnect (a client that disconnects with commands sent)
 
 Knows nothing of how scripts are drawn.
@@ -38,7 +39,10 @@ MASKED: Final = ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "ho
 EXTENSION_KEYS: Final = re.compile(rb"cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube)$")
 
 RESERVE: Final = re.compile(rb"reserve(?!-j)")
-"""What may make a client wait."""
+"""What makes a client wait, if only for a moment."""
+
+LONG_RESERVE: Final = re.compile(rb"reserve(?!-j|-with-timeout 0\r)")
+"""What may make a client wait for longer."""
 
 WHOLE_RESERVE: Final = re.compile(rb"reserve(-with-timeout \d+)?\r\n")
 """A reserve that is all there is to a line."""
@@ -258,7 +262,8 @@ class Pair:
             return False
         if self.sides[0].server.answers_to("before 1.13") and OLD_TIMEOUT.search(data + b"\r"):
             return False
-        return not (LOOK.search(data) and any(map(_may_be_within_a_body, self._sent.values())))
+        looks_later = client == self.waiting or LONG_RESERVE.search(data)
+        return not (LOOK.search(data) and (looks_later or any(map(_may_be_within_a_body, self._sent.values()))))
 
     def _leave(self, action: Leave) -> None:
         if action.client not in self.sides[0].peers:

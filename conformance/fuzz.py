@@ -10,7 +10,9 @@ file can be held with `python -m conformance --both FILE`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -64,13 +66,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the first round (default: any)")
     parser.add_argument("--reference", default=BEANSTALKD, help="beanstalkd, or a path")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: its servers are stopped
     number = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {number}", flush=True)
     began = reported = time.monotonic()
     found = 0
     directory = None
     try:
-        with Pair(options.reference) as pair:
+        with Pair(options.reference) as pair, contextlib.suppress(KeyboardInterrupt):
             while time.monotonic() - began < options.seconds:
                 if conversation := compare_round(pair, number):
                     found += 1
@@ -81,7 +84,7 @@ def main() -> int:
                 if time.monotonic() - reported > REPORT_EVERY:
                     reported = time.monotonic()
                     print(_so_far(pair, found, began), flush=True)
-            print(_so_far(pair, found, began))
+        print(_so_far(pair, found, began))
     except ServerError as error:
         print(f"fuzz: {error}", file=sys.stderr)
         return 2

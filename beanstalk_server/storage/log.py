@@ -219,18 +219,19 @@ class Log:
             )
         return portions
 
-    def take_empty(self, written_at: int) -> list[Portion]:
-        """A commit of nothing: it says that all that stands before has reached the disk.
+    def take_mark(self, written_at: int) -> list[Portion]:
+        """What has to be written so that it is known how much has reached the disk: a commit, of nothing if need be.
 
         None, when there is no place for it, or no segment.
         """
-        assert not self.portions, "there is something to be written first"
-        if not self.segments:
+        if self.portions:
+            return self.take(written_at)
+        if not self.segments or self.segments[-1].is_closed:
             return []
-        segment = self.segments[-1]
-        if self._tail_room() < COMMIT_SIZE:
-            return []
-        self._open_portion(segment, None)
+        if self._tail_room() >= COMMIT_SIZE:
+            self._open_portion(self.segments[-1], None)
+        elif self.spares:  # that there is a next segment says it too
+            self.seal()
         return self.take(written_at)
 
     # Room

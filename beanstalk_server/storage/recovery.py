@@ -169,11 +169,31 @@ def _replay(
             damaged.append(name)
     found.next_id = max(found.next_id, replay.last_id + 1)
     if damaged:
+        _give_up_shared_keys(replay)
         kept = [name for name in damaged if name]
         removed = [name for _, name in names if name not in kept]
         found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
         log.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
     return found
+
+
+def _give_up_shared_keys(replay: Replay) -> None:
+    """Where the end of a job was lost and its key was given again, only the last job keeps it."""
+    holders: dict[tuple[str, str], Job] = {}
+    for job in replay.jobs.values():
+        if not job.key:
+            continue
+        last = holders.setdefault((job.tube.name, job.key), job)
+        if last is job:
+            continue
+        first = min(last, job, key=_id)
+        holders[job.tube.name, job.key] = max(last, job, key=_id)
+        log.warning("job %d has lost its key %r: job %d has it too", first.id, first.key, max(last.id, job.id))
+        first.key = ""
+
+
+def _id(job: Job) -> int:
+    return job.id
 
 
 def _replay_segment(
@@ -198,6 +218,7 @@ def _replay_segment(
             if error.version:
                 raise StorageError(f"{directory.path}/{error}") from None
             _damage(directory, name, 0, str(error), salvage)
+            log.warning("%s/%s: %d bytes skipped", directory.path, name, file.size())
             found.sequence = sequence
             return True
         if reader.sequence != sequence and not reader.fault:
@@ -211,6 +232,8 @@ def _replay_segment(
                     progress.tell(reader.offset, len(replay.jobs))
             if not reader.fault and reader.content_end() > reader.offset:
                 reader.fault = "something behind the last record"
+            if not reader.fault and not reader.commits and not damaged:
+                reader.fault = "there is no commit"  # but it gets its name when its first one is on the disk
             if not reader.fault:
                 break
             _damage(directory, name, reader.offset, reader.fault, salvage)
@@ -246,6 +269,8 @@ def _cut_torn_tail(directory: Directory, name: str, file: File) -> None:
         pass
     content_end = reader.content_end()
     end = reader.whole_end()
+    if not reader.commits:
+        return  # that was not a crash either
     if reader.fault or content_end > reader.offset:
         if reader.is_known_durable(reader.offset):
             return  # it was not torn: it is damaged

@@ -25,7 +25,7 @@ check-interpreted: $(VENV)/developer    ## every test, on the sources as they ar
 check-compiled: $(VENV)/installed $(VENV)/developer    ## what goes through a socket, on the installed package
 	$(VENV)/bin/pytest --override-ini pythonpath= tests/server
 
-bench: $(VENV)/installed          ## figures beside beanstalkd's: make bench ARGS="--help"
+bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
 
 $(VENV)/bin/pip:
@@ -39,6 +39,10 @@ $(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
 
 $(VENV)/developer: $(VENV)/bin/pip pyproject.toml | $(VENV)/installed
 	$(VENV)/bin/pip install --quiet --upgrade --group dev
+	touch $@
+
+$(VENV)/benching: $(VENV)/installed pyproject.toml
+	$(VENV)/bin/pip install --quiet --upgrade --group bench
 	touch $@
 
 clean:

@@ -17,6 +17,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.record import CHANGE, COMMIT, DELETE, PUT
@@ -199,12 +200,12 @@ def said():
 def recovered(directory, *, salvage=False):
     """What the jobs are."""
     assert directory.lock()
-    replay = Replay({})
+    replay = Replay(JobTable())
     try:
         recover(directory, replay, salvage=salvage, segment_size=SEGMENT, draw_salt=lambda: 5)
     finally:
         directory.unlock()
-    return {number: shape(job) for number, job in replay.jobs.items()}
+    return {job.id: shape(job) for job in replay.jobs.values()}
 
 
 def is_told_of(error, name, offset):

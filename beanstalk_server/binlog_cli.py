@@ -30,6 +30,9 @@ INTERRUPTED: Final = 130
 NOBODY_READS: Final = 141
 """The exit status when whoever reads the output has gone (`| head`), as a shell has it."""
 
+DELAY: Final = 1
+"""How many seconds something takes before a bar shows how far it is."""
+
 _ROW: Final = "{:<20} {:>10} {:>10} {:>10} {:>8} {:>13}  {}"
 
 
@@ -159,13 +162,13 @@ def _tell_torn(binlog: Inspection) -> None:
 
 @contextmanager
 def _progress(binlog: Inspection, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar of the bytes read, when the standard error is a terminal and it takes longer than a second."""
+    """A bar of the bytes read, when the standard error is a terminal and it takes long."""
     with tqdm(
         total=binlog.size(),
         unit="B",
         unit_scale=True,
         unit_divisor=1024,
-        delay=1,
+        delay=DELAY,
         leave=False,
         disable=quiet or not sys.stderr.isatty(),
         file=sys.stderr,

@@ -35,7 +35,7 @@ def export(
         )
 
     path = Path(to)
-    jobs = list(inspection.live(refuse, on_progress))
+    jobs = inspection.live(refuse, on_progress)
     try:
         with _made(path):
             if path.samefile(inspection.directory.path) or any(

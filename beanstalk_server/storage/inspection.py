@@ -7,7 +7,7 @@ told and passed over. Must never write, nor run beside a server that uses the di
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -150,7 +150,7 @@ class Inspection:
                 yield {"segment": reader.name, "offset": reader.offset, **_shown_record(reader)}
 
     def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
-        """The live jobs, those that are buried last and in the order in which they were buried.
+        """The live jobs, those that are buried last and in the order in which they were buried. All is read at once.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
@@ -161,15 +161,7 @@ class Inspection:
             while replay_records(reader, replay, segment):
                 pass
         self.next_id = max(self.next_id, replay.last_id + 1)
-        stored = Journal().stored
-        buried: list[Job] = []
-        for job in replay.jobs.values():
-            if job.state == BURIED:
-                buried.append(job)
-            else:
-                yield stored(job)
-        for job in sorted(buried, key=_number):
-            yield stored(job)
+        return _in_order(replay.jobs.values())
 
     def _read(self, on_damage: Callable[[Damage], None], on_progress: Progress | None) -> Iterator[Reader]:
         """A reader of each segment, oldest first, and the same one again behind each damage.
@@ -220,6 +212,18 @@ class Inspection:
                 on_damage(Damage(name, 0, what, file.size()))
                 return 0
             on_damage(Damage(name, offset, what, reader.skip()))
+
+
+def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
+    stored = Journal().stored
+    buried: list[Job] = []
+    for job in jobs:
+        if job.state == BURIED:
+            buried.append(job)
+        else:
+            yield stored(job)
+    for job in sorted(buried, key=_number):
+        yield stored(job)
 
 
 @contextmanager

@@ -2,15 +2,17 @@
 
 PYTHON ?= python3
 VENV := .venv
+CLIENTS := conformance/clients
 SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
+SECONDS ?= 60
 
-.PHONY: serve test style types check-interpreted check-compiled bench clean
+.PHONY: serve test style types check-interpreted check-compiled conformance compatibility fuzz beanstalkd bench clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
 
-test: style types check-interpreted check-compiled
+test: style types check-interpreted check-compiled conformance
 
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .
@@ -20,10 +22,31 @@ types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
 check-interpreted: $(VENV)/developer    ## every test, on the sources as they are
-	$(VENV)/bin/pytest --cov
+	$(VENV)/bin/pytest --cov --ignore tests/conformance
 
 check-compiled: $(VENV)/installed $(VENV)/developer    ## what goes through a socket, on the installed package
 	$(VENV)/bin/pytest --override-ini pythonpath= tests/server
+
+conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules    ## the installed package beside beanstalkd
+	$(VENV)/bin/pytest -rs tests/conformance
+
+compatibility: $(VENV)/installed $(VENV)/developer beanstalkd    ## writes docs/compatibility.md
+	$(VENV)/bin/python -m conformance --both --write docs/compatibility.md
+
+fuzz: $(VENV)/installed $(VENV)/developer beanstalkd    ## as long as wanted: make fuzz SECONDS=600
+	$(VENV)/bin/python -m conformance.fuzz --seconds $(SECONDS) $(ARGS)
+
+beanstalkd:                       ## the server to compare with: installed where that can be done, else told
+	@if command -v beanstalkd >/dev/null; then true; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends beanstalkd; then true; \
+	elif test "$$CI" = true; then echo "beanstalkd is not installed, and could not be" >&2; false; \
+	else echo "beanstalkd is not installed (Debian: apt-get install beanstalkd): nothing is compared with it"; fi
+
+$(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
+	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent --no-audit --no-fund && touch $@; \
+	elif test "$$CI" = true; then echo "npm is not installed: a client in JavaScript cannot be tried" >&2; false; \
+	else echo "npm is not installed (nodejs.org): a client in JavaScript is not tried"; fi
 
 bench: $(VENV)/installed          ## figures beside beanstalkd's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
@@ -42,4 +65,4 @@ $(VENV)/developer: $(VENV)/bin/pip pyproject.toml | $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CLIENTS)/node_modules build *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

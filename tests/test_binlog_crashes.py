@@ -174,7 +174,7 @@ class History:
         assert broker.next_id > max(given, default=0), "an id is given twice"
         # What was not acknowledged and has not survived never happened; what has survived counts.
         self.position += 1
-        self.jobs = {number: [(self.position, life.binlog.stored(job))] for number, job in broker.jobs.items()} | {
+        self.jobs = {job.id: [(self.position, life.binlog.stored(job))] for job in broker.jobs.values()} | {
             number: [(self.position, GONE)] for number in given if number not in broker.jobs
         }
         self.acknowledged = self.position

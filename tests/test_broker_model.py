@@ -260,7 +260,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         again.restore(self.journal.clock_offset, self.now)
         again.check()
         assert sorted(again.jobs) == sorted(self.broker.jobs)
-        for number, job in self.broker.jobs.items():
+        for number, job in ((job.id, job) for job in self.broker.jobs.values()):
             other = again.jobs[number]
             names = ("id", "priority", "delay", "ttr", "body", "key", "created_at", "releases", "buries", "kicks")
             assert [getattr(other, name) for name in names] == [getattr(job, name) for name in names]

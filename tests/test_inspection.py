@@ -13,6 +13,7 @@ from beanstalk_server.cli import main
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage import beanstalkd7
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
@@ -51,7 +52,7 @@ class Server:
         self.broker.delete(self.client, number)
 
     def stored(self):
-        return {number: self.binlog.stored(job) for number, job in self.broker.jobs.items()}
+        return {job.id: self.binlog.stored(job) for job in self.broker.jobs.values()}
 
 
 @pytest.fixture
@@ -270,10 +271,18 @@ def test_a_header_that_is_damaged_is_blamed_alone(path, keep, offset):
     _, damages = found(path, "records")
     assert [(damage.segment, damage.offset) for damage in damages] == [(second.name, 0)]
     salvaged = {job.id for job in found(path, "live")[0]}
-    replay = Replay({})
+    replay = Replay(JobTable())
     recover(RealDirectory(path), replay, salvage=True, segment_size=4096, draw_salt=lambda: 1)
-    assert replay.jobs.keys() == salvaged
+    assert set(replay.jobs) == salvaged
     assert [file.name for file in (path / "damaged").iterdir()] == [second.name]
+
+
+def test_a_segment_without_a_commit(path, keep):
+    keep(every_state)
+    (file,) = segment_paths(path)
+    spoil(file, 32, bytes(file.stat().st_size - 32))
+    ((damage,),) = [count.damages for count in counted(path)]
+    assert (damage.offset, damage.what) == (32, "there is no commit")
 
 
 def test_a_segment_under_the_name_of_another(path, keep):

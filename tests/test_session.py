@@ -254,6 +254,26 @@ def test_memory_for_a_body_is_taken_as_it_arrives():
     assert len(client.session.body) == 3
 
 
+class NoRoom(bytearray):
+    """Stands for a body when memory is short."""
+
+    def __iadd__(self, piece):
+        raise MemoryError
+
+
+def test_a_body_that_memory_does_not_hold_is_swallowed_to_its_end(world, client):
+    assert client.send(b"put 0 0 1 20\r\n") == b""
+    client.session.body = NoRoom()
+    assert client.send(b"0123456789") == b""
+    assert client.send(b"0123456789\r\nlist-tube-used\r\n") == b"OUT_OF_MEMORY\r\nUSING default\r\n"
+    assert client.send(b"put 0 0 1 20\r\n0123456789") == b""
+    client.session.body = NoRoom(b"0123456789")
+    assert client.send(b"0123456789\r\nlist-tube-used\r\n") == b"OUT_OF_MEMORY\r\nUSING default\r\n"
+    assert client.send(b"put 0 0 1 65536\r\n" + b"x" * 65538) == b"JOB_TOO_BIG\r\n"
+    assert client.put() == 3
+    assert client.yaml(b"stats")["total-jobs"] == "1"
+
+
 def test_a_body_in_pieces(client):
     assert client.send(b"put 0 0 1 5\r\nab") == b""
     assert client.send(b"cde") == b""

@@ -46,6 +46,7 @@ from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RES
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import TICK, Wheel
 
@@ -111,7 +112,7 @@ class Broker:
     def __init__(self, journal: Journal, now: int = 0, tick: int = TICK) -> None:
         self.journal = journal
         self.wheel = Wheel(now, tick)
-        self.jobs: dict[int, Job] = {}
+        self.jobs = JobTable()
         journal.live = self.jobs
         self.tubes: dict[str, Tube] = {}
         self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
@@ -284,7 +285,7 @@ class Broker:
         job.key = key
         if not self._record_put(job, now):
             return False
-        self.jobs[number] = job
+        self.jobs.add(job)
         if key:
             self._set_key(tube, job)
         self.total_jobs += 1
@@ -312,7 +313,7 @@ class Broker:
             return False
         self._leave(job)
         job.state = DELETED
-        self.jobs[fresh.id] = fresh
+        self.jobs.add(fresh)
         if fresh.key:
             self._set_key(tube, fresh)
         self._enter(fresh, now)
@@ -470,7 +471,7 @@ class Broker:
     def _forget(self, job: Job) -> None:
         """It is in no queue any more: let its id and its key go too."""
         job.state = DELETED
-        del self.jobs[job.id]
+        self.jobs.remove(job.id)
         if job.key:
             keys = job.tube.keys
             assert keys is not None, "a job with a key is in its tube's keys"
@@ -931,8 +932,10 @@ class Broker:
         counts = [0] * (DELETED + 1)
         urgent = 0
         clients: dict[Client, int] = {}
-        for number, job in self.jobs.items():
-            assert job.id == number < self.next_id
+        self.jobs.check()
+        for job in self.jobs.values():
+            number = job.id
+            assert number < self.next_id
             if self._is_cleared(job):
                 continue
             counts[job.state] += 1

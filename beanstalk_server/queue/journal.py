@@ -10,11 +10,12 @@ Must never know clients or commands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
 
 
 class StoredJob(NamedTuple):
@@ -64,7 +65,7 @@ class Journal:
     clock_offset = 0
     """Wall clock less the server's clock, in nanoseconds. The server sets it at the start and before each commit."""
 
-    live: Mapping[int, Job] = {}
+    live = JobTable()
     """The live jobs by id. The broker sets it, for journals that have to write a job again; theirs to read only."""
 
     on_failure: Callable[[Exception], None] | None = None

@@ -7,6 +7,7 @@ stand is decided when all has been told (`Broker.restore`). Must never know how 
 from __future__ import annotations
 
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
 
 
@@ -19,7 +20,7 @@ class Replay:
 
     __slots__ = ("jobs", "last_id", "tubes")
 
-    def __init__(self, jobs: dict[int, Job]) -> None:
+    def __init__(self, jobs: JobTable) -> None:
         self.jobs = jobs
         self.tubes: dict[str, Tube] = {}
         self.last_id = 0
@@ -55,7 +56,7 @@ class Replay:
         job.releases = releases
         job.buries = buries
         job.kicks = kicks
-        self.jobs[number] = job
+        self.jobs.add(job)
         if number > self.last_id:
             self.last_id = number
         return job
@@ -89,4 +90,4 @@ class Replay:
 
     def delete(self, number: int) -> None:
         """A job is gone; nothing, when there is no such job."""
-        self.jobs.pop(number, None)
+        self.jobs.remove(number)

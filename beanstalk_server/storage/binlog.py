@@ -21,6 +21,7 @@ from beanstalk_server.queue.journal import Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.disk import ZEROS, Directory
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
+from beanstalk_server.storage.record import COMMIT_SIZE
 from beanstalk_server.storage.recovery import open_directory, recover
 from beanstalk_server.storage.segment import Segment, encode_header
 
@@ -158,8 +159,11 @@ class Binlog(Journal):
             self._failure = error
             raise
         for portion in portions:
-            if sync or portion.spare is not None:
-                portion.segment.durable = portion.offset + portion.size
+            portion.segment.written = portion.offset + COMMIT_SIZE + portion.size
+            if portion.spare is not None:
+                portion.segment.durable = portion.segment.written
+        if sync and self._tail is not None:  # what was written before, without a sync, is on the disk too
+            self._tail.durable = self._tail.written
         if any(portion.spare is not None for portion in portions):
             self._log.close_segments()
 
@@ -221,6 +225,8 @@ class Binlog(Journal):
         """The oldest segment has no job any more: let it go, when all that has come after it is on the disk."""
         async with self._writing:
             await self._write(sync=True)
+            # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
+            await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=False)
         segment = self._log.remove_oldest()
         if segment.size <= self.max_size and self._log.next_step(True) == ALLOCATE:
             work = partial(recycle, self.directory, segment, self._spare_name(), self.max_size)
@@ -292,7 +298,7 @@ class Binlog(Journal):
             try:
                 async with self._writing:
                     await self._write(sync=True)
-                    await self._do_write(self._log.take_empty(self._clock() + self.clock_offset), sync=True)
+                    await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=True)
             except Exception as error:
                 log.critical("%s: what was not acknowledged yet may be lost", self.directory.path, exc_info=error)
         if self._tail is not None and self._tail.file is not None:
@@ -326,7 +332,6 @@ def write(directory: Directory, tail: Segment | None, portions: list[Portion], s
     for portion in portions:
         segment = portion.segment
         data = b"".join(portion.chunks)
-        portion.size = len(data)
         assert segment.file is not None, "a segment is open while it is written"
         if portion.spare is None:
             segment.file.write(portion.offset, data)

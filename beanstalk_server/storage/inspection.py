@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from beanstalk_server.queue.job import BURIED, Job
 from beanstalk_server.queue.journal import Journal, StoredJob
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.disk import Directory, ReadableFile
 from beanstalk_server.storage.record import CHANGE, COMMIT, DELETE, PUT, TYPES
@@ -155,7 +156,7 @@ class Inspection:
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
         """
-        replay = Replay({})
+        replay = Replay(JobTable())
         for reader in self._read(on_damage, on_progress):
             segment = Segment(reader.sequence, reader.size, reader.salt)
             while replay_records(reader, replay, segment):
@@ -201,10 +202,11 @@ class Inspection:
         except FormatError as error:
             on_damage(Damage(name, 0, str(error), file.size()))
             return 0
+        has_skipped = False
         while True:
             if not reader.fault:
                 yield reader
-            if not find_fault(reader):
+            if not find_fault(reader, has_skipped):
                 self.next_id = max(self.next_id, reader.next_id)
                 return reader.number
             offset, what = reader.offset, reader.fault
@@ -212,6 +214,7 @@ class Inspection:
                 on_damage(Damage(name, 0, what, file.size()))
                 return 0
             on_damage(Damage(name, offset, what, reader.skip()))
+            has_skipped = True
 
 
 def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
@@ -320,12 +323,13 @@ def _shown_record(reader: Reader) -> dict[str, object]:
     scanner = reader.scanner
     kind = TYPES[scanner.kind]
     if scanner.kind == PUT:
-        return {"type": kind, **shown_job(Journal().stored(scanner.put(Replay({}))))}
+        return {"type": kind, **shown_job(Journal().stored(scanner.put(Replay(JobTable()))))}
     if scanner.kind == CHANGE:
-        number = scanner.id()
-        replay = Replay({number: Job(number, 0, 0, 0, b"", Tube("", 0), 0)})
+        blank = Job(scanner.id(), 0, 0, 0, b"", Tube("", 0), 0)
+        replay = Replay(JobTable())
+        replay.jobs.add(blank)
         scanner.change(replay)
-        job = Journal().stored(replay.jobs[number])
+        job = Journal().stored(blank)
         return {
             "type": kind,
             "id": job.id,

@@ -18,10 +18,11 @@ Three rules, in bytes, S being the size of a segment:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.job import Job, stored_deadline, stored_state
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import File
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
@@ -40,8 +41,8 @@ RESERVE: Final = COMMIT_SIZE + DELETE_SIZE
 reserve does not outgrow them.)"""
 
 SLICE: Final = 1 << 16
-MOST: Final = 1 << 19
-"""Bytes of records that one slice of cleaning moves, as a rule and at the most: about three milliseconds."""
+MOST: Final = 1 << 18
+"""Bytes of records that one slice of cleaning moves, as a rule and at the most: about two milliseconds."""
 
 GLANCE: Final = 16
 """What it takes to look at a record that is garbage, in the same unit."""
@@ -71,7 +72,7 @@ class Portion:
         self.spare = spare  # the file that becomes the segment with this portion, if it is its first
         self.offset = segment.end
         self.chunks: list[bytes] = [b""]  # the first is its COMMIT record
-        self.size = 0  # bytes, once written
+        self.size = 0  # bytes of its records, without that one
 
 
 class Log:
@@ -83,7 +84,7 @@ class Log:
         draw_salt: draws a random number of 32 bits.
     """
 
-    def __init__(self, live: Mapping[int, Job], segment_size: int, draw_salt: Callable[[], int]) -> None:
+    def __init__(self, live: JobTable, segment_size: int, draw_salt: Callable[[], int]) -> None:
         self.live = live
         self.segment_size = segment_size
         self.draw_salt = draw_salt
@@ -155,8 +156,10 @@ class Log:
             job.file = 0
 
     def _append(self, segment: Segment, record: bytes) -> None:
-        self.portions[-1].chunks.append(record)
         size = len(record)
+        portion = self.portions[-1]
+        portion.chunks.append(record)
+        portion.size += size
         segment.end += size
         self.record_size += size
         self.appended += size
@@ -211,24 +214,24 @@ class Log:
         for portion in portions:
             segment = portion.segment
             self.number += 1
-            length = sum([len(chunk) for chunk in portion.chunks])
             portion.chunks[0] = encode_commit(
-                self.number, segment.durable, length, self.next_id, written_at, segment.seed
+                self.number, segment.durable, portion.size, self.next_id, written_at, segment.seed
             )
         return portions
 
-    def take_empty(self, written_at: int) -> list[Portion]:
-        """A commit of nothing: it says that all that stands before has reached the disk.
+    def take_mark(self, written_at: int) -> list[Portion]:
+        """What has to be written so that it is known how much has reached the disk: a commit, of nothing if need be.
 
         None, when there is no place for it, or no segment.
         """
-        assert not self.portions, "there is something to be written first"
-        if not self.segments:
+        if self.portions:
+            return self.take(written_at)
+        if not self.segments or self.segments[-1].is_closed:
             return []
-        segment = self.segments[-1]
-        if self._tail_room() < COMMIT_SIZE:
-            return []
-        self._open_portion(segment, None)
+        if self._tail_room() >= COMMIT_SIZE:
+            self._open_portion(self.segments[-1], None)
+        elif self.spares:  # that there is a next segment says it too
+            self.seal()
         return self.take(written_at)
 
     # Room

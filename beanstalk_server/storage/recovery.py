@@ -180,11 +180,31 @@ def _replay(
             damaged.append(name)
     found.next_id = max(found.next_id, replay.last_id + 1)
     if damaged:
+        _give_up_shared_keys(replay)
         kept = [name for name in damaged if name]
         removed = [name for _, name in names if name not in kept]
         found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
         log.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
     return found
+
+
+def _give_up_shared_keys(replay: Replay) -> None:
+    """Where the end of a job was lost and its key was given again, only the last job keeps it."""
+    holders: dict[tuple[str, str], Job] = {}
+    for job in replay.jobs.values():
+        if not job.key:
+            continue
+        last = holders.setdefault((job.tube.name, job.key), job)
+        if last is job:
+            continue
+        first = min(last, job, key=_id)
+        holders[job.tube.name, job.key] = max(last, job, key=_id)
+        log.warning("job %d has lost its key %r: job %d has it too", first.id, first.key, max(last.id, job.id))
+        first.key = ""
+
+
+def _id(job: Job) -> int:
+    return job.id
 
 
 def _replay_segment(
@@ -207,6 +227,7 @@ def _replay_segment(
             reader = open_reader(directory, file, name, sequence, found.number)
         except FormatError as error:
             _damage(directory, name, 0, str(error), salvage)
+            log.warning("%s/%s: %d bytes skipped", directory.path, name, file.size())
             found.sequence = sequence
             found.number = 0
             return True
@@ -216,7 +237,7 @@ def _replay_segment(
             if not reader.fault:
                 while replay_records(reader, replay, segment):
                     progress.tell(reader.offset, len(replay.jobs))
-            if not find_fault(reader):
+            if not find_fault(reader, damaged):
                 break
             _damage(directory, name, reader.offset, reader.fault, salvage)
             damaged = True
@@ -260,10 +281,16 @@ def open_reader(directory: Directory, file: ReadableFile, name: str, sequence: i
     return reader
 
 
-def find_fault(reader: Reader) -> str:
-    """What is wrong where the reader has stopped, or "" at the end of a whole segment."""
+def find_fault(reader: Reader, has_skipped: bool) -> str:
+    """What is wrong where the reader has stopped, or "" at the end of a segment.
+
+    Args:
+        has_skipped: that something is missing is known already.
+    """
     if not reader.fault and reader.content_end() > reader.offset:
         reader.fault = "something behind the last record"
+    if not reader.fault and not reader.commits and not has_skipped:
+        reader.fault = "there is no commit"  # but it gets its name when its first one is on the disk
     return reader.fault
 
 
@@ -291,6 +318,8 @@ def find_tail(file: ReadableFile, name: str) -> Tail | None:
         pass
     content_end = reader.content_end()
     end = reader.whole_end()
+    if not reader.commits:
+        return None  # no crash leaves that: a segment gets its name when its first commit is on the disk
     if not reader.fault and content_end <= reader.offset:
         return Tail(end, 0)
     if reader.is_known_durable(reader.offset):

@@ -64,6 +64,7 @@ class Segment:
         "seed",
         "sequence",
         "size",
+        "written",
     )
 
     def __init__(self, sequence: int, size: int, salt: int) -> None:
@@ -75,6 +76,7 @@ class Segment:
         self.file: File | None = None  # open, while it is written
         self.is_closed = False  # nothing is written into it any more, and its file is cut to what is in it
         self.end = HEADER_SIZE  # where the next record goes
+        self.written = 0  # up to where it has been written
         self.durable = 0  # up to where it is known to be on the disk
         self.live = 0  # bytes of the records of the jobs that it has
         self.ids = array("Q")  # of all jobs that were put into it

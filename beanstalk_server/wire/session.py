@@ -69,6 +69,7 @@ class Session(Client):
         "put",
         "put_at",
         "replies",
+        "verdict",
         "work_left",
     )
 
@@ -103,6 +104,7 @@ class Session(Client):
         self.put_at = 0  # when it came, in nanoseconds
         self.number = 0  # the id of its job
         self.body = bytearray()  # what has come of it, when it comes in pieces
+        self.verdict = b""  # what to answer to a put whose body is swallowed
         broker.connect()
 
     # What the owner calls
@@ -272,6 +274,7 @@ class Session(Client):
         self.counts[command] += 1
         if put.size > self.process.max_job_size:
             self.expected = put.size + 2
+            self._swallow(grammar.JOB_TOO_BIG)
             return
         if put.trailing:
             self.replies.append(grammar.BAD_FORMAT)
@@ -289,21 +292,34 @@ class Session(Client):
         put = self.put
         if put is None:
             if not self.expected:
-                self.replies.append(grammar.JOB_TOO_BIG)
+                self.replies.append(self.verdict)
             return
-        if self.expected or self.body:
-            self.body += piece
-            if self.expected:
-                return
-            piece = bytes(self.body)
-            self.body = bytearray()
+        try:
+            if self.expected or self.body:
+                self.body += piece
+                if self.expected:
+                    return
+                piece = bytes(self.body)
+                self.body = bytearray()
+            body = piece[: put.size]
+        except MemoryError:
+            self._swallow(grammar.OUT_OF_MEMORY)
+            return
         self.put = None
         if not piece.endswith(b"\r\n"):
             self.replies.append(grammar.EXPECTED_CRLF)
         elif put.key:
-            self._end_put_keyed(put, piece[: put.size], now)
+            self._end_put_keyed(put, body, now)
         else:
-            self._end_put(put, piece[: put.size], now)
+            self._end_put(put, body, now)
+
+    def _swallow(self, verdict: bytes) -> None:
+        """Keep nothing of the body, whatever of it is still to come, and answer when it has ended."""
+        self.put = None
+        self.body = bytearray()
+        self.verdict = verdict
+        if not self.expected:
+            self.replies.append(verdict)
 
     def _end_put(self, put: grammar.Put, body: bytes, now: int) -> None:
         broker = self.broker

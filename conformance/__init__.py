@@ -1,0 +1,1 @@
+"""Conversations held with this server and with beanstalkd, compared byte by byte."""

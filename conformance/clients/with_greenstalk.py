@@ -1,0 +1,129 @@
+"""greenstalk (Python): every public method and every exception that a server can bring about."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import greenstalk
+import pytest
+
+
+def produce_and_work(address: tuple[str, int]) -> None:
+    """Jobs come best first and on time, and nothing is left."""
+    with (
+        greenstalk.Client(address, use="mails") as producer,
+        greenstalk.Client(address, watch=["mails", "other"]) as worker,
+    ):
+        assert producer.using() == "mails"
+        assert sorted(worker.watching()) == ["mails", "other"]
+        began = time.monotonic()
+        late = producer.put("late", delay=1)
+        second = producer.put("second", priority=20)
+        first = producer.put("first", priority=10)
+        assert producer.peek_ready().id == first
+        assert producer.peek_delayed().id == late
+        assert producer.peek(second).body == "second"
+        done: list[tuple[int, str]] = []
+        while len(done) < 3:
+            job = worker.reserve(timeout=3)
+            done.append((job.id, job.body))
+            worker.delete(job)
+        assert done == [(first, "first"), (second, "second"), (late, "late")]
+        assert 1 <= time.monotonic() - began < 2.5
+        with pytest.raises(greenstalk.TimedOutError):
+            worker.reserve(timeout=0)
+        assert producer.stats_tube("mails")["total-jobs"] == 3
+
+
+def bury_and_kick(address: tuple[str, int]) -> None:
+    with greenstalk.Client(address) as client:
+        first, second = client.put("first"), client.put("second")
+        for _ in range(2):
+            job = client.reserve()
+            client.bury(job, priority=7)
+        assert client.peek_buried().id == first
+        assert client.kick(1) == 1
+        client.kick_job(second)
+        assert client.stats_job(first)["kicks"] == 1
+        assert client.stats_job(second)["pri"] == 7
+        job = client.reserve_job(second)
+        client.release(job, priority=1, delay=100)
+        assert client.stats_job(job)["state"] == "delayed"
+        assert client.kick(10) == 1
+        client.delete(first)
+        client.delete(second)
+        with pytest.raises(greenstalk.NotFoundError):
+            client.delete(first)
+
+
+def let_a_ttr_run_out(address: tuple[str, int]) -> None:
+    """The worker is warned, may go on with a touch, and loses the job if it does nothing."""
+    with greenstalk.Client(address) as slow, greenstalk.Client(address) as quick:
+        number = slow.put("work", ttr=1)
+        job = slow.reserve()
+        with pytest.raises(greenstalk.DeadlineSoonError):
+            slow.reserve(timeout=5)
+        time.sleep(0.6)
+        slow.touch(job)
+        time.sleep(0.6)
+        assert slow.stats_job(job)["state"] == "reserved"
+        time.sleep(0.6)
+        assert slow.using() == "default"
+        job = quick.reserve(timeout=2)
+        assert (job.id, quick.stats_job(job)["timeouts"]) == (number, 1)
+        with pytest.raises(greenstalk.NotFoundError):
+            slow.touch(job)
+        quick.delete(job)
+
+
+def lose_a_connection(address: tuple[str, int]) -> None:
+    """What a worker held when its connection went is for the next."""
+    with greenstalk.Client(address) as producer:
+        number = producer.put("work")
+        lost = greenstalk.Client(address)
+        assert lost.reserve().id == number
+        with pytest.raises(greenstalk.TimedOutError):
+            producer.reserve(timeout=0)
+        lost.close()
+        with greenstalk.Client(address) as again:
+            job = again.reserve(timeout=2)
+            assert job.id == number
+            again.delete(job)
+
+
+def look_around(address: tuple[str, int]) -> None:
+    with greenstalk.Client(address, encoding=None) as client:
+        body = bytes(range(256))
+        number = client.put(body)
+        assert client.peek(number).body == body
+        client.delete(number)
+        client.use("own")
+        assert client.watch("own") == 2
+        assert client.ignore("default") == 1
+        with pytest.raises(greenstalk.NotIgnoredError):
+            client.ignore("own")
+        assert client.tubes() == ["default", "own"]
+        client.pause_tube("own", 1)
+        assert client.stats_tube("own")["pause"] == 1
+        with pytest.raises(greenstalk.NotFoundError):
+            client.pause_tube("nobody", 1)
+        stats = client.stats()
+        assert stats["current-jobs-ready"] == stats["current-jobs-buried"] == 0
+        assert stats["max-job-size"] == 65535
+        with pytest.raises(greenstalk.JobTooBigError):
+            client.put(b"x" * 65536)
+        with pytest.raises(greenstalk.BadFormatError):
+            client.use("-")
+        for peek in (client.peek_ready, client.peek_delayed, client.peek_buried):
+            with pytest.raises(greenstalk.NotFoundError):
+                peek()
+
+
+def main(address: tuple[str, int]) -> None:
+    for story in (produce_and_work, bury_and_kick, let_a_ttr_run_out, lose_a_connection, look_around):
+        story(address)
+
+
+if __name__ == "__main__":
+    main((sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,88 @@
+"""pystalkd (Python). It takes what one read brings for a whole reply: a server that sent one in two would break it."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from pystalkd.Beanstalkd import CommandFailed, Connection, DeadlineSoon
+
+
+def produce_and_work(host: str, port: int) -> None:
+    producer, worker = Connection(host, port, parse_yaml=False), Connection(host, port, parse_yaml=False)
+    assert producer.use("mails") == "mails"
+    assert worker.watch("mails") == 2
+    assert worker.ignore("default") == 1
+    began = time.monotonic()
+    late = producer.put("late", delay=1)
+    second = producer.put("second", priority=20)
+    first = producer.put("first", priority=10)
+    assert producer.peek_ready().job_id == first
+    assert producer.peek_delayed().job_id == late
+    done: list[tuple[int, str]] = []
+    while len(done) < 3:
+        job = worker.reserve(timeout=3)
+        done.append((job.job_id, job.body))
+        job.delete()
+    assert done == [(first, "first"), (second, "second"), (late, "late")]
+    assert 1 <= time.monotonic() - began < 2.5
+    assert worker.reserve(timeout=0) is None
+    assert "total-jobs: 3" in producer.stats_tube("mails")
+    producer.close()
+    worker.close()
+
+
+def bury_and_kick(host: str, port: int) -> None:
+    client = Connection(host, port, parse_yaml=False)
+    number = client.put_bytes(b"body")
+    job = client.reserve()
+    client.touch(job.job_id)
+    client.bury(job.job_id, 7)
+    assert client.peek_buried().job_id == number
+    assert client.kick(5) == 1
+    client.reserve()
+    client.release(number, 1, 100)
+    client.kick_job(number)
+    assert "kicks: 2" in client.stats_job(number)
+    client.delete(number)
+    with pytest.raises(CommandFailed):
+        client.delete(number)
+    client.close()
+
+
+def let_a_ttr_run_out(host: str, port: int) -> None:
+    slow, quick = Connection(host, port), Connection(host, port)
+    number = slow.put("work", ttr=1)
+    slow.reserve()
+    with pytest.raises(DeadlineSoon):
+        slow.reserve(timeout=5)
+    time.sleep(1.2)
+    assert slow.using() == "default"
+    job = quick.reserve(timeout=2)
+    assert job.job_id == number
+    with pytest.raises(CommandFailed):
+        slow.touch(number)
+    job.delete()
+    slow.close()
+    quick.close()
+
+
+def lose_a_connection(host: str, port: int) -> None:
+    worker = Connection(host, port)
+    number = worker.put("work")
+    assert worker.reserve().job_id == number
+    worker.reconnect()
+    job = worker.reserve(timeout=2)
+    assert job.job_id == number
+    job.delete()
+    worker.close()
+
+
+def main(host: str, port: int) -> None:
+    for story in (produce_and_work, bury_and_kick, let_a_ttr_run_out, lose_a_connection):
+        story(host, port)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,171 @@
+r"""A conversation as a person writes it: who sends what, and what each must get. README.md describes the file format.
+
+Knows no sockets and no servers; the text of a line is `text.py`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from conformance import text
+from conformance.text import Text, TextError
+
+DIRECTORY: Final = Path(__file__).parent / "conversations"
+
+GUARDS: Final = ("ours", "beanstalkd", "before 1.13", "since 1.13")
+"""For which servers a line, or a conversation, is meant; this server counts as one since 1.13."""
+
+VERBS: Final = ("connects", "disconnects", "resets", "shuts down", "is closed", "is silent")
+"""What a client does besides sending, and what may be expected of it besides replies."""
+
+TITLE: Final = re.compile(r"== (.+)")
+FIELD: Final = re.compile(r"(differs|only|server|memory): (.+)")
+LINE: Final = re.compile(r"(?:([a-z][a-z0-9]*) ?)?([<>|])(?: (.*))?")
+VERB: Final = re.compile(rf"(?:([a-z][a-z0-9]*) )?({'|'.join(VERBS)})")
+TIME: Final = re.compile(r"(wait|within) (\d+(?:\.\d+)?)")
+SIGNAL: Final = re.compile(r"signal (USR1)")
+GUARD: Final = re.compile(rf"\[({'|'.join(GUARDS)})\] (.*)")
+
+NOTHING: Final = Text(())
+
+CLIENT: Final = "client"
+"""What a client is called that has no name in a conversation of its own."""
+
+
+class FormatError(ValueError):
+    """A file that cannot be read: names it, and the line."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a conversation.
+
+    `action` is ">" (send), "<" and "|" (expect a line that ends in CR LF, in LF), one of VERBS, "wait", "within",
+    "split" or "signal".
+    """
+
+    action: str
+    source: str
+    line: int
+    client: str = CLIENT
+    text: Text = NOTHING
+    ends: bool = True
+    seconds: float = 0.0
+    guard: str = ""
+
+
+@dataclass
+class Conversation:
+    """What is said under one title.
+
+    Attributes:
+        place: file name and line.
+        theme: the file's name: a command, or what its conversations have in common.
+        differs: the name of the intended difference that it shows, or "".
+        only: for which servers it is meant (one of GUARDS), or "".
+        options: of the server, which is then its own; None when it can share one.
+        memory: how many MiB the server may take besides what it has when it starts; 0: no limit.
+    """
+
+    title: str
+    place: str
+    theme: str
+    differs: str = ""
+    only: str = ""
+    options: tuple[str, ...] | None = None
+    memory: int = 0
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def waits(self) -> float:
+        """Seconds of waiting in it."""
+        return sum(step.seconds for step in self.steps if step.action == "wait")
+
+    @property
+    def guards(self) -> set[str]:
+        return {guard for guard in (self.only, *(step.guard for step in self.steps)) if guard}
+
+
+def read_all(directory: Path = DIRECTORY) -> list[Conversation]:
+    """The conversations of all files in a directory, by file name and in the order of each file."""
+    return [found for path in sorted(directory.glob("*.txt")) for found in read_file(path)]
+
+
+def read_file(path: Path) -> list[Conversation]:
+    return list(read(path.read_text(), path.name))
+
+
+def read(source: str, name: str) -> Iterator[Conversation]:
+    """The conversations of one file.
+
+    Raises:
+        FormatError: a line is none, a client expects before it is told to, or a guard has no named difference.
+    """
+    conversation: Conversation | None = None
+    for number, line in enumerate(source.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            if title := TITLE.fullmatch(line):
+                if conversation:
+                    yield _checked(conversation)
+                conversation = Conversation(title[1], f"{name}:{number}", Path(name).stem)
+            elif conversation is None:
+                raise FormatError("a file begins with a title: == what is shown")
+            elif not conversation.steps and (found := FIELD.fullmatch(line)):
+                _set(conversation, found[1], found[2])
+            else:
+                conversation.steps.append(_step(line, number))
+        except (FormatError, TextError) as error:
+            raise FormatError(f"{name}:{number}: {error}: {line}") from None
+    if conversation:
+        yield _checked(conversation)
+
+
+def _set(conversation: Conversation, key: str, value: str) -> None:
+    match key:
+        case "differs":
+            conversation.differs = value
+        case "only":
+            if value not in GUARDS:
+                raise FormatError(f"only: is one of {', '.join(GUARDS)}")
+            conversation.only = value
+        case "server":
+            conversation.options = () if value == "fresh" else tuple(value.split())
+        case "memory":
+            conversation.memory = int(value)
+            conversation.options = conversation.options or ()
+
+
+def _step(line: str, number: int) -> Step:
+    source = line
+    guard = ""
+    if found := GUARD.fullmatch(line):
+        guard, line = found[1], found[2]
+    if found := LINE.fullmatch(line):
+        said, ends = text.read(found[3] or "")
+        return Step(found[2], source, number, found[1] or CLIENT, said, ends, guard=guard)
+    if found := VERB.fullmatch(line):
+        return Step(found[2], source, number, found[1] or CLIENT, guard=guard)
+    if found := TIME.fullmatch(line):
+        return Step(found[1], source, number, seconds=float(found[2]), guard=guard)
+    if SIGNAL.fullmatch(line):
+        return Step("signal", source, number, guard=guard)
+    if line == "split":
+        return Step("split", source, number, guard=guard)
+    raise FormatError("this is no line of a conversation")
+
+
+def _checked(conversation: Conversation) -> Conversation:
+    """A conversation that says why, where it is not the same for all servers, and that can fail."""
+    if bool(conversation.guards) != bool(conversation.differs):
+        raise FormatError(f"{conversation.place}: `differs:` and guards ([ours], only: ...) go together")
+    if not any(step.action in ("<", "|", "is closed", "is silent") for step in conversation.steps):
+        raise FormatError(f"{conversation.place}: nothing is expected")
+    if any(step.action == "signal" for step in conversation.steps) and conversation.options is None:
+        raise FormatError(f"{conversation.place}: a signal needs a server of its own (server: fresh)")
+    return conversation

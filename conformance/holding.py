@@ -1,0 +1,406 @@
+"""Holds a conversation with a server, and says what came instead of what was expected.
+
+Order among several clients: a client acts only when the server has done what the others sent before. Nothing sleeps for
+that. An observer, one more connection, sends a command that no server knows: a server that takes its events in the
+order in which they arise has done what came before once it has answered twice. So "is silent" needs no waiting either.
+Every client begins with that command, too, so that its connection has been taken when its first line is sent.
+
+Knows nothing of files, and does not start servers.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from conformance.conversation import Conversation, Step
+from conformance.servers import Address, Process, Server, connect
+from conformance.text import TextError
+
+PATIENCE: Final = 2.0
+"""Seconds until an answer must have come, where the conversation does not say so itself."""
+
+TIMEOUT: Final = 20.0
+"""Seconds until the observer must be answered, and all that is sent be taken."""
+
+LATE: Final = 0.15
+"""Seconds that a conversation may take besides its waits before its failure says nothing: then it is held again."""
+
+NEEDS_ITS_OWN: Final = "needs a server of its own"
+
+PING: Final = b"ping\r\n"
+PONG: Final = b"UNKNOWN_COMMAND\r\n"
+
+
+class MismatchError(Exception):
+    """Something else came: what it was."""
+
+
+class OverdueError(Exception):
+    """No whole line by the time it must have come."""
+
+
+class HangUpError(Exception):
+    """The server has closed the connection."""
+
+
+@dataclass
+class Outcome:
+    """How a conversation went: `status` is "passed", "failed" or "skipped"."""
+
+    conversation: Conversation
+    status: str
+    reason: str = ""
+    transcript: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    tries: int = 1
+
+    def fail(self, expected: str, came: str) -> None:
+        self.status = "failed"
+        self.transcript += [f"- {expected}", f"+ {came}"]
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it failed on a machine that was too slow for its timing to mean anything."""
+        return self.status == "failed" and self.seconds - self.conversation.waits > LATE
+
+
+class Peer:
+    """One end of a connection to the server, which has taken it and answers to it."""
+
+    def __init__(self, address: Address) -> None:
+        self.socket = connect(address)
+        self.socket.settimeout(TIMEOUT)
+        self.arrived = bytearray()
+        self.hung_up = False
+        self.ping()
+
+    def ping(self) -> None:
+        """Send a command that no server knows, and that none counts; return when it is answered.
+
+        Raises:
+            MismatchError: the server hangs, has died, or is none.
+        """
+        try:
+            self.send(PING)
+            reply = self.line(time.monotonic() + TIMEOUT)
+        except (OverdueError, HangUpError, ConnectionError) as error:
+            raise MismatchError(f"the server does not answer to anybody ({type(error).__name__})") from None
+        if reply != PONG:
+            raise MismatchError(f"{reply!r} is answered to {PING!r}")
+
+    def send(self, data: bytes) -> None:
+        """Send all of it, and take in meanwhile what comes: a server may not read on before its replies are read."""
+        left = memoryview(data)
+        deadline = time.monotonic() + TIMEOUT
+        while left:
+            readable, writable, _ = select.select([self.socket], [self.socket], [], deadline - time.monotonic())
+            if not readable and not writable:
+                raise MismatchError(f"the server takes no more: {len(left)} of {len(data)} bytes are left")
+            if readable and not self.hung_up:
+                self.receive()
+            if writable:
+                left = left[self.socket.send(left[: 1 << 16]) :]
+
+    def receive(self) -> None:
+        """Take in what has arrived, or wait for it."""
+        try:
+            piece = self.socket.recv(1 << 20)
+        except ConnectionResetError:
+            piece = b""
+        self.arrived += piece
+        self.hung_up = self.hung_up or not piece
+
+    def arrives_by(self, deadline: float) -> bool:
+        """Take in what arrives; False when nothing has by the deadline."""
+        readable, _, _ = select.select([self.socket], [], [], max(0.0, deadline - time.monotonic()))
+        if readable:
+            self.receive()
+        return bool(readable)
+
+    def line(self, deadline: float) -> bytes:
+        """What comes up to and including the next LF.
+
+        Raises:
+            OverdueError: it is not there by the deadline.
+            HangUpError: nor will it ever be.
+        """
+        while (end := self.arrived.find(b"\n")) < 0:
+            if self.hung_up:
+                raise HangUpError
+            if not self.arrives_by(deadline):
+                raise OverdueError
+        line = bytes(self.arrived[: end + 1])
+        del self.arrived[: end + 1]
+        return line
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Close so that the server is told at once that nobody reads."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+
+class Observer(Peer):
+    """Sees that the server has done what came before."""
+
+    def settle(self, *peers: Peer, quiet: int = 3) -> None:
+        """Until the server has taken everything, and nothing comes to any of the peers any more.
+
+        Args:
+            quiet: how many pings nothing must have come for. Two, and one more for an answer that is written in an
+                event of its own.
+        """
+        silent = 0
+        while silent < quiet:
+            self.ping()
+            silent += 1
+            for peer in peers:
+                if not peer.hung_up and peer.arrives_by(0):
+                    silent = 0
+
+
+class Talk:
+    """A conversation under way."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.peers: dict[str, Peer] = {}
+        self.kept: dict[str, int] = {}
+        self.outgoing: list[tuple[str, bytes]] = []
+        self.unsettled: set[str] = set()
+        self.skipping: set[str] = set()
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.patience = PATIENCE
+        self.observer: Observer | None = None
+
+    def close(self) -> None:
+        for peer in (*self.peers.values(), *([self.observer] if self.observer else [])):
+            peer.close()
+
+    def do(self, step: Step) -> None:
+        """One step.
+
+        Raises:
+            MismatchError: something else came than what was expected.
+        """
+        if step.action == ">":
+            self._collect(step)
+            return
+        self.flush()
+        match step.action:
+            case "<" | "|":
+                self._expect(step)
+            case "wait":
+                self.patience = PATIENCE
+                time.sleep(step.seconds)
+            case "within":
+                self.patience = step.seconds
+            case "split":
+                self._settle()
+            case "signal":
+                assert isinstance(self.server, Process)
+                self.server.drain()
+                self._settle()
+            case "is silent":
+                self._settle()
+                peer = self._peer(step.client)
+                if peer.arrived:
+                    raise MismatchError(repr(bytes(peer.arrived)))
+                if peer.hung_up:
+                    raise MismatchError("the server has closed the connection")
+            case "is closed":
+                self._expect_end(step)
+            case "connects":
+                self._settle_others(step.client)
+                self._peer(step.client)
+            case _:
+                self._leave(step)
+
+    def end(self) -> None:
+        """At the end, everything that came must have been expected."""
+        for name, peer in self.peers.items():
+            peer.arrives_by(0)
+            if peer.arrived:
+                raise MismatchError(f"{name}: {bytes(peer.arrived)!r}")
+
+    def _collect(self, step: Step) -> None:
+        """What one client sends in lines behind each other goes out in one piece."""
+        if self.outgoing and self.outgoing[-1][0] != step.client:
+            self.flush()
+        self.outgoing.append((step.client, step.text.render(self.kept) + (b"\r\n" if step.ends else b"")))
+
+    def flush(self) -> None:
+        if not self.outgoing:
+            return
+        client = self.outgoing[0][0]
+        data = b"".join(piece for _, piece in self.outgoing)
+        self.outgoing.clear()
+        self._settle_others(client)
+        self.patience = PATIENCE
+        self._peer(client).send(data)
+        self.unsettled.add(client)
+
+    def _peer(self, client: str) -> Peer:
+        if client not in self.peers:
+            self.peers[client] = Peer(self.server.address)
+            self.unsettled.add(client)
+        return self.peers[client]
+
+    def _settle_others(self, client: str) -> None:
+        if self.unsettled - {client}:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.observer is None:
+            self.observer = Observer(self.server.address)
+        self.observer.settle(*self.peers.values())
+        self.unsettled.clear()
+
+    def _leave(self, step: Step) -> None:
+        self._settle_others(step.client)
+        peer = self._peer(step.client)
+        match step.action:
+            case "disconnects":
+                peer.close()
+                del self.peers[step.client]
+            case "resets":
+                peer.reset()
+                del self.peers[step.client]
+            case "shuts down":
+                peer.socket.shutdown(socket.SHUT_WR)
+        self.unsettled.add(step.client)
+
+    def _expect_end(self, step: Step) -> None:
+        peer = self._peer(step.client)
+        deadline = time.monotonic() + self.patience
+        while not peer.hung_up:
+            if peer.arrived:
+                break
+            if not peer.arrives_by(deadline):
+                raise MismatchError("the connection is open")
+        if peer.arrived:
+            raise MismatchError(repr(bytes(peer.arrived)))
+        self.unsettled.discard(step.client)
+
+    def _expect(self, step: Step) -> None:
+        client = step.client
+        if step.text.any_lines:
+            self.skipping.add(client)
+            return
+        came = self._read(step)
+        while (found := self._matches(step, came)) is None:
+            if client not in self.skipping or came == b"\r\n":
+                raise MismatchError(repr(came))
+            self._count(client, came)
+            came = self._read(step)
+        self.skipping.discard(client)
+        size = found.pop("size", None)
+        self.kept.update(found)
+        if step.action == "|":
+            self._count(client, came)
+        elif client in self.sizes:
+            said, counted = self.sizes.pop(client)
+            if said != counted:
+                raise MismatchError(f"{counted} bytes, where {said} were announced")
+        if size is not None:
+            self.sizes[client] = (size, 0)
+        self.unsettled.discard(client)
+
+    def _matches(self, step: Step, came: bytes) -> dict[str, int] | None:
+        end = b"" if not step.ends else b"\n" if step.action == "|" else b"\r\n"
+        if not came.endswith(end):
+            return None
+        return step.text.match(came[: len(came) - len(end)], self.kept, self.server.answers_to("since 1.13"))
+
+    def _count(self, client: str, came: bytes) -> None:
+        if client in self.sizes:
+            said, counted = self.sizes[client]
+            self.sizes[client] = (said, counted + len(came))
+
+    def _read(self, step: Step) -> bytes:
+        """As many lines as the step's text has."""
+        peer = self._peer(step.client)
+        deadline = time.monotonic() + self.patience
+        came = b""
+        try:
+            for _ in range(step.text.newlines + (1 if step.ends else 0)):
+                came += peer.line(deadline)
+        except OverdueError:
+            rest = came + peer.arrived
+            raise MismatchError(f"{rest!r} and no more" if rest else "nothing") from None
+        except HangUpError:
+            raise MismatchError(f"{came + peer.arrived!r} and the end of the connection") from None
+        return came
+
+
+def hold(conversation: Conversation, server: Server) -> Outcome:
+    """Hold it once."""
+    if not server.answers_to(conversation.only):
+        return Outcome(conversation, "skipped", f"for {conversation.only} only")
+    if conversation.options is not None and not isinstance(server, Process):
+        return Outcome(conversation, "skipped", NEEDS_ITS_OWN)
+    talk = Talk(server)
+    outcome = Outcome(conversation, "passed")
+    began = time.monotonic()
+    expected = ""
+    try:
+        for step in conversation.steps:
+            if server.answers_to(step.guard):
+                expected = step.source
+                talk.do(step)
+                outcome.transcript.append(f"  {expected}")
+        expected = "nothing more"
+        talk.flush()
+        talk.end()
+    except (MismatchError, TextError, ConnectionError) as error:
+        outcome.fail(expected, str(error) or type(error).__name__)
+    finally:
+        outcome.seconds = time.monotonic() - began
+        talk.close()
+    return outcome
+
+
+def clean(server: Server) -> None:
+    """Delete every job, end the pause of the default tube, and see that no other tube is left.
+
+    Raises:
+        MismatchError: there is one left.
+    """
+    observer = Observer(server.address)
+    try:
+        observer.settle()
+
+        def ask(command: bytes) -> bytes:
+            observer.send(command + b"\r\n")
+            return observer.line(time.monotonic() + TIMEOUT)
+
+        def tubes() -> list[bytes]:
+            size = int(ask(b"list-tubes").split()[1])
+            while len(observer.arrived) < size + 2:
+                observer.receive()
+            names = [line[2:] for line in bytes(observer.arrived[:size]).split(b"\n")[1:-1]]
+            observer.arrived.clear()
+            return names
+
+        for tube in tubes():
+            ask(b"use " + tube)
+            for peek in (b"peek-ready", b"peek-delayed", b"peek-buried"):
+                while (reply := ask(peek)).startswith(b"FOUND"):
+                    number, size = reply.split()[1:]
+                    while len(observer.arrived) < int(size) + 2:
+                        observer.receive()
+                    observer.arrived.clear()
+                    ask(b"delete " + number)
+        ask(b"use default")
+        ask(b"pause-tube default 0")
+        if (left := tubes()) != [b"default"]:
+            raise MismatchError(f"{left}")
+    finally:
+        observer.close()

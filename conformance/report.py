@@ -1,0 +1,163 @@
+"""What a run has shown: as a table, as diffs, and as the page docs/compatibility.md."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from conformance.conversation import Conversation
+from conformance.differences import read_differences
+from conformance.holding import NEEDS_ITS_OWN
+from conformance.running import Run
+
+COMMAND: Final = re.compile(r"(?:\{\d+ \* )?([a-z]+(?:-[a-z]+)*)(?= |\\|$)")
+"""What a line that is sent begins with, if it may be a command."""
+
+REPLY: Final = re.compile(r"(?:\{\d+ \* )?([A-Z]+(?:_[A-Z]+)*)( .+?)?(?:\\r.*)?")
+"""What a line that is expected begins with, if it may be a reply."""
+
+PROTOCOL: Final = [
+    "put",
+    "use",
+    "reserve",
+    "reserve-with-timeout",
+    "reserve-job",
+    "delete",
+    "release",
+    "bury",
+    "touch",
+    "watch",
+    "ignore",
+    "peek",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "kick",
+    "kick-job",
+    "stats-job",
+    "stats-tube",
+    "stats",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "quit",
+    "pause-tube",
+]
+"""The commands of the protocol, in the order of its document."""
+
+EXTENSIONS: Final = [
+    "put-keyed",
+    "replace-keyed",
+    "peek-keyed",
+    "cancel",
+    "cancel-keyed",
+    "reschedule",
+    "reschedule-keyed",
+    "reserve-batch",
+    "clear-tube",
+]
+
+QUOTES: Final = "strings in statistics"
+"""The difference that {"..."} in a text stands for, without a `differs:`."""
+
+HEAD: Final = """\
+# Compatibility
+
+Written by `make compatibility`, which holds every conversation in [conformance](../conformance/README.md) with both
+servers: {servers}. What is expected in them is what beanstalkd answers; where it is not the same here, the
+conversation names one of the differences at the end of this page.
+
+## Conversations
+
+How many passed, of how many that are meant for the server: those for one server only show an intended difference.
+"""
+
+
+def failures(runs: Sequence[Run]) -> str:
+    """A diff for each conversation that failed: what was said before, what was expected (-), and what came (+)."""
+    lines = []
+    for run in runs:
+        for outcome in run.outcomes:
+            if outcome.status == "failed":
+                lines += [f"{run.name}: {outcome.conversation.place}: {outcome.conversation.title}"]
+                lines += [f"    {line}" for line in outcome.transcript] + [""]
+        lines += [f"{run.name} has logged:\n{complaint}" for complaint in run.complaints]
+    return "".join(line + "\n" for line in lines)
+
+
+def table(runs: Sequence[Run]) -> str:
+    """For each theme, how many conversations passed, of how many that are meant for the server."""
+    rows = [["", *(run.name for run in runs)], *_counts(runs), ["seconds", *(f"{run.seconds:.1f}" for run in runs)]]
+    again = [sum(outcome.tries > 1 for outcome in run.outcomes) for run in runs]
+    if any(again):
+        rows.append(["held again", *map(str, again)])
+    alone = [sum(outcome.reason == NEEDS_ITS_OWN for outcome in run.outcomes) for run in runs]
+    if any(alone):
+        rows.append(["not held", *(f"{count} that need a server of their own" for count in alone)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _counts(runs: Sequence[Run]) -> list[list[str]]:
+    themes = list(dict.fromkeys(outcome.conversation.theme for outcome in runs[0].outcomes))
+    return [[theme, *(_count(run, theme) for run in runs)] for theme in themes] + [
+        ["all", *(_count(run, None) for run in runs)]
+    ]
+
+
+def _count(run: Run, theme: str | None) -> str:
+    outcomes = [outcome for outcome in run.outcomes if theme is None or outcome.conversation.theme == theme]
+    passed = sum(outcome.status == "passed" for outcome in outcomes)
+    return f"{passed} of {sum(outcome.status != 'skipped' for outcome in outcomes)}"
+
+
+def commands(conversation: Conversation) -> set[str]:
+    """The commands that somebody sends in it, as far as lines begin with them."""
+    found = (COMMAND.match(_said(step.source, ">")) for step in conversation.steps if step.action == ">")
+    return {match[1] for match in found if match}
+
+
+def replies(conversation: Conversation) -> set[str]:
+    """The replies that somebody expects in it: the word, and " ..." when something follows."""
+    found = (REPLY.fullmatch(_said(step.source, "<")) for step in conversation.steps if step.action == "<")
+    return {match[1] + (" ..." if match[2] else "") for match in found if match}
+
+
+def _said(source: str, mark: str) -> str:
+    return source.partition(mark)[2].removeprefix(" ")
+
+
+def page(runs: Sequence[Run]) -> str:
+    """docs/compatibility.md."""
+    conversations = [outcome.conversation for outcome in runs[0].outcomes]
+    parts = [HEAD.format(servers=" and ".join(_of_whom(run) for run in runs))]
+    parts.append(_markdown(["theme", *(_of_whom(run) for run in runs)], _counts(runs)))
+    sent = Counter(command for conversation in conversations for command in commands(conversation))
+    parts.append("\n## Commands\n\nIn how many conversations each is sent.\n")
+    parts.append(
+        _markdown(["command", "conversations"], [[f"`{name}`", str(sent[name])] for name in (*PROTOCOL, *EXTENSIONS)])
+    )
+    shown = Counter(conversation.differs for conversation in conversations)
+    shown[QUOTES] += sum(any('{"' in step.source for step in conversation.steps) for conversation in conversations)
+    parts.append(
+        "\n## Intended differences\n\nFrom [differences.md](differences.md), with the number of conversations that show"
+        " each; what no conversation can show has none.\n"
+    )
+    for header, rows in read_differences().items():
+        names = [cell.strip() for cell in header.strip("|").split("|")]
+        parts.append(
+            _markdown([*names, "conversations"], [[row.name, *row.columns, str(shown[row.name] or "")] for row in rows])
+        )
+    return "\n".join(parts)
+
+
+def _of_whom(run: Run) -> str:
+    return "this server" if run.name == "ours" else run.name
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

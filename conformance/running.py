@@ -1,0 +1,136 @@
+"""Runs many conversations: several at a time, each with a server that is its own for as long as it takes.
+
+A server keeps nothing that a conversation could see once it has been cleaned, but for what it has counted. So
+conversations take turns on a few servers, and those that count, or need options, get one that is started for them.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from conformance import servers
+from conformance.conversation import Conversation
+from conformance.holding import MismatchError, Outcome, clean, hold
+from conformance.servers import Address, Process, Server, ServerError
+
+TRIES: Final = 4
+
+
+@dataclass
+class Run:
+    """Conversations held with one server.
+
+    Attributes:
+        name: the server and its version.
+        complaints: tracebacks that this project's server has logged: a bug, whatever was answered.
+    """
+
+    name: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return not self.complaints and all(outcome.status != "failed" for outcome in self.outcomes)
+
+
+def started(program: str, conversations: Sequence[Conversation], at_once: int = 6) -> Run:
+    """Hold them all with servers that are started for it, the longest first; outcomes are in their order.
+
+    Args:
+        program: as for `servers.Process`.
+        at_once: how many are held at a time.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        own = [stack.enter_context(servers.started(program)) for _ in range(min(at_once, len(conversations)))]
+        run = Run(own[0].name)
+        turns = _Turns(program, own, run.complaints)
+        pool = stack.enter_context(ThreadPoolExecutor(at_once))
+        longest_first = sorted(conversations, key=lambda conversation: -conversation.waits)
+        futures = {id(found): pool.submit(turns.hold, found) for found in longest_first}
+        run.outcomes = [futures[id(found)].result() for found in conversations]
+        for server in own:
+            turns.look_at_log(server)
+    run.seconds = time.monotonic() - began
+    return run
+
+
+class _Turns:
+    """Servers that take turns."""
+
+    def __init__(self, program: str, own: Sequence[Process], complaints: list[str]) -> None:
+        self._program = program
+        self._complaints = complaints
+        self._idle: queue.SimpleQueue[Process] = queue.SimpleQueue()
+        for server in own:
+            self._idle.put(server)
+
+    def hold(self, conversation: Conversation) -> Outcome:
+        return until_it_says_something(self._hold, conversation)
+
+    def _hold(self, conversation: Conversation) -> Outcome:
+        server = self._idle.get()
+        try:
+            if conversation.options is None or not server.answers_to(conversation.only):
+                return hold_and_clean(conversation, server)
+        finally:
+            self._idle.put(server)
+        with servers.started(self._program, conversation.options, conversation.memory) as fresh:
+            outcome = hold(conversation, fresh)
+            self.look_at_log(fresh)
+            return outcome
+
+    def look_at_log(self, server: Process) -> None:
+        if server.ours and "Traceback" in (log := server.log()):
+            self._complaints.append(log)
+
+
+def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
+    """Hold a conversation, and leave the server as it was before."""
+    outcome = hold(conversation, server)
+    try:
+        clean(server)
+    except (MismatchError, ConnectionError) as error:
+        outcome.fail("no tube but default is left when all jobs are deleted", str(error))
+    return outcome
+
+
+def until_it_says_something(held: Callable[[Conversation], Outcome], conversation: Conversation) -> Outcome:
+    """Hold a conversation again when it has failed on a machine that was too slow for it."""
+    outcome = held(conversation)
+    while outcome.says_nothing and outcome.tries < TRIES:
+        tries = outcome.tries + 1
+        outcome = held(conversation)
+        outcome.tries = tries
+    return outcome
+
+
+def against(address: Address, conversations: Sequence[Conversation]) -> Run:
+    """Hold them with a server that runs already, one after the other.
+
+    Raises:
+        ServerError: it holds jobs, which would be deleted.
+    """
+    began = time.monotonic()
+    try:
+        server = Server(address)
+    except OSError as error:
+        raise ServerError(f"{address}: {error}") from None
+    stats = server.stats()
+    if any(int(stats[f"current-jobs-{state}"]) for state in ("ready", "reserved", "delayed", "buried")):
+        raise ServerError(f"{address} holds jobs, and a run would delete them: give it a server that is empty")
+    run = Run(server.name)
+    run.outcomes = [
+        until_it_says_something(lambda found: hold_and_clean(found, server), conversation)
+        for conversation in conversations
+    ]
+    run.seconds = time.monotonic() - began
+    return run

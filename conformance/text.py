@@ -1,0 +1,250 @@
+r"""The text of a line that is sent or expected: bytes, with escapes and placeholders.
+
+    \r \n \t \0 \s \\ \{ \x1f    a byte (\s is a space, where an editor would strip it)
+    \c                           at the end: no line end follows
+    {300 * text}                 the text 300 times
+    {every byte}                 the 256 bytes from 0 to 255
+    {job}                        a number: kept when first met, the same ever after
+    {job+2}                      the number that is kept as `job`, and 2 more
+    {n}  {0..2}  {float}         any number; one in this range; one with a fraction
+    {word}                       anything without spaces, CR and LF; {text} may have spaces
+    {size}                       how many bytes the lines behind this one have, up to the one that ends them
+    {"text"}                     text in the quotes that beanstalkd puts around it since 1.13
+    {...}                        as a whole line: any number of lines
+
+What is sent knows the first five only. Knows no clients and no servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+ESCAPES: Final = {"r": b"\r", "n": b"\n", "t": b"\t", "0": b"\0", "s": b" ", "\\": b"\\", "{": b"{"}
+
+NUMBER: Final = rb"\d+"
+PATTERNS: Final = {
+    "n": NUMBER,
+    "float": rb"\d+\.\d+",
+    "word": rb"[^ \r\n]+",
+    "text": rb"[^\r\n]*",
+    "size": rb"(?P<size>\d+)",
+}
+ANY_LINES: Final = "..."
+
+
+class TextError(ValueError):
+    """A text that cannot be read, or a number that nothing has been kept as."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Themselves."""
+
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Repeat:
+    count: int
+    text: Text
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A number by its name, and how much more."""
+
+    name: str
+    more: int
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What may only be expected."""
+
+    expression: bytes
+
+
+@dataclass(frozen=True)
+class Range:
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Quoted:
+    text: Text
+
+
+Piece = Bytes | Repeat | Kept | Pattern | Range | Quoted
+
+
+@dataclass(frozen=True)
+class Text:
+    """What one line says. `any_lines` stands for any number of lines; `names_size` for one that has {size} in it."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def any_lines(self) -> bool:
+        return self.pieces == (Pattern(b""),)
+
+    @property
+    def names_size(self) -> bool:
+        return Pattern(PATTERNS["size"]) in self.pieces
+
+    @property
+    def newlines(self) -> int:
+        """How many LF there are in it."""
+        count = 0
+        for piece in self.pieces:
+            match piece:
+                case Bytes(value):
+                    count += value.count(b"\n")
+                case Repeat(times, text):
+                    count += times * text.newlines
+                case _:
+                    pass
+        return count
+
+    def render(self, kept: Mapping[str, int]) -> bytes:
+        """The bytes to send.
+
+        Raises:
+            TextError: a number has not been kept yet, or a piece may only be expected.
+        """
+        return b"".join(_render(piece, kept) for piece in self.pieces)
+
+    def match(self, came: bytes, kept: Mapping[str, int], quotes: bool) -> dict[str, int] | None:
+        """What came, held against this text: the numbers that are kept now, or None when it is not the same.
+
+        Args:
+            quotes: whether the server puts quotes around strings in statistics.
+        """
+        seen: set[str] = set()
+        expression = b"".join(_expression(piece, kept, quotes, seen) for piece in self.pieces)
+        found = re.fullmatch(expression, came, re.DOTALL)
+        return None if found is None else {name: int(number) for name, number in found.groupdict().items()}
+
+
+def _render(piece: Piece, kept: Mapping[str, int]) -> bytes:
+    match piece:
+        case Bytes(value):
+            return value
+        case Repeat(count, text):
+            return count * text.render(kept)
+        case Kept(name, more):
+            if name not in kept:
+                raise TextError(f"{{{name}}} is sent, but no reply has said what it is")
+            return b"%d" % (kept[name] + more)
+        case _:
+            raise TextError("this can be expected, but not sent")
+
+
+def _expression(piece: Piece, kept: Mapping[str, int], quotes: bool, seen: set[str]) -> bytes:
+    match piece:
+        case Bytes(value):
+            return re.escape(value)
+        case Repeat(count, text):
+            return b"(?:%b){%d}" % (b"".join(_expression(part, kept, quotes, seen) for part in text.pieces), count)
+        case Kept(name, more):
+            if name in kept:
+                return b"%d" % (kept[name] + more)
+            if more:
+                raise TextError(f"{{{name}+{more}}} is expected, but no reply has said what {name} is")
+            if name in seen:
+                return b"(?P=%b)" % name.encode()
+            seen.add(name)
+            return b"(?P<%b>%b)" % (name.encode(), NUMBER)
+        case Range(least, most):
+            return b"(?:%b)" % b"|".join(b"%d" % number for number in range(least, most + 1))
+        case Quoted(text):
+            quote = b'"' if quotes else b""
+            return quote + b"".join(_expression(part, kept, quotes, seen) for part in text.pieces) + quote
+        case Pattern(expression):
+            return expression
+
+
+def read(source: str) -> tuple[Text, bool]:
+    r"""A text from how it is written, and whether a line end follows (no `\c` at its end).
+
+    Raises:
+        TextError: it cannot be read.
+    """
+    ends = not source.endswith("\\c")
+    return Text(tuple(_pieces(source if ends else source[:-2]))), ends
+
+
+def _pieces(source: str) -> Iterator[Piece]:
+    """The pieces of a text, those that are only bytes joined."""
+    plain = bytearray()
+    position = 0
+    while position < len(source):
+        if source[position] == "{":
+            end = _closing(source, position)
+            if plain:
+                yield Bytes(bytes(plain))
+                plain.clear()
+            yield _placeholder(source[position + 1 : end])
+            position = end + 1
+        elif source[position] == "\\":
+            value, position = _escape(source, position + 1)
+            plain += value
+        else:
+            plain += source[position].encode()
+            position += 1
+    if plain:
+        yield Bytes(bytes(plain))
+
+
+def _escape(source: str, position: int) -> tuple[bytes, int]:
+    letter = source[position : position + 1]
+    if letter in ESCAPES:
+        return ESCAPES[letter], position + 1
+    digits = source[position + 1 : position + 3]
+    if letter == "x" and re.fullmatch("[0-9a-fA-F]{2}", digits):
+        return bytes.fromhex(digits), position + 3
+    raise TextError(f"no such escape: \\{letter}")
+
+
+def _closing(source: str, start: int) -> int:
+    depth = 0
+    position = start
+    while position < len(source):
+        if source[position] == "\\":
+            position += 1
+        elif source[position] == "{":
+            depth += 1
+        elif source[position] == "}":
+            depth -= 1
+            if not depth:
+                return position
+        position += 1
+    raise TextError("a { that nothing closes (a { itself is written \\{)")
+
+
+def _placeholder(inner: str) -> Piece:
+    if inner == ANY_LINES:
+        return Pattern(b"")
+    if inner == "every byte":
+        return Bytes(bytes(range(256)))
+    if inner in PATTERNS:
+        return Pattern(PATTERNS[inner])
+    if found := re.fullmatch(r"(\d+) \* (.*)", inner, re.DOTALL):
+        return Repeat(int(found[1]), Text(tuple(_pieces(found[2]))))
+    if found := re.fullmatch(r'"(.*)"', inner):
+        return Quoted(Text(tuple(_pieces(found[1]))))
+    if found := re.fullmatch(r"(\d+)\.\.(\d+)", inner):
+        return Range(int(found[1]), int(found[2]))
+    if found := re.fullmatch(r"([a-z][a-z0-9_]*)(?:\+(\d+))?", inner):
+        return Kept(found[1], int(found[2] or 0))
+    raise TextError(f"no such placeholder: {{{inner}}}")
+
+
+def write(data: bytes) -> str:
+    r"""Bytes as they are written in a text: the reverse of `read`, without a line end."""
+    names = {value[0]: "\\" + letter for letter, value in ESCAPES.items() if letter != "s"}
+    written = "".join(names.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in data)
+    return written[:-1] + "\\s" if written.endswith(" ") else written

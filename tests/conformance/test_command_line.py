@@ -1,0 +1,90 @@
+"""python -m conformance, and python -m conformance.fuzz: what they print, and how they end."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.conversation import read
+from conformance.running import hold_and_clean
+from conformance.servers import OURS, connect, started
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def server():
+    with started(OURS) as server:
+        yield server
+
+
+def conformance(*arguments, module="conformance"):
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_with_a_server_that_runs_already(server):
+    host, port = server.address
+    status, printed, _ = conformance("--against", f"{host}:{port}", "--only", "drain-mode")
+    assert status == 0
+    assert "10 that need a server of their own" in printed
+    status, printed, _ = conformance("--against", f"{host}:{port}", "--only", "kick-job")
+    assert status == 0
+    assert re.search(r"bury +6 of 6\n", printed)
+
+
+def test_a_server_that_holds_jobs_is_left_alone(server):
+    with connect(server.address) as sock:
+        sock.sendall(b"put 0 0 60 1\r\nx\r\n")
+        assert sock.recv(100) == b"INSERTED 1\r\n"
+    status, _, complaint = conformance("--against", "{}:{}".format(*server.address))
+    assert status == 2
+    assert "holds jobs, and a run would delete them" in complaint
+    assert server.stats()["current-jobs-ready"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--against", "nowhere"), "is no address: expected HOST:PORT or unix:PATH"),
+        (("--against", "unix:/nonexistent"), "No such file"),
+        (("--start", "/nonexistent/beanstalkd"), "/nonexistent/beanstalkd is not installed"),
+        (("--start", "/bin/false"), "/bin/false does not start"),
+        (("--only", "something that nobody says"), "no conversation has this in its title or theme"),
+    ],
+)
+def test_what_cannot_be_held_is_said_in_one_line(arguments, complaint):
+    status, printed, said = conformance(*arguments)
+    assert (status, printed) == (2, "")
+    assert said.startswith("conformance: ")
+    assert complaint in said
+    assert said.count("\n") == 1
+
+
+def test_a_conversation_that_fails_is_shown_and_ends_with_1(tmp_path):
+    (tmp_path / "mine.txt").write_text("== nobody is buried\n> list-tube-used\n< BURIED\n")
+    status, printed, _ = conformance(tmp_path / "mine.txt")
+    assert status == 1
+    assert (
+        "ours: mine.txt:1: nobody is buried\n      > list-tube-used\n    - < BURIED\n    + b'USING default" in printed
+    )
+
+
+def test_a_server_that_dies_fails_the_conversation():
+    (conversation,) = read("== somebody is there\n> list-tube-used\n< USING default\n", "name.txt")
+    with started(OURS) as server:
+        server.process.kill()
+        server.process.wait()
+        outcome = hold_and_clean(conversation, server)
+    assert outcome.status == "failed"
+    assert "refused" in outcome.transcript[-1]
+
+
+def test_a_little_fuzzing(beanstalkd):
+    status, printed, _ = conformance("--seconds", 1, "--seed", 5, module="conformance.fuzz")
+    assert status == 0
+    assert re.search(r"seed 5\n\d+ s: \d+ scripts, \d+ commands, \d+ replies, 0 differences", printed)

@@ -1,0 +1,101 @@
+"""Every conversation, with this server and with beanstalkd; and whether together they show the whole protocol."""
+
+from collections import Counter
+
+import pytest
+
+from conformance import differences, report
+from conformance.conversation import read, read_all
+from conformance.running import started
+from conformance.servers import OURS
+
+CONVERSATIONS = read_all()
+
+REPLIES = """
+OUT_OF_MEMORY BAD_FORMAT UNKNOWN_COMMAND
+INSERTED ...  EXPECTED_CRLF JOB_TOO_BIG DRAINING USING ...
+DEADLINE_SOON TIMED_OUT RESERVED ... NOT_FOUND DELETED RELEASED BURIED TOUCHED WATCHING ... NOT_IGNORED
+FOUND ... KICKED ... KICKED OK ... PAUSED
+""".replace(" ...", "...").split()
+"""Every reply that beanstalkd's doc/protocol.txt names, in its order, `...` where something follows the word.
+
+But for two that cannot be brought about: INTERNAL_ERROR, which it calls a bug, and the `BURIED <id>` of a put, for
+which memory would have to run out in the one moment in which a heap grows.
+"""
+
+
+def test_there_are_enough_and_no_two_have_the_same_title():
+    assert len(CONVERSATIONS) >= 250
+    titles = Counter((found.theme, found.title) for found in CONVERSATIONS)
+    assert [title for title, count in titles.items() if count > 1] == []
+
+
+def test_every_reply_of_the_protocol_occurs():
+    shown = {reply.replace(" ", "") for found in CONVERSATIONS if not found.only for reply in report.replies(found)}
+    assert [reply for reply in REPLIES if reply not in shown] == []
+
+
+def test_every_command_occurs():
+    sent = {command for found in CONVERSATIONS for command in report.commands(found)}
+    assert [command for command in (*report.PROTOCOL, *report.EXTENSIONS) if command not in sent] == []
+
+
+def test_every_difference_that_is_named_is_intended():
+    intended = differences.names()
+    assert [(found.place, found.differs) for found in CONVERSATIONS if found.differs not in {"", *intended}] == []
+
+
+@pytest.mark.parametrize("program", [OURS, "beanstalkd"])
+def test_every_conversation_passes(program, request):
+    run = started(program if program == OURS else request.getfixturevalue(program), CONVERSATIONS)
+    assert run.passed, report.failures([run])
+    assert run.seconds < 60
+
+
+def test_a_conversation_that_is_wrong_fails_and_shows_what_came():
+    wrong = """
+== an id that is another
+> put 0 0 60 1
+> x
+< INSERTED {job}
+> peek {job}
+< FOUND {job+1} 1
+== something more than expected
+> list-tube-used
+> stats-tube nobody
+< USING default
+== something less
+> reserve
+< TIMED_OUT
+== a size that is wrong
+> list-tubes
+< OK {size}
+| ---
+<
+== silence where there is a reply
+> list-tube-used
+is silent
+== a connection that is not closed
+> list-tube-used
+< USING default
+is closed
+== quotes where there are none
+> list-tube-used
+< USING {"default"}
+"""
+    run = started(OURS, list(read(wrong, "wrong.txt")))
+    assert not run.passed
+    assert [outcome.status for outcome in run.outcomes] == ["failed"] * 7
+    assert [outcome.transcript[-1] for outcome in run.outcomes] == [
+        "+ b'FOUND 1 1\\r\\n'",
+        "+ client: b'NOT_FOUND\\r\\n'",
+        "+ nothing",
+        "+ b'- default\\n'",
+        "+ b'USING default\\r\\n'",
+        "+ the connection is open",
+        "+ b'USING default\\r\\n'",
+    ]
+    shown = report.failures([run])
+    assert "wrong.txt:2: an id that is another\n      > put 0 0 60 1\n" in shown
+    assert "    - < FOUND {job+1} 1\n    + b'FOUND" in shown
+    assert "0 of 7" in report.table([run])

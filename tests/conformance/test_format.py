@@ -1,0 +1,91 @@
+"""The format of conversations: what a line means, and what is said of one that means nothing."""
+
+import pytest
+
+from conformance import text
+from conformance.conversation import FormatError, read
+
+
+@pytest.mark.parametrize(
+    ("source", "data"),
+    [
+        ("put 0 0 60 5", b"put 0 0 60 5"),
+        ("\\r\\n\\t\\0\\s\\\\\\{\\x1f", b"\r\n\t\0 \\{\x1f"),
+        ("{3 * ab}", b"ababab"),
+        ("{2 * a{2 * b}\\r\\n}", b"abb\r\nabb\r\n"),
+        ("{every byte}", bytes(range(256))),
+        ("delete {job} {job+2}", b"delete 7 9"),
+        ("ä", "ä".encode()),
+    ],
+)
+def test_what_is_sent(source, data):
+    assert text.read(source)[0].render({"job": 7}) == data
+
+
+def test_a_line_end_can_be_left_out():
+    assert text.read("abc")[1]
+    said, ends = text.read("abc\\c")
+    assert (said.render({}), ends) == (b"abc", False)
+
+
+@pytest.mark.parametrize(
+    ("source", "came", "kept"),
+    [
+        ("INSERTED {a}", b"INSERTED 12", {"a": 12}),
+        ("INSERTED {a}", b"INSERTED x", None),
+        ("INSERTED {job}", b"INSERTED 7", {}),
+        ("INSERTED {job}", b"INSERTED 8", None),
+        ("INSERTED {job+1}", b"INSERTED 8", {}),
+        ("{a} {a}", b"3 3", {"a": 3}),
+        ("{a} {a}", b"3 4", None),
+        ("age: {0..2}", b"age: 2", {}),
+        ("age: {0..2}", b"age: 3", None),
+        ("{float}", b"0.25", {}),
+        ("{float}", b"025", None),
+        ("{word} {text}", b"a b c", {}),
+        ("{2 * {n}\\n}", b"1\n22\n", {}),
+        ("a.c", b"abc", None),
+        ('name: {"a"}', b'name: "a"', {}),
+        ('name: {"a"}', b"name: a", None),
+    ],
+)
+def test_what_is_expected(source, came, kept):
+    assert text.read(source)[0].match(came, {"job": 7}, quotes=True) == kept
+
+
+def test_quotes_that_an_old_beanstalkd_leaves_out():
+    assert text.read('name: {"a"}')[0].match(b"name: a", {}, quotes=False) == {}
+
+
+@pytest.mark.parametrize("data", [b"", b"plain", b"a\r\nb", b"{a}", b"back\\slash", b"\0\x7f\xff", b"end ", bytes(256)])
+def test_bytes_are_written_as_they_are_read(data):
+    assert text.read(text.write(data))[0].render({}) == data
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ("> put", "a file begins with a title"),
+        ("== a\n>put", "this is no line of a conversation"),
+        ("== a\n> {", "a { that nothing closes"),
+        ("== a\n> {what now}", "no such placeholder"),
+        ("== a\n> \\q", "no such escape"),
+        ("== a\n> put", "nothing is expected"),
+        ("== a\n[ours] < OK", "go together"),
+        ("== a\nonly: ours\n< OK", "go together"),
+        ("== a\ndiffers: something\n< OK", "go together"),
+        ("== a\nonly: somebody\n< OK", "only: is one of ours, beanstalkd"),
+        ("== a\nsignal USR1\n< OK", "needs a server of its own"),
+        ("== a\nis noisy", "this is no line of a conversation"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(lines, complaint):
+    with pytest.raises(FormatError, match=r"name.txt:\d: .*" + complaint.replace("{", r"\{")):
+        list(read(lines, "name.txt"))
+
+
+def test_a_number_that_nobody_has_kept():
+    with pytest.raises(text.TextError, match="no reply has said what it is"):
+        text.read("delete {job}")[0].render({})
+    with pytest.raises(text.TextError, match="no reply has said what job is"):
+        text.read("INSERTED {job+1}")[0].match(b"INSERTED 1", {}, quotes=True)

@@ -1,0 +1,475 @@
+"""A binlog that is cut short or has a flipped bit is recovered as the contract says, or refused; never silently wrong.
+
+The binlog writes a real directory, with every kind of record. Then the files, in memory, are cut off at each of their
+last bytes, and random bits are flipped, one at a time. What must come back is known for each commit.
+"""
+
+import asyncio
+import logging
+import random
+import re
+from bisect import bisect_right
+
+import pytest
+from memory_disk import MemoryDirectory, Node
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.record import CHANGE, COMMIT, DELETE, PUT
+from beanstalk_server.storage.recovery import DAMAGED, StorageError, recover
+from beanstalk_server.storage.segment import HEADER_SIZE, Reader, segment_names
+
+SECOND = 1_000_000_000
+OFFSET = 1_700_000_000 * SECOND
+SEGMENT = 8192
+COMMITS = 900
+TAIL = 4096  # bytes that are cut off, one after the other
+FLIPS = 10_000
+SALVAGES = 300
+
+
+def shape(job):
+    """What a job is, without what is told with its next change only."""
+    deadline = 0 if job.state == STATES.index("ready") else job.deadline
+    times = (job.delay, job.ttr, job.created_at, deadline)
+    return (job.tube.name, job.key, job.state, job.priority, job.body, times, job.releases, job.buries, job.kicks)
+
+
+def stored_shape(stored):
+    times = (stored.delay, stored.ttr, stored.created_at, stored.deadline)
+    state = STATES.index(stored.state)
+    counts = (stored.releases, stored.buries, stored.kicks)
+    return (stored.tube, stored.key, state, stored.priority, stored.body, times, *counts)
+
+
+async def at_once(work):
+    return work()
+
+
+class Written:
+    """A directory that the binlog has written, and what the jobs were at each commit."""
+
+    def __init__(self, path):
+        self.states = {}  # commit number -> {id: shape}
+        self.told = {}  # id -> all shapes that it ever had
+        self.now = {}
+        asyncio.run(self._write(path))
+        directory = RealDirectory(path)
+        self.names = [name for _, name in segment_names(directory)]
+        self.files = {name: (path / name).read_bytes() for name in self.names}
+        self.spares = [name for name in directory.names() if name.startswith("spare.")]
+        self.newest = self.names[-1]
+        self.records = {name: list(self._records(name)) for name in self.names}
+        self.commits = [record for record in self.records[self.newest] if record[2] == COMMIT]
+        ends = [commit[0] for commit in self.commits[1:]] + [self.records[self.newest][-1][1]]
+        self.ends = ends  # where each commit of the newest segment ends
+        self.end = ends[-1]
+
+    async def _write(self, path):
+        rng = random.Random(7)
+        binlog = Binlog(
+            RealDirectory(path),
+            segment_size=SEGMENT,
+            draw_salt=lambda: rng.getrandbits(32),
+            in_thread=at_once,
+        )
+        binlog.clock_offset = OFFSET
+        broker = Broker(binlog, SECOND)
+        broker.restore(OFFSET, SECOND)
+        self._listen(binlog)
+        client = Client(broker.default)
+        broker.connect()
+        moment = SECOND
+        commits = first = 0
+        while commits < COMMITS or binlog._log.sequence == first or binlog._log.segments[-1].end < TAIL + 1000:
+            commits += 1
+            if commits == COMMITS:  # no upkeep from now on: what is cut off is not in segments that are gone already
+                binlog._closing = True
+                first = binlog._log.sequence
+            for _ in range(rng.choice((1, 1, 2, 5))):
+                moment += SECOND // 10
+                broker.advance(moment)
+                self._command(rng, broker, client, moment)
+            await binlog.commit()
+            await asyncio.sleep(0)  # the upkeep goes on
+        # As it is when the process is killed: neither closed, nor are the zeros cut off.
+        number = broker.take_id()
+        assert broker.put(client, number, 0, 0, SECOND, b"last", moment, moment)
+        await binlog.commit()
+        binlog.directory.unlock()
+        binlog._tail.file.close()
+        for spare in binlog._log.spares:
+            spare.file.close()
+
+    def _command(self, rng, broker, client, now):
+        number = rng.choice(list(broker.jobs) or [0])
+        choice = rng.randrange(10)
+        if choice < (4 if len(broker.jobs) < 150 else 2):
+            key = f"key{broker.next_id}" if rng.random() < 0.3 else ""
+            delay = rng.choice((0, 0, 1000 * SECOND))
+            broker.use(client, rng.choice(("default", "other")))
+            body = rng.randbytes(rng.choice((0, 10, 100)))
+            assert broker.put(client, broker.take_id(), rng.randrange(5), delay, SECOND * 90, body, now, now, key)
+        elif choice < 6:
+            broker.delete(client, number)
+        elif choice == 6:
+            broker.reserve_job(client, number, now)
+        elif choice == 7:
+            if broker.reserve_job(client, number, now):
+                broker.bury(client, number, 3)
+        elif choice == 8:
+            broker.kick(client, 1, now)
+        elif broker.reserve_job(client, number, now):
+            broker.release(client, number, 2, rng.choice((0, 500 * SECOND)), now)
+
+    def _listen(self, binlog):
+        put, change, delete, do_write = binlog.put, binlog.change, binlog.delete, binlog._do_write
+
+        def tell(job):
+            self.now[job.id] = stored_shape(binlog.stored(job))
+            self.told.setdefault(job.id, []).append(self.now[job.id])
+
+        def heard_put(job):
+            tell(job)
+            return put(job)
+
+        def heard_change(job):
+            tell(job)
+            change(job)
+
+        def heard_delete(job):
+            del self.now[job.id]
+            delete(job)
+
+        async def heard_write(portions, *, sync):
+            self.states[binlog._log.number] = dict(self.now)
+            await do_write(portions, sync=sync)
+
+        binlog.put, binlog.change, binlog.delete, binlog._do_write = heard_put, heard_change, heard_delete, heard_write
+
+    def _records(self, name):
+        """(start, end, kind, id or commit number)."""
+        directory = MemoryDirectory({name: Node(self.files[name])})
+        reader = Reader(directory.open(name), name)
+        scanner = reader.scanner
+        while reader.next():
+            what = scanner.commit()[0] if scanner.kind == COMMIT else scanner.id()
+            yield reader.offset, reader.offset + scanner.end - scanner.start, scanner.kind, what
+        assert not reader.fault
+
+    def directory(self, name, data):
+        """The directory in memory, with these bytes for this file."""
+        return MemoryDirectory({other: Node(self.files[other] if other != name else data) for other in self.names})
+
+    def last_state(self):
+        return self.states[self.commits[-1][3]]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return Written(tmp_path_factory.mktemp("binlog"))
+
+
+class Said(logging.Handler):
+    """What the log says, without the cost of caplog."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def said():
+    handler = Said()
+    logger = logging.getLogger("beanstalk_server")
+    logger.addHandler(handler)
+    logger.propagate = False
+    yield handler.lines
+    logger.propagate = True
+    logger.removeHandler(handler)
+
+
+def recovered(directory, *, salvage=False):
+    """What the jobs are."""
+    assert directory.lock()
+    replay = Replay(JobTable())
+    try:
+        recover(directory, replay, salvage=salvage, segment_size=SEGMENT, draw_salt=lambda: 5)
+    finally:
+        directory.unlock()
+    return {job.id: shape(job) for job in replay.jobs.values()}
+
+
+def is_told_of(error, name, offset):
+    """Whether a refusal names the file and a place that is not behind the damage."""
+    assert error.status == DAMAGED
+    found = re.search(r"/(segment\.\d+): damaged at offset (\d+): .*--salvage", str(error))
+    assert found, error
+    assert found[1] == name, error
+    assert int(found[2]) <= offset, error
+
+
+def test_the_directory_has_every_kind_of_record_and_some_segments(written):
+    kinds = [record[2] for records in written.records.values() for record in records]
+    print(f"{len(written.names)} segments, {len(kinds)} records, {len(written.last_state())} jobs")
+    assert len(written.names) >= 3
+    assert all(kinds.count(kind) > 20 for kind in (COMMIT, PUT, CHANGE, DELETE))
+    states = [job[2] for job in written.last_state().values()]
+    assert all(states.count(STATES.index(state)) for state in ("ready", "delayed", "buried"))
+    assert any(job[1] for job in written.last_state().values())
+    assert len(written.files[written.newest]) > written.end, "zeros follow"
+
+
+def test_the_untouched_directory_is_recovered(written, said):
+    assert recovered(written.directory("", b"")) == written.last_state()
+    assert not said
+
+
+def test_a_newest_segment_that_is_cut_short_comes_back_to_a_commit(written, said):
+    data = written.files[written.newest]
+    for size in range(max(written.end - TAIL, 0), written.end + 1):
+        said.clear()
+        directory = written.directory(written.newest, data[:size])
+        whole = bisect_right(written.ends, size)  # commits that are whole
+        assert recovered(directory) == written.states[written.commits[whole - 1][3]], size
+        end = written.ends[whole - 1]
+        cut = data[end:size].rstrip(b"\0")
+        assert len(said) == bool(cut)
+        if cut:
+            told = re.search(rf"{written.newest}: (\d+) bytes cut off at offset {end}:", said[0])
+            assert len(cut) <= int(told[1]) <= size - end
+        assert len(directory.nodes[written.newest].data) == written.ends[whole - 1]
+
+
+def test_a_newest_segment_without_its_first_commit_is_refused(written):
+    for size in [*range(written.ends[0]), written.ends[0] - 1]:
+        with pytest.raises(StorageError) as caught:
+            recovered(written.directory(written.newest, written.files[written.newest][:size]))
+        is_told_of(caught.value, written.newest, size)
+
+
+def test_an_older_segment_that_is_cut_short_is_refused(written):
+    name = written.names[-2]
+    data = written.files[name]
+    for size in range(len(data) - 300, len(data)):
+        with pytest.raises(StorageError) as caught:
+            recovered(written.directory(name, data[:size]))
+        assert caught.value.status == DAMAGED
+
+
+def test_a_segment_that_is_missing_is_refused(written):
+    name = written.names[1]
+    directory = written.directory("", b"")
+    del directory.nodes[name]
+    with pytest.raises(StorageError) as caught:
+        recovered(directory)
+    is_told_of(caught.value, name, 0)
+
+
+def flips(written, count, seed):
+    """(name, offset, the file with that bit flipped), bits of all files alike."""
+    rng = random.Random(seed)
+    total = sum(map(len, written.files.values()))
+    for _ in range(count):
+        offset = rng.randrange(total)
+        for name in written.names:
+            if offset < len(written.files[name]):
+                break
+            offset -= len(written.files[name])
+        data = bytearray(written.files[name])
+        data[offset] ^= 1 << rng.randrange(8)
+        yield name, offset, data
+
+
+def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
+    last = written.commits[-1][0]
+    before = written.states[written.commits[-2][3]]
+    counts = {"refused": 0, "the last commit cut off": 0, "in free space": 0}
+    for name, offset, data in flips(written, FLIPS, 11):
+        said.clear()
+        try:
+            found = recovered(written.directory(name, data))
+        except StorageError as error:
+            is_told_of(error, name, offset)
+            counts["refused"] += 1
+            continue
+        assert name == written.newest, (name, offset)
+        assert f"{name}: " in said[0] and "bytes cut off at offset" in said[0]
+        if offset >= written.end:
+            assert found == written.last_state()
+            counts["in free space"] += 1
+        else:
+            assert offset >= last, (name, offset)
+            assert found == before
+            counts["the last commit cut off"] += 1
+    print(counts)
+    assert all(counts.values()), counts
+
+
+def spoiled(written, name, offset):
+    """The jobs whose records a flip at this place can take with it."""
+    if offset < HEADER_SIZE:
+        return {what for _, _, kind, what in written.records[name] if kind != COMMIT}
+    if name == written.newest and offset >= written.commits[-1][0]:
+        return {what for start, _, kind, what in written.records[name] if start > written.commits[-1][0]}
+    return {what for start, end, kind, what in written.records[name] if start <= offset < end and kind != COMMIT}
+
+
+def test_what_is_damaged_can_be_salvaged(written, said):
+    true = written.last_state()
+    salvaged = 0
+    places = [(name, offset) for name in written.names for offset in (0, 9, 13, 20, 30, HEADER_SIZE)]
+    places = [(name, at, flipped(written.files[name], at)) for name, at in places]
+    for name, offset, data in [*places, *flips(written, SALVAGES, 12)]:
+        said.clear()
+        directory = written.directory(name, data)
+        found = recovered(directory, salvage=True)
+        lost = spoiled(written, name, offset)
+        assert {number: job for number, job in found.items() if number not in lost} == {
+            number: job for number, job in true.items() if number not in lost
+        }, (name, offset)
+        for number in lost & set(found):
+            assert found[number] in written.told[number], "as it was once"
+        assert said
+        if "damaged at offset" in said[0]:
+            salvaged += 1
+            assert any("skipped" in line for line in said)
+            assert "are kept in" in said[-1]
+            assert directory.nodes[f"damaged/{name}"].data == data
+        said.clear()
+        assert recovered(directory) == found, "the next start needs no salvage"
+        assert not said
+    assert salvaged > SALVAGES // 2
+
+
+def flipped(data, offset):
+    data = bytearray(data)
+    data[offset] ^= 1
+    return data
+
+
+def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
+    """With all that a server does at its start and its end."""
+    for name, _, data in flips(written, 40, 13):
+
+        async def work(name=name, data=data):
+            directory = written.directory(name, data)
+            for salvage in (True, False):
+                binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage)
+                binlog.clock_offset = OFFSET
+                broker = Broker(binlog, 100 * SECOND)
+                broker.restore(OFFSET, 100 * SECOND)
+                broker.check()
+                binlog._log.check()
+                client = Client(broker.default)
+                broker.connect()
+                highest = max(written.told)
+                assert broker.next_id > max(broker.jobs)
+                if name != written.newest:
+                    assert broker.next_id > highest
+                number = broker.take_id()
+                assert broker.put(client, number, 0, 0, SECOND, b"new", SECOND, SECOND)
+                await binlog.commit()
+                for other in list(broker.jobs)[::2]:
+                    broker.delete(client, other)
+                await binlog.commit()
+                while binlog._upkeep is not None:
+                    await asyncio.sleep(0)
+                binlog._log.check()
+                await binlog.close()
+
+        asyncio.run(work())
+
+
+@pytest.fixture
+def small():
+    """Does a few commands on an empty directory in memory; returns it, as it is after an orderly end."""
+
+    def do(commands):
+        async def work():
+            directory = MemoryDirectory()
+            binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once)
+            binlog.clock_offset = OFFSET
+            broker = Broker(binlog, SECOND)
+            broker.restore(OFFSET, SECOND)
+            client = Client(broker.default)
+            broker.connect()
+            for command in commands:
+                command(broker, client)
+                await binlog.commit()
+            await binlog.close()
+            return directory
+
+        return asyncio.run(work())
+
+    return do
+
+
+def put_keyed(broker, client):
+    assert broker.put(client, broker.take_id(), 0, 0, SECOND, b"x", SECOND, SECOND, "k")
+
+
+def test_a_key_whose_deletion_is_lost_still_names_one_job_only(small, said):
+    directory = small([put_keyed, lambda broker, client: broker.delete(client, 1), put_keyed])
+    name = segment_names(directory)[0][1]
+    reader = Reader(directory.open(name), name)
+    while reader.next() and reader.scanner.kind != DELETE:
+        pass
+    directory.nodes[name].data[reader.offset + 10] ^= 1
+
+    async def work():
+        for salvage in (True, False):
+            binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage)
+            broker = Broker(binlog, SECOND)
+            broker.restore(OFFSET, SECOND)
+            broker.check()
+            binlog._log.check()
+            assert {job.id: job.key for job in broker.jobs.values()} == {1: "", 2: "k"}
+            await binlog.close()
+
+    asyncio.run(work())
+    assert any("key" in line and "job 1 " in line for line in said), said
+
+
+def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
+    """With -f, the sync that follows a commit finds nothing to write; still it says that all is on the disk."""
+
+    async def work():
+        directory = MemoryDirectory()
+        binlog = Binlog(directory, segment_size=SEGMENT, sync_interval=50.0, in_thread=at_once)
+        broker = Broker(binlog, SECOND)
+        broker.restore(OFFSET, SECOND)
+        client = Client(broker.default)
+        broker.connect()
+        for _ in range(3):
+            put_one(broker, client)
+            await binlog.commit()
+            binlog._begin_sync()
+            await binlog._syncing
+        put_one(broker, client)
+        await binlog.commit()
+        return directory.after_a_kill()
+
+    directory = asyncio.run(work())
+    name = segment_names(directory)[0][1]
+    records = []
+    reader = Reader(directory.open(name), name)
+    while reader.next():
+        if reader.scanner.kind == PUT:
+            records.append(reader.offset)
+    directory.nodes[name].data[records[2] + 20] ^= 1
+    with pytest.raises(StorageError) as caught:
+        recovered(directory)
+    is_told_of(caught.value, name, records[2])
+
+
+def put_one(broker, client):
+    assert broker.put(client, broker.take_id(), 0, 0, SECOND, b"x", SECOND, SECOND)

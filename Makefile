@@ -21,10 +21,10 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-check-interpreted: $(VENV)/developer    ## every test, on the sources as they are
+check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources as they are
 	$(VENV)/bin/pytest --cov --ignore tests/conformance
 
-check-compiled: $(VENV)/installed $(VENV)/developer    ## what goes through a socket, on the installed package
+check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
 	$(VENV)/bin/pytest --override-ini pythonpath= tests/server
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules    ## the installed package beside beanstalkd
@@ -48,7 +48,7 @@ $(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
 	elif test "$$CI" = true; then echo "npm is not installed: a client in JavaScript cannot be tried" >&2; false; \
 	else echo "npm is not installed (nodejs.org): a client in JavaScript is not tried"; fi
 
-bench: $(VENV)/installed          ## figures beside beanstalkd's: make bench ARGS="--help"
+bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
 
 $(VENV)/bin/pip:
@@ -62,6 +62,10 @@ $(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
 
 $(VENV)/developer: $(VENV)/bin/pip pyproject.toml | $(VENV)/installed
 	$(VENV)/bin/pip install --quiet --upgrade --group dev
+	touch $@
+
+$(VENV)/benching: $(VENV)/installed pyproject.toml
+	$(VENV)/bin/pip install --quiet --upgrade --group bench
 	touch $@
 
 clean:

@@ -25,10 +25,15 @@ log = logging.getLogger("beanstalk_server")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the server until SIGTERM or SIGINT; return the exit status."""
+    """Run the server until SIGTERM or SIGINT, or a tool for the binlog; return the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] == "binlog":
+        from beanstalk_server import binlog_cli  # the server need not have what the tools need
+
+        return binlog_cli.main(arguments[1:])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        config = parse_command_line(sys.argv[1:] if arguments is None else arguments, os.environ)
+        config = parse_command_line(arguments, os.environ)
     except ConfigError as error:
         print(f"beanstalk-server: {error}", file=sys.stderr)
         return BAD_OPTION

@@ -144,6 +144,7 @@ def _parser() -> _Parser:
         prog="beanstalk-server",
         usage="%(prog)s [OPTIONS]",
         description="A job queue with delays that speaks the beanstalk protocol.",
+        epilog="Tools for the binlog: beanstalk-server binlog --help.",
         allow_abbrev=False,
     )
     for setting in dataclasses.fields(Config):

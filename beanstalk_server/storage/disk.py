@@ -16,18 +16,22 @@ from typing import Final, Protocol
 ZEROS: Final = bytes(1 << 20)
 
 
-class File(Protocol):
-    """An open file."""
+class ReadableFile(Protocol):
+    """What is open to be read."""
 
     def read(self, offset: int, size: int) -> bytes:
         """So many bytes, or fewer at the end of the file."""
+
+    def size(self) -> int: ...
+
+
+class File(ReadableFile, Protocol):
+    """An open file."""
 
     def write(self, offset: int, data: bytes) -> None:
         """All of the data, in one piece if the system can."""
 
     def truncate(self, size: int) -> None: ...
-
-    def size(self) -> int: ...
 
     def sync(self) -> None:
         """Return when the data is on the disk."""

@@ -15,13 +15,14 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic_ns
-from typing import Final
+from typing import Final, NamedTuple
 
 from beanstalk_server.queue.job import BURIED, STATES, Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage import beanstalkd7
-from beanstalk_server.storage.disk import Directory, File
+from beanstalk_server.storage.disk import Directory, File, ReadableFile
 from beanstalk_server.storage.record import COMMIT_SIZE, encode_commit, encode_put, put_size
 from beanstalk_server.storage.replaying import replay_records
 from beanstalk_server.storage.segment import (
@@ -122,7 +123,7 @@ def recover(
         _finish_rewriting(directory)
         _remove_spares(directory)
         segments = segment_names(directory)
-        old = [path.name for path in beanstalkd7.files(directory.path)] if _is_of_beanstalkd(directory) else []
+        old = beanstalkd_files(directory)
         if old and segments:
             raise StorageError(
                 f"{directory.path}: both beanstalkd's files ({old[0]}) and this server's ({segments[0][1]}) are there: "
@@ -132,12 +133,22 @@ def recover(
             return _take_over(directory, replay, old, salvage, segment_size, draw_salt)
         return _replay(directory, replay, segments, salvage, segment_size, draw_salt)
     except OSError as error:
-        where = f"{directory.path}/{error.filename}" if error.filename else str(directory.path)
-        raise StorageError(f"{where}: cannot be used: {error.strerror or error}") from error
+        raise unusable(directory, error) from error
 
 
-def _is_of_beanstalkd(directory: Directory) -> bool:
-    return any(name.startswith("binlog.") for name in directory.names())
+def unusable(directory: Directory, error: OSError) -> StorageError:
+    """What a person is told when the system refuses something."""
+    where = Path(error.filename) if error.filename else directory.path
+    if not where.is_relative_to(directory.path):
+        where = directory.path / where
+    return StorageError(f"{where}: cannot be used: {error.strerror or error}")
+
+
+def beanstalkd_files(directory: Directory) -> list[str]:
+    """The files of beanstalkd that nobody has taken over yet, oldest first."""
+    if not any(name.startswith("binlog.") for name in directory.names()):
+        return []
+    return [path.name for path in beanstalkd7.files(directory.path)]
 
 
 def _remove_spares(directory: Directory) -> None:
@@ -213,33 +224,26 @@ def _replay_segment(
             _cut_torn_tail(directory, name, file)
         progress.total = max(progress.total, progress.done + file.size())
         try:
-            reader = Reader(file, name)
+            reader = open_reader(directory, file, name, sequence, found.number)
         except FormatError as error:
-            if error.version:
-                raise StorageError(f"{directory.path}/{error}") from None
             _damage(directory, name, 0, str(error), salvage)
             log.warning("%s/%s: %d bytes skipped", directory.path, name, file.size())
             found.sequence = sequence
+            found.number = 0
             return True
-        if reader.sequence != sequence and not reader.fault:
-            reader.fault = f"the header of segment {reader.sequence}"
         segment = Segment(sequence, reader.size, reader.salt)
-        reader.number = found.number
         damaged = False
         while True:
             if not reader.fault:
                 while replay_records(reader, replay, segment):
                     progress.tell(reader.offset, len(replay.jobs))
-            if not reader.fault and reader.content_end() > reader.offset:
-                reader.fault = "something behind the last record"
-            if not reader.fault and not reader.commits and not damaged:
-                reader.fault = "there is no commit"  # but it gets its name when its first one is on the disk
-            if not reader.fault:
+            if not find_fault(reader, damaged):
                 break
             _damage(directory, name, reader.offset, reader.fault, salvage)
             damaged = True
             if not reader.offset:
                 log.warning("%s/%s: skipped: its header is needed to read on", directory.path, name)
+                reader.number = 0
                 break
             log.warning("%s/%s: %d bytes skipped", directory.path, name, reader.skip())
         segment.end = segment.durable = reader.offset
@@ -254,35 +258,90 @@ def _replay_segment(
         file.close()
 
 
-def _cut_torn_tail(directory: Directory, name: str, file: File) -> None:
-    """Cut the zeros off the newest segment, and what was being written when the last process ended.
+def open_reader(directory: Directory, file: ReadableFile, name: str, sequence: int, number: int) -> Reader:
+    """A reader at the beginning of a segment; it has a fault already if the header is not the right one.
 
-    A commit that is not whole goes as a whole: it had not been acknowledged.
+    Args:
+        sequence: which segment it should be, by its name.
+        number: of the last commit in the segment before; 0 when that is not known.
+
+    Raises:
+        FormatError: this is no segment.
+        StorageError: it is one of a newer version.
+    """
+    try:
+        reader = Reader(file, name)
+    except FormatError as error:
+        if error.version:
+            raise StorageError(f"{directory.path}/{error}") from None
+        raise
+    if reader.sequence != sequence and not reader.fault:
+        reader.fault = f"the header of segment {reader.sequence}"
+    reader.number = number
+    return reader
+
+
+def find_fault(reader: Reader, has_skipped: bool) -> str:
+    """What is wrong where the reader has stopped, or "" at the end of a segment.
+
+    Args:
+        has_skipped: that something is missing is known already.
+    """
+    if not reader.fault and reader.content_end() > reader.offset:
+        reader.fault = "something behind the last record"
+    if not reader.fault and not reader.commits and not has_skipped:
+        reader.fault = "there is no commit"  # but it gets its name when its first one is on the disk
+    return reader.fault
+
+
+class Tail(NamedTuple):
+    """How the newest segment ends."""
+
+    end: int
+    """The offset at which the last whole commit ends."""
+    torn: int
+    """Bytes behind it of what was being written when the last process ended."""
+
+
+def find_tail(file: ReadableFile, name: str) -> Tail | None:
+    """Find how the newest segment ends; None when it is damaged.
+
+    A commit that is not whole is torn as a whole: it had not been acknowledged.
     """
     try:
         reader = Reader(file, name)
     except FormatError:
-        return
+        return None
     if reader.fault:
-        return
+        return None
     while reader.next():
         pass
     content_end = reader.content_end()
     end = reader.whole_end()
     if not reader.commits:
-        return  # that was not a crash either
-    if reader.fault or content_end > reader.offset:
-        if reader.is_known_durable(reader.offset):
-            return  # it was not torn: it is damaged
+        return None  # no crash leaves that: a segment gets its name when its first commit is on the disk
+    if not reader.fault and content_end <= reader.offset:
+        return Tail(end, 0)
+    if reader.is_known_durable(reader.offset):
+        return None  # it was not torn: it is damaged
+    return Tail(end, content_end - end)
+
+
+def _cut_torn_tail(directory: Directory, name: str, file: File) -> None:
+    """Cut the zeros off the newest segment, and what was torn before them."""
+    tail = find_tail(file, name)
+    if tail is None:
+        return
+    if tail.torn:
         log.warning(
             "%s/%s: %d bytes cut off at offset %d: a write that was torn, and never acknowledged",
             directory.path,
             name,
-            content_end - end,
-            end,
+            tail.torn,
+            tail.end,
         )
-    if end < reader.size:
-        file.truncate(end)
+    if tail.end < file.size():
+        file.truncate(tail.end)
         file.sync()
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from beanstalk_server.storage.disk import Directory, File
+from beanstalk_server.storage.disk import Directory, File, ReadableFile
 from beanstalk_server.storage.record import COMMIT, Scanner
 
 MAGIC: Final = b"BSQLOG\r\n"
@@ -116,7 +116,7 @@ class Reader:
         OSError: it cannot be read.
     """
 
-    def __init__(self, file: File, name: str) -> None:
+    def __init__(self, file: ReadableFile, name: str) -> None:
         self.file = file
         self.size = file.size()
         self.name = name

@@ -8,6 +8,7 @@ import contextlib
 
 import pytest
 import uvloop
+from beanstalkd import Beanstalkd
 from running import SOURCES, Process, Running
 
 from beanstalk_server import Config
@@ -48,5 +49,17 @@ def launch():
             stack.callback(process.process.stderr.close)
             stack.callback(process.process.kill)
             return process
+
+        yield start
+
+
+@pytest.fixture
+def launch_beanstalkd():
+    with contextlib.ExitStack() as stack:
+
+        def start(directory, *options):
+            server = Beanstalkd(directory, *options)
+            stack.callback(server.kill)
+            return server
 
         yield start

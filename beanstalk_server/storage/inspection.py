@@ -1,0 +1,375 @@
+"""Looks at a binlog without a server: whether it is whole, what its records say, which jobs are live.
+
+It reads as recovery does, and changes nothing: what recovery would cut off is left out of account, what is damaged is
+told and passed over. Must never write, nor run beside a server that uses the directory.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from beanstalk_server.queue.job import BURIED, Job
+from beanstalk_server.queue.journal import Journal, StoredJob
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.tube import Tube
+from beanstalk_server.storage.disk import Directory, ReadableFile
+from beanstalk_server.storage.record import CHANGE, COMMIT, DELETE, PUT, TYPES
+from beanstalk_server.storage.recovery import (
+    REWRITING,
+    StorageError,
+    Tail,
+    beanstalkd_files,
+    find_fault,
+    find_tail,
+    open_directory,
+    open_reader,
+    unusable,
+)
+from beanstalk_server.storage.replaying import replay_records
+from beanstalk_server.storage.segment import FormatError, Reader, Segment, segment_name, segment_names
+
+SECOND: Final = 1_000_000_000
+
+_COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+Progress = Callable[[int], None]
+"""Called now and then with how many bytes of all segments have been read."""
+
+
+class Damage(NamedTuple):
+    """A place where a segment is not what this server writes."""
+
+    segment: str
+    offset: int
+    """Bytes from the beginning of the file."""
+    what: str
+    skipped: int = 0
+    """Bytes that cannot be read."""
+
+    def __str__(self) -> str:
+        skipped = f"; {self.skipped} bytes skipped" if self.skipped else ""
+        return f"damaged at offset {self.offset}: {self.what}{skipped}"
+
+
+@dataclass(slots=True)
+class Count:
+    """What a segment holds."""
+
+    name: str
+    records: int = 0
+    """Puts, changes and deletes."""
+    live: int = 0
+    """How many of them say how a live job is now: its last put, and the last change after that."""
+    commits: int = 0
+    bytes: int = 0
+    """From the beginning of the file to the end of its last record."""
+    torn: int = 0
+    """Bytes of the torn tail behind that, which is no damage."""
+    damages: list[Damage] = field(default_factory=list)
+
+    @property
+    def dead(self) -> int:
+        """How many records are garbage."""
+        return self.records - self.live
+
+
+class Inspection:
+    """A binlog that nobody else uses meanwhile; made by `inspect`. Each method reads it from its beginning."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.segments = segment_names(directory)
+        self.tail = Tail(0, 0)
+        """How the newest segment ends; known when everything has been read."""
+        self.next_id = 1
+        """The smallest id that has never been given; known when everything has been read."""
+
+    def size(self) -> int:
+        """Bytes of all segments."""
+        total = 0
+        with _readable(self.directory):
+            for _, name in self.segments:
+                file = self.directory.open(name)
+                total += file.size()
+                file.close()
+        return total
+
+    def count(self, on_progress: Progress | None = None) -> list[Count]:
+        """Check every record; say what each segment holds, oldest first, those that are missing included.
+
+        Raises:
+            StorageError: a segment cannot be read, or is of a newer version.
+        """
+        counts: dict[str, Count] = {}
+
+        def counted(name: str) -> Count:
+            return counts.setdefault(name, Count(name))
+
+        puts: dict[int, Count] = {}  # of each live job, where its last put stands
+        changes: dict[int, Count] = {}  # and the last change after that
+        for reader in self._read(lambda damage: counted(damage.segment).damages.append(damage), on_progress):
+            count = counted(reader.name)
+            scanner = reader.scanner
+            while reader.next():
+                if scanner.kind == COMMIT:
+                    count.commits += 1
+                    continue
+                count.records += 1
+                number = scanner.id()
+                if scanner.kind == CHANGE:
+                    if number in puts:
+                        changes[number] = count
+                    continue
+                changes.pop(number, None)
+                if scanner.kind == PUT:
+                    puts[number] = count
+                else:
+                    puts.pop(number, None)
+            count.bytes = reader.offset
+        for where in (puts, changes):
+            for count in where.values():
+                count.live += 1
+        if self.segments:
+            counted(self.segments[-1][1]).torn = self.tail.torn
+        return list(counts.values())
+
+    def records(
+        self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None
+    ) -> Iterator[dict[str, object]]:
+        """Every record, as it is shown: docs/binlog-tools.md has the fields.
+
+        Raises:
+            StorageError: a segment cannot be read, or is of a newer version.
+        """
+        for reader in self._read(on_damage, on_progress):
+            while reader.next():
+                yield {"segment": reader.name, "offset": reader.offset, **_shown_record(reader)}
+
+    def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
+        """The live jobs, those that are buried last and in the order in which they were buried. All is read at once.
+
+        Raises:
+            StorageError: a segment cannot be read, or is of a newer version.
+        """
+        replay = Replay(JobTable())
+        for reader in self._read(on_damage, on_progress):
+            segment = Segment(reader.sequence, reader.size, reader.salt)
+            while replay_records(reader, replay, segment):
+                pass
+        self.next_id = max(self.next_id, replay.last_id + 1)
+        return _in_order(replay.jobs.values())
+
+    def _read(self, on_damage: Callable[[Damage], None], on_progress: Progress | None) -> Iterator[Reader]:
+        """A reader of each segment, oldest first, and the same one again behind each damage.
+
+        Whoever gets it calls `next` until that says False.
+        """
+        with _readable(self.directory):
+            done = 0
+            number = 0
+            expected = self.segments[0][0] if self.segments else 0
+            for sequence, name in self.segments:
+                if sequence != expected:
+                    missing = (
+                        "the file is missing" if sequence == expected + 1 else "the files from here on are missing"
+                    )
+                    on_damage(Damage(segment_name(expected), 0, missing))
+                    number = 0
+                expected = sequence + 1
+                file = self.directory.open(name)
+                try:
+                    size = end = file.size()
+                    if sequence == self.segments[-1][0]:
+                        self.tail = find_tail(file, name) or Tail(size, 0)
+                        end = self.tail.end
+                    window = _Window(file, end, done, on_progress)
+                    number = yield from self._read_segment(window, name, sequence, number, on_damage)
+                finally:
+                    file.close()
+                done += size
+
+    def _read_segment(
+        self, file: ReadableFile, name: str, sequence: int, number: int, on_damage: Callable[[Damage], None]
+    ) -> Generator[Reader, None, int]:
+        """As `_read`, of one segment; return the number of its last commit, or 0 when that is not known."""
+        try:
+            reader = open_reader(self.directory, file, name, sequence, number)
+        except FormatError as error:
+            on_damage(Damage(name, 0, str(error), file.size()))
+            return 0
+        has_skipped = False
+        while True:
+            if not reader.fault:
+                yield reader
+            if not find_fault(reader, has_skipped):
+                self.next_id = max(self.next_id, reader.next_id)
+                return reader.number
+            offset, what = reader.offset, reader.fault
+            if not offset:  # without its header, nothing in it can be told from other bytes
+                on_damage(Damage(name, 0, what, file.size()))
+                return 0
+            on_damage(Damage(name, offset, what, reader.skip()))
+            has_skipped = True
+
+
+def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
+    stored = Journal().stored
+    buried: list[Job] = []
+    for job in jobs:
+        if job.state == BURIED:
+            buried.append(job)
+        else:
+            yield stored(job)
+    for job in sorted(buried, key=_number):
+        yield stored(job)
+
+
+@contextmanager
+def inspect(directory: Directory) -> Iterator[Inspection]:
+    """Keep servers out of a directory while it is looked at.
+
+    The lock is a file of the directory. Where there is none, no server has ever used it (it is a copy, say), and none
+    is made: it would belong to whoever inspects, and might keep the server out later.
+
+    Raises:
+        StorageError: a server uses it, or it holds no binlog that can be looked at.
+    """
+    with _readable(directory):
+        names = directory.names()
+    has_lock = "lock" in names
+    if has_lock:
+        open_directory(directory)
+    try:
+        with _readable(directory):
+            names = directory.names()
+            old = beanstalkd_files(directory)
+        if old:
+            raise StorageError(
+                f"{directory.path}: beanstalkd's files ({old[0]}) are there, which are taken over "
+                "when beanstalk-server is started on them"
+            )
+        if REWRITING in names:
+            raise StorageError(
+                f"{directory.path}/{REWRITING}: a start of beanstalk-server was interrupted; "
+                "when it is started again, it finishes what it had begun"
+            )
+        inspection = Inspection(directory)
+        if not has_lock and not inspection.segments:
+            raise StorageError(f"{directory.path}: there is no binlog")
+        yield inspection
+    finally:
+        if has_lock:
+            directory.unlock()
+    if not has_lock and "lock" in directory.names():
+        raise StorageError(f"{directory.path}: a server was started on it meanwhile: do not trust what was found")
+
+
+@contextmanager
+def _readable(directory: Directory) -> Iterator[None]:
+    """Turns what the system refuses into what a person is told."""
+    try:
+        yield
+    except OSError as error:
+        raise unusable(directory, error) from error
+
+
+class _Window:
+    """A file up to an offset; tells how far it has been read."""
+
+    def __init__(self, file: ReadableFile, end: int, before: int, on_progress: Progress | None) -> None:
+        self._file = file
+        self._end = end
+        self._before = before  # bytes, in the files before
+        self._furthest = 0
+        self._on_progress = on_progress
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = self._file.read(offset, min(size, self._end - offset))
+        if self._on_progress is not None and offset + len(data) > self._furthest:
+            self._furthest = offset + len(data)
+            self._on_progress(self._before + self._furthest)
+        return data
+
+    def size(self) -> int:
+        return self._end
+
+
+# How records and jobs are shown: docs/binlog-tools.md
+
+
+def shown_job(job: StoredJob) -> dict[str, object]:
+    """A job in the words of stats-job; durations in seconds, moments in seconds since 1970."""
+    return {
+        "id": job.id,
+        "tube": job.tube,
+        **({"key": job.key} if job.key else {}),
+        "state": job.state,
+        "pri": job.priority,
+        "delay": _seconds(job.delay),
+        "ttr": _seconds(job.ttr),
+        "created-at": _seconds(job.created_at),
+        **_shown_deadline(job),
+        **{name: getattr(job, name) for name in _COUNTERS},
+        **_shown_body(job.body),
+    }
+
+
+def _shown_record(reader: Reader) -> dict[str, object]:
+    scanner = reader.scanner
+    kind = TYPES[scanner.kind]
+    if scanner.kind == PUT:
+        return {"type": kind, **shown_job(Journal().stored(scanner.put(Replay(JobTable()))))}
+    if scanner.kind == CHANGE:
+        blank = Job(scanner.id(), 0, 0, 0, b"", Tube("", 0), 0)
+        replay = Replay(JobTable())
+        replay.jobs.add(blank)
+        scanner.change(replay)
+        job = Journal().stored(blank)
+        return {
+            "type": kind,
+            "id": job.id,
+            "state": job.state,
+            "pri": job.priority,
+            "delay": _seconds(job.delay),
+            **_shown_deadline(job),
+            **{name: getattr(job, name) for name in _COUNTERS},
+        }
+    if scanner.kind == DELETE:
+        return {"type": kind, "id": scanner.id()}
+    number, durable, length, next_id, written_at = scanner.commit()
+    return {
+        "type": kind,
+        "number": number,
+        "durable": durable,
+        "length": length,
+        "next-id": next_id,
+        **({"written-at": _seconds(written_at)} if written_at else {}),
+    }
+
+
+def _shown_deadline(job: StoredJob) -> dict[str, object]:
+    if job.state == "delayed":
+        return {"due-at": _seconds(job.deadline)}
+    return {"buried-as": job.deadline} if job.state == "buried" else {}
+
+
+def _shown_body(body: bytes) -> dict[str, object]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body-base64": b64encode(body).decode()}
+
+
+def _seconds(nanoseconds: int) -> int | float:
+    """To the microsecond, which a JSON number holds exactly."""
+    return round(nanoseconds / SECOND, 6) if nanoseconds % SECOND else nanoseconds // SECOND
+
+
+def _number(job: Job) -> int:
+    """Of a buried job, in the order in which jobs were buried."""
+    return job.deadline

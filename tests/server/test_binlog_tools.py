@@ -1,0 +1,222 @@
+"""From beanstalkd to this server and back, with ten thousand jobs; and the tools for the binlog as processes."""
+
+import io
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from beanstalkd import needs_beanstalkd
+from running import Caller, clean_environment
+
+from beanstalk_server import binlog_cli
+
+JOBS = 10_000
+PASSES = {"age", "time-left"}
+"""The time fields of stats-job."""
+
+
+def tool(*arguments, **keywords):
+    """A tool as a process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "beanstalk_server", "binlog", *map(str, arguments)],
+        env=clean_environment(),
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **keywords,
+    )
+
+
+def done(*arguments):
+    """Let a tool do its work; return exit status and what it says."""
+    process = tool(*arguments)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+class Pipeline:
+    """One connection, on which all commands are sent before the first reply is read."""
+
+    def __init__(self, address):
+        self.caller = Caller(address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.caller.close()
+
+    def ask(self, commands):
+        """The replies, each as its line and its body, or None if it has none."""
+        sender = threading.Thread(target=self.caller.send, args=[b"".join(commands)])
+        sender.start()
+        replies = [self._reply() for _ in commands]
+        sender.join()
+        return replies
+
+    def _reply(self):
+        line = self.caller.line().rstrip(b"\r\n")
+        size = re.fullmatch(rb"(?:OK|(?:FOUND|RESERVED) \d+) (\d+)", line)
+        return line, self.caller.read(int(size[1]) + 2)[:-2] if size else None
+
+    def shows(self, ids):
+        """Body and stats of each of these jobs that there is, but for what the time changes and where it is kept."""
+        ids = list(ids)
+        peeked = self.ask([b"peek %d\r\n" % n for n in ids])
+        stats = self.ask([b"stats-job %d\r\n" % n for n in ids])
+        return {
+            n: (body, self._lasting(text)) for n, (_, body), (_, text) in zip(ids, peeked, stats, strict=True) if text
+        }
+
+    @staticmethod
+    def _lasting(text):
+        stats = dict(re.findall(r'^([a-z-]+): "?(.*?)"?$', text.decode(), re.MULTILINE))  # in YAML, "a" is a
+        return {key: value for key, value in stats.items() if key not in PASSES | {"file"}}
+
+
+def put(chance, n):
+    """One of ten thousand."""
+    tube = chance.choice([b"default", b"a", b"b-c", b"d" * 200])
+    size = chance.choice([0, 1, 10, 100, 100, 1000]) if n % 500 else 65_533
+    delay = chance.choice([0, 0, 1000, 2**32 - 1])
+    body = chance.randbytes(size)
+    return b"use %b\r\n" % tube, b"put %d %d %d %d\r\n%b\r\n" % (
+        chance.choice([0, 1023, 1024, 2**32 - 1]), delay, chance.choice([500, 2**32 - 1]), size, body
+    )  # fmt: skip
+
+
+def live_through(clients, chance):
+    """Let ten thousand jobs come into every state, in every way that beanstalkd writes; return the deleted ones."""
+    commands = [command for n in range(JOBS) for command in put(chance, n)]
+    replies = clients.ask(commands)
+    assert [line for line, _ in replies[1::2]] == [b"INSERTED %d" % n for n in range(1, JOBS + 1)]
+    ids = list(range(1, JOBS + 1))
+    chance.shuffle(ids)
+    buried, kicked, released, deleted, held = (ids[start : start + 1000] for start in range(0, 5000, 1000))
+    clients.ask([b"reserve-job %d\r\n" % n for n in buried + kicked + released])
+    clients.ask([b"bury %d %d\r\n" % (n, n) for n in buried + kicked])
+    clients.ask([b"kick-job %d\r\n" % n for n in kicked])
+    clients.ask([b"release %d 7 2000\r\n" % n for n in released])
+    clients.ask([b"kick-job %d\r\n" % n for n in released[::2]])
+    clients.ask([b"delete %d\r\n" % n for n in deleted])
+    replies = clients.ask([b"reserve-job %d\r\n" % n for n in held + buried[::10]])
+    assert all(line.startswith(b"RESERVED") for line, _ in replies)
+    clients.ask([b"bury %d 5\r\n" % n for n in buried[::10]])  # for the second time
+    return deleted
+
+
+def as_after_a_restart(shown):
+    """A reservation is not written: the job comes back as it was before."""
+    expected = {}
+    for n, (body, stats) in shown.items():
+        if stats["state"] == "reserved":
+            state = "ready" if stats["delay"] == "0" else "delayed"
+            stats = stats | {"state": state, "reserves": str(int(stats["reserves"]) - 1)}
+        expected[n] = (body, stats)
+    return expected
+
+
+@needs_beanstalkd
+def test_ten_thousand_jobs_from_beanstalkd_and_back(launch, launch_beanstalkd, tmp_path):
+    ids = range(1, JOBS + 10)
+    path, back = tmp_path / "jobs", tmp_path / "back"
+    path.mkdir()
+    server = launch_beanstalkd(path, "-F", "-s", "1000000")
+    with Pipeline(server.address) as clients:
+        deleted = live_through(clients, random.Random(1))
+        before = clients.shows(ids)
+    states = [stats["state"] for _, stats in before.values()]
+    assert len(before) == JOBS - len(deleted)
+    assert {state: states.count(state) > 900 for state in states} == dict.fromkeys(
+        ["ready", "delayed", "buried", "reserved"], True
+    )
+    server.kill()
+    assert len(list(path.glob("binlog.*"))) > 3
+    expected = as_after_a_restart(before)
+
+    process = launch("-p", "0", "-b", str(path))
+    with Pipeline(process.address) as clients:
+        assert clients.shows(ids) == expected
+    assert process.stop() == 0
+
+    status, out, err = done("dump", "--live", path)
+    assert (status, err) == (0, "")
+    live = [json.loads(line) for line in out.splitlines()]
+    assert {job["id"] for job in live} == expected.keys()
+    status, out, err = done("export", path, "--to", back)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"{len(expected)} jobs written to {back}, in ")
+    assert "-z" not in out
+
+    server = launch_beanstalkd(back)
+    with Pipeline(server.address) as clients:
+        assert clients.shows(ids) == expected
+    for tube in ("default", "a", "b-c", "d" * 200):
+        order = [job["id"] for job in live if (job["tube"], job["state"]) == (tube, "buried")]
+        assert server.buried(tube) == order
+    assert server.put() == JOBS + 1
+    assert server.stop() == ""
+
+
+@pytest.fixture
+def served(launch, tmp_path):
+    """A server with jobs of several megabytes in its directory."""
+    process = launch("-p", "0", "-b", str(tmp_path / "jobs"))
+    with Pipeline(process.address) as clients:
+        replies = clients.ask([b"put 1 0 9 2000\r\n%b\r\n" % (b"x" * 2000)] * 2000)
+    assert replies[-1] == (b"INSERTED 2000", None)
+    return process
+
+
+def test_the_tools_keep_away_from_a_server(served, tmp_path):
+    path = tmp_path / "jobs"
+    refused = (10, "", f"beanstalk-server binlog: {path}: another server uses this directory\n")
+    assert done("verify", path) == refused
+    assert done("dump", path) == refused
+    assert done("export", path, "--to", tmp_path / "back") == refused
+    assert not (tmp_path / "back").exists()
+
+
+def test_what_a_killed_server_leaves_is_whole(served, tmp_path):
+    served.process.kill()
+    served.process.wait()
+    status, out, err = done("verify", tmp_path / "jobs")
+    assert (status, err) == (0, "")
+    assert re.fullmatch(r"total +2000 +2000 +0 +\d+ +\d+  whole", out.splitlines()[-1])
+
+
+def test_a_reader_that_goes_away(served, tmp_path):
+    served.stop()
+    process = tool("dump", tmp_path / "jobs")
+    assert json.loads(process.stdout.readline())["type"] == "commit"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(10) == 141
+
+
+def test_an_interrupt(served, tmp_path):
+    served.stop()
+    process = tool("dump", tmp_path / "jobs")
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (130, "")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_bar_on_a_terminal_only(served, tmp_path, monkeypatch, capsys, is_terminal):
+    served.stop()
+    stderr = io.StringIO()
+    stderr.isatty = lambda: is_terminal
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(binlog_cli, "DELAY", 0)
+    assert binlog_cli.main(["verify", str(tmp_path / "jobs")]) == 0
+    assert ("B/s" in stderr.getvalue()) == is_terminal
+    assert capsys.readouterr().out.count("\n") == 3

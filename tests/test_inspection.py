@@ -1,0 +1,549 @@
+"""The tools for a binlog say what is in it, change nothing, and refuse what they cannot be right about."""
+
+import asyncio
+import base64
+import json
+import shutil
+import time
+
+import pytest
+from crc32c import crc32c
+
+from beanstalk_server.cli import main
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage import beanstalkd7
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.inspection import Inspection, inspect
+from beanstalk_server.storage.recovery import DAMAGED, UNUSABLE, StorageError, recover
+from beanstalk_server.storage.segment import MAGIC, segment_names
+
+SECOND = 1_000_000_000
+NOW = 5 * SECOND
+OFFSET = 1_700_000_000 * SECOND
+BAD_OPTION = 5
+
+
+class Server:
+    """A broker with a binlog in a directory, and one client that reserves whatever it wants."""
+
+    def __init__(self, path, segment_size):
+        self.binlog = Binlog(RealDirectory(path), segment_size=segment_size)
+        self.binlog.clock_offset = OFFSET
+        self.broker = Broker(self.binlog, NOW)
+        self.broker.restore(OFFSET, NOW)
+        self.client = Client(self.broker.default)
+        self.broker.connect()
+
+    def put(self, body=b"body", tube="default", delay=0, key=""):
+        number = self.broker.take_id()
+        self.broker.use(self.client, tube)
+        self.broker.put(self.client, number, 10, delay, 60 * SECOND, body, NOW, NOW, key)
+        return number
+
+    def bury(self, number):
+        assert self.broker.reserve_job(self.client, number, NOW)
+        self.broker.bury(self.client, number, 7)
+
+    def delete(self, number):
+        self.broker.delete(self.client, number)
+
+    def stored(self):
+        return {job.id: self.binlog.stored(job) for job in self.broker.jobs.values()}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs"
+
+
+@pytest.fixture
+def keep(path):
+    """Has a server do something; returns the jobs that it has then, and leaves them in the directory."""
+
+    def keep(work, segment_size=4096):
+        async def live():
+            server = Server(path, segment_size)
+            await work(server)
+            await server.binlog.commit()
+            stored = server.stored()
+            await server.binlog.close()
+            return stored
+
+        return asyncio.run(live())
+
+    return keep
+
+
+async def every_state(server):
+    server.put(b"ready", "a", key="name")
+    server.put(b"\xff\0", "b", delay=90 * SECOND + SECOND // 4)
+    for number in (server.put(b"first put, last buried"), server.put(b"first buried"))[::-1]:
+        server.bury(number)
+    server.delete(server.put(b"gone"))
+
+
+async def many(server, count=200):
+    """Many jobs, of which every third stays; three segments and more."""
+    for n in range(count):
+        number = server.put(b"%0200d" % n)
+        if n % 3:
+            await server.binlog.commit()
+            server.delete(number)
+
+
+def found(path, what):
+    """What an inspection finds, and the damages that it tells."""
+    damages = []
+    with inspect(RealDirectory(path)) as binlog:
+        return list(getattr(binlog, what)(damages.append)), damages
+
+
+def counted(path):
+    with inspect(RealDirectory(path)) as binlog:
+        return binlog.count()
+
+
+def segment_paths(path):
+    return [path / name for _, name in segment_names(RealDirectory(path))]
+
+
+def content(path):
+    return {file.relative_to(path): (file.read_bytes(), file.stat().st_mtime_ns) for file in path.rglob("*")}
+
+
+def spoil(file, offset, data=b"\xaa"):
+    with file.open("r+b") as opened:
+        opened.seek(offset)
+        opened.write(data)
+
+
+def tear(path, data=b"\x01" * 21):
+    """Leave at the end of the newest segment what a crash leaves; return where that is."""
+    with inspect(RealDirectory(path)) as binlog:
+        binlog.count()
+        end = binlog.tail.end
+        name = binlog.segments[-1][1]
+    spoil(path / name, end, data)
+    return end
+
+
+# What is found
+
+
+def test_live_jobs_are_those_that_the_server_has(path, keep):
+    stored = keep(every_state)
+    live, damages = found(path, "live")
+    assert damages == []
+    assert {job.id: job for job in live} == stored
+    assert [job.id for job in live] == [1, 2, 4, 3]
+
+
+def test_ids_that_are_used_up_are_known(path, keep):
+    keep(every_state)
+    with inspect(RealDirectory(path)) as binlog:
+        assert len(list(binlog.live(pytest.fail))) == 4
+        assert binlog.next_id == 6
+
+
+def test_each_segment_is_counted(path, keep):
+    keep(many)
+    counts = counted(path)
+    records, _ = found(path, "records")
+    assert len(counts) > 2
+    assert [count.name for count in counts] == [file.name for file in segment_paths(path)]
+    assert sum(count.live for count in counts) == 67
+    assert sum(count.dead for count in counts) == sum(count.records for count in counts) - 67
+    for count, file in zip(counts, segment_paths(path), strict=True):
+        own = [record for record in records if record["segment"] == count.name]
+        assert count.commits == sum(record["type"] == "commit" for record in own)
+        assert count.records == len(own) - count.commits
+        assert count.damages == []
+        assert 0 < count.bytes <= file.stat().st_size
+
+
+def test_the_last_put_and_the_last_change_are_live(path, keep):
+    async def work(server):
+        number = server.put()
+        for _ in range(3):
+            server.bury(number)
+            server.broker.kick_job(number, NOW)
+        other = server.put()
+        server.bury(other)
+        server.delete(other)
+
+    keep(work)
+    (count,) = counted(path)
+    kinds = [record["type"] for record in found(path, "records")[0]]
+    assert kinds.count("change") > 2
+    assert (count.live, count.records) == (2, len(kinds) - kinds.count("commit"))
+
+
+def test_records_say_what_was_told(path, keep):
+    keep(every_state)
+    records, _ = found(path, "records")
+    assert [record["type"] for record in records[:3]] == ["commit", "put", "put"]
+    commit, first, second = records[:3]
+    assert commit.keys() == {"segment", "offset", "type", "number", "durable", "length", "next-id", "written-at"}
+    assert (commit["number"], commit["next-id"]) == (1, 6)
+    assert first == {
+        "segment": "segment.0000000001", "offset": 85, "type": "put", "id": 1, "tube": "a", "key": "name",
+        "state": "ready", "pri": 10, "delay": 0, "ttr": 60, "created-at": 1_700_000_005, "reserves": 0,
+        "timeouts": 0, "releases": 0, "buries": 0, "kicks": 0, "body": "ready",
+    }  # fmt: skip
+    assert (second["state"], second["delay"], second["due-at"]) == ("delayed", 90.25, 1_700_000_095.25)
+    assert base64.b64decode(second["body-base64"]) == b"\xff\0"
+    change = next(record for record in records if record["type"] == "change")
+    assert (change["id"], change["state"], change["pri"], change["buries"]) == (4, "buried", 7, 1)
+    assert "due-at" not in change
+    assert [record["id"] for record in records if record["type"] == "delete"] == [5]
+
+
+def test_progress_ends_at_the_size(path, keep):
+    keep(many)
+    told = []
+    with inspect(RealDirectory(path)) as binlog:
+        binlog.count(told.append)
+        assert told == sorted(told)
+        assert binlog.size() - 4096 < told[-1] <= binlog.size()
+
+
+def test_nothing_is_changed(path, keep, capsys):
+    keep(many)
+    tear(path)
+    before = content(path)
+    for arguments in (["verify"], ["dump"], ["dump", "--live"], ["export", "--to", str(path.parent / "back")]):
+        assert main(["binlog", *arguments, str(path)]) == 0
+    assert content(path) == before
+
+
+# What a crash leaves, and what is damaged
+
+
+def test_a_torn_tail_is_no_damage(path, keep):
+    stored = keep(many)
+    before = counted(path)
+    records, _ = found(path, "records")
+    tear(path)
+    after = counted(path)
+    assert after[-1].torn == 21
+    after[-1].torn = 0
+    assert after == before
+    assert found(path, "records") == (records, [])
+    assert {job.id for job in found(path, "live")[0]} == stored.keys()
+
+
+def test_damage_is_named_and_passed_over(path, keep):
+    keep(many)
+    records, _ = found(path, "records")
+    names = [file.name for file in segment_paths(path)]
+    puts = [record for record in records if record["type"] == "put"]
+    spoilt = [next(put for put in puts if put["segment"] == name) for name in (names[0], names[-2])]
+    for put in spoilt:
+        spoil(path / put["segment"], put["offset"] + 100)
+    kept, damages = found(path, "records")
+    assert kept == [record for record in records if record not in spoilt]
+    assert [(damage.segment, damage.offset) for damage in damages] == [
+        (put["segment"], put["offset"]) for put in spoilt
+    ]
+    assert all(damage.what == "a record whose checksum is wrong" and damage.skipped == 276 + 7 for damage in damages)
+    assert [damage for count in counted(path) for damage in count.damages] == damages
+    assert found(path, "live")[1] == damages
+
+
+def test_a_segment_that_is_missing(path, keep):
+    keep(many)
+    first, second, third = segment_paths(path)[:3]
+    second.unlink()
+    _, damages = found(path, "records")
+    assert [(damage.segment, damage.what) for damage in damages] == [(second.name, "the file is missing")]
+    assert [count.name for count in counted(path)][:3] == [first.name, second.name, third.name]
+
+
+@pytest.mark.parametrize("offset", [0, 12, 30], ids=["magic", "sequence", "checksum"])
+def test_a_header_that_is_damaged_is_blamed_alone(path, keep, offset):
+    keep(many)
+    second = segment_paths(path)[1]
+    spoil(second, offset)
+    _, damages = found(path, "records")
+    assert [(damage.segment, damage.offset) for damage in damages] == [(second.name, 0)]
+    salvaged = {job.id for job in found(path, "live")[0]}
+    replay = Replay(JobTable())
+    recover(RealDirectory(path), replay, salvage=True, segment_size=4096, draw_salt=lambda: 1)
+    assert set(replay.jobs) == salvaged
+    assert [file.name for file in (path / "damaged").iterdir()] == [second.name]
+
+
+def test_a_segment_without_a_commit(path, keep):
+    keep(every_state)
+    (file,) = segment_paths(path)
+    spoil(file, 32, bytes(file.stat().st_size - 32))
+    ((damage,),) = [count.damages for count in counted(path)]
+    assert (damage.offset, damage.what) == (32, "there is no commit")
+
+
+def test_a_segment_under_the_name_of_another(path, keep):
+    keep(many)
+    (number, _), *_ = segment_names(RealDirectory(path))
+    first, second = segment_paths(path)[:2]
+    shutil.copy(first, second)
+    _, damages = found(path, "records")
+    assert damages[0].segment == second.name
+    assert damages[0].what == f"the header of segment {number}"
+
+
+# What is refused
+
+
+def refusal(path):
+    with pytest.raises(StorageError) as error, inspect(RealDirectory(path)) as binlog:
+        binlog.count()
+    return str(error.value), error.value.status
+
+
+def test_a_directory_that_a_server_uses(path, keep):
+    async def work(server):
+        server.put()
+        assert refusal(path) == (f"{path}: another server uses this directory", UNUSABLE)
+
+    keep(work)
+    assert counted(path)
+
+
+def test_a_directory_that_is_missing_is_not_made(path):
+    assert refusal(path) == (f"{path}: cannot be used: No such file or directory", UNUSABLE)
+    assert not path.exists()
+
+
+def test_a_directory_without_a_binlog(path):
+    path.mkdir()
+    assert refusal(path) == (f"{path}: there is no binlog", UNUSABLE)
+    assert list(path.iterdir()) == []
+
+
+def test_a_binlog_in_which_nothing_was_written_yet(path):
+    path.mkdir()
+    (path / "lock").touch()
+    assert counted(path) == []
+
+
+def test_a_copy_without_a_lock_gets_none(path, keep):
+    keep(many)
+    (path / "lock").unlink()
+    assert counted(path)
+    assert not (path / "lock").exists()
+
+
+def test_a_copy_on_which_a_server_is_started_meanwhile(path, keep):
+    keep(many)
+    (path / "lock").unlink()
+    with pytest.raises(StorageError, match="a server was started on it meanwhile"), inspect(RealDirectory(path)):
+        (path / "lock").touch()
+
+
+def test_files_of_beanstalkd(path):
+    path.mkdir()
+    beanstalkd7.write(path, [], next_id=5)
+    message, status = refusal(path)
+    assert message.startswith(f"{path}: beanstalkd's files (binlog.1) are there")
+    assert status == UNUSABLE
+
+
+def test_a_start_that_was_interrupted(path, keep):
+    keep(many)
+    (path / "rewriting").mkdir()
+    message, status = refusal(path)
+    assert message.startswith(f"{path}/rewriting: a start of beanstalk-server was interrupted")
+    assert status == UNUSABLE
+
+
+def test_a_newer_version(path, keep):
+    keep(many)
+    file = segment_paths(path)[0]
+    header = MAGIC + (2).to_bytes(4, "little") + file.read_bytes()[12:28]
+    spoil(file, 0, header + crc32c(header).to_bytes(4, "little"))
+    message = f"{file} has format version 2, and this server knows none above 1"
+    assert refusal(path) == (message, UNUSABLE)
+
+
+def test_a_segment_that_cannot_be_read(path, keep):
+    keep(many)
+    file = segment_paths(path)[0]
+    file.unlink()
+    file.mkdir()
+    message, status = refusal(path)
+    assert (message, status) == (f"{file.name}: cannot be used: Is a directory", UNUSABLE) or message.startswith(
+        str(path)
+    )
+
+
+# The command line
+
+
+def test_verify_prints_a_row_for_each_segment(path, keep, capsys):
+    keep(many)
+    end = tear(path)
+    assert main(["binlog", "verify", str(path)]) == 0
+    out, err = capsys.readouterr()
+    head, *rows, total = [line.split(maxsplit=6) for line in out.splitlines()]
+    assert head == ["segment", "records", "live", "dead", "commits", "bytes", "state"]
+    assert [row[0] for row in rows] == [file.name for file in segment_paths(path)]
+    assert [row[6] for row in rows] == ["whole"] * (len(rows) - 1) + ["torn tail: 21 bytes, never acknowledged"]
+    assert rows[-1][5] == str(end)
+    assert total[6] == "whole"
+    for column in range(1, 6):
+        assert int(total[column]) == sum(int(row[column]) for row in rows)
+    assert err == ""
+
+
+def test_verify_tells_all_damage(path, keep, capsys):
+    keep(many)
+    first = segment_paths(path)[0]
+    puts = [record["offset"] for record in found(path, "records")[0] if record["type"] == "put"]
+    spoil(first, puts[0] + 90)
+    spoil(first, puts[2] + 90)
+    assert main(["binlog", "verify", str(path)]) == DAMAGED
+    _, row, another, *_, total = capsys.readouterr().out.splitlines()
+    assert f"damaged at offset {puts[0]}: a record whose checksum is wrong; " in row
+    assert another.strip().startswith(f"damaged at offset {puts[2]}: ")
+    assert total.endswith("damaged at 2 places")
+
+
+def test_dump_prints_a_line_for_each_record(path, keep, capsys):
+    keep(every_state)
+    assert main(["binlog", "dump", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in lines] == found(path, "records")[0]
+
+
+def test_dump_prints_a_line_for_each_live_job(path, keep, capsys):
+    keep(every_state)
+    assert main(["binlog", "dump", "--live", str(path)]) == 0
+    jobs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(job["id"], job["state"]) for job in jobs] == [(1, "ready"), (2, "delayed"), (4, "buried"), (3, "buried")]
+    assert [job.get("buried-as") for job in jobs] == [None, None, 1, 2]
+    assert jobs[2]["body"] == "first buried"
+
+
+def test_dump_goes_on_behind_damage(path, keep, capsys):
+    keep(many)
+    put = found(path, "records")[0][1]
+    spoil(path / put["segment"], put["offset"] + 90)
+    tear(path)
+    records, (damage,) = found(path, "records")
+    assert main(["binlog", "dump", str(path)]) == DAMAGED
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == len(records)
+    told, torn = err.splitlines()
+    assert told == f"{path}/{put['segment']}: {damage}"
+    assert "torn tail left out" in torn
+
+
+def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
+    stored = keep(every_state)
+    back = path.parent / "back"
+    assert main(["binlog", "export", str(path), "--to", str(back)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"4 jobs written to {back}, in 1 files of ")
+    assert said[1:] == ["1 of them had a key, which beanstalkd does not know: the keys are lost"]
+    contents = beanstalkd7.read(back, pytest.fail)
+    assert contents.last_id == 5
+    jobs = list(contents.jobs())
+    assert [job.id for job in jobs] == [1, 2, 4, 3]
+    for job in jobs:
+        told = stored[job.id]
+        # beanstalkd counts one more bury for each at its start
+        assert job == told._replace(key="", buries=0, deadline=job.deadline)
+        if told.state == "delayed":
+            assert job.deadline == told.deadline
+
+
+def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
+    async def work(server):
+        server.put(b"x" * 65_534)
+
+    keep(work)
+    assert main(["binlog", "export", str(path), "--to", str(path.parent / "back")]) == 0
+    assert "beanstalkd needs -z 65536 at least" in capsys.readouterr().out
+
+
+def test_export_refuses_what_is_damaged(path, keep, capsys):
+    keep(many)
+    put = found(path, "records")[0][1]
+    spoil(path / put["segment"], put["offset"] + 90)
+    back = path.parent / "back"
+    assert main(["binlog", "export", str(path), "--to", str(back)]) == DAMAGED
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{put['segment']}: damaged at offset {put['offset']}" in err
+    assert "--salvage" in err
+    assert not back.exists()
+
+
+@pytest.mark.parametrize("name", ["binlog.1", "segment.0000000001"])
+def test_export_refuses_a_directory_that_is_in_use(path, keep, capsys, name):
+    keep(every_state)
+    back = path.parent / "back"
+    back.mkdir()
+    (back / name).touch()
+    assert main(["binlog", "export", str(path), "--to", str(back)]) == UNUSABLE
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [file.name for file in back.iterdir()] == [name]
+
+
+def test_export_refuses_its_own_directory(path, keep, capsys):
+    path.mkdir()
+    (path / "lock").touch()
+    assert main(["binlog", "export", str(path), "--to", str(path)]) == UNUSABLE
+    assert "another directory is needed" in capsys.readouterr().err
+
+
+def test_export_refuses_a_tube_that_beanstalkd_cannot_have(path, keep, capsys, monkeypatch):
+    keep(every_state)
+    bad = Inspection.live
+    monkeypatch.setattr(Inspection, "live", lambda *arguments: (job._replace(tube="-a") for job in bad(*arguments)))
+    back = path.parent / "back"
+    assert main(["binlog", "export", str(path), "--to", str(back)]) == UNUSABLE
+    assert "no tube with the name '-a'" in capsys.readouterr().err
+    assert not back.exists()
+
+
+def test_export_to_where_nothing_can_be_made(path, keep, capsys):
+    keep(every_state)
+    (path.parent / "file").touch()
+    assert main(["binlog", "export", str(path), "--to", str(path.parent / "file" / "back")]) == UNUSABLE
+    assert "cannot be written to: Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["check"], ["verify"], ["verify", "a", "b"], ["export", "a"], ["dump", "-x", "a"]]
+)
+def test_options_that_cannot_be(arguments, capsys):
+    assert main(["binlog", *arguments]) == BAD_OPTION
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("beanstalk-server binlog: ")
+    assert err.count("\n") == 1
+
+
+def test_a_directory_that_cannot_be_used_is_one_line(path, capsys):
+    assert main(["binlog", "verify", str(path)]) == UNUSABLE
+    assert capsys.readouterr().err == f"beanstalk-server binlog: {path}: cannot be used: No such file or directory\n"
+
+
+def test_a_large_binlog_is_quick(path, keep):
+    """Not an assertion of speed: a guard against work that grows with the square of the jobs."""
+
+    async def work(server):
+        for _ in range(20_000):
+            server.put(b"x" * 50)
+        await server.binlog.commit()
+
+    keep(work, 1 << 20)
+    begin = time.process_time()
+    counts = counted(path)
+    assert sum(count.live for count in counts) == 20_000
+    assert time.process_time() - begin < 10

@@ -48,7 +48,7 @@ $(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
 	elif test "$$CI" = true; then echo "npm is not installed: a client in JavaScript cannot be tried" >&2; false; \
 	else echo "npm is not installed (nodejs.org): a client in JavaScript is not tried"; fi
 
-bench: $(VENV)/installed          ## figures beside beanstalkd's: make bench ARGS="--help"
+bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
 
 $(VENV)/bin/pip:
@@ -62,6 +62,10 @@ $(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
 
 $(VENV)/developer: $(VENV)/bin/pip pyproject.toml | $(VENV)/installed
 	$(VENV)/bin/pip install --quiet --upgrade --group dev
+	touch $@
+
+$(VENV)/benching: $(VENV)/installed pyproject.toml
+	$(VENV)/bin/pip install --quiet --upgrade --group bench
 	touch $@
 
 clean:

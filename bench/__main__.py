@@ -1,37 +1,205 @@
-"""The command line of the bench."""
+"""This server beside its peers, on the same work, in one run: the command line of the bench."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
-import shutil
+import resource
+import signal
 import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench import plots, tables
+from bench.generator import LoadError
+from bench.results import Results
+from bench.run import Run
 from bench.scenarios import SCENARIOS
-from bench.servers import PEERS
+from bench.servers import DEFAULT_PEERS, PEERS, SOURCES, missing, version
+
+QUICK = 0.1
+"""The size of a quick run, of the full one."""
+
+DOCUMENTS = (SOURCES / "README.md", SOURCES / "docs" / "performance.md")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
-    parser.add_argument("--peers", default="beanstalkd,ours", help=f"of {', '.join(PEERS)}; the first is the measure")
-    parser.add_argument("--pairs", type=int, default=5, help="how often each is measured, in turn (default: 5)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work: to try it, not to quote it")
-    options = parser.parse_args()
-    peers = options.peers.split(",")
-    if unknown := set(peers) - set(PEERS):
-        parser.error(f"--peers: no such peer: {', '.join(unknown)}")
-    if "beanstalkd" in peers and not shutil.which("beanstalkd"):
-        parser.error("--peers: beanstalkd is not installed (Debian: apt-get install beanstalkd)")
-    print(
-        f"Python {platform.python_version()}, Linux {platform.release()}, {platform.processor() or 'unknown processor'}"
+def parser() -> argparse.ArgumentParser:
+    described = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    described.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
+    described.add_argument(
+        "--peers",
+        default=",".join(DEFAULT_PEERS),
+        help=f"of {', '.join(PEERS)}; the first is the measure (default: %(default)s)",
     )
-    if "beanstalkd" in peers:
-        print(subprocess.run(["beanstalkd", "-v"], capture_output=True, text=True, check=True).stdout.strip())
-    for name in options.scenario or SCENARIOS:
-        print(f"\n{name}: {SCENARIOS[name].__doc__}")
-        SCENARIOS[name](peers, options.pairs, 0.1 if options.quick else 1.0)
+    described.add_argument("--pairs", type=int, help="how often each is measured, in turn (default: 5; quick: 2)")
+    described.add_argument("--quick", action="store_true", help="a tenth of the work: to try it, not to quote it")
+    described.add_argument(
+        "--directory",
+        type=Path,
+        default=SOURCES,
+        help="on whose disk servers keep their jobs, in a directory that is removed (default: this checkout)",
+    )
+    described.add_argument(
+        "--results", type=Path, help="where to write the results (default: bench/results/<date>.json)"
+    )
+    described.add_argument(
+        "--draw", type=Path, metavar="RESULTS", help="measure nothing: write the documents' tables and plots from these"
+    )
+    return described
+
+
+def main() -> int:
+    described = parser()
+    options = described.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if options.draw:
+        publish(Results.read(options.draw), console)
+        return 0
+    asked = options.peers.split(",")
+    if unknown := set(asked) - set(PEERS):
+        described.error(f"--peers: no such peer: {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it leaves no server behind either
+    results = Results()
+    for peer in asked:
+        if why := missing(peer):
+            results.missing[peer] = why
+            console.print(f"[yellow]{peer} is not measured: {why}")
+    peers = [peer for peer in asked if peer not in results.missing]
+    pairs = options.pairs or (2 if options.quick else 5)
+    started = time.monotonic()
+    results.about = about_this_run(peers, pairs, options.quick)
+    name = options.results or SOURCES / "bench" / "results" / (
+        f"{results.about['date'][:16].replace(':', '').replace(' ', '-')}{'-quick' if options.quick else ''}.json"
+    )
+    raise_file_limit()
+    status = 0
+    try:
+        measure(options.scenario or list(SCENARIOS), peers, pairs, QUICK if options.quick else 1.0, options.directory,
+                results, console)  # fmt: skip
+    except KeyboardInterrupt:
+        console.print("[yellow]stopped; what has been measured is written all the same")
+        status = 130
+    results.about["minutes"] = (time.monotonic() - started) / 60
+    if results.points:
+        results.write(name)
+        show(results, console)
+        drawn = plots.draw(results, name.with_suffix(""))
+        console.print(f"{name} and {len(drawn)} plots in {name.with_suffix('')}")
+        console.print(f"python -m bench --draw {name} writes them into docs/")
+    return status
+
+
+def measure(
+    scenarios: list[str],
+    peers: list[str],
+    pairs: int,
+    scale: float,
+    directory: Path,
+    results: Results,
+    console: Console,
+) -> None:
+    """Do the scenarios one after the other."""
+    columns = (
+        SpinnerColumn(), TextColumn("{task.fields[scenario]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(scenarios), scenario="")
+        run = Run(peers, pairs, scale, directory, lambda what: progress.update(task, description=what), results=results)
+        try:
+            for name in scenarios:
+                progress.update(task, scenario=name, description="")
+                run.scenario = name
+                started = time.monotonic()
+                try:
+                    SCENARIOS[name](run)
+                except LoadError as error:
+                    results.missing[f"{name}, at least in part"] = str(error)
+                    console.print(f"[red]{name}: {error}")
+                results.about["seconds"][name] = round(time.monotonic() - started, 1)
+                progress.advance(task)
+        finally:
+            run.generator.stop()
+
+
+def show(results: Results, console: Console) -> None:
+    """Print every table."""
+    shown = {name: tables.points_table(results, name) for name in SCENARIOS if results.select(name)}
+    for name, rows in [*shown.items(), ("the figures to reach", tables.goals_table(results))]:
+        table = Table(title=name, title_justify="left", title_style="bold", caption_justify="left")
+        for number, head in enumerate(rows[0]):
+            table.add_column(head, justify="left" if number == 0 or head == "server" else "right")
+        for row in rows[1:]:
+            table.add_row(*[cell.replace(tables.BUSIER, "*") for cell in row])
+        if name in SCENARIOS:
+            table.caption = SCENARIOS[name].__doc__
+        console.print(table)
+    console.print("* the generator was busier than the server: take the CPU time, not the rate")
+    console.print(tables.about(results))
+
+
+def publish(results: Results, console: Console) -> None:
+    """Write the documents' tables and plots."""
+    drawn = plots.draw(results, SOURCES / "docs" / "plots")
+    console.print(f"{len(drawn)} plots in docs/plots")
+    for document in DOCUMENTS:
+        left = tables.write_into(document, results)
+        console.print(f"{document}: written" + (f", but for {', '.join(left)}" if left else ""))
+
+
+def about_this_run(peers: list[str], pairs: int, quick: bool) -> dict[str, Any]:
+    """When, where and of what."""
+    versions = {peer: version(peer) for peer in peers}
+    versions["python"] = f"CPython {platform.python_version()}"
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": {name: told for name, told in versions.items() if told},
+        "peers": peers,
+        "pairs": pairs,
+        "quick": quick,
+        "seconds": {},
+    }
+
+
+def commit() -> str:
+    """Which commit this is, and whether something is changed."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        cwd=SOURCES,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def machine() -> str:
+    """Processors, memory and kernel, in a few words."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return f"{os.cpu_count()} processors ({model}), {gigabytes:.0f} GiB, Linux {platform.release().split('-')[0]}"
+
+
+def raise_file_limit() -> None:
+    """Let the generator and the servers have a thousand connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1 << 16 if hard == resource.RLIM_INFINITY else min(hard, 1 << 16)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

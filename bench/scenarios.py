@@ -1,302 +1,329 @@
-"""The scenarios: each prints what it has found. Speed is a ratio of two servers, measured in turn in one run."""
+"""The scenarios: what is measured, of which servers, at which sizes. The docstring of each says it to the reader."""
 
 from __future__ import annotations
 
+import functools
 import random
-import select
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from bench.load import BODY, Cost, ask, cycles, pipelined
-from bench.servers import Server, running
+from bench.run import Run, Variant
+from bench.samples import Sample
+from bench.servers import Server, directories, stalls_of
 
 HOUR = 3600
+CONNECTIONS = 50
 
 
-def _spread(values: Sequence[float], unit: str = "") -> str:
-    return f"{statistics.median(values):.2f}{unit} ({min(values):.2f} to {max(values):.2f})"
+def _cycle(run: Run, server: Server, seconds: float = 1.5, **arguments: object) -> Sample:
+    """put + reserve + delete for a while, in tubes of this load alone."""
+    shape = {"connections": CONNECTIONS, "tube": run.tube(), "seconds": run.seconds(seconds)}
+    sample: Sample = run.load("cycle", server, **shape | arguments)
+    return sample
 
 
-def _compare(servers: list[Server], pairs: int, measure: Callable[[Server], Cost]) -> None:
-    """Measure the servers in turn, and print each, and the ratio to the first pair by pair."""
-    found: dict[str, list[Cost]] = {server.peer: [] for server in servers}
-    for _ in range(pairs):
-        for server in servers:
-            found[server.peer].append(measure(server))
-    first = found[servers[0].peer]
-    for peer, costs in found.items():
-        rate = statistics.median(cost.rate for cost in costs)
-        cpu = _spread([cost.cpu for cost in costs], " µs")
-        shares = statistics.median(cost.user for cost in costs), statistics.median(cost.system for cost in costs)
-        print(f"  {peer:12} {rate:9,.0f}/s   CPU a command {cpu}, user {shares[0]:.2f}, system {shares[1]:.2f}")
-        if costs is not first:
-            rates = [cost.rate / other.rate for cost, other in zip(costs, first, strict=True)]
-            cpus = [other.cpu / cost.cpu for cost, other in zip(costs, first, strict=True)]
-            print(f"  {'':12} {_spread(rates, ' x')} the throughput, {_spread(cpus, ' x')} the commands per CPU time")
+def request_response(run: Run) -> None:
+    """put + reserve + delete, one command in flight on each of so many connections"""
+    with run.servers(*run.peers) as servers:
+        for connections in (1, 50, 500):
+            run.in_turn(servers, functools.partial(_cycle, run, connections=connections), size=connections)
 
 
-def request_response(peers: Sequence[str], pairs: int, size: float) -> None:
-    """put + reserve + delete, 50 connections, one command in flight on each"""
-    with running(*peers) as servers:
-        _compare(servers, pairs, lambda server: cycles(server, 50, 1, int(30_000 * size)))
+def in_flight(run: Run) -> None:
+    """put + reserve + delete, 50 connections, so many commands in flight on each"""
+    with run.servers(*run.peers) as servers:
+        for depth in (1, 10, 100):
+            run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
 
-def in_flight(peers: Sequence[str], pairs: int, size: float) -> None:
-    """put + reserve + delete, 50 connections, 100 commands in flight on each"""
-    with running(*peers) as servers:
-        _compare(servers, pairs, lambda server: cycles(server, 50, 100, int(200_000 * size)))
+def compiled(run: Run) -> None:
+    """put + reserve + delete, 50 connections, so many commands in flight: what compiling the hot modules does"""
+    with run.servers("interpreted", "ours") as servers:
+        for depth in (1, 100):
+            run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
 
-def delayed(peers: Sequence[str], pairs: int, size: float) -> None:
-    """a million delayed jobs in one tube: putting them, their memory, and commands among them"""
-    count = int(1_000_000 * size)
-    rng = random.Random(1)
-    delays = [rng.randrange(HOUR, 24 * HOUR) for _ in range(count)]
-    rates: dict[str, list[float]] = {peer: [] for peer in peers}
-    for pair in range(pairs):
+def bodies(run: Run) -> None:
+    """put + reserve + delete, 50 connections, one command in flight on each, bodies of so many bytes"""
+    with run.servers(*[peer for peer in run.peers if peer != "redis-always"]) as servers:
+        for size in (10, 1024, 65535):
+            run.in_turn(servers, functools.partial(_cycle, run, body=size), size=size)
+
+
+def halves(run: Run) -> None:
+    """put alone, then reserve + delete of those jobs; 50 connections, one command in flight on each"""
+    rounds = run.sized(1500)
+    with run.servers(*[peer for peer in run.peers if peer != "redis-always"]) as servers:
+        for pair in range(run.pairs):
+            for server in servers:
+                run.tell(f"{pair + 1} of {run.pairs}: {server.name}")
+                shape = {"connections": CONNECTIONS, "tube": run.tube(), "rounds": rounds}
+                run.add(server, run.load("cycle", server, steps=["put"], **shape), "put")
+                run.add(server, run.load("cycle", server, steps=["reserve", "delete"], **shape), "reserve + delete")
+
+
+def other_tubes(run: Run) -> None:
+    """put + reserve + delete, 50 connections, one command in flight on each, beside other tubes that hold a job each"""
+    for peer in run.only("beanstalkd", "ours", "interpreted"):
+        # beanstalkd looks for a tube by its name among all: making 100,000 takes it minutes.
+        sizes = [1, run.sized(1_000), run.sized(10_000)]
+        sizes += [] if peer == "beanstalkd" else [run.sized(100_000)]
+        with run.servers(*[Variant(peer, peer) for _ in sizes]) as servers:
+            for server, size in zip(servers, sizes, strict=True):
+                run.tell(f"{size:,} tubes in {peer}")
+                run.load("stream", server, kind="tubes", count=size, ids=[1])
+            for pair in range(run.pairs):
+                for server, size in zip(servers, sizes, strict=True):
+                    run.tell(f"{size:,} other tubes, {pair + 1} of {run.pairs}: {peer}")
+                    run.add(server, _cycle(run, server), size=size)
+
+
+def waiting(run: Run) -> None:
+    """so many workers wait for a job; 10 jobs at a time are put, reserved and deleted; latency from put to worker"""
+    with run.servers(*run.only("beanstalkd", "ours", "interpreted")) as servers:
+        for workers in (1, 10, 100, 1000):
+            load = functools.partial(run.load, "handover", workers=workers, in_flight=10, seconds=run.seconds(1.0))
+            run.in_turn(servers, load, size=workers)
+
+
+def delayed(run: Run) -> None:
+    """jobs with delays of one to 24 hours, put into one tube: putting them, their memory, and commands among them"""
+    sizes = sorted({run.sized(size) for size in (1_000, 10_000, 100_000, 1_000_000)})
+    peers = [peer for peer in run.peers if peer != "redis-always"]
+    for pair in range(run.pairs):
         for peer in peers:
-            with running(peer) as (server,):
-                empty = server.resident()
-                cost = pipelined(server, count, lambda i: b"put 0 %d 60 100\r\n%b\r\n" % (delays[i], BODY))
-                memory = (server.resident() - empty) / count
-                rates[peer].append(cost.rate)
-                print(f"  {peer:12} put {cost.rate:9,.0f}/s   CPU {cost.cpu:.2f} µs   {memory:.0f} bytes a job")
-                if pair == 0:
-                    _commands_among(server, count)
-    for peer in peers[1:]:
-        ratios = [rate / other for rate, other in zip(rates[peer], rates[peers[0]], strict=True)]
-        print(f"  {peer:12} {_spread(ratios, ' x')} the put rate of {peers[0]}")
+            with run.servers(peer) as servers:
+                for server in servers:
+                    _delayed(run, server, sizes, pair)
 
 
-def _commands_among(server: Server, count: int) -> None:
-    """CPU time of single commands, one at a time, while there are that many jobs."""
-    rng = random.Random(2)
-    ids = rng.sample(range(1, count + 1), 1000)
-    commands: dict[str, tuple[int, Callable[[int], bytes]]] = {
-        "peek-delayed": (2, lambda _: b"peek-delayed\r\n"),
-        "stats-tube": (17, lambda _: b"stats-tube default\r\n"),
-        "kick 1": (1, lambda _: b"kick 1\r\n"),
-        "delete": (1, lambda i: b"delete %d\r\n" % ids[i]),
+def _delayed(run: Run, server: Server, sizes: list[int], pair: int) -> None:
+    empty = server.resident()
+    there = 0
+    for size in sizes:
+        run.tell(f"{size:,} jobs, {pair + 1} of {run.pairs}: {server.name}")
+        sample = run.load("stream", server, kind="put", count=size - there, delays=(HOUR, 24 * HOUR))
+        there = size
+        run.add(server, sample | {"bytes_per_job": (server.resident() - empty) / size}, "put", size)
+        if server.dialect == "beanstalk":
+            _among(run, server, size)
+    rng = random.Random(4 + pair)
+    part = run.sized(100_000)
+    ids = rng.sample(range(1, there + 1), part * 2)
+    run.add(server, run.load("stream", server, kind="delete", count=part, ids=ids[:part]), "delete", there)
+    if server.peer in run.own:
+        rest = ids[part:]
+        run.add(server, run.load("stream", server, kind="delete", count=part, ids=rest, verb="cancel"), "cancel", there)
+
+
+def _among(run: Run, server: Server, size: int) -> None:
+    """Single commands, while there are that many delayed jobs."""
+    count = 300
+    single: dict[str, tuple[int, list[str]]] = {
+        "peek-delayed": (2, ["peek-delayed"] * count),
+        "stats-tube": (17, ["stats-tube delays"] * count),
+        "kick": (1, ["kick 1"] * 100),
     }
-    sock = server.connect()
-    for name, (lines, make) in commands.items():
-        slowest = 0.0
-        user, system = server.cpu()
-        for number in range(1000):
-            started = time.perf_counter()
-            ask(sock, make(number), lines)
-            slowest = max(slowest, time.perf_counter() - started)
-        later_user, later_system = server.cpu()
-        spent = (later_user + later_system - user - system) / 1000
-        print(f"  {'':12} {name:14} CPU {spent * 1e6:7.1f} µs   slowest answer {slowest * 1e3:.2f} ms")
-    sock.close()
+    for work, (lines, commands) in single.items():
+        run.add(server, run.load("one_by_one", server, commands=commands, lines=lines), work, size)
 
 
-def cancel(peers: Sequence[str], pairs: int, size: float) -> None:
-    """delete, and here cancel, of delayed jobs in random order out of a million, 100 commands in flight"""
-    count, part = int(1_000_000 * size), int(100_000 * size)
-    commands = [(peer, b"delete") for peer in peers] + [(peer, b"cancel") for peer in peers if peer != "beanstalkd"]
-    with running(*peers) as servers:
-        rng = random.Random(4)
-        by_peer = {server.peer: server for server in servers}
-        ids = {}
+def come_and_go(run: Run) -> None:
+    """jobs put and cancelled, a thousand alive at a time: what is left of them in memory"""
+    with run.servers(*run.own) as servers:
         for server in servers:
-            pipelined(server, count, lambda _: b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(HOUR, 24 * HOUR), BODY))
-            ids[server.peer] = rng.sample(range(1, count + 1), count)
-        found: dict[tuple[str, bytes], list[Cost]] = {command: [] for command in commands}
-        added = dict.fromkeys(peers, count)
-        for _ in range(pairs):
-            for peer, verb in commands:
-                server = by_peer[peer]
-                numbers = [ids[peer].pop() for _ in range(part)]
-                found[peer, verb].append(pipelined(server, part, lambda i, v=verb, n=numbers: b"%b %d\r\n" % (v, n[i])))
-                # As many again, so that there is a million the next time too.
-                pipelined(server, part, lambda _: b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(HOUR, 24 * HOUR), BODY))
-                fresh = range(added[peer] + 1, added[peer] + part + 1)
-                added[peer] += part
-                ids[peer] += fresh
-                rng.shuffle(ids[peer])
-    first = found[commands[0]]
-    for (peer, verb), costs in found.items():
-        rate = statistics.median(cost.rate for cost in costs)
-        ratios = [cost.rate / other.rate for cost, other in zip(costs, first, strict=True)]
-        own = [cost.rate / other.rate for cost, other in zip(costs, found[peer, b"delete"], strict=True)]
-        cpu = _spread([cost.cpu for cost in costs], " µs")
-        print(
-            f"  {peer:12} {verb.decode()} {rate:9,.0f}/s   CPU {cpu}   "
-            f"{_spread(ratios, ' x')} the rate of {commands[0][0]}'s delete"
-        )
-        if verb == b"cancel":
-            print(f"  {'':12} {_spread(own, ' x')} the rate of its own delete")
+            run.tell(server.name)
+            total = run.sized(3_000_000)
+            run.add(server, run.load("come_and_go", server, total=total, alive=1000), size=total)
 
 
-def cancelled_memory(peers: Sequence[str], pairs: int, size: float) -> None:
-    """ten million jobs put and cancelled, a thousand alive at a time: what is left of them in memory"""
-    total = int(10_000_000 * size)
-    for peer in peers:
-        if peer == "beanstalkd":
-            continue
-        with running(peer) as (server,):
-            sock = server.connect()
-            rng = random.Random(5)
-            alive: list[int] = []
-            after_first = 0
-            number = 0
-            while number < total:
-                data = b"".join(
-                    [b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(1, 100 * HOUR), BODY) for _ in range(100)]
-                )
-                ask(sock, data, 100)
-                alive += range(number + 1, number + 101)
-                number += 100
-                if len(alive) > 1000:
-                    rng.shuffle(alive)
-                    ask(sock, b"".join([b"cancel %d\r\n" % alive.pop() for _ in range(100)]), 100)
-                if number == min(100_000, total // 10):
-                    after_first = server.resident()
-            grown = (server.resident() - after_first) / (1 << 20)
-            print(f"  {peer:12} {total:,} jobs: {grown:+.1f} MiB since the first {min(100_000, total // 10):,}")
+def clear(run: Run) -> None:
+    """clear-tube of so many jobs: how long it takes, and what another client waits for an answer meanwhile"""
+    sizes = sorted({run.sized(size) for size in (10_000, 100_000, 1_000_000)})
+    with run.servers(*run.own) as servers:
+        for server in servers:
+            for size in sizes:
+                run.tell(f"{size:,} jobs: {server.name}")
+                run.add(server, run.load("clear", server, count=size), size=size)
 
 
-def clear(peers: Sequence[str], pairs: int, size: float) -> None:
-    """clear-tube of a million jobs: how long it takes, and what another client waits for an answer meanwhile"""
-    count = int(1_000_000 * size)
-    for peer in peers:
-        if peer == "beanstalkd":
-            continue
-        with running(peer) as (server,):
-            pipelined(server, count, lambda i: b"put 0 %d 60 100\r\n%b\r\n" % (i % 2 * HOUR, BODY))
-            client, other = server.connect(), server.connect()
-            ask(other, b"list-tube-used\r\n")
-            started = time.perf_counter()
-            client.sendall(b"clear-tube default\r\n")
-            client.setblocking(False)
-            waits = []
-            while True:
-                asked = time.perf_counter()
-                ask(other, b"list-tube-used\r\n")
-                waits.append(time.perf_counter() - asked)
-                try:
-                    answer = client.recv(100)
-                    break
-                except BlockingIOError:
-                    pass
-            took = time.perf_counter() - started
-            print(
-                f"  {peer:12} {answer.decode().strip()} in {took:.2f} s   "
-                f"another waited {max(waits) * 1e3:.1f} ms at most"
-            )
+def timers(run: Run) -> None:
+    """so many jobs due within 10 s, and a worker that waits for them: how late it gets them"""
+    span = 10 if run.scale == 1 else 3
+    for count in sorted({run.sized(size) for size in (1_000, 10_000, 100_000, 1_000_000)}):
+        quoted = count == 100_000
+        peers = run.only("beanstalkd", "ours", "interpreted", *(["redis"] if quoted else []))
+        for pair in range(min(run.pairs, 3) if quoted else 1):
+            for peer in peers:
+                with run.servers(peer) as servers:
+                    for server in servers:
+                        run.tell(f"{count:,} timers, {pair + 1}: {peer}")
+                        seconds = max(1.0, count / 100_000)
+                        run.add(
+                            server,
+                            run.load("lateness", server, count=count, span=span, put_seconds=seconds),
+                            size=count,
+                        )
 
 
-def other_tubes(peers: Sequence[str], pairs: int, size: float) -> None:
-    """put + reserve + delete on one tube, while 100,000 other tubes hold one job each, against the same with none"""
-    count = int(100_000 * size)
-    for peer in peers[1:]:
-        with running(peer, peer) as (alone, crowded):
-            alone.peer, crowded.peer = "no others", f"{count:,} others"
-            pipelined(
-                crowded, 2 * count, lambda i: b"use u%d\r\n" % (i // 2) if i % 2 == 0 else b"put 0 0 1 1\r\nx\r\n"
-            )
-            print(f"  {peer}:")
-            _compare([alone, crowded], pairs, lambda server: cycles(server, 50, 1, int(30_000 * size)))
-
-
-def lateness(peers: Sequence[str], pairs: int, size: float) -> None:
-    """100,000 jobs due within 10 s, a worker that waits for them, and another client that asks meanwhile"""
-    count = int(100_000 * size)
-    for peer in peers:
-        with running(peer) as (server,):
-            _lateness(server, count)
-
-
-def _lateness(server: Server, count: int) -> None:
-    rng = random.Random(3)
-    producer, worker, other = server.connect(), server.connect(), server.connect()
-    ask(worker, b"watch w\r\n")
-    ask(producer, b"use w\r\n")
-    due: dict[bytes, float] = {}
-    # Delays are whole seconds: the puts are spread over a second instead, before ten seconds of delays.
-    number = 0
-    started = time.perf_counter()
-    while number < count:
-        batch = min(500, count - number)
-        delays = [rng.randrange(3, 13) for _ in range(batch)]
-        now = time.perf_counter()
-        data = b"".join([b"put 0 %d 600 8\r\n%08d\r\n" % (delay, number + i) for i, delay in enumerate(delays)])
-        ask(producer, data, batch)
-        done = time.perf_counter()
-        for i, delay in enumerate(delays):
-            due[b"%08d" % (number + i)] = now + delay
-        number += batch
-        time.sleep(max(0.0, started + number / count - done))
-    # The worker asks for many at a time, so that it is never the worker that is late.
-    late: list[float] = []
-    answers: list[float] = []
-    worker.setblocking(False)
-    other.setblocking(False)
-    poll = select.epoll()
-    poll.register(worker, select.EPOLLIN)
-    poll.register(other, select.EPOLLIN)
-    pending = b""
-    asked = 0.0
-    other_due = time.perf_counter()
-    in_flight = 0
-    while len(late) < count:
-        if in_flight < 100:
-            worker.send(b"reserve\r\n" * 200)
-            in_flight += 200
-        if not asked and time.perf_counter() >= other_due:
-            asked = time.perf_counter()
-            other.send(b"list-tube-used\r\n")
-        for descriptor, _ in poll.poll(0.001):
-            now = time.perf_counter()
-            if descriptor == other.fileno():
-                other.recv(1000)
-                answers.append(now - asked)
-                asked, other_due = 0.0, now + 0.002
-                continue
-            pending += worker.recv(1 << 20)
-            lines = pending.split(b"\r\n")
-            whole = len(lines) // 2 * 2 if pending.endswith(b"\r\n") else (len(lines) - 1) // 2 * 2
-            for body in lines[1:whole:2]:
-                late.append(now - due[body])
-                in_flight -= 1
-            pending = b"\r\n".join(lines[whole:])
-    late.sort()
-    answers.sort()
-
-    def at(values: list[float], share: float) -> float:
-        return values[min(int(len(values) * share), len(values) - 1)] * 1e3
-
-    print(
-        f"  {server.peer:12} early {sum(value < 0 for value in late)}   late: median {at(late, 0.5):.1f} ms, "
-        f"99 % {at(late, 0.99):.1f} ms, most {late[-1] * 1e3:.1f} ms   "
-        f"another client's answers: median {at(answers, 0.5):.2f} ms, 99 % {at(answers, 0.99):.2f} ms"
-    )
-
-
-def idle(peers: Sequence[str], pairs: int, size: float) -> None:
-    """five seconds of nothing, with a million delayed jobs an hour away"""
-    count = int(1_000_000 * size)
-    for peer in peers:
-        with running(peer) as (server,):
-            pipelined(server, count, lambda _: b"put 0 3600 60 100\r\n" + BODY + b"\r\n")
+def idle(run: Run) -> None:
+    """nothing to do, with a million delayed jobs an hour away: what five seconds of it cost"""
+    with run.servers(*run.peers) as servers:
+        for server in servers:
+            run.tell(server.name)
+            count = run.sized(1_000_000)
+            run.load("stream", server, kind="put", count=count, delays=(HOUR, HOUR))
             time.sleep(1)
-            before, switches = sum(server.cpu()), server.switches()
-            time.sleep(5)
-            spent, woken = sum(server.cpu()) - before, server.switches() - switches
-            print(f"  {peer:12} CPU {spent * 1e3:.3f} ms, woken {woken} times in 5 s")
+            run.add(server, run.load("idle", server, seconds=run.seconds(5)))
 
 
-SCENARIOS: dict[str, Callable[[Sequence[str], int, float], None]] = {
+def steady(run: Run) -> None:
+    """every kind of command as fast as it goes, about as many jobs alive at any time: does memory or latency creep?"""
+    for peer in run.only("beanstalkd", "ours", "interpreted"):
+        with run.servers(peer) as servers:
+            for server in servers:
+                run.tell(f"steady load, {peer}")
+                seconds = run.seconds(60)
+                samples = run.load("steady", server, connections=20, seconds=seconds, window=seconds / 30)
+                run.results.add(run.scenario, server.name, "", 0, samples)
+
+
+# With a binlog
+
+POLICIES = [
+    Variant("beanstalkd -f0", "beanstalkd", ("-f0",), keeps=True),
+    Variant("ours -f0", "ours", (), keeps=True),
+    Variant("beanstalkd -f50", "beanstalkd", (), keeps=True),
+    Variant("ours -f50", "ours", ("-f50",), keeps=True),
+    Variant("beanstalkd -F", "beanstalkd", ("-F",), keeps=True),
+    Variant("ours -F", "ours", ("-F",), keeps=True),
+    Variant("redis-always", "redis-always"),
+]
+"""Every sync policy of both, under the same name: -f0 is the default here, -f50 is beanstalkd's."""
+
+
+def _asked_for(run: Run, variants: list[Variant]) -> list[Variant]:
+    return [variant for variant in variants if variant.peer in run.peers]
+
+
+def binlog(run: Run) -> None:
+    """put + reserve + delete with -b, 50 connections, so many commands in flight on each, under each sync policy"""
+    with run.servers(*_asked_for(run, POLICIES)) as servers:
+        for depth in (1, 100):
+            run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
+
+
+def start(run: Run) -> None:
+    """the start on a binlog with a million live jobs of 100 bytes: from the process's start to its first answer"""
+    sizes = sorted({run.sized(size) for size in (10_000, 100_000, 1_000_000)})
+    for size in sizes:
+        _start(run, size)
+
+
+def _start(run: Run, size: int) -> None:
+    with directories(run.directory) as parent:
+        places = {}
+        for peer in run.only("beanstalkd", "ours"):
+            run.tell(f"{size:,} jobs written by {peer}")
+            places[peer] = parent / peer
+            places[peer].mkdir()
+            try:
+                server = Server(peer, ("-F",), directory=places[peer])
+            except Exception as error:
+                run.results.missing[f"{run.scenario}: {peer}"] = str(error)
+                del places[peer]
+                continue
+            try:
+                run.load("stream", server, kind="put", count=size, delays=(HOUR, 24 * HOUR))
+            finally:
+                server.stop()
+        for pair in range(run.pairs if size == run.sized(1_000_000) else 1):
+            for peer, place in places.items():
+                run.tell(f"{size:,} jobs, {pair + 1} of {run.pairs}: {peer}")
+                server = Server(peer, directory=place)
+                try:
+                    sample = {"seconds": server.first_answer, "bytes_per_job": server.resident() / size}
+                    sample["megabytes"] = sum(file.stat().st_size for file in place.iterdir()) / 1e6
+                    run.add(server, sample, size=size)
+                finally:
+                    server.stop()
+
+
+# What holds the event loop
+
+
+def stalls(run: Run) -> None:
+    """the longest stretch that the event loop was held (--stalls), under each of the loads above"""
+    million = run.sized(1_000_000)
+    small = ("--stalls", "-s", str(1 << 20))
+
+    def cancel(server: Server) -> None:
+        run.load("stream", server, kind="put", count=million, delays=(HOUR, 24 * HOUR))
+        _among_only(run, server)
+        ids = random.Random(4).sample(range(1, million + 1), million // 10)
+        run.load("stream", server, kind="delete", count=len(ids), ids=ids, verb="cancel")
+
+    def tubes(server: Server) -> None:
+        run.load("stream", server, kind="tubes", count=run.sized(100_000), ids=[1])
+        _cycle(run, server)
+
+    def due(server: Server) -> None:
+        run.load("lateness", server, count=million // 2, span=3, put_seconds=5 * run.scale)
+
+    loads: dict[str, tuple[Variant, Callable[[Server], object]]] = {}
+    plain = Variant("ours", "ours", ("--stalls",))
+    kept = Variant("ours -b", "ours", ("--stalls",), keeps=True)
+    rotating = Variant("ours -b -s 1 MiB", "ours", small, keeps=True)
+    loads["50 connections, 1 in flight"] = plain, lambda server: _cycle(run, server, 3)
+    loads["500 connections, 1 in flight"] = plain, lambda server: _cycle(run, server, 3, connections=500)
+    loads["50 connections, 100 in flight"] = plain, lambda server: _cycle(run, server, 3, depth=100)
+    loads["bodies of 64 KiB"] = plain, lambda server: _cycle(run, server, 3, body=65535)
+    loads["beside 100,000 other tubes"] = plain, tubes
+    loads["1,000 waiting workers"] = (
+        plain,
+        lambda server: run.load("handover", server, workers=1000, in_flight=10, seconds=run.seconds(3)),
+    )
+    loads["a million delayed jobs put, a tenth cancelled"] = plain, cancel
+    loads["clear-tube of a million jobs"] = plain, lambda server: run.load("clear", server, count=million)
+    loads["half a million timers in 3 s"] = plain, due
+    loads["-b, 50 connections, 1 in flight"] = kept, lambda server: _cycle(run, server, 3)
+    loads["-b, 50 connections, 100 in flight"] = kept, lambda server: _cycle(run, server, 3, depth=100)
+    loads["-b -s 1 MiB, 50 connections, 100 in flight: files come and go"] = (
+        rotating,
+        lambda server: _cycle(run, server, 5, depth=100),
+    )
+    loads["-b, a million delayed jobs put, a tenth cancelled"] = kept, cancel
+    if "ours" not in run.peers:
+        return
+    for work, (variant, load) in loads.items():
+        run.tell(work)
+        with run.servers(variant) as servers:
+            for server in servers:
+                load(server)
+                server.stop()
+                run.results.add(run.scenario, "ours", work, 0, [stalls_of(server.log())])
+
+
+def _among_only(run: Run, server: Server) -> None:
+    run.load("one_by_one", server, commands=["peek-delayed"] * 100, lines=2)
+    run.load("one_by_one", server, commands=["kick 1000"] * 100, lines=1)
+
+
+SCENARIOS: dict[str, Callable[[Run], None]] = {
     "request-response": request_response,
     "in-flight": in_flight,
-    "delayed": delayed,
-    "cancel": cancel,
-    "cancelled-memory": cancelled_memory,
-    "clear": clear,
+    "compiled": compiled,
+    "bodies": bodies,
+    "halves": halves,
     "other-tubes": other_tubes,
-    "lateness": lateness,
+    "waiting": waiting,
+    "delayed": delayed,
+    "come-and-go": come_and_go,
+    "clear": clear,
+    "timers": timers,
     "idle": idle,
+    "steady": steady,
+    "binlog": binlog,
+    "start": start,
+    "stalls": stalls,
 }

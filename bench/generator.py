@@ -1,0 +1,82 @@
+"""The generator: a process of its own that does the loads, so that what the bench itself does disturbs nothing.
+
+It is spoken to over a pipe, a line of JSON for each load and one for what was measured.
+
+    {"load": "cycle", "target": {"port": 11300, "pid": 42, "dialect": "beanstalk"}, "arguments": {"connections": 50, …}}
+    {"sample": {"rate": 40000.0, "cpu": 12.3, …}}
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from bench import servers
+from bench.loads import LOADS, Target, pin
+
+
+class LoadError(Exception):
+    """A load that could not be done, and why."""
+
+
+class Generator:
+    """The generator as the bench sees it: started on first use, ended by `stop`."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def do(self, load: str, server: servers.Server, **arguments: Any) -> Any:
+        """Do a load; return its sample, or samples.
+
+        Raises:
+            LoadError: it could not be done.
+        """
+        if self._process is None:
+            command = [sys.executable, "-m", "bench.generator", str(servers.GENERATOR_CPU)]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=servers.SOURCES,
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        target = {"port": server.port, "pid": server.pid, "dialect": server.dialect}
+        json.dump({"load": load, "target": target, "arguments": arguments}, self._process.stdin)
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline() or '{"error": "the generator has ended"}')
+        if "error" in answer:
+            raise LoadError(f"{load} on {server.name}: {answer['error']}")
+        return answer["sample"]
+
+    def stop(self) -> None:
+        """End it, whatever it does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def main() -> None:
+    pin(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench ends it
+    gc.disable()  # a look for cycles would be counted as latency
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer = {"sample": LOADS[asked["load"]](Target(**asked["target"]), **asked["arguments"])}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()

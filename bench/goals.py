@@ -1,0 +1,102 @@
+"""The figures to reach: what this server is held to, first and then, beside what a run has found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.results import Point, Results
+from bench.samples import Spread
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure to reach.
+
+    Args:
+        unit: of the figure; × for a ratio.
+        more: whether more is better.
+        found: the figure in a run, if it was measured.
+    """
+
+    work: str
+    scenario: str
+    unit: str
+    first: float
+    then: float
+    more: bool
+    found: Callable[[Results], Spread | None]
+
+    def reached(self, figure: Spread, wanted: float) -> bool:
+        """Whether the median is as good as wanted."""
+        return figure.median >= wanted if self.more else figure.median <= wanted
+
+
+def _ratio(results: Results, point: Point | None, other: Point | None, measure: str) -> Spread | None:
+    return results.ratio(point, other, measure) if point and other else None
+
+
+def _cpu(scenario: str, size: int) -> Callable[[Results], Spread | None]:
+    """Commands for each second of CPU time, beside beanstalkd."""
+
+    def found(results: Results) -> Spread | None:
+        return _ratio(
+            results, results.find(scenario, "beanstalkd", "", size), results.find(scenario, "ours", "", size), "cpu"
+        )
+
+    return found
+
+
+def _largest(results: Results, scenario: str, server: str, work: str = "") -> Point | None:
+    points = results.select(scenario, server=server, work=work)
+    return max(points, key=lambda point: point.size, default=None)
+
+
+def _synced(results: Results) -> Spread | None:
+    ours, theirs = results.find("binlog", "ours -f0", "", 1), results.find("binlog", "beanstalkd -f0", "", 1)
+    return _ratio(results, ours, theirs, "rate")
+
+
+def _crowded(results: Results) -> Spread | None:
+    return _ratio(results, results.find("other-tubes", "ours", "", 1), _largest(results, "other-tubes", "ours"), "cpu")
+
+
+def _memory(results: Results) -> Spread | None:
+    point = _largest(results, "delayed", "ours", "put")
+    return point.spread("bytes_per_job") if point else None
+
+
+def _start(results: Results) -> Spread | None:
+    return _ratio(results, _largest(results, "start", "ours"), _largest(results, "start", "beanstalkd"), "seconds")
+
+
+def _late(results: Results) -> Spread | None:
+    point = results.find("timers", "ours", "", 100_000)
+    return point.spread("p99") if point else None
+
+
+def _held(results: Results) -> Spread | None:
+    """The most CPU time of one stall, the worst over all loads: the machine's own stalls are not the server's."""
+    worst = [max(sample["cpu"] for sample in point.samples) for point in results.select("stalls")]
+    return Spread(max(worst), min(worst), max(worst)) if worst else None
+
+
+GOALS = [
+    Goal(
+        "put + reserve + delete, 50 connections, one in flight: commands a CPU second, beside beanstalkd",
+        *("request-response", "×", 0.75, 1.1, True, _cpu("request-response", 50)),
+    ),
+    Goal("the same, 100 in flight on each", "in-flight", "×", 2.5, 5, True, _cpu("in-flight", 100)),
+    Goal(
+        "as the first, every acknowledgement synced: commands a second, beside beanstalkd -f0",
+        *("binlog", "×", 4, 10, True, _synced),
+    ),
+    Goal(
+        "as the first, beside 100,000 other tubes: commands a CPU second, beside the same with one",
+        *("other-tubes", "×", 0.9, 0.95, True, _crowded),
+    ),
+    Goal("memory for each of a million delayed jobs of 100 bytes", "delayed", "bytes", 600, 299, False, _memory),
+    Goal("start on a binlog with a million live jobs: time, beside beanstalkd", "start", "×", 1.5, 0.7, False, _start),
+    Goal("lateness of 100,000 timers within 10 s, 99th percentile", "timers", "ms", 20, 10, False, _late),
+    Goal("longest stretch the event loop is held, its own CPU time, worst load", "stalls", "ms", 20, 5, False, _held),
+]

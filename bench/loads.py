@@ -1,0 +1,639 @@
+"""The loads: what clients do, on plain sockets with prepared bytes, as fast as a server answers or as a load says.
+
+Each load is a function of a target and its own arguments, all of which can be written as JSON, and returns one sample
+(or several). Runs in the generator's process. Replies are not parsed but counted, by their lines: of each reply only
+the beginning is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import select
+import socket
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench import process
+from bench.dialect import DIALECTS, MOVED, Dialect
+from bench.samples import Sample, percentiles
+
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+BUFFER = 1 << 16  # above 128 KiB, each recv would map memory and give it back
+WARM_UP = 0.1  # of a measurement, before it
+
+clock = time.perf_counter_ns
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server under load."""
+
+    port: int
+    pid: int
+    dialect: str
+
+    @property
+    def commands(self) -> Dialect:
+        return DIALECTS[self.dialect]
+
+    def connect(self) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+
+class UnexpectedReplyError(Exception):
+    """A reply that a load does not expect."""
+
+
+def ask(sock: socket.socket, data: bytes, lines: int = 1) -> bytes:
+    """Send commands, and wait for so many lines of reply."""
+    sock.sendall(data)
+    received = sock.recv(BUFFER)
+    if received.count(b"\n") < lines:
+        pieces = [received]
+        left = lines - received.count(b"\n")
+        while left > 0:
+            pieces.append(sock.recv(BUFFER))
+            left -= pieces[-1].count(b"\n")
+            if not pieces[-1]:
+                raise UnexpectedReplyError("the server closed a connection")
+        received = b"".join(pieces)
+    return received
+
+
+class Meter:
+    """What a server and the generator spend from now on."""
+
+    def __init__(self, target: Target) -> None:
+        self.pid = target.pid
+        self.own = time.process_time()
+        self.cpu = process.cpu(self.pid)
+        self.started = clock()
+
+    def sample(self, commands: int, latencies: Sequence[int] = ()) -> Sample:
+        """The cost of so many commands; latencies in nanoseconds."""
+        seconds = (clock() - self.started) / SECOND
+        spent = process.cpu(self.pid).since(self.cpu)
+        own = time.process_time() - self.own
+        each = 1e6 / max(commands, 1)
+        return {
+            "commands": commands,
+            "seconds": seconds,
+            "rate": commands / seconds,
+            "cpu": spent.total * each,
+            "user": spent.user * each,
+            "system": spent.system * each,
+            "server_busy": spent.total / seconds,
+            "generator_busy": own / seconds,
+        } | percentiles(latencies, MILLISECOND)
+
+
+# Jobs through a tube of each client's own
+
+
+class Client:
+    """One connection that takes its steps again and again, with so many commands in flight in each."""
+
+    __slots__ = ("data", "first", "left", "lines", "pieces", "recv", "round", "sendall", "sent", "sock", "step", "tube")
+
+    def __init__(self, target: Target, tube: bytes) -> None:
+        self.sock = target.connect()
+        self.tube = tube
+        self.recv = self.sock.recv
+        self.sendall = self.sock.sendall
+        ask(self.sock, *target.commands.begin(tube))
+        self.step = 0
+        self.round = 0  # how often it has taken all its steps
+        self.left = 0  # lines of the reply that are still to come
+        self.sent = 0  # when, in nanoseconds
+        self.data = b""  # what to send next
+        self.lines = 0  # and how many lines its reply has
+        self.first = b""
+        self.pieces: list[bytes] = []
+
+
+def cycle(
+    target: Target,
+    *,
+    connections: int,
+    tube: str,
+    depth: int = 1,
+    body: int = 100,
+    steps: Sequence[str] = ("put", "reserve", "delete"),
+    seconds: float = 0.0,
+    rounds: int = 0,
+) -> Sample:
+    """Each client takes these steps, so many commands in flight in each, for so many seconds or rounds.
+
+    Latencies are those of a whole step: from its send to the last of its replies.
+    """
+    clients = [Client(target, b"%b-%d" % (tube.encode(), number)) for number in range(connections)]
+    cycling = _Cycling(target, clients, depth, body, steps)
+    if seconds:
+        cycling.go(clock() + round(seconds * WARM_UP * SECOND), 0)
+    cycling.commands = 0
+    del cycling.latencies[:]
+    meter = Meter(target)
+    cycling.go(clock() + round((seconds or 1e6) * SECOND), rounds)
+    sample = meter.sample(cycling.commands, cycling.latencies)
+    cycling.close()
+    return sample
+
+
+class _Cycling:
+    def __init__(self, target: Target, clients: list[Client], depth: int, body: int, steps: Sequence[str]) -> None:
+        self.dialect = target.commands
+        self.clients = clients
+        self.depth = depth
+        self.steps = list(steps)
+        self.commands = 0
+        self.latencies = array("q")
+        self.by_file = {client.sock.fileno(): client for client in clients}
+        self.poll = select.epoll()
+        self.prepared: dict[tuple[bytes, str], bytes] = {}
+        payload = b"x" * body
+        for client in clients:
+            self.poll.register(client.sock, select.EPOLLIN)
+            for step in self.steps:
+                if step == "put":
+                    self.prepared[client.tube, step] = self.dialect.put(client.tube, payload) * depth
+                elif step == "reserve":
+                    self.prepared[client.tube, step] = self.dialect.reserve(client.tube) * depth
+            self._prepare(client, b"")
+
+    def _prepare(self, client: Client, replies: bytes) -> None:
+        """What the client says in its next step; `replies` are those of the last one."""
+        step = self.steps[client.step]
+        if step == "delete":
+            client.data = self.dialect.delete(client.tube, self.dialect.ids(replies))
+        else:
+            client.data = self.prepared[client.tube, step]
+        client.lines = self.dialect.lines[step] * self.depth
+        client.first = self.dialect.replies[step]
+
+    def go(self, end: int, rounds: int) -> None:
+        """Go on until the time is up, or each client has taken so many rounds: then it ends its step."""
+        for client in self.clients:
+            client.left = client.lines
+            client.sent = clock()
+            client.sendall(client.data)
+        active = len(self.clients)
+        by_file, latencies, poll = self.by_file, self.latencies.append, self.poll.poll
+        while active:
+            for descriptor, _ in poll():
+                client = by_file[descriptor]
+                data = client.recv(BUFFER)
+                client.left -= data.count(b"\n")
+                if client.left > 0:
+                    if not data:
+                        raise UnexpectedReplyError("the server closed a connection")
+                    client.pieces.append(data)
+                    continue
+                if client.pieces:
+                    data = b"".join([*client.pieces, data])
+                    client.pieces.clear()
+                if not data.startswith(client.first):
+                    raise UnexpectedReplyError(f"{self.steps[client.step]}: {data[:100]!r}")
+                now = clock()
+                latencies(now - client.sent)
+                self.commands += self.depth
+                client.step += 1
+                if client.step == len(self.steps):
+                    client.step = 0
+                    client.round += 1
+                self._prepare(client, data)
+                if now >= end or (rounds and client.step == 0 and client.round == rounds):
+                    active -= 1
+                    continue
+                client.left = client.lines
+                client.sent = clock()
+                client.sendall(client.data)
+
+    def close(self) -> None:
+        self.poll.close()
+        for client in self.clients:
+            client.sock.close()
+
+
+# Many commands on one connection
+
+
+def stream(
+    target: Target,
+    *,
+    kind: str,
+    count: int,
+    body: int = 100,
+    delays: tuple[int, int] = (0, 0),
+    ids: Sequence[int] = (),
+    verb: str = "delete",
+    batch: int = 100,
+) -> Sample:
+    """So many commands of one kind, two batches in flight: put, delete (or another verb with an id), tubes."""
+    kinds: dict[str, Callable[..., Batches]] = {"put": _puts, "delete": _deletes, "tubes": _tubes}
+    batches = kinds[kind](target.dialect, count, body, tuple(delays), tuple(ids), verb, batch)
+    latencies = array("q")
+    with target.connect() as sock:
+        ask(sock, *target.commands.begin(MOVED))
+        in_flight: deque[tuple[int, int]] = deque()
+        ahead = 0  # lines of the batches after the first of those in flight
+        sendall, recv = sock.sendall, sock.recv
+        meter = Meter(target)
+        for data, lines in [*batches, *[(b"", 0)] * 2]:
+            if data:
+                in_flight.append((clock(), lines))
+                sendall(data)
+            if len(in_flight) == 2 or (in_flight and not data):
+                sent, wanted = in_flight.popleft()
+                while ahead < wanted:
+                    received = recv(BUFFER)
+                    ahead += received.count(b"\n")
+                    if not received:
+                        raise UnexpectedReplyError("the server closed a connection")
+                ahead -= wanted
+                latencies.append(clock() - sent)
+        return meter.sample(count, latencies)
+
+
+Batches = list[tuple[bytes, int]]
+
+
+def _in_batches(commands: Iterator[bytes], count: int, batch: int) -> Batches:
+    result = []
+    for first in range(0, count, batch):
+        size = min(batch, count - first)
+        result.append((b"".join([next(commands) for _ in range(size)]), size))
+    return result
+
+
+@functools.lru_cache(maxsize=2)  # the same for each peer in turn
+def _puts(
+    dialect: str, count: int, body: int, delays: tuple[int, int], ids: object, verb: object, batch: int
+) -> Batches:
+    """Jobs with delays anywhere between two, in seconds, the same in each run."""
+    rng = random.Random(1)
+    low, high = delays
+    put = DIALECTS[dialect].put
+    payload = b"x" * body
+    if dialect == "beanstalk":
+        made = put(b"", payload, 987654321).split(b"987654321")
+        return _in_batches((b"%b%d%b" % (made[0], rng.randint(low, high), made[1]) for _ in range(count)), count, batch)
+    return _in_batches((put(MOVED, payload, rng.randint(low, high)) for _ in range(count)), count, batch)
+
+
+def _deletes(
+    dialect: str, count: int, body: object, delays: object, ids: tuple[int, ...], verb: str, batch: int
+) -> Batches:
+    if dialect == "beanstalk":
+        return _in_batches((b"%b %d\r\n" % (verb.encode(), number) for number in ids), count, batch)
+    delete = DIALECTS[dialect].delete
+    return _in_batches((delete(MOVED, [b"%d" % number]) for number in ids), count, batch)
+
+
+def _tubes(
+    dialect: str, count: int, body: object, delays: object, ids: tuple[int, ...], verb: object, batch: int
+) -> Batches:
+    """A job in each of so many tubes of its own; the first is numbered by the first of `ids`."""
+    first = ids[0]
+    commands = (b"use u%d\r\nput 0 0 1 1\r\nx\r\n" % number for number in range(first, first + count))
+    return [(data, 2 * size) for data, size in _in_batches(commands, count, batch)]
+
+
+def one_by_one(target: Target, *, commands: Sequence[str], lines: int, body: str = "") -> Sample:
+    """These commands, each after the answer to the one before; each is answered with so many lines."""
+    latencies = array("q")
+    with target.connect() as sock:
+        ask(sock, *target.commands.begin(MOVED))
+        meter = Meter(target)
+        for command in commands:
+            asked = clock()
+            ask(sock, command.encode() + b"\r\n", lines)
+            latencies.append(clock() - asked)
+        return meter.sample(len(commands), latencies)
+
+
+# Workers that wait
+
+
+def handover(target: Target, *, workers: int, in_flight: int, seconds: float) -> Sample:
+    """Workers that wait for a job, and a producer that puts one whenever one is done: put, reserve, delete.
+
+    Latencies are from the put to the worker's answer.
+    """
+    producer = target.connect()
+    ask(producer, b"use w\r\n")
+    waiting = {}
+    poll = select.epoll()
+    for _ in range(workers):
+        sock = target.connect()
+        ask(sock, b"watch w\r\nignore default\r\n", 2)
+        sock.sendall(b"reserve\r\n")
+        waiting[sock.fileno()] = sock
+        poll.register(sock, select.EPOLLIN)
+    put = DIALECTS["beanstalk"].put
+    latencies = array("q")
+    sent: dict[bytes, int] = {}
+    number = done = 0
+    inserted = 0  # replies to the producer; they are read when there are some
+    end = clock() + round(seconds * SECOND)
+    poll.register(producer, select.EPOLLIN)
+    meter = Meter(target)
+    for _ in range(in_flight):
+        number += 1
+        sent[b"%08d" % number] = clock()
+        producer.sendall(put(b"", b"%08d" % number))
+    while done < number or inserted < number:
+        for descriptor, _ in poll.poll():
+            if descriptor == producer.fileno():
+                inserted += producer.recv(BUFFER).count(b"\n")
+                continue
+            sock = waiting[descriptor]
+            data = sock.recv(1000)
+            at = data.find(b"RESERVED")
+            if data.startswith(b"DELETED"):
+                done += 1
+                if clock() < end:
+                    number += 1
+                    sent[b"%08d" % number] = clock()
+                    producer.sendall(put(b"", b"%08d" % number))
+            if at >= 0:
+                _, job, _, body = data[at:].split(None, 3)
+                latencies.append(clock() - sent.pop(body.strip()))
+                sock.sendall(b"delete %b\r\nreserve\r\n" % job)
+    sample = meter.sample(3 * number, latencies)
+    poll.close()
+    for sock in [producer, *waiting.values()]:
+        sock.close()
+    return sample
+
+
+# Time
+
+
+def lateness(target: Target, *, count: int, span: int, put_seconds: float) -> Sample:
+    """So many jobs due within a span of seconds, and a worker that waits for them: by how much it gets them late.
+
+    Another client asks something every two milliseconds, and its latencies are there too, as `other_...`.
+    """
+    rng = random.Random(3)
+    producer, worker, other = target.connect(), target.connect(), target.connect()
+    dialect = target.commands
+    for sock in (producer, worker, other):
+        ask(sock, *dialect.begin(MOVED))
+    due = array("q", [0]) * count
+    low = -int(-put_seconds // 1) + 2  # whole seconds: the first is not due before the last is put
+    number = 0
+    started = clock()
+    while number < count:
+        batch = min(100, count - number)
+        delays = [rng.randrange(low, low + span) for _ in range(batch)]
+        data = [dialect.put(MOVED, b"%08d" % (number + i), delay) for i, delay in enumerate(delays)]
+        now = clock()
+        ask(producer, b"".join(data), batch)
+        for i, delay in enumerate(delays):
+            due[number + i] = now + delay * SECOND
+        number += batch
+        left = started + put_seconds * SECOND * number / count - clock()
+        if left > 0:
+            time.sleep(left / SECOND)
+    put_took = (clock() - started) / SECOND
+    late, answers = array("q"), array("q")
+    meter = Meter(target)
+    receive = _reserved_by_polling if target.dialect == "redis" else _reserved
+    receive(dialect, worker, other, count, due, late, answers)
+    sample = meter.sample(count, late)
+    sample |= {f"other_{name}": value for name, value in percentiles(answers, MILLISECOND).items()}
+    sample |= {"early": sum(value < 0 for value in late), "put_seconds": put_took}
+    for sock in (producer, worker, other):
+        sock.close()
+    return sample
+
+
+def _reserved(
+    dialect: Dialect,
+    worker: socket.socket,
+    other: socket.socket,
+    count: int,
+    due: Sequence[int],
+    late: array[int],
+    answers: array[int],
+) -> None:
+    """A worker that has always some hundred reserves waiting, so that it is never the worker that is late."""
+    poll = select.epoll()
+    poll.register(worker, select.EPOLLIN)
+    poll.register(other, select.EPOLLIN)
+    other_file = other.fileno()
+    question = b"list-tube-used\r\n"
+    pending = b""
+    asked = in_flight = 0
+    other_due = clock()
+    while len(late) < count:
+        if in_flight < 200:
+            worker.sendall(b"reserve\r\n" * 200)
+            in_flight += 200
+        if not asked and clock() >= other_due:
+            asked = clock()
+            other.sendall(question)
+        for descriptor, _ in poll.poll(0.001):
+            now = clock()
+            if descriptor == other_file:
+                other.recv(1000)
+                answers.append(now - asked)
+                asked, other_due = 0, now + 2 * MILLISECOND
+                continue
+            pending += worker.recv(BUFFER)
+            lines = pending.split(b"\r\n")
+            whole = (len(lines) - 1) // 2 * 2
+            late.extend([now - due[int(body)] for body in lines[1:whole:2]])
+            in_flight -= whole // 2
+            pending = b"\r\n".join(lines[whole:])
+    poll.close()
+
+
+def _reserved_by_polling(
+    dialect: Dialect,
+    worker: socket.socket,
+    other: socket.socket,
+    count: int,
+    due: Sequence[int],
+    late: array[int],
+    answers: array[int],
+) -> None:
+    """A worker that asks for a hundred jobs every five milliseconds, or at once when it got as many."""
+    question = dialect.reserve(MOVED) * 100
+    while len(late) < count:
+        worker.sendall(question)
+        data, answered = b"", 0
+        while answered < 100:
+            data += worker.recv(BUFFER)
+            if not data.endswith(b"\r\n"):
+                continue
+            got = data.count(b"*2\r\n")
+            answered = data.count(b"$-1\r\n") + (got if data.count(b"\n") >= got * dialect.lines["reserve"] else 0)
+        now = clock()
+        words = data.replace(b"$-1\r\n", b"").split(b"\r\n")
+        late.extend([now - due[int(body)] for body in words[4::5]])
+        asked = clock()
+        ask(other, b"*1\r\n$4\r\nPING\r\n")
+        answers.append(clock() - asked)
+        if got < 100:
+            time.sleep(0.005)
+
+
+def idle(target: Target, *, seconds: float) -> Sample:
+    """Nothing, for so many seconds: what the server spends all the same."""
+    before, slept = process.cpu(target.pid), process.switches(target.pid)
+    time.sleep(seconds)
+    spent = process.cpu(target.pid).since(before)
+    return {"cpu_ms": spent.total * 1e3, "woken": process.switches(target.pid) - slept, "seconds": seconds}
+
+
+# A long time in a short one
+
+
+def steady(target: Target, *, connections: int, seconds: float, window: float) -> list[Sample]:
+    """A mix of everything that jobs go through, as fast as it goes, with about as many alive at any time.
+
+    Returns a sample for each window of seconds, with the memory at its end.
+    """
+    rng = random.Random(6)
+    body = b"x" * 100
+    clients = [target.connect() for _ in range(connections)]
+    poll = select.epoll()
+    state: dict[int, _Mixed] = {}
+    for number, sock in enumerate(clients):
+        ask(sock, b"use m%d\r\nwatch m%d\r\nignore default\r\n" % (number % 5, number % 5), 3)
+        poll.register(sock, select.EPOLLIN)
+        state[sock.fileno()] = _Mixed(sock, rng, body)
+    samples: list[Sample] = []
+    end = clock() + round(seconds * SECOND)
+    for mixed in state.values():
+        mixed.go_on()
+    while clock() < end:
+        latencies = array("q")
+        meter = Meter(target)
+        over = clock() + round(window * SECOND)
+        while clock() < over:
+            for descriptor, _ in poll.poll():
+                mixed = state[descriptor]
+                if mixed.receive():
+                    latencies.append(clock() - mixed.sent)
+                    mixed.go_on()
+        samples.append(meter.sample(len(latencies), latencies) | {"resident": process.resident(target.pid)})
+    poll.close()
+    for sock in clients:
+        sock.close()
+    return samples
+
+
+class _Mixed:
+    """A client that does something else each time: one command in flight."""
+
+    def __init__(self, sock: socket.socket, rng: random.Random, body: bytes) -> None:
+        self.sock = sock
+        self.rng = rng
+        self.body = body
+        self.put: deque[bytes] = deque()
+        self.held: list[bytes] = []
+        self.command = b""
+        self.received = b""
+        self.sent = 0
+
+    def go_on(self) -> None:
+        rng = self.rng
+        choice = rng.random()
+        if len(self.put) > 500:
+            self.command = b"delete %b\r\n" % self.put.popleft()
+        elif self.held and choice < 0.6:
+            job = self.held.pop()
+            if choice < 0.35:
+                self.command = b"delete %b\r\n" % job
+            elif choice < 0.5:
+                self.command = b"release %b 1024 %d\r\n" % (job, rng.randrange(3))
+            else:
+                self.command = b"bury %b 2048\r\n" % job
+        elif choice < 0.7:
+            self.command = b"reserve-with-timeout 0\r\n"
+        elif choice < 0.75:
+            self.command = b"kick 3\r\n"
+        else:
+            self.command = b"put %d %d 5 100\r\n%b\r\n" % (rng.randrange(2000), rng.randrange(4), self.body)
+        self.sent = clock()
+        self.sock.sendall(self.command)
+
+    def receive(self) -> bool:
+        """Take what has come; whether the reply is complete."""
+        self.received += self.sock.recv(BUFFER)
+        received = self.received
+        if received.count(b"\n") < 1 + received.startswith(b"RESERVED"):
+            return False
+        if received.startswith(b"RESERVED"):
+            self.held.append(received.split(b" ", 2)[1])
+        elif received.startswith(b"INSERTED"):
+            self.put.append(received.split()[1])
+        self.received = b""
+        return True
+
+
+def clear(target: Target, *, count: int) -> Sample:
+    """clear-tube of so many jobs: how long it takes, and what another client waits for an answer meanwhile."""
+    stream(target, kind="put", count=count, delays=(0, 1))
+    client, other = target.connect(), target.connect()
+    ask(other, b"list-tube-used\r\n")
+    answers = array("q")
+    started = clock()
+    client.sendall(b"clear-tube %b\r\n" % MOVED)
+    client.setblocking(False)
+    while True:
+        asked = clock()
+        ask(other, b"list-tube-used\r\n")
+        answers.append(clock() - asked)
+        try:
+            answer = client.recv(100)
+            break
+        except BlockingIOError:
+            pass
+    if not answer.startswith(b"CLEARED"):
+        raise UnexpectedReplyError(answer.decode())
+    sample = {"seconds": (clock() - started) / SECOND} | percentiles(answers, MILLISECOND)
+    client.close()
+    other.close()
+    return sample
+
+
+def come_and_go(target: Target, *, total: int, alive: int) -> Sample:
+    """Jobs put and cancelled in random order, so many alive at a time: what is left of them in memory."""
+    rng = random.Random(5)
+    ids: list[int] = []
+    number = early = 0
+    body = b"x" * 100
+    with target.connect() as sock:
+        while number < total:
+            puts = [b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(3600, 360_000), body) for _ in range(100)]
+            ask(sock, b"".join(puts), 100)
+            ids += range(number + 1, number + 101)
+            number += 100
+            if len(ids) > alive:
+                rng.shuffle(ids)
+                ask(sock, b"".join([b"cancel %d\r\n" % ids.pop() for _ in range(100)]), 100)
+            if not early and number >= total / 10:
+                early = process.resident(target.pid)
+    return {"jobs": total, "grown": process.resident(target.pid) - early}
+
+
+LOADS: dict[str, Callable[..., Any]] = {
+    load.__name__: load for load in (cycle, stream, one_by_one, handover, lateness, idle, steady, clear, come_and_go)
+}
+
+
+def pin(processor: int) -> None:
+    """Keep this process on one processor."""
+    os.sched_setaffinity(0, {processor})

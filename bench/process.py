@@ -1,0 +1,58 @@
+"""What the system tells of a process: its CPU time, its memory, how often it slept. Linux's /proc, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc")
+
+
+class Cpu(NamedTuple):
+    """CPU time that a process has spent, in all its threads: to the nanosecond where the kernel counts it so.
+
+    The shares of user and system mode are counted by the clock's tick, and so are good for long stretches only.
+    """
+
+    total: float  # seconds
+    user_ticks: int
+    system_ticks: int
+
+    def since(self, earlier: Cpu) -> Cpu:
+        total, user, system = earlier
+        return Cpu(self.total - total, self.user_ticks - user, self.system_ticks - system)
+
+    @property
+    def user(self) -> float:
+        """Seconds in user mode."""
+        return self.total * self.user_ticks / max(self.user_ticks + self.system_ticks, 1)
+
+    @property
+    def system(self) -> float:
+        """Seconds in system mode."""
+        return self.total - self.user
+
+
+def cpu(pid: int, proc: Path = PROC) -> Cpu:
+    """Its CPU time so far."""
+    user, system = (int(ticks) for ticks in (proc / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[11:13])
+    total = 0
+    for thread in (proc / str(pid) / "task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            total += int(thread.read_text().split()[0])
+    if not total:  # a kernel without these statistics
+        return Cpu((user + system) / os.sysconf("SC_CLK_TCK"), user, system)
+    return Cpu(total / 1e9, user, system)
+
+
+def resident(pid: int, proc: Path = PROC) -> int:
+    """Bytes of memory in use."""
+    return int((proc / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def switches(pid: int, proc: Path = PROC) -> int:
+    """How often it has gone to sleep so far: an idle process that wakes up does so again."""
+    status = (proc / str(pid) / "status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])

@@ -1,0 +1,109 @@
+"""One run of the bench: starts servers, has them measured in turn, and collects the results.
+
+What a scenario uses, and all that it needs to know of the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.generator import Generator
+from bench.results import Results
+from bench.samples import Sample
+from bench.servers import Server, ServerError, directories
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A server and its options, as a scenario asks for it."""
+
+    name: str
+    peer: str
+    options: tuple[str, ...] = ()
+    keeps: bool = False  # its jobs, in a directory
+
+
+@dataclass
+class Run:
+    """What a scenario is given.
+
+    Args:
+        peers: which servers are asked for and installed; the first is the measure.
+        pairs: how often each is measured, in turn.
+        scale: of the full sizes and times.
+        directory: on the disk that servers keep their jobs on.
+        tell: shows what is being done.
+    """
+
+    peers: Sequence[str]
+    pairs: int
+    scale: float
+    directory: Path
+    tell: Callable[[str], None]
+    generator: Generator = field(default_factory=Generator)
+    results: Results = field(default_factory=Results)
+    scenario: str = ""
+    count: int = 0  # of loads so far
+
+    def sized(self, full: int) -> int:
+        """A number of jobs, smaller in a quick run."""
+        return max(int(full * self.scale), 100)
+
+    def seconds(self, full: float = 1.5) -> float:
+        """A duration, shorter in a quick run."""
+        return max(full * self.scale, 0.15)
+
+    def only(self, *peers: str) -> list[str]:
+        """Those of the run's peers that a scenario is about."""
+        return [peer for peer in self.peers if peer in peers]
+
+    @property
+    def own(self) -> list[str]:
+        """Those of the run's peers that are this server."""
+        return self.only("ours", "interpreted")
+
+    @contextlib.contextmanager
+    def servers(self, *variants: Variant | str) -> Iterator[list[Server]]:
+        """Servers that run until the end, whatever happens. One that does not start is noted as missing."""
+        with contextlib.ExitStack() as stack:
+            started = []
+            for variant in variants:
+                asked = variant if isinstance(variant, Variant) else Variant(variant, variant)
+                directory = None
+                if asked.keeps or asked.peer == "redis-always":
+                    directory = stack.enter_context(directories(self.directory))
+                self.tell(f"starting {asked.name}")
+                try:
+                    server = Server(asked.peer, asked.options, name=asked.name, directory=directory)
+                except ServerError as error:
+                    self.results.missing[f"{self.scenario}: {asked.name}"] = str(error)
+                    continue
+                stack.callback(server.stop)
+                started.append(server)
+            yield started
+
+    def load(self, load: str, server: Server, **arguments: Any) -> Any:
+        """Have the generator do a load; return its sample."""
+        self.count += 1
+        return self.generator.do(load, server, **arguments)
+
+    def tube(self) -> str:
+        """A tube that nobody has used yet."""
+        return f"b{self.count}"
+
+    def add(self, server: Server, sample: Sample, work: str = "", size: int = 0) -> None:
+        """Note a sample."""
+        self.results.add(self.scenario, server.name, work, size, [sample])
+
+    def in_turn(
+        self, servers: Sequence[Server], measure: Callable[[Server], Sample], work: str = "", size: int = 0
+    ) -> None:
+        """Measure the servers in turn, as often as the run has pairs."""
+        for pair in range(self.pairs):
+            for server in servers:
+                self.tell(f"{work or server.name} {size or ''}, {pair + 1} of {self.pairs}: {server.name}")
+                self.add(server, measure(server), work, size)

@@ -1,0 +1,279 @@
+"""Results as tables: on the terminal, and in the documents, between markers.
+
+A document has `<!-- bench: NAME -->` and `<!-- end of bench: NAME -->`, and what is between them is written here and
+nowhere else. NAME is a scenario, `goals`, `headline` or `about`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.goals import GOALS
+from bench.results import Point, Results
+from bench.samples import Spread, generator_was_busier
+
+Rows = list[list[str]]
+BUSIER = "\\*"  # beside a rate that the generator limited
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a point: its heading, its measure, how it is written, and whether with its spread."""
+
+    head: str
+    measure: str
+    form: str
+    spread: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is told of a scenario: what its size counts, its columns, and the measures told as ratios.
+
+    A ratio is "better" in the sense that is written: `cpu` turned round, as commands for each second of CPU time.
+    """
+
+    size: str
+    columns: tuple[Column, ...]
+    ratios: tuple[str, ...] = ()
+
+
+RATE = Column("commands/s", "rate", "{:,.0f}")
+CPU = Column("CPU, µs a command", "cpu", "{:.2f}", spread=True)
+LATENCIES = (
+    Column("p50, ms", "p50", "{:.2f}"),
+    Column("p99", "p99", "{:.2f}"),
+    Column("p99.9", "p999", "{:.2f}"),
+)
+CYCLE = (
+    RATE,
+    CPU,
+    Column("user", "user", "{:.2f}"),
+    Column("system", "system", "{:.2f}"),
+    *LATENCIES,
+    Column("server busy", "server_busy", "{:.0%}"),
+    Column("generator", "generator_busy", "{:.0%}"),
+)
+
+TABLES = {
+    "request-response": Table("connections", CYCLE, ("cpu", "rate")),
+    "in-flight": Table("in flight", CYCLE, ("cpu", "rate")),
+    "compiled": Table("in flight", CYCLE, ("cpu", "rate")),
+    "bodies": Table("bytes", CYCLE, ("cpu", "rate")),
+    "halves": Table("", CYCLE, ("cpu", "rate")),
+    "other-tubes": Table("other tubes", (RATE, CPU, *LATENCIES)),
+    "waiting": Table("workers", (RATE, CPU, *LATENCIES), ("cpu", "rate")),
+    "delayed": Table(
+        "jobs",
+        (RATE, CPU, Column("p99, ms", "p99", "{:.2f}"), Column("bytes a job", "bytes_per_job", "{:.0f}")),
+        ("cpu", "rate"),
+    ),
+    "come-and-go": Table("jobs", (Column("grown since the first tenth, MB", "grown", "{:,.1f}"),)),
+    "clear": Table(
+        "jobs", (Column("seconds", "seconds", "{:.2f}"), Column("another waited, ms at most", "most", "{:.1f}"))
+    ),
+    "timers": Table(
+        "timers",
+        (
+            Column("early", "early", "{:.0f}"),
+            Column("late: p50, ms", "p50", "{:.1f}"),
+            Column("p99", "p99", "{:.1f}"),
+            Column("p99.9", "p999", "{:.1f}"),
+            Column("most", "most", "{:.1f}"),
+            Column("another's answer: p99, ms", "other_p99", "{:.2f}"),
+        ),
+    ),
+    "idle": Table(
+        "",
+        (
+            Column("CPU, ms", "cpu_ms", "{:.3f}"),
+            Column("woken", "woken", "{:.0f}"),
+            Column("in, s", "seconds", "{:.1f}"),
+        ),
+    ),
+    "binlog": Table("in flight", CYCLE, ("rate", "cpu")),
+    "start": Table(
+        "jobs",
+        (
+            Column("seconds", "seconds", "{:.2f}", spread=True),
+            Column("bytes a job", "bytes_per_job", "{:.0f}"),
+            Column("MB on disk", "megabytes", "{:.0f}"),
+        ),
+        ("seconds",),
+    ),
+    "stalls": Table(
+        "",
+        (
+            Column("its own CPU time, ms at the most", "cpu", "{:.1f}"),
+            Column("held, ms at the longest", "longest", "{:.1f}"),
+            Column("99 % of looks", "p99", "{:.1f}"),
+            Column("99.9 %", "p999", "{:.1f}"),
+        ),
+    ),
+}
+"""By scenario. `steady` has a table of its own, of its first and its last third."""
+
+RATIOS: dict[str, tuple[str, bool]] = {
+    "cpu": ("commands a CPU second", True),
+    "rate": ("rate", False),
+    "seconds": ("time", False),
+}
+"""What a ratio is called, and whether it is turned round."""
+
+MEGABYTES = {"grown"}
+
+
+def points_table(results: Results, scenario: str) -> Rows:
+    """A scenario's points, a row for each, with the ratios to the first server that did the same at the same size."""
+    if scenario == "steady":
+        return _steady(results)
+    table = TABLES[scenario]
+    points = results.select(scenario)
+    works = any(point.work for point in points)
+    measures = {measure for point in points for sample in point.samples for measure in sample}
+    columns = [column for column in table.columns if column.measure in measures]
+    ratios = [measure for measure in table.ratios if len({point.server for point in points}) > 1]
+    head = [*(["work"] if works else []), *([table.size] if table.size else []), "server"]
+    head += [column.head for column in columns] + [f"× {RATIOS[measure][0]}" for measure in ratios]
+    rows = [head]
+    points = sorted(points, key=lambda point: (_order(results, point), point.size))
+    for point in points:
+        row = [*([point.work] if works else []), *([f"{point.size:,}"] if table.size else []), point.server]
+        row += [_cell(point, column) for column in columns]
+        other = _measure_of(results, point)
+        row += [_ratio_cell(results, point, other, measure) for measure in ratios]
+        rows.append(row)
+    return rows
+
+
+def _order(results: Results, point: Point) -> int:
+    """Where the work of a point first appears in its scenario."""
+    works = list(dict.fromkeys(each.work for each in results.select(point.scenario)))
+    return works.index(point.work)
+
+
+def _measure_of(results: Results, point: Point) -> Point | None:
+    """The point that this one is held against: beanstalkd under the same policy, or the first server."""
+    same = results.select(point.scenario, work=point.work, size=point.size)
+    if point.work == "cancel":
+        same = results.select(point.scenario, work="delete", size=point.size)
+    policy = point.server.rpartition(" ")[2] if " -" in point.server else ""
+    first = next((each for each in same if not policy or each.server.endswith(policy)), None)
+    return None if first is None or first is point else first
+
+
+def _cell(point: Point, column: Column) -> str:
+    values = [sample[column.measure] for sample in point.samples if column.measure in sample]
+    if not values:
+        return ""
+    scale = 1e-6 if column.measure in MEGABYTES else 1.0
+    found = Point("", "", "", 0, [{"value": value * scale} for value in values]).spread("value")
+    text = column.form.format(found.median)
+    if column.spread and len(values) > 1:
+        text += f" ({column.form.format(found.low)} to {column.form.format(found.high)})"
+    if column.measure == "rate" and generator_was_busier(point.samples):
+        text += f" {BUSIER}"
+    return text
+
+
+def _ratio_cell(results: Results, point: Point, other: Point | None, measure: str) -> str:
+    if other is None or not all(measure in sample for sample in point.samples + other.samples):
+        return ""
+    turned = RATIOS[measure][1]
+    found = results.ratio(other, point, measure) if turned else results.ratio(point, other, measure)
+    return written(found, "×")
+
+
+def written(figure: Spread, unit: str) -> str:
+    """A figure with its unit and spread."""
+    digits = 2 if unit == "×" else 1 if unit == "ms" else 0
+    text = f"{figure.median:,.{digits}f} {unit}"
+    low, high = f"{figure.low:,.{digits}f}", f"{figure.high:,.{digits}f}"
+    return text if low == high else f"{text} ({low} to {high})"
+
+
+def _steady(results: Results) -> Rows:
+    rows = [["server", "commands/s", "p50, ms", "p99", "MB", "p50 in the last third", "p99", "MB"]]
+    for point in results.select("steady"):
+        third = max(len(point.samples) // 3, 1)
+        row = [point.server, f"{point.spread('rate').median:,.0f}"]
+        for part in (point.samples[:third], point.samples[-third:]):
+            of = Point("", "", "", 0, part)
+            row += [f"{of.spread('p50').median:.2f}", f"{of.spread('p99').median:.2f}"]
+            row.append(f"{of.spread('resident').median / 1e6:.1f}")
+        rows.append(row)
+    return rows
+
+
+def goals_table(results: Results) -> Rows:
+    """The figures to reach, and how far this run is."""
+    rows = [["work", "found", "first", "", "then", ""]]
+    for goal in GOALS:
+        figure = goal.found(results)
+        row = [goal.work, written(figure, goal.unit) if figure else "not measured"]
+        for wanted in (goal.first, goal.then):
+            row.append(f"{wanted:g} {goal.unit}")
+            row.append("" if figure is None else "yes" if goal.reached(figure, wanted) else "no")
+        rows.append(row)
+    return rows
+
+
+def headline(results: Results) -> Rows:
+    """The figures to reach as this run has found them, without what is wanted."""
+    figures = [(goal, goal.found(results)) for goal in GOALS]
+    return [["work", "found"], *([goal.work, written(figure, goal.unit)] for goal, figure in figures if figure)]
+
+
+def about(results: Results) -> str:
+    """When, where, of what: one paragraph."""
+    told = results.about
+    versions = ", ".join(told.get("versions", {}).values())
+    text = (
+        f"Commit {told['commit']}, {told['date']}: {told['machine']}. {versions}. "
+        f"{told['pairs']} measurements of each server, in turn; {told['minutes']:.0f} minutes in all."
+    )
+    if told.get("quick"):
+        text += " A quick run, not to be quoted."
+    if results.missing:
+        text += "\n\nNot measured: " + "; ".join(f"{name} ({why})" for name, why in results.missing.items()) + "."
+    return text
+
+
+def markdown(rows: Rows) -> str:
+    """A table as the documents have it."""
+    head, *body = rows
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in body])
+
+
+def sections(results: Results) -> dict[str, Callable[[], str]]:
+    """What may stand between markers, by name."""
+    made: dict[str, Callable[[], str]] = {
+        "about": lambda: about(results),
+        "goals": lambda: markdown(goals_table(results)),
+        "headline": lambda: markdown(headline(results)),
+    }
+    for scenario in [*TABLES, "steady"]:
+        if results.select(scenario):
+            made[scenario] = lambda name=scenario: markdown(points_table(results, name))  # type: ignore[misc]
+    return made
+
+
+def write_into(document: Path, results: Results) -> list[str]:
+    """Write what belongs between a document's markers; return the names for which there are no results."""
+    made = sections(results)
+    left = []
+
+    def fill(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in made:
+            left.append(name)
+            return found[0]
+        return f"<!-- bench: {name} -->\n\n{made[name]()}\n\n<!-- end of bench: {name} -->"
+
+    text = document.read_text()
+    document.write_text(re.sub(r"<!-- bench: (\S+) -->\n.*?<!-- end of bench: \1 -->", fill, text, flags=re.DOTALL))
+    return left

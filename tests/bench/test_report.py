@@ -1,0 +1,91 @@
+"""Tables and plots of a small run."""
+
+import pytest
+
+from bench import tables
+from bench.goals import GOALS
+from bench.results import Results
+
+
+def cycle(rate, cpu, p99=1.0):
+    return {
+        "rate": rate,
+        "cpu": cpu,
+        "user": cpu / 2,
+        "system": cpu / 2,
+        "p50": p99 / 2,
+        "p99": p99,
+        "p999": p99 * 2,
+        "server_busy": 0.5,
+        "generator_busy": 0.9,
+    }
+
+
+@pytest.fixture
+def results():
+    results = Results(
+        {
+            "commit": "abc1234",
+            "date": "2001-02-03 04:05:06 UTC",
+            "machine": "2 processors",
+            "versions": {"beanstalkd": "beanstalkd 1.12"},
+            "pairs": 2,
+            "minutes": 3.2,
+        },
+        missing={"redis": "redis-server is not installed"},
+    )
+    for connections in (1, 50):
+        results.add("request-response", "beanstalkd", "", connections, [cycle(40_000, 12), cycle(44_000, 10)])
+        results.add("request-response", "ours", "", connections, [cycle(44_000, 10), cycle(44_000, 10)])
+    results.add("delayed", "ours", "put", 1_000_000, [{"bytes_per_job": 437.0, "cpu": 4.0, "rate": 200_000.0}])
+    results.add("steady", "ours", "", 0, [cycle(1, 1) | {"resident": 30e6, "seconds": 1.0} for _ in range(3)])
+    results.add("stalls", "ours", "in flight", 0, [{"longest": 9.0, "cpu": 4.0, "p99": 0.1, "p999": 1.0}])
+    return results
+
+
+def test_a_row_has_its_ratio_to_the_first_server_at_the_same_size(results):
+    rows = tables.points_table(results, "request-response")
+    assert rows[0][:4] == ["connections", "server", "commands/s", "CPU, µs a command"]
+    assert [row[:2] for row in rows[1:]] == [["1", "beanstalkd"], ["1", "ours"], ["50", "beanstalkd"], ["50", "ours"]]
+    ours = dict(zip(rows[0], rows[4], strict=True))
+    assert ours["× commands a CPU second"] == "1.10 × (1.00 to 1.20)"
+    assert ours["× rate"] == "1.05 × (1.00 to 1.10)"
+    assert ours["commands/s"] == "44,000 \\*"  # the generator was the busier one
+    assert rows[3][-1] == ""
+
+
+def test_every_goal_is_told_also_when_it_was_not_measured(results):
+    rows = tables.goals_table(results)
+    assert len(rows) == len(GOALS) + 1
+    assert rows[1][1:] == ["1.10 × (1.00 to 1.20)", "0.75 ×", "yes", "1.1 ×", "yes"]
+    assert rows[5][1:] == ["437 bytes", "600 bytes", "yes", "299 bytes", "no"]
+    assert rows[2][1:] == ["not measured", "2.5 ×", "", "5 ×", ""]
+
+
+def test_tables_are_written_between_markers_and_nowhere_else(results, tmp_path):
+    document = tmp_path / "page.md"
+    document.write_text(
+        "Before.\n<!-- bench: about -->\nold\n<!-- end of bench: about -->\n"
+        "<!-- bench: start -->\nstays\n<!-- end of bench: start -->\nAfter.\n"
+    )
+    assert tables.write_into(document, results) == ["start"]
+    text = document.read_text()
+    assert text.startswith("Before.\n<!-- bench: about -->\n\nCommit abc1234, 2001-02-03")
+    assert "Not measured: redis (redis-server is not installed)." in text
+    assert "old" not in text
+    assert text.endswith("<!-- bench: start -->\nstays\n<!-- end of bench: start -->\nAfter.\n")
+    tables.write_into(document, results)
+    assert document.read_text() == text
+
+
+def test_plots_are_small_and_the_same_each_time(results, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib comes with `make bench`")
+    from bench import plots
+
+    files = plots.draw(results, tmp_path)
+    assert {file.name for file in files} == {
+        f"{name}.{kind}" for name in ("request-response", "delayed", "steady", "stalls") for kind in ("svg", "png")
+    }
+    assert max(file.stat().st_size for file in files) < 100_000
+    before = [file.read_bytes() for file in files if file.suffix == ".svg"]
+    assert [file.read_bytes() for file in plots.draw(results, tmp_path) if file.suffix == ".svg"] == before

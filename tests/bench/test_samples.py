@@ -1,0 +1,59 @@
+"""What is measured, as numbers."""
+
+import pytest
+
+from bench.results import Point, Results
+from bench.samples import generator_was_busier, percentiles, ratio, spread
+
+
+def test_percentiles_are_values_that_were_measured():
+    assert percentiles([3_000_000] * 990 + [7_000_000] * 9 + [20_000_000], 1_000_000) == {
+        "p50": 3.0,
+        "p99": 7.0,
+        "p999": 20.0,
+        "most": 20.0,
+    }
+    assert percentiles([5], 1) == {"p50": 5, "p99": 5, "p999": 5, "most": 5}
+    assert percentiles([], 1) == {}
+
+
+def test_a_ratio_is_taken_pair_by_pair():
+    ours = [{"rate": 10.0}, {"rate": 40.0}, {"rate": 6.0}]
+    theirs = [{"rate": 5.0}, {"rate": 10.0}, {"rate": 6.0}]
+    assert ratio(ours, theirs, "rate") == (2.0, 1.0, 4.0)
+
+
+def test_a_run_that_was_cut_short_has_half_a_pair_less():
+    assert ratio([{"rate": 10.0}], [{"rate": 5.0}, {"rate": 1.0}], "rate") == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("server", "generator", "busier"), [(0.9, 0.8, False), (0.7, 0.9, True), (0.2, 0.5, False), (0.99, 1.0, True)]
+)
+def test_a_rate_is_marked_where_the_generator_was_the_limit(server, generator, busier):
+    assert generator_was_busier([{"server_busy": server, "generator_busy": generator}]) is busier
+
+
+def test_results_survive_their_file(tmp_path):
+    results = Results({"commit": "abc"}, missing={"redis": "not installed"})
+    results.add("in-flight", "ours", "", 100, [{"rate": 1.5}])
+    results.add("in-flight", "ours", "", 100, [{"rate": 2.5}])
+    results.add("in-flight", "beanstalkd", "", 100, [{"rate": 1.0}, {"rate": 1.0}])
+    results.write(tmp_path / "run" / "results.json")
+    read = Results.read(tmp_path / "run" / "results.json")
+    assert read == results
+    assert read.find("in-flight", "ours", "", 100) == Point(
+        "in-flight", "ours", "", 100, [{"rate": 1.5}, {"rate": 2.5}]
+    )
+    assert read.find("in-flight", "ours", "", 1) is None
+    assert [point.server for point in read.select("in-flight", size=100)] == ["ours", "beanstalkd"]
+
+
+def test_something_else_is_not_taken_for_results(tmp_path):
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(ValueError, match="not results of this bench"):
+        Results.read(tmp_path / "x.json")
+
+
+def test_spread():
+    assert spread([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)

@@ -92,8 +92,7 @@ def main() -> int:
         results.write(name)
         show(results, console)
         drawn = plots.draw(results, name.with_suffix(""))
-        console.print(f"{name} and {len(drawn)} plots in {name.with_suffix('')}")
-        console.print(f"python -m bench --draw {name} writes them into docs/")
+        console.print(f"{name}, and {len(drawn) // 2} plots beside it; --draw {name} writes them into docs/")
     return status
 
 

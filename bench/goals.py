@@ -52,9 +52,14 @@ def _largest(results: Results, scenario: str, server: str, work: str = "") -> Po
     return max(points, key=lambda point: point.size, default=None)
 
 
-def _synced(results: Results) -> Spread | None:
-    ours, theirs = results.find("binlog", "ours -f0", "", 1), results.find("binlog", "beanstalkd -f0", "", 1)
-    return _ratio(results, ours, theirs, "rate")
+def _synced(depth: int) -> Callable[[Results], Spread | None]:
+    """Commands a second with each acknowledgement synced, beside beanstalkd."""
+
+    def found(results: Results) -> Spread | None:
+        ours, theirs = (results.find("binlog", f"{server} -f0", "", depth) for server in ("ours", "beanstalkd"))
+        return _ratio(results, ours, theirs, "rate")
+
+    return found
 
 
 def _crowded(results: Results) -> Spread | None:
@@ -89,8 +94,9 @@ GOALS = [
     Goal("the same, 100 in flight on each", "in-flight", "×", 2.5, 5, True, _cpu("in-flight", 100)),
     Goal(
         "as the first, every acknowledgement synced: commands a second, beside beanstalkd -f0",
-        *("binlog", "×", 4, 10, True, _synced),
+        *("binlog", "×", 4, 10, True, _synced(1)),
     ),
+    Goal("as the second, every acknowledgement synced", "binlog", "×", 4, 10, True, _synced(100)),
     Goal(
         "as the first, beside 100,000 other tubes: commands a CPU second, beside the same with one",
         *("other-tubes", "×", 0.9, 0.95, True, _crowded),

@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.results import Point, Results
 
@@ -106,12 +107,24 @@ def _grown(results: Results, scenario: str, plot: Plot) -> Figure:
                 _line(axes, server, line, panel.measure)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(_short))
+            axis.set_minor_formatter(NullFormatter())
         axes.set_title(panel.title)
         axes.set_xlabel(plot.size)
         axes.set_ylabel(panel.unit)
         _room(axes)
-    panels[0].legend(frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=7)
     return figure
+
+
+def _short(value: float, _: object = None) -> str:
+    """A number as it stands at an axis: 0.5, 20, 100k, 1M."""
+    for unit, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:g}{letter}"
+    return f"{value:g}"
 
 
 def _line(axes: Axes, server: str, points: Sequence[Point], measure: str) -> None:

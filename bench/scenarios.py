@@ -88,7 +88,7 @@ def waiting(run: Run) -> None:
 
 def delayed(run: Run) -> None:
     """jobs with delays of one to 24 hours, put into one tube: putting them, their memory, and commands among them"""
-    sizes = sorted({run.sized(size) for size in (1_000, 10_000, 100_000, 1_000_000)})
+    sizes = sorted({run.sized(size) for size in (10_000, 100_000, 1_000_000)})
     peers = [peer for peer in run.peers if peer != "redis-always"]
     for pair in range(run.pairs):
         for peer in peers:
@@ -209,7 +209,7 @@ def _asked_for(run: Run, variants: list[Variant]) -> list[Variant]:
 def binlog(run: Run) -> None:
     """put + reserve + delete with -b, 50 connections, so many commands in flight on each, under each sync policy"""
     with run.servers(*_asked_for(run, POLICIES)) as servers:
-        for depth in (1, 100):
+        for depth in (1, 10, 100):
             run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
 

@@ -58,7 +58,7 @@ def test_every_goal_is_told_also_when_it_was_not_measured(results):
     rows = tables.goals_table(results)
     assert len(rows) == len(GOALS) + 1
     assert rows[1][1:] == ["1.10 × (1.00 to 1.20)", "0.75 ×", "yes", "1.1 ×", "yes"]
-    assert rows[5][1:] == ["437 bytes", "600 bytes", "yes", "299 bytes", "no"]
+    assert rows[6][1:] == ["437 bytes", "600 bytes", "yes", "299 bytes", "no"]
     assert rows[2][1:] == ["not measured", "2.5 ×", "", "5 ×", ""]
 
 

@@ -66,7 +66,8 @@ def main() -> int:
     asked = options.peers.split(",")
     if unknown := set(asked) - set(PEERS):
         described.error(f"--peers: no such peer: {', '.join(sorted(unknown))}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it leaves no server behind either
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     results = Results()
     for peer in asked:
         if why := missing(peer):

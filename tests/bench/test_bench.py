@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
@@ -11,7 +13,7 @@ from bench.dialect import DIALECTS
 from bench.generator import LoadError
 from bench.results import Results
 from bench.run import Run, Variant
-from bench.servers import ServerError, missing, stalls_of
+from bench.servers import SOURCES, ServerError, missing, stalls_of
 
 # /proc
 
@@ -123,3 +125,23 @@ def test_a_server_that_does_not_start_is_named_as_missing(run):
 def test_a_peer_that_is_not_installed_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: None)
     assert missing("redis") == "redis-server is not installed (Debian: apt-get install redis-server)"
+
+
+# All of it
+
+
+def test_a_quick_run_ends_with_tables_results_and_plots(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib comes with `make bench`")
+    pytest.importorskip("rich", reason="rich comes with `make bench`")
+    path = tmp_path / "run.json"
+    options = ["--quick", "--pairs", "1", "--peers", "interpreted", "--scenario", "request-response"]
+    command = [sys.executable, "-m", "bench", *options, "--results", str(path), "--directory", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=SOURCES, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "request-response" in done.stdout
+    assert "the figures to reach" in done.stdout
+    results = Results.read(path)
+    assert [point.size for point in results.select("request-response", server="interpreted")] == [1, 50, 500]
+    assert results.about["quick"] is True
+    assert (tmp_path / "run" / "request-response.svg").exists()
+    assert not list(tmp_path.glob("bench-*"))

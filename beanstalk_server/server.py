@@ -53,6 +53,12 @@ OUTPUT_LIMIT: Final = 1 << 18
 ROUND: Final = 16 * TURN
 """How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
 
+TRANSFER: Final = 4
+"""What it costs to be read from and written to, in the same unit: the system calls are more than a simple command."""
+
+CLOSE: Final = 12
+"""What it costs to close a connection, in the same unit."""
+
 ADVANCE_TIME: Final = 4_000_000
 """How long one round of the event loop does what is due, in nanoseconds."""
 
@@ -123,7 +129,7 @@ class Connection:
             server.settle()
             return
         session.receive(data, monotonic_ns())
-        server.work_left -= TURN - session.work_left
+        server.work_left -= TURN + TRANSFER - session.work_left
         if session.replies:
             self._send()
         if session.input or session.closed:
@@ -211,6 +217,7 @@ class Connection:
                 self._hang_up()
                 if not self.held:
                     self.transport.close()
+                    self.server.work_left -= CLOSE
             return
         if session.more and not session.choked and self.held_size <= OUTPUT_LIMIT:
             self.server.enqueue(self)
@@ -435,7 +442,7 @@ class Server:
             except Exception:
                 log.exception("%s: a connection failed; this is a bug of the server", connection.name)
                 connection.transport.abort()
-            self.work_left -= TURN - connection.session.work_left
+            self.work_left -= TURN + TRANSFER - connection.session.work_left
         if queue:
             self.settle_soon()
 

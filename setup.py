@@ -28,6 +28,7 @@ HOT = [
     "beanstalk_server/wire/grammar.py",
     "beanstalk_server/wire/stats.py",
     "beanstalk_server/wire/session.py",
+    "beanstalk_server/server.py",
 ]
 
 extensions = []

@@ -21,7 +21,7 @@ import socket
 from collections import deque
 from time import monotonic_ns, time_ns
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 from beanstalk_server.config import BLOCK, Config, option
 from beanstalk_server.queue.broker import Broker
@@ -53,6 +53,12 @@ OUTPUT_LIMIT: Final = 1 << 18
 ROUND: Final = 16 * TURN
 """How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
 
+TRANSFER: Final = 4
+"""What it costs to be read from and written to, in the same unit: the system calls are more than a simple command."""
+
+CLOSE: Final = 12
+"""What it costs to close a connection, in the same unit."""
+
 ADVANCE_TIME: Final = 4_000_000
 """How long one round of the event loop does what is due, in nanoseconds."""
 
@@ -63,8 +69,12 @@ MILLISECOND: Final = 1_000_000
 log = logging.getLogger("beanstalk_server")
 
 
-class Connection(asyncio.Protocol):
-    """One client's socket, and the session behind it."""
+class Connection:
+    """One client's socket, and the session behind it.
+
+    An asyncio protocol by what it can do, not by what it inherits: compiled, a class that inherits from one that is
+    not is as slow as if it were not either.
+    """
 
     __slots__ = (
         "held",
@@ -119,7 +129,7 @@ class Connection(asyncio.Protocol):
             server.settle()
             return
         session.receive(data, monotonic_ns())
-        server.work_left -= TURN - session.work_left
+        server.work_left -= TURN + TRANSFER - session.work_left
         if session.replies:
             self._send()
         if session.input or session.closed:
@@ -207,6 +217,7 @@ class Connection(asyncio.Protocol):
                 self._hang_up()
                 if not self.held:
                     self.transport.close()
+                    self.server.work_left -= CLOSE
             return
         if session.more and not session.choked and self.held_size <= OUTPUT_LIMIT:
             self.server.enqueue(self)
@@ -431,7 +442,7 @@ class Server:
             except Exception:
                 log.exception("%s: a connection failed; this is a bug of the server", connection.name)
                 connection.transport.abort()
-            self.work_left -= TURN - connection.session.work_left
+            self.work_left -= TURN + TRANSFER - connection.session.work_left
         if queue:
             self.settle_soon()
 
@@ -535,7 +546,7 @@ class Server:
 
     async def _begin(self, sock: socket.socket) -> None:
         try:
-            await self.loop.connect_accepted_socket(lambda: Connection(self), sock)
+            await self.loop.connect_accepted_socket(lambda: cast(Any, Connection(self)), sock)
         except OSError as error:
             log.info("a client was gone before it was served: %s", error.strerror)
             sock.close()

@@ -16,6 +16,7 @@ import pytest
 from running import Caller, clean_environment, run_to_end
 
 from beanstalk_server import Config, Server, StartError
+from beanstalk_server.queue.client import Client
 
 
 def test_a_server_inside_a_program(loop_factory):
@@ -356,22 +357,15 @@ def test_a_timer_that_fails_stops_no_other(run, caplog):
     server = run()
     caller, other = server.connect(), server.connect()
     caller.ask(b"put 0 1 60 1\r\nx\r\n")
-    advance = server.server.broker.advance
-    failures = [RuntimeError("broken")]
-
-    class Failing:
-        def __getattr__(self, name):
-            return getattr(broker, name)
-
-        def advance(self, now):
-            if failures:
-                raise failures.pop()
-            advance(now)
-
     broker = server.server.broker
-    server.server.broker = Failing()
+
+    def fail_soon():
+        broker.wait(Client(broker.default), time.monotonic_ns())  # nobody has said how it is told
+        server.server.settle()
+
+    server.call(fail_soon)
     assert other.ask(b"reserve-with-timeout 2\r\n") == b"RESERVED 1 1\r\n"
-    assert "RuntimeError: broken" in caplog.text
+    assert "NotImplementedError" in caplog.text
     caller.close()
     other.close()
 

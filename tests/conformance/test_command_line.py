@@ -84,7 +84,9 @@ def test_a_server_that_dies_fails_the_conversation():
     assert "refused" in outcome.transcript[-1]
 
 
-def test_a_little_fuzzing(beanstalkd):
-    status, printed, _ = conformance("--seconds", 1, "--seed", 5, module="conformance.fuzz")
-    assert status == 0
-    assert re.search(r"seed 5\n\d+ s: \d+ scripts, \d+ commands, \d+ replies, 0 differences", printed)
+def test_fuzzing_says_how_much_it_has_done(beanstalkd):
+    status, printed, _ = conformance("--seconds", 0, "--seed", 5, module="conformance.fuzz")
+    assert (status, printed) == (
+        0,
+        "seed 5\n0 s: 0 scripts, 0 commands, 0 replies, 0 differences (0 scripts took too long)\n",
+    )

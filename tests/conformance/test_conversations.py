@@ -66,6 +66,7 @@ def test_a_conversation_that_is_wrong_fails_and_shows_what_came():
 < USING default
 == something less
 > reserve
+within 0.1
 < TIMED_OUT
 == a size that is wrong
 > list-tubes
@@ -78,6 +79,7 @@ is silent
 == a connection that is not closed
 > list-tube-used
 < USING default
+within 0.1
 is closed
 == quotes where there are none
 > list-tube-used

@@ -146,9 +146,10 @@ class Inspection:
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
         """
+        replay = Replay(JobTable())
         for reader in self._read(on_damage, on_progress):
             while reader.next():
-                yield {"segment": reader.name, "offset": reader.offset, **_shown_record(reader)}
+                yield {"segment": reader.name, "offset": reader.offset, **_shown_record(reader, replay)}
 
     def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
         """The live jobs, those that are buried last and in the order in which they were buried. All is read at once.
@@ -319,16 +320,19 @@ def shown_job(job: StoredJob) -> dict[str, object]:
     }
 
 
-def _shown_record(reader: Reader) -> dict[str, object]:
+def _shown_record(reader: Reader, replay: Replay) -> dict[str, object]:
+    """The record that the reader stands at; the replay is empty, and is so again."""
     scanner = reader.scanner
     kind = TYPES[scanner.kind]
     if scanner.kind == PUT:
-        return {"type": kind, **shown_job(Journal().stored(scanner.put(Replay(JobTable()))))}
+        put = scanner.put(replay)
+        replay.jobs.remove(put.id)
+        return {"type": kind, **shown_job(Journal().stored(put))}
     if scanner.kind == CHANGE:
         blank = Job(scanner.id(), 0, 0, 0, b"", Tube("", 0), 0)
-        replay = Replay(JobTable())
         replay.jobs.add(blank)
         scanner.change(replay)
+        replay.jobs.remove(blank.id)
         job = Journal().stored(blank)
         return {
             "type": kind,

@@ -132,7 +132,7 @@ def recover(
             return _take_over(directory, replay, old, salvage, segment_size, draw_salt)
         return _replay(directory, replay, segments, salvage, segment_size, draw_salt)
     except OSError as error:
-        where = f"{directory.path}/{error.filename}" if error.filename else str(directory.path)
+        where = directory.path / (error.filename or "")
         raise StorageError(f"{where}: cannot be used: {error.strerror or error}") from error
 
 

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import sdnotify
 import uvloop
@@ -20,6 +21,11 @@ from beanstalk_server.startup import StartError
 
 BAD_OPTION = 5
 """The exit status for an option or value that cannot be; as beanstalkd's."""
+
+JOURNAL_FAILED: Final = 74
+"""The exit status when the journal has failed while serving (EX_IOERR of sysexits.h)."""
+
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("beanstalk_server")
 
@@ -42,26 +48,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(config))
+            return runner.run(serve(config))
     except StartError as error:
         print(f"beanstalk-server: {error}", file=sys.stderr)
         return error.status
-    return 0
 
 
-async def serve(config: Config) -> None:
-    """Serve until SIGTERM or SIGINT; SIGUSR1 starts drain mode. Tells systemd when it is ready and when it stops."""
+async def serve(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT, or until the journal fails; return the exit status.
+
+    SIGUSR1 starts drain mode. Tells systemd when it is ready and when it stops.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     systemd = sdnotify.SystemdNotifier()
     server = Server(config)
+
+    def interrupt(*_: object) -> None:
+        loop.call_soon_threadsafe(stop.set)
+        if server.restoring:  # which may take minutes, and the event loop is held meanwhile
+            raise Interrupted
+
+    for number in STOPPING:
+        signal.signal(number, interrupt)
+    try:
+        await server.start()
+    except Interrupted:
+        log.info("stopped before it was ready")
+        return 0
+    for number in STOPPING:
+        loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, server.drain)
-    async with server:
-        systemd.notify("READY=1")
-        await stop.wait()
-        systemd.notify("STOPPING=1")
+    systemd.notify("READY=1")
+    waits = [loop.create_task(event.wait()) for event in (stop, server.failed)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    systemd.notify("STOPPING=1")
+    for wait in waits:
+        wait.cancel()
+    await server.stop()
+    return 0 if server.failure is None else JOURNAL_FAILED
+
+
+class Interrupted(BaseException):
+    """A signal that asks the server to stop came before it had started."""
 
 
 def raise_file_limit() -> None:

@@ -245,7 +245,7 @@ class Server:
         config: its settings.
         journal: keeps the jobs that must outlive the process (docs/journal.md), instead of the config's binlog.
 
-    When the journal fails to commit, the server stops by itself, and `failure` says why.
+    When the journal fails to commit, the server stops by itself; `failed` is set, and `failure` says why.
     """
 
     def __init__(self, config: Config | None = None, *, journal: Journal | None = None) -> None:
@@ -263,7 +263,9 @@ class Server:
         self.committed = 0  # how many of the changes that the journal has been told of are durable
         self.failure: BaseException | None = None  # what the journal could not do: the server has stopped
         self._commit: asyncio.Task[None] | None = None  # under way; when it has failed, for good
-        self._stopping: asyncio.Task[None] | None = None  # after a failure
+        self.restoring = False  # in `start`, and holding the event loop
+        self.failed = asyncio.Event()  # set with `failure`
+        self._stopped: asyncio.Task[None] | None = None  # from the first call of `stop`
         self._holding: set[Connection] = set()
         self.all_lost = asyncio.Event()
         self._timer: asyncio.Handle | None = None
@@ -318,10 +320,13 @@ class Server:
             self._stalls.start(self.loop)
 
     async def stop(self) -> None:
-        """Close the sockets and every connection, and commit. Returns when that is done; a second call does nothing."""
-        if self.stopping:
-            return
+        """Close the sockets and every connection, and commit. Returns when that is done; a second call only waits."""
         self.stopping = True
+        if self._stopped is None:
+            self._stopped = asyncio.get_running_loop().create_task(self._stop())
+        await asyncio.shield(self._stopped)
+
+    async def _stop(self) -> None:
         if self._stalls is not None:
             self._stalls.stop()
         count = len(self.connections)
@@ -367,10 +372,13 @@ class Server:
         if self.journal.keeps:
             now = monotonic_ns()
             self.journal.clock_offset = time_ns() - now
+            self.restoring = True
             try:
                 count = self.broker.restore(self.journal.clock_offset, now)
             except StorageError as error:
                 raise StartError(f"{option('binlog')} {error}", error.status) from error
+            finally:
+                self.restoring = False
             log.info("%d jobs are there from before", count)
 
     def hold(self, connection: Connection) -> None:
@@ -407,9 +415,15 @@ class Server:
         """What was told to the journal may be lost: acknowledge nothing any more, and stop."""
         if self.failure is not None:
             return
-        log.critical("the journal failed: nothing more is acknowledged, and the server stops", exc_info=error)
+        log.critical(
+            "the journal failed: nothing more is acknowledged, and the server stops: %s",
+            error,
+            exc_info=None if isinstance(error, OSError) else error,
+        )
         self.failure = error
-        self._stopping = self.loop.create_task(self.stop())
+        self.failed.set()
+        self._stopped = self._stopped or self.loop.create_task(self._stop())
+        self.stopping = True
 
     # Whose turn it is, and the broker's time
 

@@ -8,10 +8,12 @@ behind. Durability is told in docs/binlog.md. Must never know clients.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
@@ -120,13 +122,16 @@ class Binlog(Journal):
         try:
             self._log.change(job)
         except NoRoomError as error:
-            self._failure = error  # for `commit` to raise
+            self._note_no_room(error)
 
     def delete(self, job: Job) -> None:
         try:
             self._log.delete(job)
         except NoRoomError as error:
-            self._failure = error
+            self._note_no_room(error)
+
+    def _note_no_room(self, error: NoRoomError) -> None:
+        self._failure = OSError(errno.ENOSPC, str(error), str(self.directory.path))  # for `commit` to raise
 
     def files(self) -> Files:
         segments = self._log.segments
@@ -214,7 +219,7 @@ class Binlog(Journal):
 
     async def _allocate(self) -> None:
         try:
-            spare = await self._in_thread(partial(self._create_spare, self.max_size, fill=True))
+            spare = await self._in_thread(partial(self._create_spare, self._spare_name(), self.max_size, fill=True))
         except OSError as error:
             self._note_full(error)
         else:
@@ -229,14 +234,14 @@ class Binlog(Journal):
             await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=False)
         segment = self._log.remove_oldest()
         if segment.size <= self.max_size and self._log.next_step(True) == ALLOCATE:
-            work = partial(recycle, self.directory, segment, self._spare_name(), self.max_size)
+            name = self._spare_name()
+            await self._in_thread(partial(retire, self.directory, segment, name))
             try:
-                spare = await self._in_thread(work)
+                spare = await self._in_thread(partial(recycle, self.directory, name, self.max_size))
             except OSError as error:
                 self._note_full(error)
             else:
                 self._log.add_spare(spare)
-                self._note_room()
         else:
             await self._in_thread(partial(remove, self.directory, segment))
 
@@ -249,7 +254,7 @@ class Binlog(Journal):
 
     def _allocate_at_once(self, size: int) -> bool:
         try:
-            spare = self._create_spare(size, fill=False)
+            spare = self._create_spare(self._spare_name(), size, fill=False)
         except OSError as error:
             self._note_full(error)
             return False
@@ -257,8 +262,7 @@ class Binlog(Journal):
         self._note_room()
         return True
 
-    def _create_spare(self, size: int, *, fill: bool) -> Spare:
-        name = self._spare_name()
+    def _create_spare(self, name: str, size: int, *, fill: bool) -> Spare:
         spare = Spare(name, self.directory.create(name, size, fill=fill), size)
         if fill:
             try:
@@ -294,20 +298,28 @@ class Binlog(Journal):
         for task in (self._upkeep, self._syncing):
             if task is not None:
                 await task
-        if self._failure is None:
-            try:
-                async with self._writing:
-                    await self._write(sync=True)
-                    await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=True)
-            except Exception as error:
-                log.critical("%s: what was not acknowledged yet may be lost", self.directory.path, exc_info=error)
+        async with self._writing:  # also after a failure: nothing may be closed that is still written to
+            await self._write_last()
+        if self._threads is not None:
+            self._threads.shutdown()
         if self._tail is not None and self._tail.file is not None:
             self._tail.file.close()
         for spare in self._log.spares:
-            discard(self.directory, spare)
+            spare.file.close()
+            with suppress(OSError):  # the next start removes it
+                self.directory.remove(spare.name)
         self.directory.unlock()
-        if self._threads is not None:
-            self._threads.shutdown()
+
+    async def _write_last(self) -> None:
+        if self._failure is not None:
+            return
+        try:
+            await self._write(sync=True)
+            await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=True)
+        except Exception as error:
+            self._failure = error
+            if self.on_failure is not None:
+                self.on_failure(error)
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:
@@ -329,6 +341,16 @@ def write(directory: Directory, tail: Segment | None, portions: list[Portion], s
     Returns:
         The segment that is written last now.
     """
+    try:
+        return _write(directory, tail, portions, sync)
+    except OSError as error:
+        if error.filename is None:
+            newest = portions[-1].segment if portions else tail
+            error.filename = str(directory.path / (newest.name if newest is not None else ""))
+        raise
+
+
+def _write(directory: Directory, tail: Segment | None, portions: list[Portion], sync: bool) -> Segment | None:
     for portion in portions:
         segment = portion.segment
         data = b"".join(portion.chunks)
@@ -351,10 +373,14 @@ def write(directory: Directory, tail: Segment | None, portions: list[Portion], s
     return tail
 
 
-def recycle(directory: Directory, segment: Segment, name: str, size: int) -> Spare:
-    """Make a spare of a segment that is not needed any more, and so keep its space."""
+def retire(directory: Directory, segment: Segment, name: str) -> None:
+    """Let a file be a segment no longer; the next may go only when this one has gone for good."""
     directory.rename(segment.name, name)
-    directory.sync()  # before its records go: a segment without them would be a damaged one
+    directory.sync()
+
+
+def recycle(directory: Directory, name: str, size: int) -> Spare:
+    """Make a spare of a file that was a segment, and so keep its space."""
     spare = Spare(name, directory.open(name, write=True), size)
     try:
         for offset in range(0, size, len(ZEROS)):

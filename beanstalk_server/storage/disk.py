@@ -113,13 +113,19 @@ class RealDirectory:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock = -1
+        self._identity: tuple[int, int] | None = None  # of the lock, while it is held
 
     def lock(self) -> bool:
-        if not self.path.exists():
-            os.makedirs(self.path)
-            _sync(self.path.parent)
+        for path in reversed((self.path, *self.path.parents)):
+            if not path.exists():
+                os.mkdir(path)
+                _sync(path.parent)
         # The file and the kind of lock of beanstalkd, so that one of its servers is kept out too; and a lock of this
         # open file, which keeps out another server in the same process.
+        # This process must not even open it once more: closing that would let go of beanstalkd's kind of lock.
+        own = _identity(self.path / "lock")
+        if own is not None and own in _locked:
+            return False
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,12 +136,17 @@ class RealDirectory:
                 return False
             raise
         self._lock = descriptor
+        self._identity = _identity(self.path / "lock")
+        if self._identity is not None:
+            _locked.add(self._identity)
         return True
 
     def unlock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+            if self._identity is not None:
+                _locked.discard(self._identity)
 
     def names(self, inside: str = "") -> list[str]:
         try:
@@ -153,9 +164,9 @@ class RealDirectory:
         descriptor = os.open(self.path / name, flags, 0o600)
         file = RealFile(descriptor)
         try:
-            if size and not fill:
+            if size:  # first, so that a disk with too little room is not filled up with zeros
                 os.posix_fallocate(descriptor, 0, size)
-            elif size:
+            if fill:
                 for offset in range(0, size, len(ZEROS)):
                     file.write(offset, ZEROS[: size - offset])
         except OSError:
@@ -179,6 +190,18 @@ class RealDirectory:
 
     def sync(self, inside: str = "") -> None:
         _sync(self.path / inside)
+
+
+_locked: Final[set[tuple[int, int]]] = set()
+"""The locks that this process holds, as device and inode."""
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _sync(path: Path) -> None:

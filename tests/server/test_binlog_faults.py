@@ -1,0 +1,404 @@
+"""A binlog that cannot be used, or that fails: what the command line says, its exit status, and never a traceback."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import pwd
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+from crc32c import crc32c
+from running import Caller, clean_environment, run_to_end
+from test_real_beanstalkd7 import PROGRAM, Beanstalkd
+
+from beanstalk_server import Config, Server
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
+
+UNUSABLE = 10
+DAMAGED = 65
+JOURNAL_FAILED = 74
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+def refusal(*options):
+    """Start a server that must not start; return its exit status and the line it says."""
+    status, out, said = run_to_end("-p", "0", *options)
+    assert out == ""
+    assert "Traceback" not in said
+    return status, said.splitlines()[-1]
+
+
+def put(caller, body=b"x", delay=0):
+    line = caller.ask(b"put 0 %d 60 %d\r\n%b\r\n" % (delay, len(body), body))
+    assert line.startswith(b"INSERTED "), line
+    return int(line.split()[1])
+
+
+def filled(launch, path, count=5):
+    """A directory with some jobs, left by a server that is killed."""
+    process = launch("-p", "0", "-b", str(path), "-s", "4096")
+    caller = Caller(process.address)
+    for _ in range(count):
+        put(caller, bytes(500))
+    caller.close()
+    process.stop(signal.SIGKILL)
+    return sorted(name for name in os.listdir(path) if name.startswith("segment."))
+
+
+def test_a_directory_that_is_missing_is_made(launch, tmp_path):
+    process = launch("-p", "0", "-b", str(tmp_path / "a" / "b"))
+    caller = Caller(process.address)
+    put(caller)
+    caller.close()
+    assert process.stop() == 0
+    assert "segment.0000000001" in os.listdir(tmp_path / "a" / "b")
+
+
+def test_a_file_where_the_directory_should_be(tmp_path):
+    (tmp_path / "file").write_text("precious")
+    status, line = refusal("-b", str(tmp_path / "file"))
+    assert status == UNUSABLE
+    assert line.startswith(f"beanstalk-server: -b/--binlog {tmp_path}/file: cannot be locked: Not a directory")
+
+
+@needs_root
+def test_a_directory_that_may_not_be_written_to(tmp_path):
+    os.chmod(tmp_path, 0o755)
+    status, line = refusal("-b", str(tmp_path), "-u", "nobody")
+    assert status == UNUSABLE
+    assert line.endswith(f"{tmp_path}: cannot be locked: Permission denied")
+
+
+@needs_root
+def test_a_segment_that_may_not_be_read_is_named_once(launch, tmp_path):
+    os.chown(tmp_path, pwd.getpwnam("nobody").pw_uid, -1)
+    for path in (tmp_path, *list(tmp_path.parents)[:-2]):
+        os.chmod(path, os.stat(path).st_mode | 0o055)
+    filled(launch, tmp_path)
+    os.unlink(tmp_path / "lock")
+    for name in os.listdir(tmp_path):
+        os.chmod(tmp_path / name, 0o600)
+    status, line = refusal("-b", str(tmp_path), "-u", "nobody")
+    assert status == UNUSABLE
+    assert line.endswith(f"-b/--binlog {tmp_path}/segment.0000000001: cannot be used: Permission denied")
+
+
+@needs_root
+def test_the_files_belong_to_the_user_that_the_server_becomes(launch, tmp_path):
+    nobody = pwd.getpwnam("nobody").pw_uid
+    directory = tmp_path / "binlog"
+    directory.mkdir()
+    os.chown(directory, nobody, -1)
+    for path in list(directory.parents)[:-2]:
+        os.chmod(path, os.stat(path).st_mode | 0o055)
+    process = launch("-p", "0", "-b", str(directory), "-u", "nobody")
+    caller = Caller(process.address)
+    put(caller)
+    caller.close()
+    found = {name: os.stat(directory / name) for name in os.listdir(directory)}
+    assert len(found) >= 2
+    assert all(stat.st_uid == nobody and stat.st_mode & 0o077 == 0 for stat in found.values())
+    assert process.stop() == 0
+
+
+def test_a_directory_that_another_server_has(launch, tmp_path):
+    process = launch("-p", "0", "-b", str(tmp_path))
+    status, line = refusal("-b", str(tmp_path))
+    assert status == UNUSABLE
+    assert line == f"beanstalk-server: -b/--binlog {tmp_path}: another server uses this directory"
+    caller = Caller(process.address)
+    put(caller)
+    caller.close()
+    assert process.stop() == 0
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed")
+def test_a_directory_that_beanstalkd_has(tmp_path):
+    real = Beanstalkd(tmp_path)
+    real.put()
+    status, line = refusal("-b", str(tmp_path))
+    real.stop()
+    assert status == UNUSABLE
+    assert line.endswith("another server uses this directory")
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed")
+def test_a_second_server_in_the_same_process_lets_beanstalkd_in_no_more_than_the_first(tmp_path):
+    first, second = RealDirectory(tmp_path), RealDirectory(tmp_path / "." / ".." / tmp_path.name)
+    assert first.lock()
+    assert not second.lock()
+    second.unlock()
+    done = subprocess.run([PROGRAM, "-p", "0", "-b", str(tmp_path)], capture_output=True, timeout=10, check=False)
+    assert done.returncode == 10, done
+    first.unlock()
+    assert second.lock()
+    second.unlock()
+
+
+def test_a_directory_of_a_newer_server(launch, tmp_path):
+    name = filled(launch, tmp_path)[-1]
+    with open(tmp_path / name, "r+b") as file:
+        header = bytearray(file.read(32))
+        header[8:12] = struct.pack("<I", 99)
+        header[28:] = struct.pack("<I", crc32c(bytes(header[:28])))
+        file.seek(0)
+        file.write(header)
+    for options in ((), ("--salvage",)):
+        status, line = refusal("-b", str(tmp_path), *options)
+        assert status == UNUSABLE
+        assert line.endswith(f"{tmp_path}/{name} has format version 99, and this server knows none above 1")
+
+
+def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):
+    name = filled(launch, tmp_path, 30)[0]
+    with open(tmp_path / name, "r+b") as file:
+        file.seek(800)
+        file.write(b"damage")
+    status, line = refusal("-b", str(tmp_path))
+    assert status == DAMAGED
+    assert f"{tmp_path}/{name}: damaged at offset " in line
+    assert line.endswith("--salvage goes on behind it, without what is lost")
+    process = launch("-p", "0", "-b", str(tmp_path), "--salvage")
+    assert "salvaged 29 jobs; the damaged files are kept in" in process.log
+    caller = Caller(process.address)
+    assert put(caller) == 31
+    caller.close()
+    assert process.stop() == 0
+    assert "Traceback" not in process.log
+    assert os.listdir(tmp_path / "damaged") == [name]
+    process = launch("-p", "0", "-b", str(tmp_path))
+    assert "30 jobs are there from before" in process.log
+
+
+def test_a_directory_with_beanstalkds_files_and_this_servers(launch, tmp_path):
+    name = filled(launch, tmp_path)[0]
+    (tmp_path / "binlog.1").write_bytes(struct.pack("<i", 7) + bytes(100))
+    status, line = refusal("-b", str(tmp_path))
+    assert status == UNUSABLE
+    assert f"both beanstalkd's files (binlog.1) and this server's ({name}) are there" in line
+
+
+# A disk that is full
+
+
+@pytest.fixture
+def small_disk(tmp_path, request):
+    """A file system of some mebibytes."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(path)]
+    if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.mark.parametrize("small_disk", [2], indirect=True)
+def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"), "-s", "65536")
+    (small_disk / "ballast").write_bytes(bytes(500_000))
+    caller = Caller(process.address)
+    count = 0
+    while (line := caller.ask(b"put 5 0 60 2000\r\n%b\r\n" % bytes(2000))).startswith(b"INSERTED"):
+        count += 1
+        assert count < 1000
+    assert line == b"OUT_OF_MEMORY\r\n"
+    assert count > 50
+    for _ in range(20):  # many times what was set aside
+        for number in range(1, 51):
+            assert caller.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED")
+            caller.read(2002)
+            assert caller.ask(b"release %d 1 0\r\n" % number) == b"RELEASED\r\n"
+            assert caller.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED")
+            caller.read(2002)
+            assert caller.ask(b"bury %d 1\r\n" % number) == b"BURIED\r\n"
+            assert caller.ask(b"kick-job %d\r\n" % number) == b"KICKED\r\n"
+    assert caller.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    os.unlink(small_disk / "ballast")
+    deadline = time.monotonic() + 10
+    more = -1  # one was deleted
+    while more < 150:
+        assert time.monotonic() < deadline
+        more += caller.ask(b"put 5 0 60 2000\r\n%b\r\n" % bytes(2000)) != b"OUT_OF_MEMORY\r\n"
+    caller.close()
+    assert process.stop() == 0
+    assert "no new segment: No space left on device; puts that need one are refused" in process.log
+    assert "there is room again" in process.log
+    assert "Traceback" not in process.log
+    assert process.log.count("No space left") < 100, "it is told, but not all the time"
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"))
+    assert f"{count + more} jobs are there from before" in process.log
+
+
+@pytest.mark.parametrize("small_disk", [40], indirect=True)
+def test_a_full_disk_bears_many_clients_in_a_hurry(launch, small_disk):
+    """Changes that are pipelined come faster than they are cleaned up after; still none is refused."""
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"))
+    callers = [Caller(process.address) for _ in range(4)]
+    count = 0
+    while callers[0].ask(b"put 5 0 60 2000\r\n%b\r\n" % bytes(2000)).startswith(b"INSERTED"):
+        count += 1
+    rounds = 1000
+    for place, caller in enumerate(callers, 1):
+        caller.send((b"reserve-job %d\r\nbury %d 1\r\nkick-job %d\r\n" % (place, place, place)) * rounds)
+    for caller in callers:
+        for _ in range(rounds):
+            assert caller.line().startswith(b"RESERVED")
+            caller.read(2002)
+            assert caller.line() == b"BURIED\r\n"
+            assert caller.line() == b"KICKED\r\n"
+        caller.close()
+    assert process.stop() == 0
+    assert "Traceback" not in process.log
+
+
+# A disk that fails
+
+
+class FailingDirectory(RealDirectory):
+    """Fails when it is told to."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.fails = ""
+
+    def create(self, name, size=0, *, fill=True):
+        return FailingFile(super().create(name, size, fill=fill), self)
+
+    def open(self, name, *, write=False):
+        return FailingFile(super().open(name, write=write), self)
+
+
+class FailingFile:
+    def __init__(self, file, directory):
+        self._file = file
+        self._directory = directory
+
+    def write(self, offset, data):
+        if self._directory.fails == "write":
+            raise OSError(errno.EIO, "Input/output error")
+        self._file.write(offset, data)
+
+    def sync(self):
+        if self._directory.fails == "sync":
+            raise OSError(errno.EIO, "Input/output error")
+        self._file.sync()
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_disk_that_fails_ends_the_server_and_nothing_is_acknowledged(loop_factory, tmp_path, caplog, operation):
+    async def main():
+        directory = FailingDirectory(tmp_path)
+        server = Server(Config(port=0), journal=Binlog(directory, segment_size=4096))
+        await server.start()
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(b"put 0 0 60 1\r\na\r\n")
+        assert await reader.readline() == b"INSERTED 1\r\n"
+        directory.fails = operation
+        writer.write(b"put 0 0 60 1\r\nb\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        await asyncio.wait_for(server.failed.wait(), 10)
+        assert isinstance(server.failure, OSError)
+        assert server.failure.errno == errno.EIO
+        await server.stop()
+        assert not server.connections
+        writer.close()
+        again = RealDirectory(tmp_path)
+        assert again.lock(), "it has let go of the directory"
+        again.unlock()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+    assert "the journal failed" in caplog.text
+    assert f"Input/output error: '{tmp_path}/segment.0000000001'" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+FAILING = """
+import os, sys
+from beanstalk_server.cli import main
+sync = os.fdatasync
+def fdatasync(descriptor):
+    if os.path.exists(sys.argv[1]):
+        raise OSError(5, "Input/output error")
+    sync(descriptor)
+os.fdatasync = fdatasync
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-f", "10")])
+def test_the_process_ends_by_itself_when_the_disk_fails(launch, tmp_path, options):
+    broken = tmp_path / "broken"
+    command = [sys.executable, "-c", FAILING, str(broken), "-p", "0", "-b", str(tmp_path / "binlog"), *options]
+    process = launch(command=command)
+    caller = Caller(process.address)
+    put(caller)
+    broken.touch()
+    caller.send(b"put 0 0 60 1\r\nb\r\n")
+    with contextlib.suppress(ConnectionError):
+        caller.rest()
+    caller.close()
+    process.log += process.process.stderr.read()
+    assert process.process.wait(10) == JOURNAL_FAILED
+    assert "the journal failed: nothing more is acknowledged, and the server stops: [Errno 5]" in process.log
+    assert "Traceback" not in process.log
+
+
+def test_what_fails_at_the_very_end_is_told_too(launch, tmp_path):
+    broken = tmp_path / "broken"
+    process = launch(command=[sys.executable, "-c", FAILING, str(broken), "-p", "0", "-b", str(tmp_path / "b"), "-F"])
+    caller = Caller(process.address)
+    put(caller)
+    broken.touch()
+    caller.close()
+    assert process.stop() == JOURNAL_FAILED
+    assert "the journal failed" in process.log
+    assert "Traceback" not in process.log
+
+
+# Signals
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="it is not known when it recovers")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_a_big_directory_is_recovered_ends_the_process(launch, tmp_path, number):
+    process = launch("-p", "0", "-b", str(tmp_path), "-F")
+    caller = Caller(process.address)
+    for _ in range(20):
+        caller.send(b"put 0 0 60 1\r\nx\r\n" * 5000)
+        for _ in range(5000):
+            caller.line()
+    caller.close()
+    process.stop(signal.SIGKILL)
+    recovering = subprocess.Popen(
+        [sys.executable, "-m", "beanstalk_server", "-p", "0", "-b", str(tmp_path)],
+        env=clean_environment(),
+        cwd="/",
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    files = f"/proc/{recovering.pid}/fd"
+    opened = ""
+    while "segment." not in opened:
+        assert recovering.poll() is None
+        with contextlib.suppress(FileNotFoundError):
+            opened = " ".join(os.readlink(f"{files}/{name}") for name in os.listdir(files))
+    recovering.send_signal(number)
+    said = recovering.communicate(timeout=10)[1]
+    assert recovering.returncode == 0
+    assert "Traceback" not in said
+    assert "stopped before it was ready" in said
+    process = launch("-p", "0", "-b", str(tmp_path))
+    assert "100000 jobs are there from before" in process.log

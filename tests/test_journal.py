@@ -1,7 +1,8 @@
-"""The journal's contract: over the one that keeps nothing, over docs/journal.md's over SQLite, and over broken ones."""
+"""The journal's contract: the one that keeps nothing, docs/journal.md's over SQLite, the binlog, and broken ones."""
 
 import asyncio
 import re
+import shutil
 import socket
 import struct
 import time
@@ -13,6 +14,9 @@ from virtual import World
 from beanstalk_server import Config, Server
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, StoredJob
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
 
 SECOND = 1_000_000_000
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "journal.md").read_text()
@@ -28,18 +32,67 @@ def documented():
 SQLiteJournal = documented()["SQLiteJournal"]
 
 
-@pytest.fixture
-def sqlite(tmp_path):
-    """Opens journals over one file; what a new one loads is what would be there after a crash at that moment."""
-    opened = []
+class KeptInSQLite:
+    """Journals over one file; what a new one loads is what would be there after a crash at that moment."""
 
-    def open_journal():
-        opened.append(SQLiteJournal(tmp_path / "jobs.sqlite"))
-        return opened[-1]
+    def __init__(self, path):
+        self._path = path
+        self._opened = []
 
-    yield open_journal
-    for journal in opened:
-        asyncio.run(journal.close())
+    def open(self):
+        self._opened.append(SQLiteJournal(self._path / "jobs.sqlite"))
+        return self._opened[-1]
+
+    def live(self):
+        return {job.id: job for job in self.open().load()}
+
+    def next_id(self):
+        return self.open().next_id()
+
+    def close(self):
+        for journal in self._opened:
+            asyncio.run(journal.close())
+
+
+class KeptInBinlog:
+    """Binlogs over one directory; what one on a copy of it recovers is what would be there after a crash."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def open(self):
+        return Binlog(RealDirectory(self._path / "binlog"), segment_size=4096)
+
+    def live(self):
+        return self._recovered()[0]
+
+    def next_id(self):
+        return self._recovered()[1]
+
+    def _recovered(self):
+        copy = self._path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self._path / "binlog", copy)
+        binlog = Binlog(RealDirectory(copy))
+        replay = Replay({})
+        binlog.restore(replay)  # wall clock, as it is stored
+        jobs = {number: binlog.stored(job) for number, job in replay.jobs.items()}
+        next_id = binlog.next_id()
+        binlog.directory.unlock()
+        for spare in binlog._log.spares:
+            spare.file.close()
+        return jobs, next_id
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(params=[KeptInSQLite, KeptInBinlog], ids=["sqlite", "binlog"])
+def kept(request, tmp_path):
+    """Where jobs are kept: opens journals, and looks at what a crash would leave."""
+    place = request.param(tmp_path)
+    yield place
+    place.close()
 
 
 class Conversation:
@@ -65,18 +118,14 @@ def run(work):
     asyncio.run(asyncio.wait_for(work(), 30))
 
 
-def live(journal):
-    return {job.id: job for job in journal.load()}
-
-
-def test_each_acknowledged_change_is_there_after_a_crash_right_then(sqlite):
+def test_each_acknowledged_change_is_there_after_a_crash_right_then(kept):
     async def work():
-        async with Server(Config(port=0), journal=sqlite()) as server:
+        async with Server(Config(port=0), journal=kept.open()) as server:
             client = await Conversation.with_(server)
 
             async def change(command, reply):
                 assert await client.ask(command) == reply
-                return live(sqlite())
+                return kept.live()
 
             jobs = await change(b"put 5 0 60 3\r\none\r\n", b"INSERTED 1\r\n")
             assert jobs[1].body == b"one"
@@ -88,7 +137,7 @@ def test_each_acknowledged_change_is_there_after_a_crash_right_then(sqlite):
             assert (jobs[2].body, jobs[2].state, jobs[2].priority) == (b"three", "ready", 7)
             assert await client.ask(b"reserve\r\n") == b"RESERVED 1 3\r\n"
             await client.reader.readline()
-            assert live(sqlite())[1].state == "ready", "a reserved job comes back ready"
+            assert kept.live()[1].state == "ready", "a reserved job comes back ready"
             jobs = await change(b"release 1 9 50\r\n", b"RELEASED\r\n")
             assert (jobs[1].state, jobs[1].priority, jobs[1].releases) == ("delayed", 9, 1)
             jobs = await change(b"reschedule 1 500\r\n", b"RESCHEDULED\r\n")
@@ -106,14 +155,14 @@ def test_each_acknowledged_change_is_there_after_a_crash_right_then(sqlite):
             assert list(await change(b"cancel 3\r\n", b"CANCELLED\r\n")) == [2]
             assert await change(b"clear-tube default\r\n", b"CLEARED 1\r\n") == {}
             await client.close()
-        assert sqlite().next_id() == 4
+        assert kept.next_id() == 4
 
     run(work)
 
 
-def test_a_restarted_server_goes_on_where_the_last_one_was(sqlite):
+def test_a_restarted_server_goes_on_where_the_last_one_was(kept):
     async def first():
-        async with Server(Config(port=0), journal=sqlite()) as server:
+        async with Server(Config(port=0), journal=kept.open()) as server:
             client = await Conversation.with_(server)
             for delay in (0, 0, 0, 1, 100):
                 await client.ask(b"put-keyed k%d 0 %d 60 1\r\nx\r\n" % (server.broker.next_id, delay))
@@ -126,14 +175,14 @@ def test_a_restarted_server_goes_on_where_the_last_one_was(sqlite):
             await client.close()
 
     async def second():
-        async with Server(Config(port=0), journal=sqlite()) as server:
+        async with Server(Config(port=0), journal=kept.open()) as server:
             server.broker.check()
             client = await Conversation.with_(server)
             assert await client.ask(b"peek-buried\r\n") == b"FOUND 2 1\r\n", "the first buried first"
             await client.reader.readline()
             assert await client.ask(b"cancel-keyed k5\r\n") == b"CANCELLED\r\n"
             assert await client.ask(b"put 0 0 60 1\r\ny\r\n") == b"INSERTED 7\r\n", "ids are never given twice"
-            assert {job.id for job in live(sqlite()).values()} == {1, 2, 3, 4, 7}
+            assert {job.id for job in kept.live().values()} == {1, 2, 3, 4, 7}
             await client.close()
 
     run(first)

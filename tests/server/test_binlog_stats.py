@@ -1,0 +1,130 @@
+"""What stats tells of the binlog's files, beside what beanstalkd tells; and how much room they take."""
+
+import os
+import re
+import time
+
+import pytest
+from running import Caller, Process
+from test_real_beanstalkd7 import PROGRAM, Beanstalkd
+
+NAMES = ("oldest-index", "current-index", "records-migrated", "records-written", "max-size")
+
+
+class Ours:
+    """This server on a directory, asked as beanstalkd is."""
+
+    def __init__(self, directory, *options):
+        self._process = Process("-p", "0", "-b", str(directory), *options)
+        self._caller = Caller(self._process.address)
+
+    ask = Beanstalkd.ask
+    put = Beanstalkd.put
+    stats = Beanstalkd.stats
+    reserve_job = Beanstalkd.reserve_job
+    peek = Beanstalkd.peek
+    _job = Beanstalkd._job
+    _number = Beanstalkd._number
+
+    def stop(self):
+        self._caller.close()
+        self._process.stop()
+        self._process.process.stderr.close()
+
+
+def story(start):
+    """What a server shows in the course of a day: the lines of stats, and the file of each job."""
+    shown = []
+
+    def show(server, jobs):
+        stats = server.stats("stats")
+        shown.append([stats[f"binlog-{name}"] for name in NAMES])
+        shown.append([server.stats(f"stats-job {number}")["file"] for number in jobs])
+
+    server = start()
+    show(server, [])
+    jobs = [server.put(bytes(500)) for _ in range(3)]
+    show(server, jobs)
+    jobs += [server.put(bytes(500)) for _ in range(12)]
+    show(server, jobs)
+    for number in (7, 14):
+        assert server.ask(f"delete {number}") == b"DELETED\r\n"
+        jobs.remove(number)
+    show(server, jobs)
+    assert server.reserve_job(15)
+    show(server, jobs)
+    assert server.ask("bury 15 1") == b"BURIED\r\n"
+    assert server.ask("kick-job 15") == b"KICKED\r\n"
+    show(server, jobs)
+    server.stop()
+    server = start()
+    show(server, jobs)
+    jobs.append(server.put(bytes(500)))
+    show(server, jobs)
+    server.stop()
+    return shown
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed: nothing to compare with")
+def test_stats_tell_of_the_files_what_beanstalkd_tells(tmp_path):
+    ours = story(lambda: Ours(tmp_path / "ours", "-s", "4096"))
+    (tmp_path / "theirs").mkdir()
+    assert ours == story(lambda: Beanstalkd(tmp_path / "theirs", "-s", "4096"))
+    assert ours[0] == [1, 1, 0, 0, 4096]
+    assert [len(set(files)) for files in ours[1::2]] == [0, 1, 3, 3, 3, 3, 3, 4]
+
+
+def test_jobs_that_are_written_again_are_counted_and_have_another_file(tmp_path):
+    server = Ours(tmp_path, "-s", "4096")
+    old = server.put(b"old")
+    assert server.stats(f"stats-job {old}")["file"] == 1
+    for _ in range(100):
+        assert server.ask(f"delete {server.put(bytes(500))}") == b"DELETED\r\n"
+    stats = server.stats("stats")
+    assert stats["binlog-records-migrated"] >= 1
+    assert stats["binlog-records-written"] == 201 + stats["binlog-records-migrated"]
+    assert 1 < stats["binlog-oldest-index"] <= server.stats(f"stats-job {old}")["file"]
+    assert server.stats(f"stats-job {old}")["file"] <= stats["binlog-current-index"]
+    server.stop()
+
+
+def test_an_old_job_in_the_oldest_segment_keeps_neither_disk_nor_memory(tmp_path):
+    """200,000 jobs come and go after it."""
+    size = 1 << 20
+    server = Ours(tmp_path, "-s", str(size), "-f", "1000")
+    assert server.put(b"old" * 100) == 1
+    status = f"/proc/{server._process.process.pid}/status"
+    largest = 0
+    memory = []
+    batch = 1000
+    for first in range(2, 200_002, batch):
+        numbers = range(first, first + batch)
+        server._caller.send(
+            b"".join(b"put 0 0 60 100\r\n%b\r\ndelete %d\r\n" % (bytes(100), number) for number in numbers)
+        )
+        for number in numbers:
+            assert server._caller.line() == b"INSERTED %d\r\n" % number
+            assert server._caller.line() == b"DELETED\r\n"
+        sizes = []
+        for entry in os.scandir(tmp_path):
+            try:
+                sizes.append(entry.stat().st_size)
+            except FileNotFoundError:  # just now
+                continue
+        largest = max(largest, sum(sizes))
+        if os.path.exists(status):
+            with open(status) as file:
+                memory.append(int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]))
+    stats = server.stats("stats")
+    deadline = time.monotonic() + 10
+    while sum(sizes) > 2 * 1000 + 2 * size and time.monotonic() < deadline:
+        time.sleep(0.01)
+        sizes = [entry.stat().st_size for entry in os.scandir(tmp_path)]
+    assert server.peek(1) == b"old" * 100
+    server.stop()
+    print(f"{largest / size:.2f} segments at the most, {stats['binlog-current-index']} in all, memory {memory[10::45]}")
+    # One more than twice the live jobs and two segments: the one that is being cleaned.
+    assert largest <= 2 * 1000 + 3 * size
+    assert sum(sizes) <= 2 * 1000 + 2 * size
+    assert stats["binlog-oldest-index"] > 10
+    assert not memory or memory[-1] < memory[len(memory) // 4] + 3000

@@ -12,9 +12,9 @@ import sys
 import time
 
 import pytest
+from beanstalkd import PROGRAM, Beanstalkd, needs_beanstalkd
 from crc32c import crc32c
 from running import Caller, clean_environment, run_to_end
-from test_real_beanstalkd7 import PROGRAM, Beanstalkd
 
 from beanstalk_server import Config, Server
 from beanstalk_server.storage.binlog import Binlog
@@ -119,7 +119,7 @@ def test_a_directory_that_another_server_has(launch, tmp_path):
     assert process.stop() == 0
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed")
+@needs_beanstalkd
 def test_a_directory_that_beanstalkd_has(tmp_path):
     real = Beanstalkd(tmp_path)
     real.put()
@@ -129,7 +129,7 @@ def test_a_directory_that_beanstalkd_has(tmp_path):
     assert line.endswith("another server uses this directory")
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed")
+@needs_beanstalkd
 def test_a_second_server_in_the_same_process_lets_beanstalkd_in_no_more_than_the_first(tmp_path):
     first, second = RealDirectory(tmp_path), RealDirectory(tmp_path / "." / ".." / tmp_path.name)
     assert first.lock()

@@ -4,9 +4,8 @@ import os
 import re
 import time
 
-import pytest
+from beanstalkd import Beanstalkd, needs_beanstalkd
 from running import Caller, Process
-from test_real_beanstalkd7 import PROGRAM, Beanstalkd
 
 NAMES = ("oldest-index", "current-index", "records-migrated", "records-written", "max-size")
 
@@ -65,7 +64,7 @@ def story(start):
     return shown
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed: nothing to compare with")
+@needs_beanstalkd
 def test_stats_tell_of_the_files_what_beanstalkd_tells(tmp_path):
     ours = story(lambda: Ours(tmp_path / "ours", "-s", "4096"))
     (tmp_path / "theirs").mkdir()

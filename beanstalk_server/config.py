@@ -21,9 +21,6 @@ MAX_JOB_SIZE_LIMIT = 1 << 30
 NEVER = "never"
 """The sync interval of -F."""
 
-BLOCK = 4096
-"""The size of a segment is rounded up to a multiple of this, in bytes, as by beanstalkd."""
-
 MAX_SEGMENT_SIZE = 1 << 40
 """Bytes."""
 

@@ -23,7 +23,7 @@ from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
-from beanstalk_server.config import BLOCK, Config, option
+from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import NEVER
@@ -594,7 +594,7 @@ def journal_of(config: Config) -> Journal:
     interval = config.sync_interval
     return Binlog(
         RealDirectory(config.binlog),
-        segment_size=-(-config.segment_size // BLOCK) * BLOCK,
+        segment_size=config.segment_size,
         sync_interval=NEVER_SYNC if isinstance(interval, str) else interval,
         salvage=bool(config.salvage),
     )

@@ -30,6 +30,9 @@ from beanstalk_server.storage.segment import Segment, encode_header
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
 
+BLOCK: Final = 4096
+"""The size of a segment is a multiple of this, in bytes, as the size of beanstalkd's files is."""
+
 NEVER: Final = -1.0
 """The interval between syncs when there are none."""
 
@@ -45,7 +48,7 @@ class Binlog(Journal):
 
     Args:
         directory: where; this binlog has it for itself from `restore` to `close`.
-        segment_size: bytes of a segment; one that has to hold a larger job is larger.
+        segment_size: bytes of a segment, rounded up to whole blocks; one that has to hold a larger job is larger.
         sync_interval: milliseconds. 0: a commit returns when all is synced. More: it returns when all is written, and
             a sync follows at most so much later. NEVER: no sync, but of a segment that is full.
         salvage: go on behind what is damaged, at the start.
@@ -68,12 +71,13 @@ class Binlog(Journal):
     ) -> None:
         self.directory = directory
         self.max_size = segment_size
+        self.segment_size = -(-segment_size // BLOCK) * BLOCK
         self.sync_interval = sync_interval
         self.salvage = salvage
         self._clock = clock
         self._in_thread = in_thread or self._in_own_thread
         self._draw_salt = draw_salt
-        self._log = Log(self.live, segment_size, draw_salt)
+        self._log = Log(self.live, self.segment_size, draw_salt)
         self._threads: ThreadPoolExecutor | None = None
         self._writing = asyncio.Lock()  # who holds it writes and syncs
         self._upkeep: asyncio.Task[None] | None = None
@@ -99,16 +103,16 @@ class Binlog(Journal):
                 self.directory,
                 replay,
                 salvage=self.salvage,
-                segment_size=self.max_size,
+                segment_size=self.segment_size,
                 draw_salt=self._draw_salt,
             )
         except BaseException:
             self.directory.unlock()
             raise
-        self._log = Log(replay.jobs, self.max_size, self._draw_salt)
+        self._log = Log(replay.jobs, self.segment_size, self._draw_salt)
         self._log.clock_offset = self.clock_offset
         self._log.adopt(found.segments, found.next_id, found.sequence, found.number)
-        while self._log.room() <= self._log.reserve() and self._allocate_at_once(self.max_size):
+        while self._log.room() <= self._log.reserve() and self._allocate_at_once(self.segment_size):
             pass
 
     def next_id(self) -> int:
@@ -122,16 +126,23 @@ class Binlog(Journal):
         try:
             self._log.change(job)
         except NoRoomError as error:
-            self._note_no_room(error)
+            if self._make_room_for_change(error):
+                self._log.change(job)
 
     def delete(self, job: Job) -> None:
         try:
             self._log.delete(job)
         except NoRoomError as error:
-            self._note_no_room(error)
+            if self._make_room_for_change(error):
+                self._log.delete(job)
 
-    def _note_no_room(self, error: NoRoomError) -> None:
-        self._failure = OSError(errno.ENOSPC, str(error), str(self.directory.path))  # for `commit` to raise
+    def _make_room_for_change(self, error: NoRoomError) -> bool:
+        """Changes have come faster than room was made ahead: make some on the spot, if the disk has any."""
+        if self._failure is None and self._allocate_at_once(self.segment_size):
+            return True
+        # For `commit` to raise.
+        self._failure = self._failure or OSError(errno.ENOSPC, str(error), str(self.directory.path))
+        return False
 
     def files(self) -> Files:
         segments = self._log.segments
@@ -219,7 +230,7 @@ class Binlog(Journal):
 
     async def _allocate(self) -> None:
         try:
-            spare = await self._in_thread(partial(self._create_spare, self._spare_name(), self.max_size, fill=True))
+            spare = await self._in_thread(partial(self._create_spare, self._spare_name(), self.segment_size, fill=True))
         except OSError as error:
             self._note_full(error)
         else:
@@ -233,11 +244,11 @@ class Binlog(Journal):
             # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
             await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=False)
         segment = self._log.remove_oldest()
-        if segment.size <= self.max_size and self._log.next_step(True) == ALLOCATE:
+        if segment.size <= self.segment_size and self._log.next_step(True) == ALLOCATE:
             name = self._spare_name()
             await self._in_thread(partial(retire, self.directory, segment, name))
             try:
-                spare = await self._in_thread(partial(recycle, self.directory, name, self.max_size))
+                spare = await self._in_thread(partial(recycle, self.directory, name, self.segment_size))
             except OSError as error:
                 self._note_full(error)
             else:

@@ -73,6 +73,14 @@ def test_stats_tell_of_the_files_what_beanstalkd_tells(tmp_path):
     assert [len(set(files)) for files in ours[1::2]] == [0, 1, 3, 3, 3, 3, 3, 4]
 
 
+@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed: nothing to compare with")
+@pytest.mark.parametrize("start", [Ours, Beanstalkd])
+def test_the_size_is_shown_as_it_was_asked_for(tmp_path, start):
+    server = start(tmp_path, "-s", "4000")
+    assert server.stats("stats")["binlog-max-size"] == 4000
+    server.stop()
+
+
 def test_jobs_that_are_written_again_are_counted_and_have_another_file(tmp_path):
     server = Ours(tmp_path, "-s", "4096")
     old = server.put(b"old")

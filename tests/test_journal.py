@@ -15,6 +15,7 @@ from beanstalk_server import Config, Server
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, StoredJob
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 
@@ -74,9 +75,9 @@ class KeptInBinlog:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self._path / "binlog", copy)
         binlog = Binlog(RealDirectory(copy))
-        replay = Replay({})
+        replay = Replay(JobTable())
         binlog.restore(replay)  # wall clock, as it is stored
-        jobs = {number: binlog.stored(job) for number, job in replay.jobs.items()}
+        jobs = {job.id: binlog.stored(job) for job in replay.jobs.values()}
         next_id = binlog.next_id()
         binlog.directory.unlock()
         for spare in binlog._log.spares:

@@ -4,6 +4,7 @@ import os
 import re
 import time
 
+import pytest
 from beanstalkd import Beanstalkd, needs_beanstalkd
 from running import Caller, Process
 
@@ -73,7 +74,7 @@ def test_stats_tell_of_the_files_what_beanstalkd_tells(tmp_path):
     assert [len(set(files)) for files in ours[1::2]] == [0, 1, 3, 3, 3, 3, 3, 4]
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="beanstalkd is not installed: nothing to compare with")
+@needs_beanstalkd
 @pytest.mark.parametrize("start", [Ours, Beanstalkd])
 def test_the_size_is_shown_as_it_was_asked_for(tmp_path, start):
     server = start(tmp_path, "-s", "4000")

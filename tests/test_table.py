@@ -1,10 +1,12 @@
 """The table of jobs, held against a dictionary."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalk_server.queue import table as tables
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.table import PAGE, JobTable
+from beanstalk_server.queue.table import PAGE, JobTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 
 TUBE = Tube("t", 0)
@@ -35,3 +37,28 @@ def test_pages_that_nothing_is_left_in_are_gone():
         table.add(Job(number, 0, 0, 0, b"", TUBE, 0))
         table.remove(number)
     assert not table._pages
+
+
+def keyed(number, key):
+    job = Job(number, 0, 0, 0, b"", TUBE, 0)
+    job.key = key
+    return job
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=200))
+def test_it_is_a_dictionary_of_jobs_by_key_however_many_pages_it_has(steps):
+    table, model = KeyTable(), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "FULL", 3)
+        for step, (is_taken_in, number) in enumerate(steps):
+            key = f"k{number}"
+            if is_taken_in:
+                table.add(model.setdefault(key, keyed(step, key)))
+            else:
+                table.remove(keyed(step, key))
+                table.remove(model.pop(key, keyed(step, key)))
+            table.check()
+            assert len(table) == len(model)
+    assert {job.key: job for job in table.values()} == model
+    assert all(table.get(key) is job for key, job in model.items())
+    assert table.get("nobody's") is None

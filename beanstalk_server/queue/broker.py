@@ -46,7 +46,7 @@ from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RES
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.ring import UNLINKED
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import JobTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import TICK, Wheel
 
@@ -321,8 +321,8 @@ class Broker:
 
     def _set_key(self, tube: Tube, job: Job) -> None:
         if tube.keys is None:
-            tube.keys = {}
-        tube.keys[job.key] = job
+            tube.keys = KeyTable()
+        tube.keys.add(job)
 
     def _record_put(self, job: Job, now: int) -> bool:
         if job.delay:
@@ -475,8 +475,7 @@ class Broker:
         if job.key:
             keys = job.tube.keys
             assert keys is not None, "a job with a key is in its tube's keys"
-            if keys.get(job.key) is job:
-                del keys[job.key]
+            keys.remove(job)
 
     def release(self, client: Client, number: int, priority: int, delay: int, now: int) -> bool:
         """Make a reserved job ready, or delayed, with a new priority. False when the client does not have it."""
@@ -971,8 +970,10 @@ class Broker:
                 tube.is_linked() and (tube.pause or tube.deadline == AT_ONCE)
             ), f"tube {tube.name} keeps clients waiting for its ready jobs"
             assert not tube.pause or tube.is_linked(), "nobody will end a pause"
-            for key, job in (tube.keys or {}).items():
-                assert job.key == key and self.jobs[job.id] is job
+            if tube.keys is not None:
+                tube.keys.check()
+                for job in tube.keys.values():
+                    assert self.jobs[job.id] is job
             for client in tube.waiting:
                 assert client.waiting and tube in client.watched
                 waiting.add(client)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.ring import UNLINKED, Ring
+from beanstalk_server.queue.table import KeyTable
 from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
     from beanstalk_server.queue.client import Client
-    from beanstalk_server.queue.job import Job
 
 
 class Tube(Timer):
@@ -52,7 +52,7 @@ class Tube(Timer):
         self.buried = Ring()
         self.waiting: OrderedDict[Client, None] = OrderedDict()
         self.pause = 0
-        self.keys: dict[str, Job] | None = None
+        self.keys: KeyTable | None = None
         self.clears = 0
         self.clearing = 0
         self.urgent = 0

@@ -22,7 +22,8 @@ types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
 check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources as they are
-	$(VENV)/bin/pytest --cov --ignore tests/conformance
+	$(VENV)/bin/pytest --cov --ignore tests/conformance -m "not exhaustive"
+	$(VENV)/bin/pytest --ignore tests/conformance -m exhaustive -rP
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
 	$(VENV)/bin/pytest --override-ini pythonpath= tests/server

@@ -267,6 +267,7 @@ def every_crash(seed, sync_interval=0.0):
     return operations
 
 
+@pytest.mark.exhaustive
 def test_a_machine_that_stops_at_any_operation_loses_nothing_that_was_acknowledged():
     crash_points = 0
 

@@ -23,10 +23,11 @@ types: $(VENV)/developer
 
 check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources as they are
 	$(VENV)/bin/pytest --cov --ignore tests/conformance -m "not exhaustive"
-	$(VENV)/bin/pytest --ignore tests/conformance -m exhaustive -rP
+	$(VENV)/bin/pytest -m exhaustive -rP tests/test_*.py
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
-	$(VENV)/bin/pytest --override-ini pythonpath= tests/server
+	$(VENV)/bin/pytest --override-ini pythonpath= -m "not exhaustive" tests/server
+	$(VENV)/bin/pytest --override-ini pythonpath= -m exhaustive -rP tests/server
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules    ## the installed package beside beanstalkd
 	$(VENV)/bin/pytest -rs tests/conformance

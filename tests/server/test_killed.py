@@ -182,6 +182,7 @@ def audit(book, address):
     return len(lost), len(doubled) + given_twice, len(returned)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("options", "rounds"), [((), 50), (("-f", "50"), 8), (("-F",), 8)], ids=["sync", "f50", "F"])
 def test_a_server_that_is_killed_keeps_what_it_has_acknowledged(tmp_path, options, rounds):
     rng = random.Random(rounds)

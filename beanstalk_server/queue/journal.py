@@ -83,23 +83,7 @@ class Journal:
     def restore(self, replay: Replay) -> None:
         """Tell what was live when the last process ended; what `load` gives, unless a journal knows a shorter way."""
         for job in self.load():
-            replay.put(
-                job.id,
-                job.tube,
-                job.key,
-                STATES.index(job.state),
-                job.priority,
-                job.delay,
-                job.ttr,
-                job.body,
-                job.created_at,
-                job.deadline,
-                job.reserves,
-                job.timeouts,
-                job.releases,
-                job.buries,
-                job.kicks,
-            )
+            replay_stored(job, replay)
 
     def next_id(self) -> int:
         """The smallest id that is greater than all that were ever told to `put`. Called after `restore`."""
@@ -155,3 +139,24 @@ class Journal:
             job.buries,
             job.kicks,
         )
+
+
+def replay_stored(job: StoredJob, replay: Replay) -> None:
+    """Tell a whole job."""
+    replay.put(
+        job.id,
+        job.tube,
+        job.key,
+        STATES.index(job.state),
+        job.priority,
+        job.delay,
+        job.ttr,
+        job.body,
+        job.created_at,
+        job.deadline,
+        job.reserves,
+        job.timeouts,
+        job.releases,
+        job.buries,
+        job.kicks,
+    )

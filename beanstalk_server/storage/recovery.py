@@ -19,7 +19,8 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple
 
-from beanstalk_server.queue.job import BURIED, STATES, Job
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.journal import replay_stored
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage import beanstalkd7
 from beanstalk_server.storage.disk import Directory, File, ReadableFile
@@ -375,23 +376,7 @@ def _take_over(
     if contents.damages and not salvage:
         raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
     for number, job in enumerate(contents.jobs(), 1):
-        replay.put(
-            job.id,
-            job.tube,
-            "",
-            STATES.index(job.state),
-            job.priority,
-            job.delay,
-            job.ttr,
-            job.body,
-            job.created_at,
-            number if STATES.index(job.state) == BURIED else job.deadline,
-            job.reserves,
-            job.timeouts,
-            job.releases,
-            job.buries,
-            job.kicks,
-        )
+        replay_stored(job._replace(deadline=number) if job.state == "buried" else job, replay)
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
     found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [])
     log.info(

@@ -243,7 +243,7 @@ def test_damage_is_named_and_passed_over(path, keep):
     puts = [record for record in records if record["type"] == "put"]
     spoilt = [next(put for put in puts if put["segment"] == name) for name in (names[0], names[-2])]
     for put in spoilt:
-        spoil(path / put["segment"], put["offset"] + 100)
+        spoil(path / put["segment"], put["offset"] + 20)
     kept, damages = found(path, "records")
     assert kept == [record for record in records if record not in spoilt]
     assert [(damage.segment, damage.offset) for damage in damages] == [
@@ -403,8 +403,8 @@ def test_verify_tells_all_damage(path, keep, capsys):
     keep(many)
     first = segment_paths(path)[0]
     puts = [record["offset"] for record in found(path, "records")[0] if record["type"] == "put"]
-    spoil(first, puts[0] + 90)
-    spoil(first, puts[2] + 90)
+    spoil(first, puts[0] + 20)
+    spoil(first, puts[2] + 20)
     assert main(["binlog", "verify", str(path)]) == DAMAGED
     _, row, another, *_, total = capsys.readouterr().out.splitlines()
     assert f"damaged at offset {puts[0]}: a record whose checksum is wrong; " in row
@@ -431,7 +431,7 @@ def test_dump_prints_a_line_for_each_live_job(path, keep, capsys):
 def test_dump_goes_on_behind_damage(path, keep, capsys):
     keep(many)
     put = found(path, "records")[0][1]
-    spoil(path / put["segment"], put["offset"] + 90)
+    spoil(path / put["segment"], put["offset"] + 20)
     tear(path)
     records, (damage,) = found(path, "records")
     assert main(["binlog", "dump", str(path)]) == DAMAGED
@@ -473,7 +473,7 @@ def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
 def test_export_refuses_what_is_damaged(path, keep, capsys):
     keep(many)
     put = found(path, "records")[0][1]
-    spoil(path / put["segment"], put["offset"] + 90)
+    spoil(path / put["segment"], put["offset"] + 20)  # every put is longer
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == DAMAGED
     out, err = capsys.readouterr()

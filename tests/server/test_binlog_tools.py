@@ -202,6 +202,10 @@ def test_a_reader_that_goes_away(served, tmp_path):
 
 
 def test_an_interrupt(served, tmp_path):
+    caller = Caller(served.address)
+    for _ in range(300):  # so that the tool has more to say than the pipe takes
+        assert caller.ask(b"put 0 0 60 1000\r\n" + bytes(1000) + b"\r\n").startswith(b"INSERTED")
+    caller.close()
     served.stop()
     process = tool("dump", tmp_path / "jobs")
     assert process.stdout.readline()

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import Files, Journal
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.storage.disk import ZEROS, Directory
+from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
 from beanstalk_server.storage.record import COMMIT_SIZE
 from beanstalk_server.storage.recovery import open_directory, recover
@@ -394,8 +394,7 @@ def recycle(directory: Directory, name: str, size: int) -> Spare:
     """Make a spare of a file that was a segment, and so keep its space."""
     spare = Spare(name, directory.open(name, write=True), size)
     try:
-        for offset in range(0, size, len(ZEROS)):
-            spare.file.write(offset, ZEROS[: size - offset])
+        fill_with_zeros(spare.file, size)
         spare.file.sync()
     except OSError:
         discard(directory, spare)

@@ -74,6 +74,12 @@ class Directory(Protocol):
         """Return when what was created, renamed and removed here, or in the directory of this name, is on the disk."""
 
 
+def fill_with_zeros(file: File, size: int) -> None:
+    """Write so many zeros, a mebibyte at a time."""
+    for offset in range(0, size, len(ZEROS)):
+        file.write(offset, ZEROS[: size - offset])
+
+
 class RealFile:
     """A file of the operating system."""
 
@@ -167,8 +173,7 @@ class RealDirectory:
             if size:  # first, so that a disk with too little room is not filled up with zeros
                 os.posix_fallocate(descriptor, 0, size)
             if fill:
-                for offset in range(0, size, len(ZEROS)):
-                    file.write(offset, ZEROS[: size - offset])
+                fill_with_zeros(file, size)
         except OSError:
             file.close()
             os.unlink(self.path / name)

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from beanstalk_server.queue.job import BURIED, Job
@@ -226,7 +227,7 @@ def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
             buried.append(job)
         else:
             yield stored(job)
-    for job in sorted(buried, key=_number):
+    for job in sorted(buried, key=attrgetter("deadline")):
         yield stored(job)
 
 
@@ -372,8 +373,3 @@ def _shown_body(body: bytes) -> dict[str, object]:
 def _seconds(nanoseconds: int) -> int | float:
     """To the microsecond, which a JSON number holds exactly."""
     return round(nanoseconds / SECOND, 6) if nanoseconds % SECOND else nanoseconds // SECOND
-
-
-def _number(job: Job) -> int:
-    """Of a buried job, in the order in which jobs were buried."""
-    return job.deadline

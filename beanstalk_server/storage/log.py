@@ -298,18 +298,16 @@ class Log:
         wanted = size >> 1
         if oldest is not None and not oldest.live:
             return CLEAN
-        is_worth_it = not self.is_stuck and self._garbage() >= self._much_garbage()
-        if room < wanted:
-            if may_allocate and self.disk_size + size <= limit:
-                return ALLOCATE
-            if is_worth_it and oldest is not None:
+        is_short = room < wanted
+        is_large = self.disk_size > limit
+        if is_short and may_allocate and self.disk_size + size <= limit:
+            return ALLOCATE
+        if is_large and self.spares and room >= _capacity(self.spares[-1]):
+            return DROP_SPARE
+        if (is_short or is_large) and not self.is_stuck and self._garbage() >= self._much_garbage():
+            if oldest is not None:
                 return CLEAN
-        if self.disk_size > limit:
-            if self.spares and room >= _capacity(self.spares[-1]):
-                return DROP_SPARE
-            if is_worth_it and oldest is not None:
-                return CLEAN
-            if is_worth_it and self.segments and self.spares:
+            if is_large and self.segments and self.spares:
                 return SEAL
         return NOTHING
 

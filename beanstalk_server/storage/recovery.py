@@ -15,6 +15,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple
@@ -192,20 +193,12 @@ def _replay(
 def _give_up_shared_keys(replay: Replay) -> None:
     """Where the end of a job was lost and its key was given again, only the last job keeps it."""
     holders: dict[tuple[str, str], Job] = {}
-    for job in replay.jobs.values():
-        if not job.key:
-            continue
-        last = holders.setdefault((job.tube.name, job.key), job)
-        if last is job:
-            continue
-        first = min(last, job, key=_id)
-        holders[job.tube.name, job.key] = max(last, job, key=_id)
-        log.warning("job %d has lost its key %r: job %d has it too", first.id, first.key, max(last.id, job.id))
-        first.key = ""
-
-
-def _id(job: Job) -> int:
-    return job.id
+    for job in sorted([job for job in replay.jobs.values() if job.key], key=attrgetter("id")):
+        first = holders.get((job.tube.name, job.key))
+        if first is not None:
+            log.warning("job %d has lost its key %r: job %d has it too", first.id, first.key, job.id)
+            first.key = ""
+        holders[job.tube.name, job.key] = job
 
 
 def _replay_segment(
@@ -379,10 +372,8 @@ def _take_over(
         replay_stored(job._replace(deadline=number) if job.state == "buried" else job, replay)
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
     found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [])
-    log.info(
-        "%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd",
-        *([directory.path, len(replay.jobs), directory.path]),
-    )
+    count, path = len(replay.jobs), directory.path
+    log.info("%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd", path, count, path)
     return found
 
 

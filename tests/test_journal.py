@@ -230,6 +230,14 @@ def test_replies_that_report_a_change_wait_for_its_commit_and_others_do_not():
     run(work)
 
 
+async def recorded(server, count, within=10):
+    """Return when the journal has been told of so many changes."""
+    end = time.monotonic() + within
+    while server.broker.recorded < count:
+        assert time.monotonic() < end, f"only {server.broker.recorded} of {count} changes after {within} s"
+        await asyncio.sleep(0)
+
+
 def test_one_commit_serves_all_who_came_while_the_one_before_was_in_flight():
     async def work():
         journal = RecordingJournal()
@@ -237,8 +245,7 @@ def test_one_commit_serves_all_who_came_while_the_one_before_was_in_flight():
             clients = [await Conversation.with_(server) for _ in range(20)]
             for client in clients:
                 client.writer.write(b"put 0 0 60 1\r\nx\r\n" * 10)
-            while server.broker.recorded < 200:
-                await asyncio.sleep(0)
+            await recorded(server, 200)
             journal.may_commit.set()
             for client in clients:
                 for _ in range(10):
@@ -257,8 +264,7 @@ def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\ndelete 1\r\n")
             client.writer.write_eof()
-            while server.broker.recorded < 2:
-                await asyncio.sleep(0)
+            await recorded(server, 2)
             journal.may_commit.set()
             assert await asyncio.wait_for(client.reader.read(), 10) == b"INSERTED 1\r\nDELETED\r\n"
             await client.close()
@@ -272,8 +278,7 @@ def test_a_client_that_is_gone_before_its_commit_leaves_nothing_behind():
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            while server.broker.recorded < 1:
-                await asyncio.sleep(0)
+            await recorded(server, 1)
             linger = struct.pack("ii", 1, 0)  # a reset, not an end
             client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             client.writer.transport.abort()
@@ -323,8 +328,7 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            while server.broker.recorded < 1:
-                await asyncio.sleep(0)
+            await recorded(server, 1)
             journal.error = OSError(5, "Input/output error")
             journal.may_commit.set()
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

@@ -49,13 +49,7 @@ class Replay:
             tube = self.tubes[tube_name] = Tube(tube_name, 0)
         job = Job(number, priority, delay, ttr, body, tube, created_at)
         job.key = key
-        job.state = state
-        job.deadline = deadline
-        job.reserves = reserves
-        job.timeouts = timeouts
-        job.releases = releases
-        job.buries = buries
-        job.kicks = kicks
+        _set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
         self.jobs.add(job)
         if number > self.last_id:
             self.last_id = number
@@ -78,16 +72,23 @@ class Replay:
         job = self.jobs.get(number)
         if job is None:
             return
-        job.state = state
         job.priority = priority
         job.delay = delay
-        job.deadline = deadline
-        job.reserves = reserves
-        job.timeouts = timeouts
-        job.releases = releases
-        job.buries = buries
-        job.kicks = kicks
+        _set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
 
     def delete(self, number: int) -> None:
         """A job is gone; nothing, when there is no such job."""
         self.jobs.remove(number)
+
+
+def _set(
+    job: Job, state: int, deadline: int, reserves: int, timeouts: int, releases: int, buries: int, kicks: int
+) -> None:
+    """What is told of a job each time."""
+    job.state = state
+    job.deadline = deadline
+    job.reserves = reserves
+    job.timeouts = timeouts
+    job.releases = releases
+    job.buries = buries
+    job.kicks = kicks

@@ -77,6 +77,7 @@ class Connection:
     """
 
     __slots__ = (
+        "blocked",
         "held",
         "held_size",
         "looked_at",
@@ -97,6 +98,7 @@ class Connection:
         self.reading = True
         self.held: deque[tuple[int, bytes]] = deque()  # replies that wait for a commit, and for which
         self.held_size = 0  # their bytes
+        self.blocked = False  # among those that wait for room in the journal
         self.queued = False  # in the server's queue of those that have more to do
         self.lost = True  # its session is not there yet, or no more
         self.looked_at = -1  # its file descriptor, while the server looks out for its hang-up
@@ -219,6 +221,9 @@ class Connection:
                     self.transport.close()
                     self.server.work_left -= CLOSE
             return
+        if session.blocked and not self.blocked:
+            self.blocked = True
+            self.server.blocked.append(self)
         if session.more and not session.choked and self.held_size <= OUTPUT_LIMIT:
             self.server.enqueue(self)
         reading = not session.choked and len(session.input) <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
@@ -257,6 +262,7 @@ class Server:
         self.process = this_process(self.config.max_job_size, now)
         self.connections: set[Connection] = set()
         self.queue: deque[Connection] = deque()  # those that have more to do, or an answer to send
+        self.blocked: deque[Connection] = deque()  # those that want to change something when the journal has room
         self.work_left = ROUND  # how much more work this round of the event loop may do
         self.armed_for = NEVER
         self.stopping = False
@@ -292,6 +298,7 @@ class Server:
         """
         self.loop = asyncio.get_running_loop()
         self.journal.on_failure = self._fail
+        self.journal.on_congestion = self._on_congestion
         sockets = inherited_sockets() or [self._open_socket()]
         try:
             if self.config.user:
@@ -337,6 +344,7 @@ class Server:
         if self._next_round is not None:
             self._next_round.cancel()
         self.queue.clear()
+        self.blocked.clear()
         await asyncio.gather(*self._accepting)
         while self.connections:
             self.all_lost.clear()
@@ -391,9 +399,17 @@ class Server:
         """Undo `hold`: there is nobody to send it to."""
         self._holding.discard(connection)
 
+    def _on_congestion(self, congested: bool) -> None:
+        """The journal asks for no more changes, or takes them again."""
+        self.broker.set_congested(congested)
+        if not congested:
+            self.settle_soon()
+        elif self._commit is None:
+            self._commit = self.loop.create_task(self._commit_all())
+
     async def _commit_all(self) -> None:
-        """Commit until everything is: one commit for all that came while the one before was in flight."""
-        while self.broker.recorded > self.committed:
+        """Commit, until everything is: one commit for all that came while the one before was in flight."""
+        while True:
             position = self.broker.recorded
             self.journal.clock_offset = time_ns() - monotonic_ns()
             try:
@@ -409,6 +425,8 @@ class Server:
                 if connection.held:
                     self._holding.add(connection)
             self.settle()
+            if self.broker.recorded == position:
+                break
         self._commit = None
 
     def _fail(self, error: Exception) -> None:
@@ -435,7 +453,7 @@ class Server:
 
     def settle(self) -> None:
         """Do what follows from what has been done: others may go on, and something may be due sooner."""
-        if self.queue:
+        if self.queue or self.blocked:
             self.serve_queue()
         if self.wheel.next_event < self.armed_for:
             self.arm()
@@ -446,18 +464,28 @@ class Server:
             self._next_round = self.loop.call_soon(self._begin_round)
 
     def serve_queue(self) -> None:
-        """Let those in the queue go on, one turn each, as long as the round has work left."""
+        """Let those in the queue go on, one turn each, as long as the round has work left.
+
+        After them those that had to wait for the journal, as long as it has room.
+        """
         queue = self.queue
-        while queue and self.work_left > 0:
-            connection = queue.popleft()
-            connection.queued = False
+        blocked = self.blocked
+        while self.work_left > 0:
+            if queue:
+                connection = queue.popleft()
+                connection.queued = False
+            elif blocked and not self.broker.congested:
+                connection = blocked.popleft()
+                connection.blocked = False
+            else:
+                return
             try:
                 connection.go_on()
             except Exception:
                 log.exception("%s: a connection failed; this is a bug of the server", connection.name)
                 connection.transport.abort()
             self.work_left -= TURN + TRANSFER - connection.session.work_left
-        if queue:
+        if queue or blocked:
             self.settle_soon()
 
     def _begin_round(self) -> None:

@@ -67,7 +67,7 @@ class MemoryFile:
         self.node.pending.append((offset, bytes(data)))  # so that a crash within it may leave some of it
         self.directory.touch("write")
         grown = max(offset + len(data) - len(self.node.data), 0)
-        if self.directory.used() + grown > self.directory.capacity:
+        if grown and grown > self.directory.free():
             raise OSError(errno.ENOSPC, "No space left on device")
         apply(self.node.data, offset, data)
 
@@ -102,6 +102,7 @@ class MemoryDirectory:
         self.durable = dict(self.nodes)
         self.pending = []  # changes to the directory since it was synced: (name, node or None)
         self.capacity = capacity
+        self.ballast = 0  # bytes of other people's files on the same disk
         self.operations = 0
         self.crash_at = None  # the number of the operation at which the machine stops
         self.fail = {}  # what raises from now on: operation -> errno
@@ -135,11 +136,29 @@ class MemoryDirectory:
         )
 
     def after_a_kill(self):
-        """The directory as the next process finds it when only this process has ended."""
-        return MemoryDirectory({name: Node(node.data) for name, node in self.nodes.items()}, self.capacity)
+        """The directory as the next process finds it when only this process has ended: nothing is lost yet."""
+        after = MemoryDirectory(capacity=self.capacity)
+        copies = {}  # a file with two names stays one
+
+        def copy(node):
+            if node is not None and id(node) not in copies:
+                copies[id(node)] = twin = Node(node.data)
+                twin.durable, twin.pending = node.durable, list(node.pending)
+            return None if node is None else copies[id(node)]
+
+        after.nodes = {name: copy(node) for name, node in self.nodes.items()}
+        after.durable = {name: copy(node) for name, node in self.durable.items()}
+        after.pending = [(name, copy(node)) for name, node in self.pending]
+        after.ballast = self.ballast
+        return after
 
     def used(self):
+        """Bytes that the files here take."""
         return sum(len(node.data) for node in self.nodes.values())
+
+    def free(self):
+        """Bytes that the disk has left."""
+        return self.capacity - self.ballast - self.used()
 
     def lock(self):
         self.touch("lock")
@@ -165,7 +184,7 @@ class MemoryDirectory:
     def create(self, name, size=0, *, fill=True):
         self.touch("create")
         assert name not in self.nodes
-        if self.used() + size > self.capacity:
+        if size > self.free():
             raise OSError(errno.ENOSPC, "No space left on device")
         node = Node()
         if size:

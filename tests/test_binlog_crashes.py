@@ -73,6 +73,16 @@ class Life:
         await self.binlog.commit()
         self.history.acknowledge(position)
 
+    async def room(self):
+        """Wait, as a session does before it changes something, while the binlog has no room for it."""
+        for _ in range(1000):
+            if not self.binlog.is_congested():
+                return
+            await self.commit()
+            await self.settle()
+            self.now += SECOND  # after which a full disk is tried again
+        raise AssertionError("there will be no room")
+
     async def settle(self):
         """Let the upkeep end."""
         while self.binlog._upkeep is not None:
@@ -197,6 +207,11 @@ async def live(life, commands, commit_chance=0.4):
     rng = life.rng
     commit = None
     for _ in range(commands):
+        if life.binlog.is_congested():
+            if commit is not None:
+                await commit
+                commit = None
+            await life.room()
         life.command()
         if life.failure is not None:
             raise life.failure
@@ -321,6 +336,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
             await life.settle()
         assert refused
         for _ in range(300):
+            await life.room()
             number = rng.choice(list(life.broker.jobs))
             assert life.broker.reserve_job(life.client, number, life.now)
             choice = rng.randrange(20)
@@ -330,6 +346,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
                 assert life.broker.release(life.client, number, 1, 0, life.now)
             else:
                 assert life.broker.bury(life.client, number, 1)
+                await life.room()
                 assert life.broker.kick_job(number, life.now)
             if rng.random() < 0.7:
                 await life.commit()
@@ -340,6 +357,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
         assert life.broker.put(life.client, life.broker.take_id(), 0, 0, SECOND, bytes(500), 0, life.now)
         await life.commit()
         for number in list(life.broker.jobs):
+            await life.room()
             assert life.broker.delete(life.client, number)
         await life.commit()
         await life.settle()

@@ -80,8 +80,6 @@ class KeptInBinlog:
         jobs = {job.id: binlog.stored(job) for job in replay.jobs.values()}
         next_id = binlog.next_id()
         binlog.directory.unlock()
-        for spare in binlog._log.spares:
-            spare.file.close()
         return jobs, next_id
 
     def close(self):

@@ -87,6 +87,7 @@ class Broker:
     __slots__ = (
         "burials",
         "buried",
+        "congested",
         "connections",
         "default",
         "delayed",
@@ -98,6 +99,7 @@ class Broker:
         "ready",
         "recorded",
         "reserved",
+        "suspended",
         "timeouts",
         "total_connections",
         "total_jobs",
@@ -120,6 +122,8 @@ class Broker:
         self.next_id = 1
         self.draining = False
         self.recorded = 0  # how many changes the journal has been told of
+        self.congested = False  # the journal asks for no more changes now: who comes with one has to wait
+        self.suspended: list[Kick] = []  # what goes on when it no longer is
         self.burials = 0  # how many jobs have ever been buried, which gives the next one its number
         # As in stats: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
@@ -247,6 +251,14 @@ class Broker:
             last.position = tube.position
 
     # Jobs: into the queue
+
+    def set_congested(self, congested: bool) -> None:
+        """Whether the journal asks for no more changes now; when it no longer does, what was suspended goes on."""
+        self.congested = congested
+        if not congested:
+            for chore in self.suspended:
+                self.wheel.set(chore, AT_ONCE)
+            self.suspended.clear()
 
     def take_id(self) -> int:
         """The id of a job that is about to be put. It is used up even if the put comes to nothing."""
@@ -549,6 +561,9 @@ class Broker:
                 if not tube.delayed.jobs:
                     return True
                 job = tube.delayed.jobs[0]
+            if self.congested:
+                self.suspended.append(chore)
+                return False
             if not effort:
                 self.wheel.set(chore, AT_ONCE)
                 return False

@@ -72,6 +72,10 @@ class Journal:
     """To be called when what has been told may be lost, and no `commit` is under way that could raise. The server
     sets it, and stops when it is called."""
 
+    on_congestion: Callable[[bool], None] | None = None
+    """To be called with True when so much waits for a commit, or for room, that no more should be told now, and with
+    False when that is over. The server sets it. What is in the midst of being told may still be told."""
+
     def files(self) -> Files:
         """What stats tells of the files."""
         return Files()

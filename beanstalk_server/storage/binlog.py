@@ -13,7 +13,6 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
@@ -21,11 +20,12 @@ from typing import Any, Final, TypeVar
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import Files, Journal
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
-from beanstalk_server.storage.record import COMMIT_SIZE
-from beanstalk_server.storage.recovery import open_directory, recover
-from beanstalk_server.storage.segment import Segment, encode_header
+from beanstalk_server.storage.record import COMMIT_SIZE, put_size
+from beanstalk_server.storage.recovery import find_spares, open_directory, recover
+from beanstalk_server.storage.segment import Segment, encode_header, spare_name
 
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
@@ -77,13 +77,14 @@ class Binlog(Journal):
         self._clock = clock
         self._in_thread = in_thread or self._in_own_thread
         self._draw_salt = draw_salt
-        self._log = Log(self.live, self.segment_size, draw_salt)
+        self._log = self._new_log(self.live)
         self._threads: ThreadPoolExecutor | None = None
         self._writing = asyncio.Lock()  # who holds it writes and syncs
         self._upkeep: asyncio.Task[None] | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
         self._spare_number = 0
+        self._retry: asyncio.TimerHandle | None = None  # until the disk is tried again
         self._full_until = 0  # when the disk, found to be full, is tried again
         self._failure: BaseException | None = None
         self._tail: Segment | None = None  # what was written last
@@ -106,14 +107,34 @@ class Binlog(Journal):
                 segment_size=self.segment_size,
                 draw_salt=self._draw_salt,
             )
+            spares = find_spares(self.directory)
+            self._spare_number = max([int(spare.name.partition(".")[2]) for spare in spares], default=0)
         except BaseException:
             self.directory.unlock()
             raise
-        self._log = Log(replay.jobs, self.segment_size, self._draw_salt)
+        self._log = self._new_log(replay.jobs)
         self._log.clock_offset = self.clock_offset
-        self._log.adopt(found.segments, found.next_id, found.sequence, found.number)
-        while self._log.room() <= self._log.reserve() and self._allocate_at_once(self.segment_size):
+        self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.number)
+        self._make_ready()
+
+    def _new_log(self, live: JobTable) -> Log:
+        return Log(live, self.segment_size, self._draw_salt, self._tell_congestion)
+
+    def _make_ready(self) -> None:
+        """Make room at the start: spares, or else what is left of the newest segment."""
+        log = self._log
+        while not log.may_put() and self._allocate_at_once(log.spare_size()):
             pass
+        if log.may_put() or not log.segments:
+            newest = log.cut()
+            if newest is not None:
+                file = self.directory.open(newest.name, write=True)
+                file.truncate(newest.end)
+                file.sync()
+                file.close()
+        else:  # its space cannot be had again
+            self._tail = log.reopen()
+            self._tail.file = self.directory.open(self._tail.name, write=True)
 
     def next_id(self) -> int:
         return self._log.next_id
@@ -135,6 +156,14 @@ class Binlog(Journal):
         except NoRoomError as error:
             if self._make_room_for_change(error):
                 self._log.delete(job)
+
+    def is_congested(self) -> bool:
+        """Whether no more should be told now."""
+        return self._log.is_congested
+
+    def _tell_congestion(self, is_congested: bool) -> None:
+        if self.on_congestion is not None:
+            self.on_congestion(is_congested)
 
     def _make_room_for_change(self, error: NoRoomError) -> bool:
         """Changes have come faster than room was made ahead: make some on the spot, if the disk has any."""
@@ -203,8 +232,16 @@ class Binlog(Journal):
 
     def _look_after(self) -> None:
         """See to it that something is done if there is something to do."""
-        if self._upkeep is None and self._log.next_step(self._may_allocate()) != NOTHING:
+        if self._upkeep is not None or self._closing:
+            return
+        if self._log.next_step(self._may_allocate()) != NOTHING:
             self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
+        elif self._log.is_congested and self._retry is None:  # until the disk has room again
+            self._retry = asyncio.get_running_loop().call_later(RETRY / 1e9, self._look_again)
+
+    def _look_again(self) -> None:
+        self._retry = None
+        self._look_after()
 
     async def _keep_up(self) -> None:
         try:
@@ -216,7 +253,7 @@ class Binlog(Journal):
                     await self._allocate()
                 elif step == DROP_SPARE:
                     spare = self._log.drop_spare()
-                    await self._in_thread(partial(discard, self.directory, spare))
+                    await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
                 elif self._log.clean():
@@ -227,14 +264,27 @@ class Binlog(Journal):
             self._fail(error)
         finally:
             self._upkeep = None
+        if self._failure is None:
+            self._look_after()  # whether it has to be tried again later
 
     async def _allocate(self) -> None:
-        try:
-            spare = await self._in_thread(partial(self._create_spare, self._spare_name(), self.segment_size, fill=True))
-        except OSError as error:
-            self._note_full(error)
-        else:
-            self._log.add_spare(spare)
+        for size in self._sizes(self._log.spare_size()):
+            try:
+                spare = await self._in_thread(partial(self._create_spare, self._spare_name(), size, fill=True))
+            except OSError as error:
+                self._note_full(error)
+            else:
+                self._take_spare(spare)
+                return
+
+    def _sizes(self, size: int) -> list[int]:
+        """Of a spare: what is wanted; and less, for when the disk has no room for that."""
+        smaller = [self.segment_size >> shift for shift in range(1, 7)]
+        return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK and not self._log.stuck_on]
+
+    def _take_spare(self, spare: Spare) -> None:
+        self._log.add_spare(spare)
+        if spare.size >= self.segment_size:
             self._note_room()
 
     async def _remove_oldest(self) -> None:
@@ -244,48 +294,47 @@ class Binlog(Journal):
             # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
             await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=False)
         segment = self._log.remove_oldest()
-        if segment.size <= self.segment_size and self._log.next_step(True) == ALLOCATE:
-            name = self._spare_name()
-            await self._in_thread(partial(retire, self.directory, segment, name))
-            try:
-                spare = await self._in_thread(partial(recycle, self.directory, name, self.segment_size))
-            except OSError as error:
-                self._note_full(error)
-            else:
-                self._log.add_spare(spare)
-        else:
+        if not self._log.wants(segment.size):
             await self._in_thread(partial(remove, self.directory, segment))
+            return
+        name = self._spare_name()
+        await self._in_thread(partial(recycle, self.directory, segment, name))
+        self._log.add_spare(Spare(name, segment.size))
 
     def _make_room(self, job: Job) -> bool:
         """Make room for a put on the spot, which takes well below a millisecond; False when there is none."""
-        while size := self._log.lacks(job):
-            if not self._may_allocate() or not self._allocate_at_once(size):
+        may_allocate = self._may_allocate()
+        while size := self._log.lacks(put_size(job)):
+            if not may_allocate or not self._allocate_at_once(size):
                 return False
         return True
 
     def _allocate_at_once(self, size: int) -> bool:
-        try:
-            spare = self._create_spare(self._spare_name(), size, fill=False)
-        except OSError as error:
-            self._note_full(error)
-            return False
-        self._log.add_spare(spare)
-        self._note_room()
-        return True
+        for less in self._sizes(size):
+            try:
+                spare = self._create_spare(self._spare_name(), less, fill=False)
+            except OSError as error:
+                self._note_full(error)
+            else:
+                self._take_spare(spare)
+                return True
+        return False
 
     def _create_spare(self, name: str, size: int, *, fill: bool) -> Spare:
-        spare = Spare(name, self.directory.create(name, size, fill=fill), size)
-        if fill:
-            try:
-                spare.file.sync()  # now, and not when a client waits for its commit
-            except OSError:
-                discard(self.directory, spare)
-                raise
-        return spare
+        file = self.directory.create(name, size, fill=fill)
+        try:
+            if fill:
+                file.sync()  # now, and not when a client waits for its commit
+        except OSError:
+            self.directory.remove(name)
+            raise
+        finally:
+            file.close()
+        return Spare(name, size)
 
     def _spare_name(self) -> str:
         self._spare_number += 1
-        return f"spare.{self._spare_number}"
+        return spare_name(self._spare_number)
 
     def _may_allocate(self) -> bool:
         return not self._full_until or self._clock() >= self._full_until
@@ -294,18 +343,21 @@ class Binlog(Journal):
         if not self._full_until:
             log.error("%s: no new segment: %s; puts that need one are refused", self.directory.path, error.strerror)
         self._full_until = self._clock() + RETRY
+        self._log.disk_is_full = True
 
     def _note_room(self) -> None:
         if self._full_until:
             log.info("%s: there is room again", self.directory.path)
         self._full_until = 0
+        self._log.disk_is_full = False
 
     # The end
 
     async def close(self) -> None:
         self._closing = True
-        if self._sync_timer is not None:
-            self._sync_timer.cancel()
+        for timer in (self._sync_timer, self._retry):
+            if timer is not None:
+                timer.cancel()
         for task in (self._upkeep, self._syncing):
             if task is not None:
                 await task
@@ -315,10 +367,6 @@ class Binlog(Journal):
             self._threads.shutdown()
         if self._tail is not None and self._tail.file is not None:
             self._tail.file.close()
-        for spare in self._log.spares:
-            spare.file.close()
-            with suppress(OSError):  # the next start removes it
-                self.directory.remove(spare.name)
         self.directory.unlock()
 
     async def _write_last(self) -> None:
@@ -365,15 +413,17 @@ def _write(directory: Directory, tail: Segment | None, portions: list[Portion], 
     for portion in portions:
         segment = portion.segment
         data = b"".join(portion.chunks)
-        assert segment.file is not None, "a segment is open while it is written"
         if portion.spare is None:
+            assert segment.file is not None, "a segment is open while it is written"
             segment.file.write(portion.offset, data)
             continue
         if tail is not None and tail.file is not None:
-            tail.file.truncate(tail.end)
+            if tail.is_cut:
+                tail.file.truncate(tail.end)
             tail.file.sync()
             tail.file.close()
             tail.file = None
+        segment.file = directory.open(portion.spare.name, write=True)
         segment.file.write(0, encode_header(segment.sequence, segment.salt) + data)
         segment.file.sync()
         directory.rename(portion.spare.name, segment.name)
@@ -384,31 +434,19 @@ def _write(directory: Directory, tail: Segment | None, portions: list[Portion], 
     return tail
 
 
-def retire(directory: Directory, segment: Segment, name: str) -> None:
-    """Let a file be a segment no longer; the next may go only when this one has gone for good."""
+def recycle(directory: Directory, segment: Segment, name: str) -> None:
+    """Make a spare of a segment, and keep its space; the next one may go only when this one has gone for good."""
     directory.rename(segment.name, name)
     directory.sync()
-
-
-def recycle(directory: Directory, name: str, size: int) -> Spare:
-    """Make a spare of a file that was a segment, and so keep its space."""
-    spare = Spare(name, directory.open(name, write=True), size)
+    file = directory.open(name, write=True)
     try:
-        fill_with_zeros(spare.file, size)
-        spare.file.sync()
-    except OSError:
-        discard(directory, spare)
-        raise
-    return spare
+        fill_with_zeros(file, segment.size)
+        file.sync()
+    finally:
+        file.close()
 
 
 def remove(directory: Directory, segment: Segment) -> None:
     """Remove a segment; the next may go only when this one has gone for good."""
     directory.remove(segment.name)
     directory.sync()
-
-
-def discard(directory: Directory, spare: Spare) -> None:
-    """Remove a spare; it need not be for good."""
-    spare.file.close()
-    directory.remove(spare.name)

@@ -24,7 +24,8 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import replay_stored
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage import beanstalkd7
-from beanstalk_server.storage.disk import Directory, File, ReadableFile
+from beanstalk_server.storage.disk import ZEROS, Directory, File, ReadableFile
+from beanstalk_server.storage.log import FIRST, Spare
 from beanstalk_server.storage.record import COMMIT_SIZE, encode_commit, encode_put, put_size
 from beanstalk_server.storage.replaying import replay_records
 from beanstalk_server.storage.segment import (
@@ -33,6 +34,7 @@ from beanstalk_server.storage.segment import (
     Reader,
     Segment,
     encode_header,
+    is_spare,
     segment_name,
     segment_names,
 )
@@ -123,7 +125,6 @@ def recover(
     """
     try:
         _finish_rewriting(directory)
-        _remove_spares(directory)
         segments = segment_names(directory)
         old = beanstalkd_files(directory)
         if old and segments:
@@ -153,11 +154,45 @@ def beanstalkd_files(directory: Directory) -> list[str]:
     return [path.name for path in beanstalkd7.files(directory.path)]
 
 
-def _remove_spares(directory: Directory) -> None:
-    """Files that never became segments."""
-    for name in directory.names():
-        if name.startswith("spare."):
-            directory.remove(name)
+def find_spares(directory: Directory) -> list[Spare]:
+    """The files of zeros that earlier processes have set aside.
+
+    The last one may have begun a segment in one of them, or may have ended before it had filled it with zeros.
+
+    Raises:
+        StorageError: one of them cannot be used.
+    """
+    spares: list[Spare] = []
+    try:
+        for name in sorted(directory.names()):
+            if not is_spare(name):
+                continue
+            size = _erase(directory, name)
+            if size > FIRST:
+                spares.append(Spare(name, size))
+            else:
+                directory.remove(name)
+    except OSError as error:
+        raise unusable(directory, error) from error
+    return spares
+
+
+def _erase(directory: Directory, name: str) -> int:
+    """Let a file have nothing but zeros; return its size."""
+    file = directory.open(name, write=True)
+    try:
+        size = file.size()
+        dirty = False
+        for offset in range(0, size, len(ZEROS)):
+            zeros = ZEROS[: size - offset]
+            if file.read(offset, len(zeros)) != zeros:
+                file.write(offset, zeros)
+                dirty = True
+        if dirty:
+            file.sync()
+        return size
+    finally:
+        file.close()
 
 
 def _replay(
@@ -215,7 +250,7 @@ def _replay_segment(
     file = directory.open(name, write=is_last)
     try:
         if is_last:
-            _cut_torn_tail(directory, name, file)
+            _erase_torn_tail(directory, name, file)
         progress.total = max(progress.total, progress.done + file.size())
         try:
             reader = open_reader(directory, file, name, sequence, found.number)
@@ -321,22 +356,26 @@ def find_tail(file: ReadableFile, name: str) -> Tail | None:
     return Tail(end, content_end - end)
 
 
-def _cut_torn_tail(directory: Directory, name: str, file: File) -> None:
-    """Cut the zeros off the newest segment, and what was torn before them."""
+def _erase_torn_tail(directory: Directory, name: str, file: File) -> None:
+    """Write zeros over what was torn in the newest segment, and have what is before that on the disk.
+
+    The last process may have ended before it had synced the segment, or its name; what follows will build on it.
+    """
     tail = find_tail(file, name)
     if tail is None:
         return
     if tail.torn:
         log.warning(
-            "%s/%s: %d bytes cut off at offset %d: a write that was torn, and never acknowledged",
+            "%s/%s: %d bytes erased at offset %d: a write that was torn, and never acknowledged",
             directory.path,
             name,
             tail.torn,
             tail.end,
         )
-    if tail.end < file.size():
-        file.truncate(tail.end)
-        file.sync()
+        for offset in range(tail.end, tail.end + tail.torn, len(ZEROS)):
+            file.write(offset, ZEROS[: tail.end + tail.torn - offset])
+    file.sync()
+    directory.sync()
 
 
 def _damage(directory: Directory, name: str, offset: int, what: str, salvage: bool) -> None:

@@ -32,6 +32,7 @@ CHUNK: Final = 1 << 20  # bytes read at once
 _HEADER: Final = Struct("<8sIQII")
 _CRC: Final = Struct("<I")
 _NAME: Final = re.compile(r"segment\.(\d{10,})")
+_SPARE: Final = re.compile(r"spare\.\d+")
 
 
 class FormatError(Exception):
@@ -58,6 +59,8 @@ class Segment:
         "file",
         "ids",
         "is_closed",
+        "is_cut",
+        "largest_record",
         "live",
         "name",
         "salt",
@@ -74,11 +77,13 @@ class Segment:
         self.seed = seed_of(salt)
         self.name = segment_name(sequence)
         self.file: File | None = None  # open, while it is written
-        self.is_closed = False  # nothing is written into it any more, and its file is cut to what is in it
+        self.is_closed = False  # nothing is written into it any more
+        self.is_cut = False  # when it is closed, its file is cut to what is in it
         self.end = HEADER_SIZE  # where the next record goes
         self.written = 0  # up to where it has been written
         self.durable = 0  # up to where it is known to be on the disk
         self.live = 0  # bytes of the records of the jobs that it has
+        self.largest_record = 0  # bytes; no job that was put into it has a longer one
         self.ids = array("Q")  # of all jobs that were put into it
         self.cleaned = 0  # how many of those the cleaning has looked at
 
@@ -91,6 +96,16 @@ def seed_of(salt: int) -> int:
 def segment_name(sequence: int) -> str:
     """The file name of the segment with this number."""
     return f"segment.{sequence:010d}"
+
+
+def spare_name(number: int) -> str:
+    """The file name of a spare: zeros that will be a segment."""
+    return f"spare.{number}"
+
+
+def is_spare(name: str) -> bool:
+    """Whether a file is a spare by its name."""
+    return _SPARE.fullmatch(name) is not None
 
 
 def segment_names(directory: Directory) -> list[tuple[int, str]]:

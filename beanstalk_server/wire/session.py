@@ -48,6 +48,7 @@ class Session(Client):
     """
 
     __slots__ = (
+        "blocked",
         "body",
         "broker",
         "choked",
@@ -94,6 +95,7 @@ class Session(Client):
         self.ended = False  # the client has shut down its sending side
         self.closed = False  # nothing will be answered any more: send what is in replies, and hang up
         self.held = False  # no command may be done now
+        self.blocked = False  # the next command changes something, for which the journal is too congested now
         self.more = False  # there is more to do at once: the turn was over before the input was
         self.work_left = TURN  # how much more work this turn may do
         self.position = 0  # the replies report changes up to this one of those that the journal has been told of
@@ -145,13 +147,14 @@ class Session(Client):
             return
         self.held = False
         self.more = False
+        self.blocked = False
         data = self.input
         recorded = self.broker.recorded
         done = self._run(data, now)
         if self.broker.recorded != recorded:
             self.position = self.broker.recorded
         self.input = data[done:] if done < len(data) else b""
-        if self.ended and not self.held and not self.more:
+        if self.ended and not self.held and not self.more and not self.blocked:
             self.closed = True
 
     # The broker's answers
@@ -193,6 +196,9 @@ class Session(Client):
             if self.work_left <= 0:
                 self.more = True
                 break
+            if self.broker.congested and self._is_change(data, position):
+                self.blocked = True
+                break
             self.work_left -= 1
             now += 1  # so that deadlines given in one turn keep the order of their commands
             try:
@@ -231,6 +237,12 @@ class Session(Client):
                 log.exception("%s: a command failed; this is a bug of the server", self.name)
                 self.replies.append(grammar.INTERNAL_ERROR)
         return position
+
+    def _is_change(self, data: bytes, position: int) -> bool:
+        """Whether what comes next is told to the journal: the end of a put's body, or a command that changes a job."""
+        if self.expected:
+            return self.put is not None and len(data) - position >= self.expected
+        return not self.overlong and data.startswith(grammar.CHANGES, position)
 
     def _command(self, line: bytes, now: int) -> None:
         if self.logs_commands:

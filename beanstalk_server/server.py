@@ -25,7 +25,7 @@ from typing import Any, Final, Self, cast
 
 from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.journal import ALL, NONE, Journal
 from beanstalk_server.queue.wheel import NEVER
 from beanstalk_server.stalls import Stalls
 from beanstalk_server.startup import (
@@ -298,7 +298,7 @@ class Server:
         """
         self.loop = asyncio.get_running_loop()
         self.journal.on_failure = self._fail
-        self.journal.on_congestion = self._on_congestion
+        self.journal.on_admission = self._on_admission
         sockets = inherited_sockets() or [self._open_socket()]
         try:
             if self.config.user:
@@ -399,12 +399,12 @@ class Server:
         """Undo `hold`: there is nobody to send it to."""
         self._holding.discard(connection)
 
-    def _on_congestion(self, congested: bool) -> None:
-        """The journal asks for no more changes, or takes them again."""
-        self.broker.set_congested(congested)
-        if not congested:
+    def _on_admission(self, admits: int) -> None:
+        """What the journal may be told has changed."""
+        self.broker.set_admission(admits)
+        if admits != NONE:
             self.settle_soon()
-        elif self._commit is None:
+        if admits != ALL and self._commit is None:
             self._commit = self.loop.create_task(self._commit_all())
 
     async def _commit_all(self) -> None:
@@ -474,7 +474,7 @@ class Server:
             if queue:
                 connection = queue.popleft()
                 connection.queued = False
-            elif blocked and not self.broker.congested:
+            elif blocked and self.broker.admits != NONE:
                 connection = blocked.popleft()
                 connection.blocked = False
             else:

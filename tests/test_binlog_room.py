@@ -1,62 +1,271 @@
-"""Room for changes that come faster than room is made ahead."""
+"""Room on the disk: how much of it a binlog takes, and what it does when there is none.
+
+A broker with a binlog over a disk in memory. Before each change it waits, as a session does, while the binlog asks for
+that. Other people's files may take what is left of the disk at any moment.
+"""
 
 import asyncio
+import random
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from memory_disk import MemoryDirectory
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.storage.binlog import Binlog
 
 SECOND = 1_000_000_000
+EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+PHASES = [Phase.explicit, Phase.generate]  # a seed does not shrink
 
 
-async def at_once(work):
-    return work()
+class NoRoomError(Exception):
+    """The binlog has no room for this, and will have none as long as the disk is full."""
+
+
+class Queue:
+    """One process."""
+
+    def __init__(self, directory, segment_size, now=SECOND):
+        self.directory = directory
+        self.now = now
+        self.binlog = Binlog(directory, segment_size=segment_size, in_thread=self._in_thread, clock=lambda: self.now)
+        self.broker = Broker(self.binlog, now)
+        self.broker.restore(0, now)
+        self.client = Client(self.broker.default)
+        self.broker.connect()
+        self.failures = []
+        self.binlog.on_failure = self.failures.append
+
+    @property
+    def log(self):
+        return self.binlog._log
+
+    async def _in_thread(self, work):
+        await asyncio.sleep(0)
+        return work()
+
+    async def room(self, least=ALL):
+        """Wait while the binlog asks for it; return what it admits."""
+        for _ in range(200):
+            if self.binlog.admits <= least:
+                return self.binlog.admits
+            await self.commit()
+            self.now += SECOND  # after which a full disk is tried again
+        raise NoRoomError
+
+    async def commit(self):
+        """Commit, and let the upkeep end."""
+        await self.binlog.commit()
+        while self.binlog._upkeep is not None:
+            await asyncio.sleep(0)
+        assert not self.failures, self.failures
+
+    async def put(self, size, delay=0):
+        """Put a job; return its id, or None when it is refused."""
+        await self.room(DELETIONS)
+        number = self.broker.take_id()
+        if self.broker.put(self.client, number, 0, delay, 100 * SECOND, bytes(size), self.now, self.now):
+            return number
+        return None
+
+    async def delete(self, number):
+        await self.room(DELETIONS)
+        assert self.broker.delete(self.client, number)
+
+    async def change(self, number):
+        """Let a job be released, buried or kicked, and be ready again."""
+        await self.room()
+        if self.broker.find(number).client is None:
+            assert self.broker.reserve_job(self.client, number, self.now)
+        await self.room()
+        if number % 2:
+            assert self.broker.release(self.client, number, 1, 0, self.now)
+        else:
+            assert self.broker.bury(self.client, number, 1)
+            await self.room()
+            assert self.broker.kick_job(number, self.now)
+
+    def bound(self):
+        """What the directory may take, in bytes (docs/binlog.md, promise 7)."""
+        files = len(self.log.segments) + len(self.log.spares)
+        return 2 * self.log.live_size + 2 * self.log.segment_size + 256 * files
+
+    def check(self):
+        self.log.check()
+        self.broker.check()
+
+    async def stop(self):
+        await self.binlog.close()
+        assert not self.failures, self.failures
+
+    def restarted(self, is_killed):
+        """The next process, when this one has been stopped, or killed."""
+        directory = self.directory.after_a_kill() if is_killed else self.directory
+        directory.locked = False
+        return Queue(directory, self.log.segment_size, self.now)
+
+
+sizes = st.sampled_from((0, 10, 100, 1000, 3000, 4000, 9000, 20_000, 60_000))
+segment_sizes = st.sampled_from((4096, 8192, 12_288, 65_536, 1 << 20))
+
+
+@settings(EXAMPLES, phases=PHASES)
+@given(
+    segment_size=segment_sizes,
+    lasting=st.lists(sizes, max_size=20),
+    passing=st.lists(sizes, min_size=1, max_size=3),
+    alive=st.integers(1, 30),
+    batch=st.sampled_from((1, 5, 50)),
+)
+def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segments(
+    segment_size, lasting, passing, alive, batch
+):
+    """Whatever the sizes of jobs against those of segments, and however long they live."""
+
+    async def work():
+        queue = Queue(MemoryDirectory(), segment_size)
+        for size in lasting:
+            assert await queue.put(size)
+        await queue.commit()
+        jobs = []
+        total = 0
+        for count in range(3000):
+            size = passing[count % len(passing)]
+            total += size + 200
+            if total > 40 * segment_size + 4_000_000 * (segment_size > 65_536):
+                break
+            jobs.append(await queue.put(size))
+            assert jobs[-1] is not None
+            if len(jobs) > alive:
+                await queue.delete(jobs.pop(count * 7919 % len(jobs)))
+            if count % batch == 0:
+                await queue.commit()
+            # Between two commits nothing is cleaned, and what is moved takes its place twice.
+            largest = max(segment.size for segment in queue.log.segments)
+            assert queue.directory.used() <= 2 * (queue.bound() + largest + segment_size + batch * max(passing))
+        await queue.commit()
+        assert queue.directory.used() <= queue.bound(), (queue.directory.used(), queue.bound())
+        queue.check()
+        for number in jobs:
+            await queue.delete(number)
+        await queue.commit()
+        assert queue.directory.used() <= queue.bound()
+        await queue.stop()
+
+    asyncio.run(work())
+
+
+@settings(EXAMPLES, phases=PHASES)
+@given(
+    seed=st.integers(0, 1 << 32),
+    segment_size=segment_sizes,
+    segments=st.integers(3, 12),
+    job_sizes=st.lists(sizes, min_size=1, max_size=3),
+    taken_by_others=st.booleans(),
+)
+def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed, segment_size, segments, job_sizes, taken_by_others):
+    """However large the jobs are, whoever fills the disk, and across stops, kills and starts."""
+    capacity = segments * max(segment_size, *[size + 200 for size in job_sizes])
+
+    async def work():
+        rng = random.Random(seed)
+        is_mixed = max(job_sizes) > segment_size // 4
+        queue = Queue(MemoryDirectory(capacity=capacity), segment_size)
+        jobs = []
+
+        async def delete(number):
+            try:
+                await queue.delete(number)
+            except NoRoomError:
+                assert is_mixed  # seldom: nothing fits anywhere; it goes on when the disk has room again
+                queue.directory.ballast -= 4 * segment_size
+                await queue.delete(number)
+
+        most = rng.randrange(1, 30) if taken_by_others else 3000
+        while len(jobs) < most:
+            number = await queue.put(rng.choice(job_sizes), rng.choice((0, 0, 1000 * SECOND)))
+            if number is None:
+                break
+            jobs.append(number)
+            if rng.random() < 0.3:
+                await queue.commit()
+        await queue.commit()
+        for _ in range(3):
+            queue.directory.ballast += queue.directory.free()
+            for _ in range(200 if jobs else 0):
+                try:
+                    await queue.change(rng.choice(jobs))
+                except NoRoomError:
+                    assert is_mixed  # then changes may have to wait until something is deleted
+                    break
+                if rng.random() < 0.7:
+                    await queue.commit()
+            await queue.commit()
+            queue.check()
+            is_killed = rng.random() < 0.5
+            if not is_killed:
+                await queue.stop()
+            queue = queue.restarted(is_killed)
+            queue.directory.ballast += queue.directory.free()
+            if jobs:
+                await delete(jobs.pop(rng.randrange(len(jobs))))
+                await queue.commit()
+            assert sorted(queue.broker.jobs) == sorted(jobs)
+        for number in jobs:
+            await delete(number)
+            if rng.random() < 0.5:
+                await queue.commit()
+        await queue.commit()
+        assert not queue.broker.jobs
+        queue.directory.ballast = 0
+        queue.now += 2 * SECOND
+        assert await queue.put(100), "there is room again"
+        await queue.commit()
+        queue.check()
+        await queue.stop()
+
+    asyncio.run(work())
 
 
 def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
     """As when a tube is kicked while the disk is slow: there is room, and it is only not there yet."""
 
     async def work():
-        binlog = Binlog(MemoryDirectory(), segment_size=4096, in_thread=at_once)
-        broker = Broker(binlog, SECOND)
-        broker.restore(0, SECOND)
-        client = Client(broker.default)
-        broker.connect()
+        queue = Queue(MemoryDirectory(), 4096)
         for _ in range(500):
-            assert broker.put(client, broker.take_id(), 0, 100 * SECOND, SECOND, b"", SECOND, SECOND)
-        await binlog.commit()
+            assert await queue.put(0, 100 * SECOND)
+        await queue.binlog.commit()
+        broker, client = queue.broker, queue.client
         for _ in range(10):
-            for number in list(broker.jobs):
+            for number in list(broker.jobs):  # and none of them waits
                 assert broker.kick_job(number, SECOND)
                 assert broker.reserve_job(client, number, SECOND)
                 assert broker.release(client, number, 1, 100 * SECOND, SECOND)
         for number in list(broker.jobs):
             assert broker.delete(client, number)
-        await binlog.commit()
-        binlog._log.check()
-        await binlog.close()
+        await queue.commit()
+        queue.check()
+        await queue.stop()
 
     asyncio.run(work())
 
 
 def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belong_to():
+    """Nobody makes such changes who waits when he is asked to."""
+
     async def work():
-        directory = MemoryDirectory()
-        binlog = Binlog(directory, segment_size=4096, in_thread=at_once)
-        broker = Broker(binlog, SECOND)
-        broker.restore(0, SECOND)
-        client = Client(broker.default)
-        broker.connect()
-        assert broker.put(client, broker.take_id(), 0, 100 * SECOND, SECOND, b"", SECOND, SECOND)
-        await binlog.commit()
-        directory.capacity = directory.used()
+        queue = Queue(MemoryDirectory(), 4096)
+        assert await queue.put(0, 100 * SECOND)
+        await queue.commit()
+        queue.directory.ballast += queue.directory.free()
         for _ in range(1000):
-            broker.reschedule(broker.find(1), 100 * SECOND, SECOND)
+            queue.broker.reschedule(queue.broker.find(1), 100 * SECOND, SECOND)
         with pytest.raises(OSError, match="no space is left, not even what was set aside"):
-            await binlog.commit()
-        await binlog.close()
+            await queue.binlog.commit()
+        await queue.binlog.close()
 
     asyncio.run(work())

@@ -43,7 +43,7 @@ from beanstalk_server.queue.chore import Clear, Kick, Return
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.table import JobTable, KeyTable
@@ -85,9 +85,9 @@ class Broker:
     """
 
     __slots__ = (
+        "admits",
         "burials",
         "buried",
-        "congested",
         "connections",
         "default",
         "delayed",
@@ -122,8 +122,8 @@ class Broker:
         self.next_id = 1
         self.draining = False
         self.recorded = 0  # how many changes the journal has been told of
-        self.congested = False  # the journal asks for no more changes now: who comes with one has to wait
-        self.suspended: list[Kick] = []  # what goes on when it no longer is
+        self.admits = ALL  # what the journal may be told now; who comes with more has to wait
+        self.suspended: list[Kick] = []  # what goes on when it may be told everything
         self.burials = 0  # how many jobs have ever been buried, which gives the next one its number
         # As in stats: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
@@ -252,10 +252,10 @@ class Broker:
 
     # Jobs: into the queue
 
-    def set_congested(self, congested: bool) -> None:
-        """Whether the journal asks for no more changes now; when it no longer does, what was suspended goes on."""
-        self.congested = congested
-        if not congested:
+    def set_admission(self, admits: int) -> None:
+        """What the journal may be told from now on: ALL, DELETIONS or NONE. When it is ALL, suspended work goes on."""
+        self.admits = admits
+        if admits == ALL:
             for chore in self.suspended:
                 self.wheel.set(chore, AT_ONCE)
             self.suspended.clear()
@@ -561,7 +561,7 @@ class Broker:
                 if not tube.delayed.jobs:
                     return True
                 job = tube.delayed.jobs[0]
-            if self.congested:
+            if self.admits != ALL:
                 self.suspended.append(chore)
                 return False
             if not effort:

@@ -11,11 +11,16 @@ Must never know clients or commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
+
+ALL: Final = 0
+DELETIONS: Final = 1
+NONE: Final = 2
+"""What a journal may be told now. DELETIONS: and puts, which it refuses."""
 
 
 class StoredJob(NamedTuple):
@@ -72,9 +77,9 @@ class Journal:
     """To be called when what has been told may be lost, and no `commit` is under way that could raise. The server
     sets it, and stops when it is called."""
 
-    on_congestion: Callable[[bool], None] | None = None
-    """To be called with True when so much waits for a commit, or for room, that no more should be told now, and with
-    False when that is over. The server sets it. What is in the midst of being told may still be told."""
+    on_admission: Callable[[int], None] | None = None
+    """To be called with ALL, DELETIONS or NONE when it changes what should be told now: so much waits for a commit, or
+    for room. The server sets it. What is in the midst of being told may still be told."""
 
     def files(self) -> Files:
         """What stats tells of the files."""

@@ -18,7 +18,7 @@ from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.journal import Files, Journal
+from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
@@ -118,23 +118,30 @@ class Binlog(Journal):
         self._make_ready()
 
     def _new_log(self, live: JobTable) -> Log:
-        return Log(live, self.segment_size, self._draw_salt, self._tell_congestion)
+        return Log(live, self.segment_size, self._draw_salt, self._tell_admission)
 
     def _make_ready(self) -> None:
-        """Make room at the start: spares, or else what is left of the newest segment."""
+        """Begin behind the newest segment; in it, where the disk has no room for another."""
         log = self._log
+        if log.segments:
+            if self._allocate_one(self.segment_size):
+                self._cut_newest()
+            else:
+                self._tail = log.reopen()
+                self._tail.file = self.directory.open(self._tail.name, write=True)
         while not log.may_put() and self._allocate_at_once(log.spare_size()):
             pass
-        if log.may_put() or not log.segments:
-            newest = log.cut()
-            if newest is not None:
-                file = self.directory.open(newest.name, write=True)
-                file.truncate(newest.end)
-                file.sync()
-                file.close()
-        else:  # its space cannot be had again
-            self._tail = log.reopen()
-            self._tail.file = self.directory.open(self._tail.name, write=True)
+
+    def _cut_newest(self) -> None:
+        newest = self._log.cut()
+        if newest is None:
+            return
+        file = self.directory.open(newest.name, write=True)
+        try:
+            file.truncate(newest.end)
+            file.sync()
+        finally:
+            file.close()
 
     def next_id(self) -> int:
         return self._log.next_id
@@ -157,13 +164,14 @@ class Binlog(Journal):
             if self._make_room_for_change(error):
                 self._log.delete(job)
 
-    def is_congested(self) -> bool:
-        """Whether no more should be told now."""
-        return self._log.is_congested
+    @property
+    def admits(self) -> int:
+        """What may be told now: ALL, DELETIONS or NONE."""
+        return self._log.admits
 
-    def _tell_congestion(self, is_congested: bool) -> None:
-        if self.on_congestion is not None:
-            self.on_congestion(is_congested)
+    def _tell_admission(self, admits: int) -> None:
+        if self.on_admission is not None:
+            self.on_admission(admits)
 
     def _make_room_for_change(self, error: NoRoomError) -> bool:
         """Changes have come faster than room was made ahead: make some on the spot, if the disk has any."""
@@ -236,7 +244,7 @@ class Binlog(Journal):
             return
         if self._log.next_step(self._may_allocate()) != NOTHING:
             self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
-        elif self._log.is_congested and self._retry is None:  # until the disk has room again
+        elif self._log.admits != ALL and self._retry is None:  # until the disk has room again
             self._retry = asyncio.get_running_loop().call_later(RETRY / 1e9, self._look_again)
 
     def _look_again(self) -> None:
@@ -256,6 +264,8 @@ class Binlog(Journal):
                     await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
+                    async with self._writing:
+                        await self._write(sync=True)
                 elif self._log.clean():
                     await self._remove_oldest()
                 else:
@@ -310,15 +320,17 @@ class Binlog(Journal):
         return True
 
     def _allocate_at_once(self, size: int) -> bool:
-        for less in self._sizes(size):
-            try:
-                spare = self._create_spare(self._spare_name(), less, fill=False)
-            except OSError as error:
-                self._note_full(error)
-            else:
-                self._take_spare(spare)
-                return True
-        return False
+        """Make a spare of this size, or of what the disk has room for."""
+        return any(self._allocate_one(less) for less in self._sizes(size))
+
+    def _allocate_one(self, size: int) -> bool:
+        try:
+            spare = self._create_spare(self._spare_name(), size, fill=False)
+        except OSError as error:
+            self._note_full(error)
+            return False
+        self._take_spare(spare)
+        return True
 
     def _create_spare(self, name: str, size: int, *, fill: bool) -> Spare:
         file = self.directory.create(name, size, fill=fill)

@@ -13,15 +13,15 @@ Four rules, in bytes, S being the size of a segment:
 - Whatever is accepted leaves enough room to move the jobs of the oldest segment. What is free beside that is the
   *surplus*: `_surplus` counts it, and takes into account that a record does not span two files.
 - A put leaves a surplus of a *headroom* besides, an eighth of S and a sixteenth of the live records, for changes and
-  deletions. They are never refused: when the surplus is used up, the log is *congested*, and whoever wants to change
-  something waits until cleaning has turned garbage into room. There is enough garbage then, because only garbage has
-  used up the headroom.
+  deletions. They are never refused: when the surplus is used up, whoever wants to change something waits until
+  cleaning has turned garbage into room. There is enough garbage then, because only garbage has used up the headroom.
+  Where the files of a full disk differ so much in size that nothing fits any more, deletions go on in what is left.
 - Half of S more than that is wanted ahead.
 - All files together take no more than twice the live records and two segments. Only a job that must be moved, and for
   which there is no place, may exceed that, while it is moved; and a put that is larger than the step in which it is
   looked at.
 
-The log is congested, too, when much is waiting to be written: a commit has a size, so that nobody waits long for his.
+Changes wait, too, while much is waiting to be written: a commit has a size, so that nobody waits long for his.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.job import Job, stored_deadline, stored_state
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
@@ -94,7 +95,7 @@ class Log:
         live: the broker's table of jobs.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
-        on_congestion: called when it becomes congested, and when it no longer is.
+        on_admission: called with what may be told, when that changes: ALL, DELETIONS or NONE.
     """
 
     def __init__(
@@ -102,12 +103,12 @@ class Log:
         live: JobTable,
         segment_size: int,
         draw_salt: Callable[[], int],
-        on_congestion: Callable[[bool], None],
+        on_admission: Callable[[int], None],
     ) -> None:
         self.live = live
         self.segment_size = segment_size
         self.draw_salt = draw_salt
-        self.on_congestion = on_congestion
+        self.on_admission = on_admission
         self.clock_offset = 0  # wall clock less the server's clock, nanoseconds
         self.segments: list[Segment] = []  # oldest first
         self.by_sequence: dict[int, Segment] = {}
@@ -123,11 +124,12 @@ class Log:
         self.written = 0  # records
         self.migrated = 0
         self.pending = 0  # bytes of records that are to be written
-        self.largest = segment_size  # bytes of the largest segment, or of a usual one
-        self.largest_record = 0  # no job has a longer one, in bytes
+        self.largest_live = 0  # bytes of live records; no segment but the tail has more
         self.stuck_on = 0  # bytes of the record that cleaning found no place for, or 0
         self.disk_is_full = False  # what is given away now may not be had again
-        self.is_congested = False
+        self.is_cleaning = False  # the oldest segment, which is then done to the end
+        self.may_leave_tail = False  # there is nothing more to be moved that fits into it
+        self.admits = ALL
         # Offsets in the tail: up to here, nothing needs to be looked at.
         self.put_end = 0
         self.end = 0
@@ -138,7 +140,7 @@ class Log:
         """Take note of a whole job, which takes the place of the one with its id. False when there is no room."""
         size = put_size(job)
         segments = self.segments
-        if (not segments or segments[-1].end + size + COMMIT_SIZE > self.put_end) and not self._may_put(size):
+        if (not segments or segments[-1].end + size + COMMIT_SIZE > self.put_end) and self.lacks(size):
             return False
         old = self.live.get(job.id)
         if old is not None:
@@ -170,16 +172,13 @@ class Log:
             self.look_at_room()
 
     def _append_put(self, job: Job, size: int) -> None:
-        segment = self._make_place(size)
+        segment = self._make_place(size, True)
         created_at = job.created_at + self.clock_offset
         deadline = stored_deadline(job, self.clock_offset)
         self._append(segment, encode_put(job, stored_state(job), created_at, deadline, segment.seed))
         job.file = segment.sequence
         segment.ids.append(job.id)
         segment.live += size
-        if size > segment.largest_record:
-            segment.largest_record = size
-            self.largest_record = max(self.largest_record, size)
         self.live_size += size
         if segment.end > self.end:
             self.look_at_room()
@@ -202,7 +201,7 @@ class Log:
         self.pending += size
         self.written += 1
 
-    def _make_place(self, size: int) -> Segment:
+    def _make_place(self, size: int, is_job: bool = False) -> Segment:
         """The segment that the next record goes into; a portion of it is open.
 
         Raises:
@@ -212,7 +211,7 @@ class Log:
             segment = self.segments[-1]
             is_open = bool(self.portions) and self.portions[-1].segment is segment
             needed = size if is_open else size + COMMIT_SIZE
-            if needed <= self._tail_room():
+            if needed <= self._tail_room() and not (is_job and self._is_too_much(segment, size)):
                 if not is_open:
                     self._open_portion(segment, None)
                 return segment
@@ -227,13 +226,16 @@ class Log:
         self.spare_room -= _capacity(spare)
         if self.segments:
             before = self.segments[-1]
-            # What is left of its space is worth giving back, where it can be had again.
-            before.is_cut = not self.disk_is_full and before.size - before.end > self.segment_size >> 4
+            self.largest_live = max(self.largest_live, before.live)
+            # What is left of its space is given back where it is much, and can be had again.
+            before.is_cut = (
+                not self.disk_is_full and before.size - before.end > self.segment_size >> 2 and self._is_at_limit()
+            )
         self.sequence += 1
         segment = Segment(self.sequence, spare.size, self.draw_salt())
         self.segments.append(segment)
-        self.largest = max(self.largest, segment.size)
         self.by_sequence[segment.sequence] = segment
+        self.put_end = self.end = 0
         self._open_portion(segment, spare)
         return segment
 
@@ -260,7 +262,7 @@ class Log:
             portion.chunks[0] = encode_commit(
                 self.number, segment.durable, portion.size, self.next_id, written_at, segment.seed
             )
-        if self.is_congested:
+        if self.admits != ALL:
             self.look_at_room()
         return portions
 
@@ -275,8 +277,10 @@ class Log:
             return []
         if self._tail_room() >= COMMIT_SIZE:
             self._open_portion(self.segments[-1], None)
-        elif self.spares and self._surplus_if(0, _capacity(self.spares[0]), self.spares[0], True) >= 0:
-            self.seal()  # that there is a next segment says it too
+        else:
+            spare = self._smallest(CHANGE_SIZE)
+            if spare is not None and self._surplus_if(0, _capacity(spare), spare, self.segments[0]) >= 0:
+                self.seal()  # that there is a next segment says it too
         return self.take(written_at)
 
     # Room
@@ -286,6 +290,14 @@ class Log:
             return 0
         tail = self.segments[-1]
         return 0 if tail.is_closed else tail.size - tail.end
+
+    def _fits_tail(self, size: int) -> bool:
+        """Whether a job may be put into the tail."""
+        return size + COMMIT_SIZE <= self._tail_room() and not self._is_too_much(self.segments[-1], size)
+
+    def _is_too_much(self, segment: Segment, size: int) -> bool:
+        """Whether a segment, made for one large job, would have more to move than another file can take."""
+        return segment.size > self.segment_size and 0 < segment.live > self.segment_size - FIRST - size
 
     def _smallest(self, size: int) -> Spare | None:
         """The smallest spare that a record fits into."""
@@ -299,112 +311,127 @@ class Log:
         """Bytes of surplus that a put leaves for changes and deletions."""
         return (self.segment_size >> 3) + (self.live_size >> 4)
 
-    def _to_move(self, size: int) -> int:
-        """Bytes that moving the oldest segment takes at the most, when there is one more job of this size."""
-        live = min(self.live_size + size, max(self.largest - FIRST, size))
-        oldest = self._oldest()
-        if oldest is not None and oldest.cleaned:  # its space comes back when the rest of it has been moved
-            live = oldest.live + max(live - (oldest.size - FIRST), 0)
-        return live + max(live - max(self.largest_record, size), 0) // SLICE * COMMIT_SIZE
-
     def _surplus(self) -> int:
-        """Bytes of small records that fit beside the jobs of the oldest segment, wherever those are moved.
+        """Bytes of small records that fit beside the jobs of the oldest segment; below 0 when those may not fit."""
+        return self._surplus_if(0, self._tail_room(), None, self._oldest())
 
-        A number below 0 when those may not fit.
-        """
-        return self._surplus_if(0, self._tail_room(), None, self._oldest() is not None)
-
-    def _surplus_if(self, size: int, tail_room: int, taken: Spare | None, has_oldest: bool) -> int:
+    def _surplus_if(self, size: int, tail_room: int, taken: Spare | None, oldest: Segment | None) -> int:
         """`_surplus`, if there were one more job of this size, so much room in the tail, and one spare less.
 
         Args:
-            has_oldest: whether there is a segment before the tail; else what has to be moved is in the tail itself.
+            oldest: the segment that would have to be moved, unless it is the tail.
         """
-        left = self._to_move(size)
-        record = max(self.largest_record, size)
-        tail_room = max(tail_room - 2 * COMMIT_SIZE, 0)  # what is moved is a commit, and a mark follows
-        total = 0
-        for capacity in sorted([_capacity(spare) for spare in self.spares if spare is not taken], reverse=True):
-            if left <= capacity:
-                total += capacity - left
-                left = 0
-            else:
-                left -= max(capacity - record, 0)  # the next record may be the one that does not fit any more
-        if left <= 0:
-            return total + tail_room
-        if not has_oldest:
-            return -left
-        return tail_room - left if left <= tail_room else max(tail_room - record, 0) - left
+        needed = self._needed(size)
+        room = tail_room
+        kept: Spare | None = None
+        for spare in self.spares:
+            if spare is not taken:
+                room += _capacity(spare)
+                if _capacity(spare) >= needed and (kept is None or spare.size < kept.size):
+                    kept = spare
+        if kept is not None:
+            room -= _capacity(kept)
+            if oldest is None or oldest.size - FIRST >= needed or needed <= self.segment_size - FIRST:
+                return room
+        elif oldest is None or oldest.size - FIRST < needed:
+            return -1
+        # What is moved beside what is kept is moved into the tail. Its file, if it is large enough, is kept then.
+        commits = 2 + oldest.live // SLICE  # of what is moved; and a mark
+        return room - oldest.live - commits * COMMIT_SIZE
 
-    def _may_put(self, size: int) -> bool:
-        """Whether a job fits, and leaves the headroom."""
-        needed = size + COMMIT_SIZE
-        tail_room = self._tail_room()
-        headroom = self.headroom()
-        if needed <= tail_room:
-            return self._surplus_if(size, tail_room - needed, None, len(self.segments) > 1) >= headroom
+    def _needed(self, size: int) -> int:
+        """Bytes of records that any segment would have to find a place for, with one more job of this size."""
+        tail_live = self.segments[-1].live if self.segments else 0
+        return max(self.largest_live, tail_live, min(tail_live + size, max(self.segment_size - FIRST, size)))
+
+    def _surplus_with(self, size: int) -> int:
+        """The surplus that a job would leave; below 0 when it does not fit."""
+        if self._fits_tail(size):
+            tail_room = self._tail_room() - size - COMMIT_SIZE
+            return self._surplus_if(size, tail_room, None, self._oldest())
         spare = self._smallest(size)  # the rest of the tail is given up
         if spare is None:
-            return False
-        return self._surplus_if(size, _capacity(spare) - size, spare, len(self.segments) > 0) >= headroom
+            return -1
+        oldest = self.segments[0] if self.segments else None
+        return self._surplus_if(size, _capacity(spare) - size, spare, oldest)
 
     def lacks(self, size: int) -> int:
         """How large a spare would have to be, in bytes, for a put to find room, or to be nearer to it; 0 if it fits.
 
+        Where the files take all that they should, a put need not leave the headroom: the disk has room.
+
         Args:
             size: of the put record.
         """
-        if self._may_put(size):
+        surplus = self._surplus_with(size)
+        is_at_limit = self.disk_size + self.segment_size > self.limit() + 2 * size
+        if surplus >= (0 if is_at_limit and not self.disk_is_full else self.headroom()):
             return 0
-        taken = None
-        if size + COMMIT_SIZE > self._tail_room():
-            taken = self._smallest(size)
-            if taken is None:
-                return max(FIRST + size, self.segment_size)
-        return self._spare_size(size, taken)
-
-    def spare_size(self) -> int:
-        """How large the next spare should be: a segment, or larger for a job that is larger."""
-        if self.stuck_on:
-            return max(FIRST + self.stuck_on, self.segment_size)
-        return self._spare_size(0, None)
-
-    def _spare_size(self, size: int, taken: Spare | None) -> int:
-        if max(self.largest_record, size) + FIRST > self.segment_size:
-            to_move = self._to_move(size)
-            if not any(_capacity(spare) >= to_move for spare in self.spares if spare is not taken):
-                return max(FIRST + to_move, self.segment_size)
+        if not self._fits_tail(size) and self._smallest(size) is None:
+            return max(FIRST + size, self.segment_size)
+        if surplus < 0 and self._surplus_if(size, self._tail_room(), None, self._oldest()) < 0:
+            return max(FIRST + self._needed(size), self.segment_size)
+        if surplus < 0 and not self._fits_tail(size):
+            return max(FIRST + size, self.segment_size)  # and what is kept to move into stays that
         return self.segment_size
 
+    def spare_size(self) -> int:
+        """How large the next spare should be: a segment, or larger for jobs that are larger."""
+        needed = self.stuck_on
+        if not needed:
+            if self._surplus() < 0:
+                needed = self._needed(0)
+            elif self.disk_size > self.limit():
+                needed = self._smaller()
+        return max(FIRST + needed, self.segment_size)
+
+    def _smaller(self) -> int:
+        """How many bytes a spare should hold so that a larger one can go, which was made for a larger job; or 0."""
+        needed = self._needed(0)
+        kept = self._smallest(needed)
+        if kept is None:
+            return 0
+        slack = self.segment_size >> 4
+        if kept.size > max(FIRST + needed, self.segment_size) + slack:
+            return max(needed, 1)
+        oldest = self._oldest()
+        beside = 2 * ONE + (0 if oldest is None else oldest.live)
+        others = [spare.size for spare in self.spares if spare is not kept and _capacity(spare) >= beside]
+        if others and min(others) > max(FIRST + beside, self.segment_size) + slack:
+            return beside
+        return 0
+
     def look_at_room(self) -> None:
-        """Find out how far puts and changes may go, and whether the log is congested."""
+        """Find out how far puts and changes may go, and what may be told at all."""
         tail_room = self._tail_room()
         surplus = self._surplus()
         step = min(self.segment_size >> 4, SLICE)
         soon = self.headroom() + step
-        # Where not even cleaning is certain to find room, changes go on as long as there is any.
-        left = surplus if surplus >= 0 else max(tail_room, self.spare_room)
-        is_congested = self.pending > COMMIT_LIMIT or left < ONE
-        if surplus < soon and not is_congested and (self.disk_is_full or self._is_at_limit()):
-            is_congested = self._can_clean()  # and so make the room that puts need
+        is_crowded = self.disk_is_full or self._is_at_limit()
+        if self.pending > COMMIT_LIMIT:
+            admits = NONE
+        elif surplus < (soon if is_crowded else ONE) and self._can_clean():
+            admits = NONE  # cleaning makes the room that puts, or even changes, need
+        elif surplus >= ONE or (surplus < 0 and not self.disk_is_full):
+            admits = ALL
+        else:
+            admits = DELETIONS if max(tail_room, self.spare_room) >= ONE else NONE
         if tail_room:
-            end = self.segments[-1].end
+            tail = self.segments[-1]
             room = min(tail_room, max(COMMIT_LIMIT - self.pending, 0))
-            self.put_end = end + min(room, max(surplus - soon, 0) >> 1)
-            self.end = end + min(room, surplus - soon if surplus >= soon else min(left - ONE, step))
+            for_jobs = room if tail.size <= self.segment_size else max(self.segment_size - FIRST - tail.live, 0)
+            self.put_end = tail.end + min(room, for_jobs, max(surplus - soon, 0) >> 1)
+            self.end = tail.end + min(room, surplus - soon if surplus >= soon else min(surplus - ONE, step))
         else:
             self.put_end = self.end = 0
-        self._set_congested(is_congested)
-
-    def _set_congested(self, is_congested: bool) -> None:
-        if is_congested != self.is_congested:
-            self.is_congested = is_congested
-            self.on_congestion(is_congested)
+        if admits != self.admits:
+            self.admits = admits
+            self.on_admission(admits)
 
     def _much_garbage(self) -> int:
         """Bytes of garbage that are worth a cleaning."""
         much = (self.segment_size >> 4) + (self.live_size >> 5)
-        return much >> 3 if self.is_congested else much
+        return much if self.admits == ALL else much >> 3
 
     def add_spare(self, spare: Spare) -> None:
         self.spares.append(spare)
@@ -432,42 +459,61 @@ class Log:
         if self.stuck_on:  # in the middle of cleaning
             return ALLOCATE if may_allocate else NOTHING
         surplus = self._surplus()
-        limit = self.limit()
-        headroom = self.headroom()
-        is_short = surplus < headroom + (self.segment_size >> 1)
-        is_large = self.disk_size > limit
-        if is_short and may_allocate and self.disk_size + self.spare_size() <= limit:
+        if surplus < 0 and may_allocate:
             return ALLOCATE
+        if self.is_cleaning and oldest is not None:
+            return CLEAN
+        limit = self.limit()
+        is_short = surplus < self.headroom() + (self.segment_size >> 1)
+        is_large = self.disk_size > limit
+        if is_short and may_allocate and self.disk_size + self.segment_size <= limit:
+            return ALLOCATE
+        if is_large and may_allocate and self._has_large_tail():
+            spare = self._smallest(CHANGE_SIZE)
+            return SEAL if spare is not None and spare.size <= self.segment_size else ALLOCATE
         if is_large and self._droppable() is not None:
             return DROP_SPARE
-        is_worth_it = self._garbage() >= self._much_garbage()
-        if surplus < ONE and not is_worth_it:
-            # Behind the records of a segment there may be more room than a job needs; a change can use it.
-            is_worth_it = self._garbage() + self._waste() >= self.segment_size >> 6
-        if (is_short or is_large) and is_worth_it:
+        if is_large and may_allocate and self._smaller():
+            return ALLOCATE
+        if (is_short or is_large) and self._is_worth_cleaning():
             if oldest is not None:
                 return CLEAN
-            if self.segments and self.spares and (is_large or 0 <= surplus < ONE):
+            if self.segments and self._smallest(CHANGE_SIZE) is not None and (is_large or 0 <= surplus < ONE):
                 return SEAL
-        if surplus < headroom and may_allocate:
+        if surplus < ONE and may_allocate:
             return ALLOCATE
         return NOTHING
 
     def _is_at_limit(self) -> bool:
         return self.disk_size + self.segment_size > self.limit()
 
+    def _has_large_tail(self) -> bool:
+        """Whether the tail was made for a larger job than it has, and could be cut."""
+        tail_room = self._tail_room()
+        return tail_room > self.segment_size >> 4 and self.segments[-1].size > self.segment_size
+
     def _can_clean(self) -> bool:
-        return self._oldest() is not None and not self.stuck_on and self._garbage() >= self._much_garbage()
+        return self._oldest() is not None and not self.stuck_on and self._is_worth_cleaning()
+
+    def _is_worth_cleaning(self) -> bool:
+        if self._garbage() >= self._much_garbage():
+            return True
+        # Behind the records of a segment there may be more room than a job needs; a change can use it.
+        return self._garbage() + self._waste() >= self.segment_size >> 6 and self._surplus() < ONE
 
     def _droppable(self) -> Spare | None:
-        """A spare that is not needed; the largest."""
-        wanted = self.headroom() + (self.segment_size >> 1)
+        """A spare without which there is room all the same; not the last that is as large as a segment."""
         tail_room = self._tail_room()
-        has_oldest = self._oldest() is not None
-        for spare in sorted(self.spares, key=_capacity, reverse=True):
-            if self._surplus_if(0, tail_room, spare, has_oldest) >= wanted:
+        usual = [spare for spare in self.spares if spare.size >= self.segment_size]
+        for spare in sorted(self.spares, key=self._oddness, reverse=True):
+            if usual == [spare]:
+                continue
+            if self._surplus_if(0, tail_room, spare, self._oldest()) >= ONE:
                 return spare
         return None
+
+    def _oddness(self, spare: Spare) -> int:
+        return abs(spare.size - self.segment_size)
 
     def wants(self, size: int) -> bool:
         """Whether a file of this size should become a spare, when it is a segment no longer."""
@@ -475,11 +521,14 @@ class Log:
             return size > FIRST + ONE
         surplus = self._surplus()
         is_short = surplus < self.headroom() + (self.segment_size >> 1)
-        return is_short and size >= self.spare_size() and self.disk_size + size <= self.limit()
+        is_as_wanted = size >= self.spare_size() and (size == self.segment_size or surplus < 0)
+        return is_short and is_as_wanted and (surplus < 0 or self.disk_size + size <= self.limit())
 
     def seal(self) -> None:
         """Write no more into the tail, so that it can be cleaned; a spare is the tail now."""
-        self._begin_segment(self.spares[0])
+        spare = self._smallest(CHANGE_SIZE)
+        assert spare is not None, "`next_step` has said SEAL"
+        self._begin_segment(spare)
         self.look_at_room()
 
     def _oldest(self) -> Segment | None:
@@ -505,19 +554,28 @@ class Log:
             Whether it has none any more. `remove_oldest` may follow when all that is to be written is on the disk.
         """
         segment = self.segments[0]
-        budget = LARGE_SLICE if self.is_congested else SLICE
+        budget = SLICE if self.admits == ALL else LARGE_SLICE
+        self.is_cleaning = True
         ids = segment.ids
-        last = len(ids)
-        while budget > 0 and segment.cleaned < last and segment.live:
+        while budget > 0 and segment.live:
+            if segment.cleaned == len(ids):  # what fits into the tail has been moved
+                segment.cleaned = 0
+                self.may_leave_tail = True
             number: int = ids[segment.cleaned]
             job = self.live.get(number)
             if job is None or job.file != segment.sequence:
                 budget -= GLANCE
             else:
                 size = put_size(job)
-                if size + COMMIT_SIZE > self._tail_room() and self._smallest(size) is None:
-                    self.stuck_on = size
-                    break
+                if not self._fits_tail(size):
+                    if self.disk_is_full and not self.may_leave_tail:  # smaller jobs may still fit
+                        budget -= GLANCE
+                        segment.cleaned += 1
+                        continue
+                    if not self._may_move_into(self._smallest(size), segment):
+                        self.stuck_on = size
+                        break
+                    self.may_leave_tail = False
                 self._forget(job)
                 self._append_put(job, size)
                 self.migrated += 1
@@ -525,6 +583,15 @@ class Log:
             segment.cleaned += 1
         self.look_at_room()
         return not segment.live
+
+    def _may_move_into(self, spare: Spare | None, oldest: Segment) -> bool:
+        """Whether jobs of the oldest segment may be moved into a spare: not if that leaves none for larger jobs."""
+        if spare is None:
+            return False
+        needed = self._needed(0)
+        if oldest.size - FIRST >= needed:
+            return True
+        return any(_capacity(other) >= needed for other in self.spares if other is not spare)
 
     def close_segments(self) -> None:
         """All but the tail are on the disk, some cut to what is in them."""
@@ -539,15 +606,13 @@ class Log:
     def remove_oldest(self) -> Segment:
         """The oldest segment is none any more: what becomes of its file is the caller's."""
         segment = self.segments.pop(0)
+        self.is_cleaning = self.may_leave_tail = False
         assert not segment.live, f"{segment.name} still has jobs"
         del self.by_sequence[segment.sequence]
         self.disk_size -= segment.size
         self.record_size -= segment.end - HEADER_SIZE
         self.stuck_on = 0
-        if self.largest > self.segment_size:
-            self.largest = max([other.size for other in self.segments] + [self.segment_size])
-        if segment.largest_record == self.largest_record:
-            self.largest_record = max([other.largest_record for other in self.segments], default=0)
+        self.largest_live = max([other.live for other in self.segments[:-1]], default=0)
         self.look_at_room()
         return segment
 
@@ -576,10 +641,8 @@ class Log:
             size = put_size(job)
             segment = self.by_sequence[job.file]
             segment.live += size
-            segment.largest_record = max(segment.largest_record, size)
             self.live_size += size
-        self.largest_record = max([segment.largest_record for segment in segments], default=0)
-        self.largest = max([segment.size for segment in segments] + [self.segment_size])
+        self.largest_live = max([segment.live for segment in segments], default=0)
         self.disk_size = sum([segment.size for segment in segments])
         for spare in spares:
             self.add_spare(spare)
@@ -591,7 +654,7 @@ class Log:
 
     def may_put(self) -> bool:
         """Whether a small job would find room."""
-        return self._may_put(PUT_SIZE)
+        return not self.lacks(PUT_SIZE)
 
     def reopen(self) -> Segment:
         """Let the newest segment be the tail again; its file is the caller's to open."""
@@ -628,8 +691,7 @@ class Log:
         assert self.disk_size == sum(sizes)
         assert self.record_size == sum(segment.end - HEADER_SIZE for segment in self.segments)
         assert self.spare_room == sum(_capacity(spare) for spare in self.spares)
-        assert self.largest >= max([segment.size for segment in self.segments] + [self.segment_size])
-        assert self.largest_record >= max([put_size(job) for job in self.live.values()], default=0)
+        assert self.largest_live >= max([segment.live for segment in self.segments[:-1]], default=0)
         assert self._waste() == sum(segment.size - segment.end for segment in self.segments) - self._tail_room()
         assert self.pending == sum(COMMIT_SIZE + portion.size for portion in self.portions)
         for portion in self.portions:

@@ -60,7 +60,6 @@ class Segment:
         "ids",
         "is_closed",
         "is_cut",
-        "largest_record",
         "live",
         "name",
         "salt",
@@ -83,7 +82,6 @@ class Segment:
         self.written = 0  # up to where it has been written
         self.durable = 0  # up to where it is known to be on the disk
         self.live = 0  # bytes of the records of the jobs that it has
-        self.largest_record = 0  # bytes; no job that was put into it has a longer one
         self.ids = array("Q")  # of all jobs that were put into it
         self.cleaned = 0  # how many of those the cleaning has looked at
 

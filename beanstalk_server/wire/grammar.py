@@ -28,19 +28,16 @@ EXTENDED_LINE_LIMIT: Final = 320
 LONG_COMMANDS: Final = (b"put-keyed ", b"replace-keyed ", b"reschedule-keyed ")
 
 CHANGES: Final = (
-    b"delete ",
     b"release ",
     b"bury ",
     b"kick ",
     b"kick-job ",
     b"reserve-job ",
-    b"cancel ",
-    b"cancel-keyed ",
     b"reschedule ",
     b"reschedule-keyed ",
-    b"clear-tube ",
 )
-"""How the commands begin that the journal may have to be told of; a put's body is not among them."""
+DELETIONS: Final = (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ")
+"""How the commands begin that the journal may have to be told of; a put is told when its body has come."""
 
 MAX_U32: Final = 2**32 - 1
 MAX_U64: Final = 2**64 - 1

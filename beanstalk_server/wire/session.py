@@ -18,6 +18,7 @@ from typing import Final
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.wire import grammar
 from beanstalk_server.wire.grammar import EXTENDED_LINE_LIMIT, LINE_LIMIT, SECOND
 from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, tube_list
@@ -95,7 +96,7 @@ class Session(Client):
         self.ended = False  # the client has shut down its sending side
         self.closed = False  # nothing will be answered any more: send what is in replies, and hang up
         self.held = False  # no command may be done now
-        self.blocked = False  # the next command changes something, for which the journal is too congested now
+        self.blocked = False  # the next command is for the journal, which may not be told of it now
         self.more = False  # there is more to do at once: the turn was over before the input was
         self.work_left = TURN  # how much more work this turn may do
         self.position = 0  # the replies report changes up to this one of those that the journal has been told of
@@ -196,7 +197,7 @@ class Session(Client):
             if self.work_left <= 0:
                 self.more = True
                 break
-            if self.broker.congested and self._is_change(data, position):
+            if self.broker.admits != ALL and self._must_wait(data, position):
                 self.blocked = True
                 break
             self.work_left -= 1
@@ -238,11 +239,16 @@ class Session(Client):
                 self.replies.append(grammar.INTERNAL_ERROR)
         return position
 
-    def _is_change(self, data: bytes, position: int) -> bool:
-        """Whether what comes next is told to the journal: the end of a put's body, or a command that changes a job."""
+    def _must_wait(self, data: bytes, position: int) -> bool:
+        """Whether what comes next is the end of a put's body, or a command, that the journal may not be told of now."""
+        is_closed = self.broker.admits == NONE
         if self.expected:
-            return self.put is not None and len(data) - position >= self.expected
-        return not self.overlong and data.startswith(grammar.CHANGES, position)
+            return is_closed and self.put is not None and len(data) - position >= self.expected
+        if self.overlong:
+            return False
+        return data.startswith(grammar.CHANGES, position) or (
+            is_closed and data.startswith(grammar.DELETIONS, position)
+        )
 
     def _command(self, line: bytes, now: int) -> None:
         if self.logs_commands:

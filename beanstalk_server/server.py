@@ -48,13 +48,19 @@ INPUT_LIMIT: Final = 1 << 16
 """Bytes of commands that may pile up behind one that waits, before the client is not read from."""
 
 OUTPUT_LIMIT: Final = 1 << 18
-"""Bytes of replies that may pile up in front of a client, before it is not read from."""
+"""Bytes of replies that may pile up in front of a client, before it is not read from.
+
+Where replies wait for a commit, the commands that they answer count too: a change of 64 KiB is answered in 12 bytes.
+"""
 
 ROUND: Final = 16 * TURN
 """How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
 
 TRANSFER: Final = 4
-"""What it costs to be read from and written to, in the same unit: the system calls are more than a simple command."""
+"""What it costs to be read from and written to, in the same unit: the system calls are more than a simple command.
+
+A kilobyte that is read is a unit more, so that who sends large bodies waits for the next round too.
+"""
 
 CLOSE: Final = 12
 """What it costs to close a connection, in the same unit."""
@@ -95,8 +101,8 @@ class Connection:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.reading = True
-        self.held: deque[tuple[int, bytes]] = deque()  # replies that wait for a commit, and for which
-        self.held_size = 0  # their bytes
+        self.held: deque[tuple[int, bytes, int]] = deque()  # which commit, the replies that wait for it, their weight
+        self.held_size = 0  # the sum of the weights: bytes of the replies, and of the commands that they answer
         self.queued = False  # in the server's queue of those that have more to do
         self.lost = True  # its session is not there yet, or no more
         self.looked_at = -1  # its file descriptor, while the server looks out for its hang-up
@@ -123,16 +129,17 @@ class Connection:
         server = self.server
         session = self.session
         if self.queued or server.work_left <= 0:
-            session.input += data
+            server.work_left -= len(data) >> 10
+            session.pile(data)
             server.enqueue(self)
             self._regulate()
             server.settle()
             return
         session.receive(data, monotonic_ns())
-        server.work_left -= TURN + TRANSFER - session.work_left
+        server.work_left -= TURN + TRANSFER - session.work_left + (len(data) >> 10)
         if session.replies:
             self._send()
-        if session.input or session.closed:
+        if session.input or session.closed or self.held_size > OUTPUT_LIMIT:
             self._regulate()
         if server.queue:
             server.serve_queue()
@@ -194,18 +201,20 @@ class Connection:
         replies.clear()
         server = self.server
         if server.journal.keeps and (self.held or self.session.position > server.committed):
-            self.held.append((self.session.position, data))
-            self.held_size += len(data)
+            weight = len(data) + self.session.consumed
+            self.held.append((self.session.position, data, weight))
+            self.held_size += weight
             server.hold(self)
         else:
             self.transport.write(data)
+        self.session.consumed = 0
 
     def release(self) -> None:
         """Send the replies whose commit has returned."""
         held = self.held
         while held and held[0][0] <= self.server.committed:
-            data = held.popleft()[1]
-            self.held_size -= len(data)
+            _, data, weight = held.popleft()
+            self.held_size -= weight
             self.transport.write(data)
         self._regulate()
 
@@ -218,10 +227,13 @@ class Connection:
                 if not self.held:
                     self.transport.close()
                     self.server.work_left -= CLOSE
+                elif self.reading and not session.ended:
+                    self.reading = False  # what comes after a quit is nobody's
+                    self.transport.pause_reading()
             return
         if session.more and not session.choked and self.held_size <= OUTPUT_LIMIT:
             self.server.enqueue(self)
-        reading = not session.choked and len(session.input) <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
+        reading = not session.choked and session.waiting_size() <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
         if reading is not self.reading and not session.ended and not self.transport.is_closing():
             self.reading = reading
             if reading:

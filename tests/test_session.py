@@ -1,5 +1,8 @@
 """Conversations, held in virtual time: what each command answers, in every case that beanstalkd tells apart."""
 
+import io
+import tracemalloc
+
 import pytest
 from virtual import World
 
@@ -251,14 +254,30 @@ def test_a_body_announced_as_4_gib_is_swallowed_and_not_held(client):
 def test_memory_for_a_body_is_taken_as_it_arrives():
     client = World(max_job_size=1 << 30).connect()
     assert client.send(b"put 0 0 1 1073741824\r\nabc") == b""
-    assert len(client.session.body) == 3
+    assert client.session.body.getvalue() == b"abc"
 
 
-class NoRoom(bytearray):
+class NoRoom(io.BytesIO):
     """Stands for a body when memory is short."""
 
-    def __iadd__(self, piece):
+    def write(self, piece):
         raise MemoryError
+
+
+def test_a_large_body_in_pieces_is_held_once():
+    client = World(max_job_size=1 << 30).connect()
+    size = 16 << 20
+    piece = b"x" * (1 << 18)
+    tracemalloc.start()
+    try:
+        client.send(b"put 0 0 60 %d\r\n" % size)
+        for _ in range(size // len(piece)):
+            client.send(piece)
+        assert client.send(b"\r\n") == b"INSERTED 1\r\n"
+        assert tracemalloc.get_traced_memory()[1] < size * 1.3
+    finally:
+        tracemalloc.stop()
+    assert client.session.broker.find(1).body == b"x" * size
 
 
 def test_a_body_that_memory_does_not_hold_is_swallowed_to_its_end(world, client):
@@ -474,6 +493,28 @@ def test_a_half_close_waits_for_the_answer_to_a_kick(world, client):
     world.settle()
     assert client.read() == b"KICKED 600\r\nUSING default\r\n"
     assert client.session.closed
+
+
+def test_nothing_is_kept_of_what_comes_after_a_quit(client):
+    assert client.send(b"put 0 0 60 1\r\nx\r\nquit\r\nlist-tube-used\r\n") == b"INSERTED 1\r\n"
+    assert client.session.closed
+    assert client.session.waiting_size() == 0
+    for _ in range(3):
+        assert client.send(b"list-tube-used\r\n") == b""
+    assert client.session.waiting_size() == 0
+
+
+def test_what_comes_piece_by_piece_behind_a_wait_is_joined_once(world, client):
+    client.send(b"reserve\r\n")
+    sent = b"list-tube-used\r\n" * 1000
+    joined = client.session.input
+    for place in range(0, len(sent), 2):
+        client.send(sent[place : place + 2])
+        joined = joined or client.session.input
+        assert client.session.input is joined, "or each piece costs a copy of all before it"
+    assert client.session.waiting_size() == len(sent)
+    world.connect().put()
+    assert client.read() == b"RESERVED 1 1\r\nx\r\n" + b"USING default\r\n" * 1000
 
 
 def test_quit_ends_the_conversation(client):

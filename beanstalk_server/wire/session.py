@@ -11,6 +11,7 @@ Must never know sockets, files, or which other sessions there are; reads no cloc
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -32,6 +33,7 @@ STATS_WORK: Final = 8
 """What writing the answer to a stats command costs besides, in the same unit."""
 
 LF: Final = 10
+CRLF: Final = b"\r\n"
 
 log = logging.getLogger("beanstalk_server.session")
 
@@ -52,6 +54,7 @@ class Session(Client):
         "broker",
         "choked",
         "closed",
+        "consumed",
         "counts",
         "ended",
         "expected",
@@ -64,6 +67,8 @@ class Session(Client):
         "on_answer",
         "overlong",
         "patient",
+        "piled",
+        "piled_size",
         "position",
         "process",
         "put",
@@ -90,6 +95,9 @@ class Session(Client):
         self.logs_commands = logs_commands
         self.replies: list[bytes] = []
         self.input = b""  # what has come and is not done yet
+        self.piled: list[bytes] = []  # what has come behind it, until `run` joins the two
+        self.piled_size = 0  # its bytes
+        self.consumed = 0  # how many bytes of input have been done; its owner sets it back
         self.choked = False  # set by the owner: the client does not read its replies
         self.ended = False  # the client has shut down its sending side
         self.closed = False  # nothing will be answered any more: send what is in replies, and hang up
@@ -103,7 +111,7 @@ class Session(Client):
         self.put: grammar.Put | None = None  # the put it belongs to; None when it is too big, and swallowed
         self.put_at = 0  # when it came, in nanoseconds
         self.number = 0  # the id of its job
-        self.body = bytearray()  # what has come of it, when it comes in pieces
+        self.body: io.BytesIO | None = None  # what has come of it, when it comes in pieces
         self.verdict = b""  # what to answer to a put whose body is swallowed
         broker.connect()
 
@@ -111,8 +119,21 @@ class Session(Client):
 
     def receive(self, data: bytes, now: int) -> None:
         """Take bytes from the client, and do what they ask for."""
-        self.input = self.input + data if self.input else data
+        if self.input or self.closed:
+            self.pile(data)
+        else:
+            self.input = data
         self.run(now)
+
+    def pile(self, data: bytes) -> None:
+        """Take bytes from the client, and leave them to the next `run`. Nothing is kept after a quit."""
+        if not self.closed:
+            self.piled.append(data)
+            self.piled_size += len(data)
+
+    def waiting_size(self) -> int:
+        """How many bytes have come and are not done yet."""
+        return len(self.input) + self.piled_size
 
     def lose_patience(self) -> None:
         """The client has shut down its sending side, though not all that it sent may have come: wait for nothing.
@@ -134,7 +155,7 @@ class Session(Client):
     def disconnect(self, now: int) -> None:
         """The client is gone: give back what it holds. Nothing may be called after this."""
         self.closed = True
-        self.input = b""
+        self._drop_input()
         self.on_answer = _ignore
         self.broker.disconnect(self, now)
 
@@ -145,14 +166,26 @@ class Session(Client):
             return
         self.held = False
         self.more = False
+        if self.piled:
+            self.input = b"".join([self.input, *self.piled])
+            self.piled.clear()
+            self.piled_size = 0
         data = self.input
         recorded = self.broker.recorded
         done = self._run(data, now)
         if self.broker.recorded != recorded:
             self.position = self.broker.recorded
+        self.consumed += done
         self.input = data[done:] if done < len(data) else b""
-        if self.ended and not self.held and not self.more:
+        if self.closed:
+            self._drop_input()
+        elif self.ended and not self.held and not self.more:
             self.closed = True
+
+    def _drop_input(self) -> None:
+        self.input = b""
+        self.piled.clear()
+        self.piled_size = 0
 
     # The broker's answers
 
@@ -198,7 +231,7 @@ class Session(Client):
             try:
                 if self.expected:
                     taken = min(self.expected, size - position)
-                    piece = data[position : position + taken]
+                    piece = data if taken == size else data[position : position + taken]
                     position += taken
                     self._take_body(piece, now)
                     continue
@@ -301,18 +334,25 @@ class Session(Client):
                 self.replies.append(self.verdict)
             return
         try:
-            if self.expected or self.body:
-                self.body += piece
+            if self.expected or self.body is not None:
+                if self.body is None:
+                    self.body = io.BytesIO()
+                self.body.write(piece)
                 if self.expected:
                     return
-                piece = bytes(self.body)
-                self.body = bytearray()
-            body = piece[: put.size]
+                self.body.seek(put.size)
+                ends = self.body.read() == CRLF
+                self.body.truncate(put.size)
+                body = self.body.getvalue()  # the bytes themselves, and no copy of them
+                self.body = None
+            else:
+                body = piece[: put.size]
+                ends = piece.endswith(CRLF)
         except MemoryError:
             self._swallow(grammar.OUT_OF_MEMORY)
             return
         self.put = None
-        if not piece.endswith(b"\r\n"):
+        if not ends:
             self.replies.append(grammar.EXPECTED_CRLF)
         elif put.key:
             self._end_put_keyed(put, body, now)
@@ -322,7 +362,7 @@ class Session(Client):
     def _swallow(self, verdict: bytes) -> None:
         """Keep nothing of the body, whatever of it is still to come, and answer when it has ended."""
         self.put = None
-        self.body = bytearray()
+        self.body = None
         self.verdict = verdict
         if not self.expected:
             self.replies.append(verdict)

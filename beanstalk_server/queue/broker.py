@@ -26,8 +26,9 @@ commands or replies as bytes, do I/O, or read a clock; `now` is an argument, in 
 Two things hold between any two calls. A tube that is not paused has ready jobs or waiting clients, never both (while
 the end of a pause is served in slices, it may). And a client that waits, waits in every tube it watches.
 
-What may concern any number of jobs (a kick, a clear, the jobs of a client that disconnects) is done in slices of
-EFFORT: the rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it.
+What may concern any number of jobs (a kick, a clear, the jobs and tubes of a client that disconnects) is done in
+slices of EFFORT: the rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it. That a
+client waits, or waits no more, concerns each tube it watches: it is done at once, and counted as `strain`.
 
 Whether a delayed job is called off or becomes ready is decided once, here, when its state changes: `cancel` finds it
 delayed and deletes it, or finds it in another state and changes nothing. That it is due already, but that its turn
@@ -39,7 +40,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from beanstalk_server.queue.chore import Clear, Kick, Return
+from beanstalk_server.queue.chore import Clear, Departure, Kick
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
@@ -63,6 +64,12 @@ BATCH_BYTES: Final = 1 << 20
 
 EFFORT: Final = 512
 """How many jobs one call moves at the most; the rest follows in `advance`. About a millisecond."""
+
+DEPARTURE_EFFORT: Final = 64
+"""The same for what is done at the moment when a client disconnects: many may do so at one moment."""
+
+MANY: Final = 32
+"""From how many tubes on a client's watch list is looked up instead of searched."""
 
 AT_ONCE: Final = 0
 """The deadline of what should go on at the next `advance`."""
@@ -98,6 +105,7 @@ class Broker:
         "ready",
         "recorded",
         "reserved",
+        "strain",
         "timeouts",
         "total_connections",
         "total_jobs",
@@ -120,6 +128,7 @@ class Broker:
         self.next_id = 1
         self.draining = False
         self.recorded = 0  # how many changes the journal has been told of
+        self.strain = 0  # effort that went into the watch lists of those that wait; whoever counts it sets it back
         self.burials = 0  # how many jobs have ever been buried, which gives the next one its number
         # As in stats: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
@@ -145,24 +154,22 @@ class Broker:
         self.default.watching += 1
 
     def disconnect(self, client: Client, now: int) -> None:
-        """A client is gone: it waits no longer, and its jobs are ready again, in the order in which it got them."""
+        """A client is gone: it is given nothing more, and its jobs are ready again, in the order in which it got them.
+
+        It leaves its tubes after that. With many of either, it takes several slices; the tubes count it until then.
+        """
         self.connections -= 1
         if client.producer:
             self.producers -= 1
         if client.worker:
             self.workers -= 1
-        self.stop_waiting(client)
-        self._return(Return(client), EFFORT, now)
-        watched = client.watched
-        while watched:  # in beanstalkd's order, which list-tubes shows: the last takes the place of one that goes
-            tube = watched[0]
-            last = watched.pop()
-            if watched:
-                watched[0] = last
-            tube.watching -= 1
-            self._drop_unneeded(tube)
-        client.use.using -= 1
-        self._drop_unneeded(client.use)
+        chore = Departure(client)
+        client.leaving = True
+        client.places = None
+        if client.waiting:
+            self._end_wait(client)
+        self.strain = 0
+        self._depart(chore, DEPARTURE_EFFORT, now)
 
     def set_producer(self, client: Client) -> None:
         if not client.producer:
@@ -186,23 +193,41 @@ class Broker:
     def watch(self, client: Client, name: str) -> None:
         """Let the client's reserves take jobs of this tube too."""
         tube = self._tube(name)
-        if tube not in client.watched:
-            client.watched.append(tube)
-            tube.watching += 1
+        if self._place(client, tube) >= 0:
+            return
+        watched = client.watched
+        watched.append(tube)
+        tube.watching += 1
+        if client.places is not None:
+            client.places[tube] = len(watched) - 1
+        elif len(watched) > MANY:
+            client.places = {found: place for place, found in enumerate(watched)}
+
+    def _place(self, client: Client, tube: Tube) -> int:
+        """Where in the list of what the client watches the tube is; -1 when it is not."""
+        if client.places is not None:
+            return client.places.get(tube, -1)
+        watched = client.watched
+        return watched.index(tube) if tube in watched else -1
 
     def ignore(self, client: Client, name: str) -> bool:
         """Undo watch. False when it is the only tube that the client watches; unwatched tubes change nothing."""
         tube = self.tubes.get(name)
         watched = client.watched
-        if tube is None or tube not in watched:
+        place = -1 if tube is None else self._place(client, tube)
+        if tube is None or place < 0:
             return True
         if len(watched) == 1:
             return False
         # As in beanstalkd, whose order list-tubes-watched shows: the last takes the place of the one that goes.
-        place = watched.index(tube)
+        places = client.places
         last = watched.pop()
         if last is not tube:
             watched[place] = last
+            if places is not None:
+                places[last] = place
+        if places is not None:
+            del places[tube]
         tube.watching -= 1
         self._drop_unneeded(tube)
         return True
@@ -420,6 +445,7 @@ class Broker:
         client.waiting = True
         client.batch = batch
         self.waiting += 1
+        self.strain += len(client.watched) >> 3
         for tube in client.watched:
             tube.waiting[client] = None
         if until:
@@ -429,13 +455,18 @@ class Broker:
         """Owe the client no answer any more. False when it was not waiting."""
         if not client.waiting:
             return False
-        client.waiting = False
-        self.waiting -= 1
+        self._end_wait(client)
+        self.strain += len(client.watched) >> 3
         for tube in client.watched:
             del tube.waiting[client]
+        return True
+
+    def _end_wait(self, client: Client) -> None:
+        """Owe it no answer; it still has to leave the tubes that it waited in."""
+        client.waiting = False
+        self.waiting -= 1
         if client.is_linked():
             self.wheel.remove(client)
-        return True
 
     def reserve_job(self, client: Client, number: int, now: int) -> Job | None:
         """Reserve one job, ready, delayed or buried. None when there is none, or a client has it."""
@@ -549,7 +580,7 @@ class Broker:
                 if not tube.delayed.jobs:
                     return True
                 job = tube.delayed.jobs[0]
-            if not effort:
+            if effort <= self.strain:
                 self.wheel.set(chore, AT_ONCE)
                 return False
             assert isinstance(job, Job)
@@ -711,14 +742,17 @@ class Broker:
         due = wheel.due
         while effort and due.after is not due:
             effort -= 1
+            self.strain = 0
             timer = due.after
             timer.unlink()
             if isinstance(timer, Job):
-                effort = max(effort - (len(timer.body) >> 12), 0)  # a large body may have to be copied for a client
                 self._on_job_due(timer, now)
+                # A large body may have had to be copied for a client.
+                effort = max(effort - (len(timer.body) >> 12) - self.strain, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
                 timer.on_timed_out()
+                effort = max(effort - self.strain, 0)
             elif isinstance(timer, Tube):
                 timer.pause = 0
                 effort = self._serve_waiting(timer, max(effort, 1), now)
@@ -728,8 +762,8 @@ class Broker:
             elif isinstance(timer, Clear):
                 self._go_on_clearing(timer, max(effort, 1))
                 effort = 0
-            elif isinstance(timer, Return):
-                self._return(timer, max(effort, 1), now)
+            elif isinstance(timer, Departure):
+                self._depart(timer, max(effort, 1), now)
                 effort = 0
 
     def next_event(self) -> int:
@@ -785,14 +819,32 @@ class Broker:
         self._leave_reserved(job)
         self._enter_ready(job, now)
 
-    def _return(self, chore: Return, effort: int, now: int) -> None:
-        """Make jobs of a client that is gone ready, as many as the effort is."""
-        reserved = chore.client.reserved
-        for job in list(islice(reserved.values(), effort)):
+    def _depart(self, chore: Departure, effort: int, now: int) -> None:
+        """Make jobs of a client that is gone ready, then leave tubes, as many of both as the effort is."""
+        client = chore.client
+        for job in list(islice(client.reserved.values(), effort)):
+            if effort <= self.strain:
+                break
             self._leave_reserved(job)
             self._enter_ready(job, now)
-        if reserved:
+            effort -= 1
+        watched = client.watched
+        while watched and not client.reserved and effort > self.strain:
+            # In beanstalkd's order, which list-tubes shows: the last takes the place of one that goes.
+            tube = watched[0]
+            last = watched.pop()
+            if watched:
+                watched[0] = last
+            if chore.waited:
+                tube.waiting.pop(client, None)
+            tube.watching -= 1
+            self._drop_unneeded(tube)
+            effort -= 1
+        if watched:
             self.wheel.set(chore, AT_ONCE)
+            return
+        client.use.using -= 1
+        self._drop_unneeded(client.use)
 
     # A job enters and leaves a state; whatever counts or orders the jobs of that state is done here
 
@@ -894,8 +946,11 @@ class Broker:
                 if not tube.is_linked():
                     self.wheel.set(tube, AT_ONCE)
                 return 0
-            effort -= 1
             client = next(iter(waiting))
+            if client.leaving:
+                del waiting[client]
+                continue
+            effort = max(effort - 1 - (len(client.watched) >> 3), 0)
             self.stop_waiting(client)
             if client.batch:
                 effort = max(effort - self._serve_batch(tube, client, now), 0)
@@ -975,8 +1030,10 @@ class Broker:
                 for job in tube.keys.values():
                     assert self.jobs[job.id] is job
             for client in tube.waiting:
-                assert client.waiting and tube in client.watched
-                waiting.add(client)
+                assert client.waiting is not client.leaving
+                assert self._place(client, tube) >= 0
+                if client.waiting:
+                    waiting.add(client)
             found = (len(tube.ready.jobs), len(tube.delayed.jobs), tube.buried_count, tube.reserved, tube.urgent)
             totals = [total + part for total, part in zip(totals, found, strict=True)]
         assert totals == [self.ready, self.delayed, self.buried, self.reserved, self.urgent]

@@ -20,6 +20,8 @@ class Client(Timer):
     __slots__ = (
         "batch",  # how many jobs it waits for at the most; 0 when it is one, and no batch
         "busy",  # a kick or a clear of many jobs is under way for it
+        "leaving",  # it has disconnected: until it has left all its tubes, those it waited in may still have it
+        "places",  # where in `watched` each of its tubes is, when they are many; else None
         "producer",  # has sent a put
         "reserved",  # the jobs it holds, by id, in the order in which it reserved them
         "soon",  # how many of them are in the last second of their time to run
@@ -39,6 +41,8 @@ class Client(Timer):
         self.waiting = False
         self.batch = 0
         self.busy = False
+        self.leaving = False
+        self.places: dict[Tube, int] | None = None
         self.producer = False
         self.worker = False
 

@@ -28,6 +28,7 @@ class Tube(Timer):
         "clears",  # how many have begun
         "delayed",  # by (deadline, id)
         "deletes",  # how many of its jobs have been deleted by command
+        "entry",  # its line in a list of tubes
         "keys",  # its jobs that have a key, by key; None before the first
         "name",
         "pause",  # how long the pause is that it is in, nanoseconds; 0 when it is not paused
@@ -46,6 +47,7 @@ class Tube(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
         self.name = name
+        self.entry = f"- {name}\n".encode()
         self.position = position
         self.ready = JobHeap()
         self.delayed = JobHeap()

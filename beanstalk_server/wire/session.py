@@ -19,6 +19,7 @@ from typing import Final
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.tube import Tube
 from beanstalk_server.wire import grammar
 from beanstalk_server.wire.grammar import EXTENDED_LINE_LIMIT, LINE_LIMIT, SECOND
 from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, tube_list
@@ -26,7 +27,8 @@ from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, t
 TURN: Final = 128
 """How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).
 
-A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at.
+A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at or a
+list names, and each 8 that somebody begins or ends to wait in (`Broker.strain`).
 """
 
 STATS_WORK: Final = 8
@@ -141,8 +143,6 @@ class Session(Client):
         `run` must follow.
         """
         self.patient = False
-        if self.broker.stop_waiting(self):
-            self.replies.append(grammar.TIMED_OUT)
 
     def end(self) -> None:
         """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`.
@@ -150,7 +150,7 @@ class Session(Client):
         `run` must follow.
         """
         self.ended = True
-        self.lose_patience()
+        self.patient = False
 
     def disconnect(self, now: int) -> None:
         """The client is gone: give back what it holds. Nothing may be called after this."""
@@ -161,8 +161,17 @@ class Session(Client):
 
     def run(self, now: int) -> None:
         """Do the commands in `input`, until one has to wait or the turn is over (then `more` is set)."""
+        broker = self.broker
+        broker.strain = 0
         self.work_left = TURN
-        if self.waiting or self.busy or self.choked or self.closed:
+        if self.waiting:
+            if self.patient:
+                return
+            broker.stop_waiting(self)
+            self.work_left -= broker.strain
+            broker.strain = 0
+            self.replies.append(grammar.TIMED_OUT)
+        if self.busy or self.choked or self.closed:
             return
         self.held = False
         self.more = False
@@ -171,10 +180,11 @@ class Session(Client):
             self.piled.clear()
             self.piled_size = 0
         data = self.input
-        recorded = self.broker.recorded
+        recorded = broker.recorded
         done = self._run(data, now)
-        if self.broker.recorded != recorded:
-            self.position = self.broker.recorded
+        self.work_left -= broker.strain
+        if broker.recorded != recorded:
+            self.position = broker.recorded
         self.consumed += done
         self.input = data[done:] if done < len(data) else b""
         if self.closed:
@@ -220,10 +230,11 @@ class Session(Client):
 
     def _run(self, data: bytes, now: int) -> int:
         """Do commands until something holds; return how many bytes of the data are done."""
+        broker = self.broker
         position = 0
         size = len(data)
         while position < size and not self.held:
-            if self.work_left <= 0:
+            if self.work_left <= broker.strain:
                 self.more = True
                 break
             self.work_left -= 1
@@ -504,7 +515,6 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.WATCH] += 1
-        self.work_left -= len(self.watched) >> 5
         self.broker.watch(self, name)
         self.replies.append(grammar.watching(len(self.watched)))
 
@@ -514,7 +524,6 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.IGNORE] += 1
-        self.work_left -= len(self.watched) >> 5
         done = self.broker.ignore(self, name)
         self.replies.append(grammar.watching(len(self.watched)) if done else grammar.NOT_IGNORED)
 
@@ -625,7 +634,7 @@ class Session(Client):
     def _stats(self, line: bytes, now: int) -> None:
         self.counts[grammar.STATS] += 1
         self.work_left -= STATS_WORK
-        self._reply_bulk(grammar.ok(stats(self.broker, self.process, now)))
+        self._reply_bulk(grammar.ok(stats(self.broker, self.process, now).encode()))
 
     def _stats_job(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
@@ -638,7 +647,7 @@ class Session(Client):
         if job is None:
             self.replies.append(grammar.NOT_FOUND)
         else:
-            self._reply_bulk(grammar.ok(stats_job(self.broker, job, now)))
+            self._reply_bulk(grammar.ok(stats_job(self.broker, job, now).encode()))
 
     def _stats_tube(self, arguments: bytes, now: int) -> None:
         name = grammar.parse_name(arguments)
@@ -651,11 +660,11 @@ class Session(Client):
         if tube is None:
             self.replies.append(grammar.NOT_FOUND)
         else:
-            self._reply_bulk(grammar.ok(stats_tube(tube, now)))
+            self._reply_bulk(grammar.ok(stats_tube(tube, now).encode()))
 
     def _list_tubes(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES] += 1
-        self._reply_bulk(grammar.ok(tube_list(self.broker.tube_list)))
+        self._reply_list(self.broker.tube_list)
 
     def _list_tube_used(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBE_USED] += 1
@@ -663,7 +672,7 @@ class Session(Client):
 
     def _list_tubes_watched(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES_WATCHED] += 1
-        self._reply_bulk(grammar.ok(tube_list(self.watched)))
+        self._reply_list(self.watched)
 
     def _pause_tube(self, arguments: bytes, now: int) -> None:
         pause = grammar.parse_pause(arguments)
@@ -682,6 +691,10 @@ class Session(Client):
             self.replies.append(grammar.NOT_FOUND)
         else:
             self._reply_bulk(grammar.found(job.id, job.body))
+
+    def _reply_list(self, tubes: list[Tube]) -> None:
+        self.work_left -= len(tubes) >> 5
+        self._reply_bulk(grammar.ok(tube_list(tubes)))
 
     def _reply_bulk(self, reply: bytes) -> None:
         """A reply that may be large."""

@@ -143,6 +143,6 @@ def stats_job(broker: Broker, job: Job, now: int) -> str:
     )
 
 
-def tube_list(tubes: list[Tube]) -> str:
+def tube_list(tubes: list[Tube]) -> bytes:
     """The answer to list-tubes and list-tubes-watched."""
-    return "---\n" + "".join([f"- {tube.name}\n" for tube in tubes])
+    return b"---\n" + b"".join([tube.entry for tube in tubes])

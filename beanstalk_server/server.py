@@ -65,6 +65,9 @@ A kilobyte that is read is a unit more, so that who sends large bodies waits for
 CLOSE: Final = 12
 """What it costs to close a connection, in the same unit."""
 
+SLOW: Final = 512
+"""From how many tubes on a client waits in a queue of its own, so that others do not stand behind its reserves."""
+
 ADVANCE_TIME: Final = 4_000_000
 """How long one round of the event loop does what is due, in nanoseconds."""
 
@@ -141,7 +144,7 @@ class Connection:
             self._send()
         if session.input or session.closed or self.held_size > OUTPUT_LIMIT:
             self._regulate()
-        if server.queue:
+        if server.queue or server.slow_queue:
             server.serve_queue()
         if server.wheel.next_event < server.armed_for:
             server.arm()
@@ -269,6 +272,7 @@ class Server:
         self.process = this_process(self.config.max_job_size, now)
         self.connections: set[Connection] = set()
         self.queue: deque[Connection] = deque()  # those that have more to do, or an answer to send
+        self.slow_queue: deque[Connection] = deque()  # those of them whose next command may take a whole round
         self.work_left = ROUND  # how much more work this round of the event loop may do
         self.armed_for = NEVER
         self.stopping = False
@@ -349,6 +353,7 @@ class Server:
         if self._next_round is not None:
             self._next_round.cancel()
         self.queue.clear()
+        self.slow_queue.clear()
         await asyncio.gather(*self._accepting)
         while self.connections:
             self.all_lost.clear()
@@ -443,11 +448,14 @@ class Server:
         """Let a connection go on when it is its turn; `settle` must follow."""
         if not connection.queued:
             connection.queued = True
-            self.queue.append(connection)
+            if len(connection.session.watched) > SLOW:
+                self.slow_queue.append(connection)
+            else:
+                self.queue.append(connection)
 
     def settle(self) -> None:
         """Do what follows from what has been done: others may go on, and something may be due sooner."""
-        if self.queue:
+        if self.queue or self.slow_queue:
             self.serve_queue()
         if self.wheel.next_event < self.armed_for:
             self.arm()
@@ -458,23 +466,33 @@ class Server:
             self._next_round = self.loop.call_soon(self._begin_round)
 
     def serve_queue(self) -> None:
-        """Let those in the queue go on, one turn each, as long as the round has work left."""
+        """Let those in the queues go on, one turn each, as long as the round has work left."""
         queue = self.queue
-        while queue and self.work_left > 0:
-            connection = queue.popleft()
-            connection.queued = False
-            try:
-                connection.go_on()
-            except Exception:
-                log.exception("%s: a connection failed; this is a bug of the server", connection.name)
-                connection.transport.abort()
-            self.work_left -= TURN + TRANSFER - connection.session.work_left
-        if queue:
+        slow_queue = self.slow_queue
+        while self.work_left > 0:
+            if queue:
+                self._serve(queue.popleft())
+            elif slow_queue:
+                self._serve(slow_queue.popleft())
+            else:
+                return
+        if queue or slow_queue:
             self.settle_soon()
+
+    def _serve(self, connection: Connection) -> None:
+        connection.queued = False
+        try:
+            connection.go_on()
+        except Exception:
+            log.exception("%s: a connection failed; this is a bug of the server", connection.name)
+            connection.transport.abort()
+        self.work_left -= TURN + TRANSFER - connection.session.work_left
 
     def _begin_round(self) -> None:
         self._next_round = None
         self.work_left = ROUND
+        if self.slow_queue:  # one in each round, however many others there are
+            self._serve(self.slow_queue.popleft())
         self.settle()
 
     def arm(self) -> None:

@@ -445,7 +445,7 @@ class Broker:
         client.waiting = True
         client.batch = batch
         self.waiting += 1
-        self.strain += len(client.watched) >> 3
+        self.strain += len(client.watched) >> 2
         for tube in client.watched:
             tube.waiting[client] = None
         if until:
@@ -456,7 +456,7 @@ class Broker:
         if not client.waiting:
             return False
         self._end_wait(client)
-        self.strain += len(client.watched) >> 3
+        self.strain += len(client.watched) >> 2
         for tube in client.watched:
             del tube.waiting[client]
         return True
@@ -950,7 +950,7 @@ class Broker:
             if client.leaving:
                 del waiting[client]
                 continue
-            effort = max(effort - 1 - (len(client.watched) >> 3), 0)
+            effort = max(effort - 1 - (len(client.watched) >> 2), 0)
             self.stop_waiting(client)
             if client.batch:
                 effort = max(effort - self._serve_batch(tube, client, now), 0)

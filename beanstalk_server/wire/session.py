@@ -28,7 +28,7 @@ TURN: Final = 128
 """How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).
 
 A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at or a
-list names, and each 8 that somebody begins or ends to wait in (`Broker.strain`).
+list names, and each 4 that somebody begins or ends to wait in (`Broker.strain`).
 """
 
 STATS_WORK: Final = 8

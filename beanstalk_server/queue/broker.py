@@ -41,7 +41,7 @@ from itertools import islice
 from typing import Final
 
 from beanstalk_server.queue.chore import Clear, Departure, Kick
-from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
 from beanstalk_server.queue.journal import Journal
@@ -264,7 +264,8 @@ class Broker:
             return
         if tube.is_linked():
             self.wheel.remove(tube)
-        tube.buried.before = tube.buried.after = UNLINKED  # an empty ring refers to itself, and would never be freed
+        for ring in (tube.buried, tube.waiting):
+            ring.before = ring.after = UNLINKED  # an empty ring refers to itself, and would never be freed
         del self.tubes[tube.name]
         last = self.tube_list.pop()
         if last is not tube:
@@ -404,9 +405,9 @@ class Broker:
             jobs = tube.ready.jobs
             if not jobs or tube.pause:
                 continue
-            if tube.waiting:  # its pause has ended, and is being served in slices: those that wait come first
+            if tube.waiting_count:  # its pause has ended, and is being served in slices: those that wait come first
                 self._serve_waiting(tube, EFFORT, now)
-                if not jobs or tube.waiting:
+                if not jobs or tube.waiting_count:
                     continue
             job = jobs[0]
             if best is None or job.priority < best.priority or (job.priority == best.priority and job.id < best.id):
@@ -446,8 +447,12 @@ class Broker:
         client.batch = batch
         self.waiting += 1
         self.strain += len(client.watched) >> 2
-        for tube in client.watched:
-            tube.waiting[client] = None
+        waits = client.waits
+        while len(waits) < len(client.watched):
+            waits.append(Wait(client))
+        for place, tube in enumerate(client.watched):
+            tube.waiting.append(waits[place])
+            tube.waiting_count += 1
         if until:
             self.wheel.set(client, until)
 
@@ -457,8 +462,9 @@ class Broker:
             return False
         self._end_wait(client)
         self.strain += len(client.watched) >> 2
-        for tube in client.watched:
-            del tube.waiting[client]
+        for place, tube in enumerate(client.watched):
+            client.waits[place].unlink()
+            tube.waiting_count -= 1
         return True
 
     def _end_wait(self, client: Client) -> None:
@@ -829,6 +835,7 @@ class Broker:
             self._enter_ready(job, now)
             effort -= 1
         watched = client.watched
+        waits = client.waits
         while watched and not client.reserved and effort > self.strain:
             # In beanstalkd's order, which list-tubes shows: the last takes the place of one that goes.
             tube = watched[0]
@@ -836,13 +843,18 @@ class Broker:
             if watched:
                 watched[0] = last
             if chore.waited:
-                tube.waiting.pop(client, None)
+                wait = waits[0]
+                waits[0] = waits[len(watched)]
+                if wait.is_linked():  # else its turn came meanwhile
+                    wait.unlink()
+                    tube.waiting_count -= 1
             tube.watching -= 1
             self._drop_unneeded(tube)
             effort -= 1
         if watched:
             self.wheel.set(chore, AT_ONCE)
             return
+        waits.clear()  # they refer to the client, as it does to them
         client.use.using -= 1
         self._drop_unneeded(client.use)
 
@@ -863,7 +875,7 @@ class Broker:
         if job.priority < URGENT:
             self.urgent += 1
             tube.urgent += 1
-        if tube.waiting:
+        if tube.waiting_count:
             self._serve_waiting(tube, 1, now)
 
     def _leave_ready(self, job: Job) -> None:
@@ -940,15 +952,17 @@ class Broker:
         if tube.pause:
             return effort
         jobs = tube.ready.jobs
-        waiting = tube.waiting
-        while jobs and waiting:
+        while jobs and tube.waiting_count:
             if not effort:
                 if not tube.is_linked():
                     self.wheel.set(tube, AT_ONCE)
                 return 0
-            client = next(iter(waiting))
+            wait = tube.waiting.after
+            assert isinstance(wait, Wait)
+            client = wait.client
             if client.leaving:
-                del waiting[client]
+                wait.unlink()
+                tube.waiting_count -= 1
                 continue
             effort = max(effort - 1 - (len(client.watched) >> 2), 0)
             self.stop_waiting(client)
@@ -1021,7 +1035,7 @@ class Broker:
             self._check_heap(tube.delayed, DELAYED, tube)
             assert tube.buried.check() == tube.buried_count
             assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
-            assert not (tube.ready.jobs and tube.waiting) or (
+            assert not (tube.ready.jobs and tube.waiting_count) or (
                 tube.is_linked() and (tube.pause or tube.deadline == AT_ONCE)
             ), f"tube {tube.name} keeps clients waiting for its ready jobs"
             assert not tube.pause or tube.is_linked(), "nobody will end a pause"
@@ -1029,9 +1043,10 @@ class Broker:
                 tube.keys.check()
                 for job in tube.keys.values():
                     assert self.jobs[job.id] is job
-            for client in tube.waiting:
+            assert tube.waiting.check() == tube.waiting_count
+            for client in self._waiting_in(tube):
                 assert client.waiting is not client.leaving
-                assert self._place(client, tube) >= 0
+                assert tube in client.watched
                 if client.waiting:
                     waiting.add(client)
             found = (len(tube.ready.jobs), len(tube.delayed.jobs), tube.buried_count, tube.reserved, tube.urgent)
@@ -1039,7 +1054,16 @@ class Broker:
         assert totals == [self.ready, self.delayed, self.buried, self.reserved, self.urgent]
         assert self.waiting == len(waiting)
         for client in waiting:
-            assert all(client in tube.waiting for tube in client.watched)
+            assert all(client in self._waiting_in(tube) for tube in client.watched)
+
+    def _waiting_in(self, tube: Tube) -> list[Client]:
+        """The clients in a tube's waiting list, in their order."""
+        found: list[Client] = []
+        wait = tube.waiting.after
+        while isinstance(wait, Wait):
+            found.append(wait.client)
+            wait = wait.after
+        return found
 
     def _check_heap(self, heap: JobHeap, state: int, tube: Tube) -> None:
         heap.check()

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.ring import UNLINKED, Link
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
+
+
+class Wait(Link):
+    """A client among those that wait for a job of one tube."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: Client) -> None:
+        self.before = self.after = UNLINKED
+        self.client = client
 
 
 class Client(Timer):
@@ -27,6 +37,7 @@ class Client(Timer):
         "soon",  # how many of them are in the last second of their time to run
         "use",  # the tube that its puts go to
         "waiting",  # for a job of one of the tubes it watches
+        "waits",  # as many as it has ever watched tubes when it waited: while it waits, one is in each tube's ring
         "watched",  # those tubes, in the order of list-tubes-watched
         "worker",  # has sent a reserve
     )
@@ -39,6 +50,7 @@ class Client(Timer):
         self.reserved: dict[int, Job] = {}
         self.soon = 0
         self.waiting = False
+        self.waits: list[Wait] = []
         self.batch = 0
         self.busy = False
         self.leaving = False

@@ -114,7 +114,7 @@ def stats_tube(tube: Tube, now: int) -> str:
         f"total-jobs: {tube.total_jobs}\n"
         f"current-using: {tube.using}\n"
         f"current-watching: {tube.watching}\n"
-        f"current-waiting: {len(tube.waiting)}\n"
+        f"current-waiting: {tube.waiting_count}\n"
         f"cmd-delete: {tube.deletes}\n"
         f"cmd-pause-tube: {tube.pauses}\n"
         f"pause: {tube.pause // SECOND}\n"

@@ -31,6 +31,7 @@ from beanstalk_server.stalls import Stalls
 from beanstalk_server.startup import (
     StartError,
     become,
+    connections_allowed,
     inherited_sockets,
     listen,
     open_inet_socket,
@@ -72,6 +73,15 @@ ADVANCE_TIME: Final = 4_000_000
 """How long one round of the event loop does what is due, in nanoseconds."""
 
 ACCEPTS: Final = 64  # connections taken in one round
+KEPT_BACK: Final = 8
+"""File descriptors that no connection gets, because the process may need them."""
+
+KEPT_BACK_FOR_JOURNAL: Final = 32
+"""The same with a journal: without a file to write to it could keep nothing, and the server would have to stop."""
+
+FULL_LOG_INTERVAL: Final = 60
+"""Seconds between two lines of the log that tell that all connections are taken."""
+
 OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MILLISECOND: Final = 1_000_000
 
@@ -166,6 +176,7 @@ class Connection:
 
     def connection_lost(self, error: Exception | None) -> None:
         server = self.server
+        server.give_back_connection()
         if server.config.verbosity:
             log.info("%s disconnected", self.name)
         self.held.clear()
@@ -290,6 +301,8 @@ class Server:
         self._looked_at: dict[int, Connection] = {}  # by file descriptor
         self._listeners: list[socket.socket] = []
         self._accepting: set[asyncio.Task[object]] = set()
+        self._connections_left = 0  # how many more may be accepted
+        self._full_told = -FULL_LOG_INTERVAL * 1_000 * MILLISECOND
         self._addresses: list[tuple[str, int] | str] = []
         self._own_path: tuple[str, int] | None = None  # of a UNIX socket that this server has made, and its inode
         self._stalls = Stalls() if self.config.stalls else None
@@ -324,6 +337,7 @@ class Server:
         if hasattr(select, "epoll"):
             self._hang_ups = select.epoll()
             self.loop.add_reader(self._hang_ups.fileno(), self._on_hang_ups)
+        self._connections_left = connections_allowed(KEPT_BACK_FOR_JOURNAL if self.journal.keeps else KEPT_BACK)
         for sock in sockets:
             self._listeners.append(sock)
             self.loop.add_reader(sock.fileno(), self._accept, sock)
@@ -569,6 +583,9 @@ class Server:
         that is busy, each of them would wait for the rounds of all before it.
         """
         for _ in range(ACCEPTS):
+            if not self._connections_left:
+                self._stop_accepting()
+                return
             try:
                 sock, _ = listener.accept()
             except OSError as error:
@@ -580,13 +597,31 @@ class Server:
                 self.loop.call_later(1, self._accept_again, listener)
                 return
             sock.setblocking(False)
+            self._connections_left -= 1
             task = self.loop.create_task(self._begin(sock))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
 
     def _accept_again(self, listener: socket.socket) -> None:
-        if not self.stopping:
+        if not self.stopping and self._connections_left:
             self.loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def _stop_accepting(self) -> None:
+        """Every connection that the file limit allows is taken: who comes now stays in the backlog."""
+        for listener in self._listeners:
+            self.loop.remove_reader(listener.fileno())
+        now = monotonic_ns()
+        if now - self._full_told >= FULL_LOG_INTERVAL * 1_000 * MILLISECOND:
+            self._full_told = now
+            count = len(self.connections) + len(self._accepting)
+            log.warning("%d connections are all that the file limit allows: others wait until one is gone", count)
+
+    def give_back_connection(self) -> None:
+        """One is gone, and whoever waits may take its place."""
+        self._connections_left += 1
+        if self._connections_left == 1:
+            for listener in self._listeners:
+                self.loop.call_soon(self._accept_again, listener)
 
     async def _begin(self, sock: socket.socket) -> None:
         try:
@@ -594,6 +629,7 @@ class Server:
         except OSError as error:
             log.info("a client was gone before it was served: %s", error.strerror)
             sock.close()
+            self.give_back_connection()
 
     def _open_socket(self) -> socket.socket:
         listen = self.config.listen

@@ -145,7 +145,7 @@ def test_dear_commands_use_up_a_turn_sooner(world, client):
     client.send(b"delete 1\r\n" + b"".join(b"watch t%d\r\n" % number for number in range(320)))
     client.send(b"ignore default\r\n")
     assert done_in_a_turn(b"reserve-with-timeout 0\r\n" * 100) < TURN / 9
-    assert done_in_a_turn(b"list-tubes\r\n" * 100) < TURN / 10
+    assert done_in_a_turn(b"list-tubes\r\n" * 100) < TURN / 2
     assert done_in_a_turn(b"list-tubes-watched\r\n" * 100) < TURN / 10
 
 
@@ -167,6 +167,31 @@ def test_a_long_watch_list_is_not_searched(world, client):
     names = client.send(b"list-tubes-watched\r\n").split(b"\n- ")[1:]
     assert names[:10] == [b"default", *[b"t%d" % number for number in range(8)], b"t98"]
     assert names[-1] == b"t97\n\r\n"
+
+
+def test_the_list_of_all_tubes_is_written_again_only_where_it_has_changed(world, client):
+    def work():
+        client.session.receive(b"list-tubes\r\n", world.now)
+        return TURN - client.session.work_left - (len(client.read()) >> 10)
+
+    for number in range(3000):
+        client.send(b"watch tube-%d\r\n" % number)
+    assert work() > 80
+    assert work() < 3
+    client.send(b"watch another\r\nignore tube-1000\r\n")
+    assert work() < 20
+    world.check()
+    for number in range(3000):
+        client.send(b"ignore tube-%d\r\n" % number)
+        if number % 500 == 0:
+            world.check()
+    assert client.send(b"list-tubes\r\n") == b"OK 24\r\n---\n- default\n- another\n\r\n"
+
+
+def test_to_make_tubes_is_dearer_than_to_use_them(world, client):
+    client.session.receive(b"".join(b"use t%d\r\n" % number for number in range(TURN)), world.now)
+    assert len(client.session.replies) < TURN / 4
+    client.go_on()
 
 
 def wide(world, count=4000):

@@ -71,6 +71,12 @@ DEPARTURE_EFFORT: Final = 64
 MANY: Final = 32
 """From how many tubes on a client's watch list is looked up instead of searched."""
 
+NEW_TUBE: Final = 4
+"""The effort of making a tube."""
+
+LISTED: Final = 256
+"""How many tubes are in one page of the list of all. A change costs the writing of a page, not of the list."""
+
 AT_ONCE: Final = 0
 """The deadline of what should go on at the next `advance`."""
 
@@ -100,6 +106,7 @@ class Broker:
         "draining",
         "jobs",
         "journal",
+        "listing",
         "next_id",
         "producers",
         "ready",
@@ -124,11 +131,12 @@ class Broker:
         journal.live = self.jobs
         self.tubes: dict[str, Tube] = {}
         self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
+        self.listing: list[bytes] = []  # their entries, in pages; empty when out of date
+        self.strain = 0  # effort that went into watch lists, and tubes made; whoever counts it sets it back
         self.default = self._tube(DEFAULT)
         self.next_id = 1
         self.draining = False
         self.recorded = 0  # how many changes the journal has been told of
-        self.strain = 0  # effort that went into the watch lists of those that wait; whoever counts it sets it back
         self.burials = 0  # how many jobs have ever been buried, which gives the next one its number
         # As in stats: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
@@ -257,7 +265,21 @@ class Broker:
             tube = Tube(name, len(self.tube_list))
             self.tubes[name] = tube
             self.tube_list.append(tube)
+            self.strain += NEW_TUBE
+            if tube.position % LISTED == 0:
+                self.listing.append(b"")
+            else:
+                self.listing[-1] = b""
         return tube
+
+    def list_of_tubes(self) -> bytes:
+        """The entries of all tubes, one behind the other."""
+        for place, page in enumerate(self.listing):
+            if not page:
+                tubes = self.tube_list[place * LISTED : (place + 1) * LISTED]
+                self.listing[place] = b"".join([tube.entry for tube in tubes])
+                self.strain += LISTED >> 5
+        return b"".join(self.listing)
 
     def _drop_unneeded(self, tube: Tube) -> None:
         if tube.is_needed() or tube is self.default or self.tubes.get(tube.name) is not tube:
@@ -268,9 +290,14 @@ class Broker:
             ring.before = ring.after = UNLINKED  # an empty ring refers to itself, and would never be freed
         del self.tubes[tube.name]
         last = self.tube_list.pop()
+        if last.position % LISTED == 0:
+            self.listing.pop()
+        else:
+            self.listing[-1] = b""
         if last is not tube:
             self.tube_list[tube.position] = last
             last.position = tube.position
+            self.listing[tube.position // LISTED] = b""
 
     # Jobs: into the queue
 
@@ -1026,6 +1053,10 @@ class Broker:
         self._check_tubes()
 
     def _check_tubes(self) -> None:
+        strain = self.strain
+        assert self.list_of_tubes() == b"".join([tube.entry for tube in self.tube_list])
+        assert all(self.listing)
+        self.strain = strain
         totals = [0, 0, 0, 0, 0]
         waiting: set[Client] = set()
         for position, tube in enumerate(self.tube_list):

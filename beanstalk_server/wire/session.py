@@ -19,7 +19,6 @@ from typing import Final
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.tube import Tube
 from beanstalk_server.wire import grammar
 from beanstalk_server.wire.grammar import EXTENDED_LINE_LIMIT, LINE_LIMIT, SECOND
 from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, tube_list
@@ -28,7 +27,8 @@ TURN: Final = 128
 """How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).
 
 A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at or a
-list names, and each 4 that somebody begins or ends to wait in (`Broker.strain`).
+list names. What the broker counts as `strain` comes to that: each 4 tubes that somebody begins or ends to wait in,
+tubes made, and pages of their list.
 """
 
 STATS_WORK: Final = 8
@@ -664,7 +664,7 @@ class Session(Client):
 
     def _list_tubes(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES] += 1
-        self._reply_list(self.broker.tube_list)
+        self._reply_bulk(grammar.ok(b"---\n" + self.broker.list_of_tubes()))
 
     def _list_tube_used(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBE_USED] += 1
@@ -672,7 +672,8 @@ class Session(Client):
 
     def _list_tubes_watched(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES_WATCHED] += 1
-        self._reply_list(self.watched)
+        self.work_left -= len(self.watched) >> 5
+        self._reply_bulk(grammar.ok(tube_list(self.watched)))
 
     def _pause_tube(self, arguments: bytes, now: int) -> None:
         pause = grammar.parse_pause(arguments)
@@ -691,10 +692,6 @@ class Session(Client):
             self.replies.append(grammar.NOT_FOUND)
         else:
             self._reply_bulk(grammar.found(job.id, job.body))
-
-    def _reply_list(self, tubes: list[Tube]) -> None:
-        self.work_left -= len(tubes) >> 5
-        self._reply_bulk(grammar.ok(tube_list(tubes)))
 
     def _reply_bulk(self, reply: bytes) -> None:
         """A reply that may be large."""

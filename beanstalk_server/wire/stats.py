@@ -144,5 +144,5 @@ def stats_job(broker: Broker, job: Job, now: int) -> str:
 
 
 def tube_list(tubes: list[Tube]) -> bytes:
-    """The answer to list-tubes and list-tubes-watched."""
+    """The answer to list-tubes-watched."""
     return b"---\n" + b"".join([tube.entry for tube in tubes])

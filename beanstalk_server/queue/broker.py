@@ -173,7 +173,6 @@ class Broker:
             self.workers -= 1
         chore = Departure(client)
         client.leaving = True
-        client.places = None
         if client.waiting:
             self._end_wait(client)
         self.strain = 0
@@ -267,6 +266,8 @@ class Broker:
             self.tube_list.append(tube)
             self.strain += NEW_TUBE
             if tube.position % LISTED == 0:
+                if self.listing:
+                    self._list_page(len(self.listing) - 1)  # now, so that the first list need not write all pages
                 self.listing.append(b"")
             else:
                 self.listing[-1] = b""
@@ -276,10 +277,13 @@ class Broker:
         """The entries of all tubes, one behind the other."""
         for place, page in enumerate(self.listing):
             if not page:
-                tubes = self.tube_list[place * LISTED : (place + 1) * LISTED]
-                self.listing[place] = b"".join([tube.entry for tube in tubes])
-                self.strain += LISTED >> 5
+                self._list_page(place)
         return b"".join(self.listing)
+
+    def _list_page(self, place: int) -> None:
+        tubes = self.tube_list[place * LISTED : (place + 1) * LISTED]
+        self.listing[place] = b"".join([tube.entry for tube in tubes])
+        self.strain += LISTED >> 5
 
     def _drop_unneeded(self, tube: Tube) -> None:
         if tube.is_needed() or tube is self.default or self.tubes.get(tube.name) is not tube:
@@ -872,9 +876,12 @@ class Broker:
             if chore.waited:
                 wait = waits[0]
                 waits[0] = waits[len(watched)]
+                waits.pop()
                 if wait.is_linked():  # else its turn came meanwhile
                     wait.unlink()
                     tube.waiting_count -= 1
+            if client.places is not None:
+                del client.places[tube]  # here, because to let go of all at the end would take long
             tube.watching -= 1
             self._drop_unneeded(tube)
             effort -= 1

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def serve(config: Config) -> int:
     """Serve until SIGTERM or SIGINT, or until the journal fails; return the exit status.
 
-    SIGUSR1 starts drain mode. Tells systemd when it is ready and when it stops.
+    SIGUSR1 starts drain mode, SIGHUP does nothing. Tells systemd when it is ready and when it stops.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -71,6 +71,7 @@ async def serve(config: Config) -> int:
 
     for number in STOPPING:
         signal.signal(number, interrupt)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         await server.start()
     except Interrupted:
@@ -79,6 +80,7 @@ async def serve(config: Config) -> int:
     for number in STOPPING:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, server.drain)
+    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is nothing to reload")
     systemd.notify("READY=1")
     waits = [loop.create_task(event.wait()) for event in (stop, server.failed)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

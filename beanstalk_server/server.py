@@ -25,12 +25,13 @@ from typing import Any, Final, Self, cast
 
 from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.journal import ALL, NONE, Journal
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.queue.wheel import NEVER
 from beanstalk_server.stalls import Stalls
 from beanstalk_server.startup import (
     StartError,
     become,
+    connections_allowed,
     inherited_sockets,
     listen,
     open_inet_socket,
@@ -48,21 +49,39 @@ INPUT_LIMIT: Final = 1 << 16
 """Bytes of commands that may pile up behind one that waits, before the client is not read from."""
 
 OUTPUT_LIMIT: Final = 1 << 18
-"""Bytes of replies that may pile up in front of a client, before it is not read from."""
+"""Bytes of replies that may pile up in front of a client, before it is not read from.
+
+Where replies wait for a commit, the commands that they answer count too: a change of 64 KiB is answered in 12 bytes.
+"""
 
 ROUND: Final = 16 * TURN
 """How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
 
 TRANSFER: Final = 4
-"""What it costs to be read from and written to, in the same unit: the system calls are more than a simple command."""
+"""What it costs to be read from and written to, in the same unit: the system calls are more than a simple command.
+
+A kilobyte that is read is a unit more, so that who sends large bodies waits for the next round too.
+"""
 
 CLOSE: Final = 12
 """What it costs to close a connection, in the same unit."""
+
+SLOW: Final = 512
+"""From how many tubes on a client waits in a queue of its own, so that others do not stand behind its reserves."""
 
 ADVANCE_TIME: Final = 4_000_000
 """How long one round of the event loop does what is due, in nanoseconds."""
 
 ACCEPTS: Final = 64  # connections taken in one round
+KEPT_BACK: Final = 8
+"""File descriptors that no connection gets, because the process may need them."""
+
+KEPT_BACK_FOR_JOURNAL: Final = 32
+"""The same with a journal: without a file to write to it could keep nothing, and the server would have to stop."""
+
+FULL_LOG_INTERVAL: Final = 60
+"""Seconds between two lines of the log that tell that all connections are taken."""
+
 OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MILLISECOND: Final = 1_000_000
 
@@ -96,9 +115,9 @@ class Connection:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.reading = True
-        self.held: deque[tuple[int, bytes]] = deque()  # replies that wait for a commit, and for which
-        self.held_size = 0  # their bytes
-        self.blocked = False  # among those that wait for room in the journal
+        self.held: deque[tuple[int, bytes, int]] = deque()  # which commit, the replies that wait for it, their weight
+        self.held_size = 0  # the sum of the weights: bytes of the replies, and of the commands that they answer
+        self.blocked = False  # among those that wait for the journal
         self.queued = False  # in the server's queue of those that have more to do
         self.lost = True  # its session is not there yet, or no more
         self.looked_at = -1  # its file descriptor, while the server looks out for its hang-up
@@ -125,18 +144,19 @@ class Connection:
         server = self.server
         session = self.session
         if self.queued or server.work_left <= 0:
-            session.input += data
+            server.work_left -= len(data) >> 10
+            session.pile(data)
             server.enqueue(self)
             self._regulate()
             server.settle()
             return
         session.receive(data, monotonic_ns())
-        server.work_left -= TURN + TRANSFER - session.work_left
+        server.work_left -= TURN + TRANSFER - session.work_left + (len(data) >> 10)
         if session.replies:
             self._send()
-        if session.input or session.closed:
+        if session.input or session.closed or self.held_size > OUTPUT_LIMIT:
             self._regulate()
-        if server.queue:
+        if server.queue or server.slow_queue:
             server.serve_queue()
         if server.wheel.next_event < server.armed_for:
             server.arm()
@@ -158,6 +178,7 @@ class Connection:
 
     def connection_lost(self, error: Exception | None) -> None:
         server = self.server
+        server.give_back_connection()
         if server.config.verbosity:
             log.info("%s disconnected", self.name)
         self.held.clear()
@@ -196,18 +217,20 @@ class Connection:
         replies.clear()
         server = self.server
         if server.journal.keeps and (self.held or self.session.position > server.committed):
-            self.held.append((self.session.position, data))
-            self.held_size += len(data)
+            weight = len(data) + self.session.consumed
+            self.held.append((self.session.position, data, weight))
+            self.held_size += weight
             server.hold(self)
         else:
             self.transport.write(data)
+        self.session.consumed = 0
 
     def release(self) -> None:
         """Send the replies whose commit has returned."""
         held = self.held
         while held and held[0][0] <= self.server.committed:
-            data = held.popleft()[1]
-            self.held_size -= len(data)
+            _, data, weight = held.popleft()
+            self.held_size -= weight
             self.transport.write(data)
         self._regulate()
 
@@ -220,13 +243,16 @@ class Connection:
                 if not self.held:
                     self.transport.close()
                     self.server.work_left -= CLOSE
+                elif self.reading and not session.ended:
+                    self.reading = False  # what comes after a quit is nobody's
+                    self.transport.pause_reading()
             return
         if session.blocked and not self.blocked:
             self.blocked = True
             self.server.blocked.append(self)
         if session.more and not session.choked and self.held_size <= OUTPUT_LIMIT:
             self.server.enqueue(self)
-        reading = not session.choked and len(session.input) <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
+        reading = not session.choked and session.waiting_size() <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
         if reading is not self.reading and not session.ended and not self.transport.is_closing():
             self.reading = reading
             if reading:
@@ -263,6 +289,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.queue: deque[Connection] = deque()  # those that have more to do, or an answer to send
         self.blocked: deque[Connection] = deque()  # those that want to change something when the journal has room
+        self.slow_queue: deque[Connection] = deque()  # those of them whose next command may take a whole round
         self.work_left = ROUND  # how much more work this round of the event loop may do
         self.armed_for = NEVER
         self.stopping = False
@@ -280,6 +307,8 @@ class Server:
         self._looked_at: dict[int, Connection] = {}  # by file descriptor
         self._listeners: list[socket.socket] = []
         self._accepting: set[asyncio.Task[object]] = set()
+        self._connections_left = 0  # how many more may be accepted
+        self._full_told = -FULL_LOG_INTERVAL * 1_000 * MILLISECOND
         self._addresses: list[tuple[str, int] | str] = []
         self._own_path: tuple[str, int] | None = None  # of a UNIX socket that this server has made, and its inode
         self._stalls = Stalls() if self.config.stalls else None
@@ -315,6 +344,7 @@ class Server:
         if hasattr(select, "epoll"):
             self._hang_ups = select.epoll()
             self.loop.add_reader(self._hang_ups.fileno(), self._on_hang_ups)
+        self._connections_left = connections_allowed(KEPT_BACK_FOR_JOURNAL if self.journal.keeps else KEPT_BACK)
         for sock in sockets:
             self._listeners.append(sock)
             self.loop.add_reader(sock.fileno(), self._accept, sock)
@@ -345,6 +375,7 @@ class Server:
             self._next_round.cancel()
         self.queue.clear()
         self.blocked.clear()
+        self.slow_queue.clear()
         await asyncio.gather(*self._accepting)
         while self.connections:
             self.all_lost.clear()
@@ -402,6 +433,11 @@ class Server:
     def _on_admission(self, admits: int) -> None:
         """What the journal may be told has changed."""
         self.broker.set_admission(admits)
+        if admits == DELETIONS:
+            for connection in self.blocked:  # those that want to delete something may go on
+                connection.blocked = False
+                self.enqueue(connection)
+            self.blocked.clear()
         if admits != NONE:
             self.settle_soon()
         if admits != ALL and self._commit is None:
@@ -449,11 +485,14 @@ class Server:
         """Let a connection go on when it is its turn; `settle` must follow."""
         if not connection.queued:
             connection.queued = True
-            self.queue.append(connection)
+            if len(connection.session.watched) > SLOW:
+                self.slow_queue.append(connection)
+            else:
+                self.queue.append(connection)
 
     def settle(self) -> None:
         """Do what follows from what has been done: others may go on, and something may be due sooner."""
-        if self.queue or self.blocked:
+        if self.queue or self.slow_queue or self.blocked:
             self.serve_queue()
         if self.wheel.next_event < self.armed_for:
             self.arm()
@@ -464,33 +503,44 @@ class Server:
             self._next_round = self.loop.call_soon(self._begin_round)
 
     def serve_queue(self) -> None:
-        """Let those in the queue go on, one turn each, as long as the round has work left.
+        """Let those in the queues go on, one turn each, as long as the round has work left.
 
-        After them those that had to wait for the journal, as long as it has room.
+        After them those that had to wait for the journal, as long as it may be told everything.
         """
         queue = self.queue
+        slow_queue = self.slow_queue
         blocked = self.blocked
         while self.work_left > 0:
             if queue:
-                connection = queue.popleft()
-                connection.queued = False
-            elif blocked and self.broker.admits != NONE:
+                self._serve(queue.popleft())
+            elif slow_queue:
+                self._serve(slow_queue.popleft())
+            elif blocked and self.broker.admits == ALL:
                 connection = blocked.popleft()
                 connection.blocked = False
+                self._let_go_on(connection)
             else:
                 return
-            try:
-                connection.go_on()
-            except Exception:
-                log.exception("%s: a connection failed; this is a bug of the server", connection.name)
-                connection.transport.abort()
-            self.work_left -= TURN + TRANSFER - connection.session.work_left
-        if queue or blocked:
+        if queue or slow_queue or blocked:
             self.settle_soon()
+
+    def _serve(self, connection: Connection) -> None:
+        connection.queued = False
+        self._let_go_on(connection)
+
+    def _let_go_on(self, connection: Connection) -> None:
+        try:
+            connection.go_on()
+        except Exception:
+            log.exception("%s: a connection failed; this is a bug of the server", connection.name)
+            connection.transport.abort()
+        self.work_left -= TURN + TRANSFER - connection.session.work_left
 
     def _begin_round(self) -> None:
         self._next_round = None
         self.work_left = ROUND
+        if self.slow_queue:  # one in each round, however many others there are
+            self._serve(self.slow_queue.popleft())
         self.settle()
 
     def arm(self) -> None:
@@ -567,6 +617,9 @@ class Server:
         that is busy, each of them would wait for the rounds of all before it.
         """
         for _ in range(ACCEPTS):
+            if not self._connections_left:
+                self._stop_accepting()
+                return
             try:
                 sock, _ = listener.accept()
             except OSError as error:
@@ -578,13 +631,31 @@ class Server:
                 self.loop.call_later(1, self._accept_again, listener)
                 return
             sock.setblocking(False)
+            self._connections_left -= 1
             task = self.loop.create_task(self._begin(sock))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
 
     def _accept_again(self, listener: socket.socket) -> None:
-        if not self.stopping:
+        if not self.stopping and self._connections_left:
             self.loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def _stop_accepting(self) -> None:
+        """Every connection that the file limit allows is taken: who comes now stays in the backlog."""
+        for listener in self._listeners:
+            self.loop.remove_reader(listener.fileno())
+        now = monotonic_ns()
+        if now - self._full_told >= FULL_LOG_INTERVAL * 1_000 * MILLISECOND:
+            self._full_told = now
+            count = len(self.connections) + len(self._accepting)
+            log.warning("%d connections are all that the file limit allows: others wait until one is gone", count)
+
+    def give_back_connection(self) -> None:
+        """One is gone, and whoever waits may take its place."""
+        self._connections_left += 1
+        if self._connections_left == 1:
+            for listener in self._listeners:
+                self.loop.call_soon(self._accept_again, listener)
 
     async def _begin(self, sock: socket.socket) -> None:
         try:
@@ -592,6 +663,7 @@ class Server:
         except OSError as error:
             log.info("a client was gone before it was served: %s", error.strerror)
             sock.close()
+            self.give_back_connection()
 
     def _open_socket(self) -> socket.socket:
         listen = self.config.listen

@@ -9,8 +9,10 @@ import errno
 import logging
 import os
 import pwd
+import resource
 import socket
 import stat
+import sys
 from typing import Final
 
 from beanstalk_server.config import option
@@ -140,6 +142,22 @@ def _is_alive(path: str) -> bool:
         except BlockingIOError:  # it does, and is so busy that connections pile up
             return True
     return True
+
+
+def connections_allowed(kept_back: int) -> int:
+    """How many connections this process may have besides what it has open now; one at the least.
+
+    Args:
+        kept_back: how many file descriptors it will need for other things.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        taken = len(os.listdir("/dev/fd")) - 1  # but for the one of this look
+    except OSError:
+        taken = FIRST_INHERITED
+    return max(limit - taken - kept_back, 1)
 
 
 def become(user: str) -> None:

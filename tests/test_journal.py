@@ -1,6 +1,7 @@
 """The journal's contract: the one that keeps nothing, docs/journal.md's over SQLite, the binlog, and broken ones."""
 
 import asyncio
+import contextlib
 import re
 import shutil
 import socket
@@ -311,6 +312,54 @@ def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
                 replies += await asyncio.wait_for(client.reader.read(1 << 20), 10)
             await sent
             await client.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 60_000])
+def test_changes_that_wait_for_a_slow_commit_weigh_what_they_have_brought(size):
+    """Else one client that waits for nothing fills the memory with what is not durable, 12 bytes of replies a job."""
+
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            client = await Conversation.with_(server)
+            count = (16 << 20) // size
+            put = b"put 0 0 60 %d\r\n%b\r\n" % (size, b"x" * size)
+            sent = asyncio.ensure_future(drain(client.writer, put * count))
+            before = -1
+            while before != server.broker.recorded:
+                before = server.broker.recorded
+                await asyncio.sleep(0.1)
+            assert 0 < before * size < 1 << 20
+            journal.may_commit.set()
+            replies = 0
+            while replies < count:
+                replies += (await asyncio.wait_for(client.reader.read(1 << 20), 10)).count(b"INSERTED")
+            await sent
+            await client.close()
+
+    run(work)
+
+
+def test_what_comes_after_a_quit_is_not_read_while_its_commit_is_in_flight():
+    async def work():
+        journal = RecordingJournal()
+        async with Server(Config(port=0), journal=journal) as server:
+            client = await Conversation.with_(server)
+            client.writer.write(b"put 0 0 60 1\r\nx\r\nquit\r\n")
+            await recorded(server, 1)
+            (connection,) = server.connections
+            sent = asyncio.ensure_future(drain(client.writer, b"list-tube-used\r\n" * 1_000_000))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not connection.transport.is_reading()
+            assert connection.session.waiting_size() == 0
+            journal.may_commit.set()
+            assert await client.reader.readline() == b"INSERTED 1\r\n"
+            with contextlib.suppress(ConnectionError):
+                await sent
+            client.writer.close()
 
     run(work)
 

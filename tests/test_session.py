@@ -1,5 +1,8 @@
 """Conversations, held in virtual time: what each command answers, in every case that beanstalkd tells apart."""
 
+import io
+import tracemalloc
+
 import pytest
 from virtual import World
 
@@ -140,10 +143,122 @@ def test_dear_commands_use_up_a_turn_sooner(world, client):
         client.put(delay=100)
     assert done_in_a_turn(b"kick 100\r\n" + b"list-tube-used\r\n" * 100) < TURN - 90
     client.send(b"delete 1\r\n" + b"".join(b"watch t%d\r\n" % number for number in range(320)))
-    assert done_in_a_turn(b"watch t1\r\n" * 100) < TURN / 10
     client.send(b"ignore default\r\n")
     assert done_in_a_turn(b"reserve-with-timeout 0\r\n" * 100) < TURN / 9
-    assert done_in_a_turn(b"ignore nothing\r\n" * 100) < TURN / 9
+    assert done_in_a_turn(b"list-tubes\r\n" * 100) < TURN / 2
+    assert done_in_a_turn(b"list-tubes-watched\r\n" * 100) < TURN / 10
+
+
+class NeverSearched(list):
+    """A watch list that has grown long."""
+
+    def __contains__(self, tube):
+        raise AssertionError("it is searched")
+
+    index = __contains__
+
+
+def test_a_long_watch_list_is_not_searched(world, client):
+    client.send(b"".join(b"watch t%d\r\n" % number for number in range(100)))
+    client.session.watched = NeverSearched(client.session.watched)
+    assert client.send(b"watch t7\r\nwatch t100\r\n") == b"WATCHING 101\r\nWATCHING 102\r\n"
+    assert client.send(b"ignore t7\r\nignore t100\r\nignore t100\r\nignore none\r\n").endswith(b"WATCHING 100\r\n")
+    assert client.send(b"watch t7\r\nignore t99\r\nignore t8\r\n").endswith(b"WATCHING 99\r\n")
+    names = client.send(b"list-tubes-watched\r\n").split(b"\n- ")[1:]
+    assert names[:10] == [b"default", *[b"t%d" % number for number in range(8)], b"t98"]
+    assert names[-1] == b"t97\n\r\n"
+
+
+def test_the_list_of_all_tubes_is_written_again_only_where_it_has_changed(world, client):
+    def work():
+        client.session.receive(b"list-tubes\r\n", world.now)
+        return TURN - client.session.work_left - (len(client.read()) >> 10)
+
+    for number in range(3000):
+        client.send(b"watch tube-%d\r\n" % number)
+    assert work() < 20, "full pages are written already"
+    assert work() < 3
+    client.send(b"watch another\r\nignore tube-1000\r\n")
+    assert work() < 20
+    world.check()
+    for number in range(3000):
+        client.send(b"ignore tube-%d\r\n" % number)
+        if number % 500 == 0:
+            world.check()
+    assert client.send(b"list-tubes\r\n") == b"OK 24\r\n---\n- default\n- another\n\r\n"
+
+
+def test_to_make_tubes_is_dearer_than_to_use_them(world, client):
+    client.session.receive(b"".join(b"use t%d\r\n" % number for number in range(TURN)), world.now)
+    assert len(client.session.replies) < TURN / 4
+    client.go_on()
+
+
+def wide(world, count=4000):
+    """A client that watches many tubes."""
+    client = world.connect()
+    client.send(b"".join(b"watch t%d\r\n" % number for number in range(count)))
+    return client
+
+
+def test_a_turn_ends_sooner_when_those_it_serves_watch_many_tubes(world, client):
+    waiting = [wide(world) for _ in range(10)]
+    for other in waiting:
+        other.send(b"reserve\r\n")
+    client.session.receive(b"put 0 0 60 1\r\nx\r\n" * 10, world.now)
+    assert len(client.session.replies) == 1, "each of them is taken from 4,000 waiting lists"
+    client.go_on()
+    assert client.read().count(b"INSERTED") == 10
+    world.settle()
+    assert [other.read()[:8] for other in waiting] == [b"RESERVED"] * 10
+
+
+def test_a_turn_ends_sooner_when_its_client_waits_in_many_tubes_over_and_over(world):
+    client = wide(world)
+    client.session.receive(b"reserve-with-timeout 1\r\n", world.now)
+    assert client.session.work_left < -400
+    client.session.end()
+    client.session.run(world.now)
+    assert client.session.work_left < -300
+    assert client.read() == b"TIMED_OUT\r\n"
+
+
+def test_timeouts_of_those_who_watch_many_tubes_end_in_slices(world):
+    waiting = [wide(world) for _ in range(10)]
+    for other in waiting:
+        other.session.receive(b"reserve-with-timeout 1\r\n", world.now)
+    world.now += 2_000_000_000
+    world.broker.advance(world.now)
+    assert world.broker.waiting >= 8
+    world.settle()
+    assert [other.read() for other in waiting] == [b"TIMED_OUT\r\n"] * 10
+
+
+def test_a_kick_that_serves_those_who_watch_many_tubes_is_done_in_slices(world, client):
+    for _ in range(10):
+        client.put(delay=60)
+    waiting = [wide(world) for _ in range(10)]
+    for other in waiting:
+        other.send(b"reserve\r\n")
+    client.session.receive(b"kick 10\r\n", world.now)
+    assert world.broker.delayed >= 8
+    world.settle()
+    assert client.read() == b"KICKED 10\r\n"
+    assert world.broker.reserved == 10
+
+
+def test_the_jobs_of_a_client_that_is_gone_go_to_those_who_watch_many_tubes_in_slices(world, client):
+    for _ in range(10):
+        client.put()
+    holder = world.connect()
+    holder.send(b"reserve\r\n" * 10)
+    waiting = [wide(world) for _ in range(10)]
+    for other in waiting:
+        other.send(b"reserve\r\n")
+    holder.session.disconnect(world.now)
+    assert world.broker.waiting >= 8
+    world.settle()
+    assert [other.read()[:8] for other in waiting] == [b"RESERVED"] * 10
 
 
 def test_deadlines_keep_the_order_of_the_commands_of_one_packet(client):
@@ -251,14 +366,30 @@ def test_a_body_announced_as_4_gib_is_swallowed_and_not_held(client):
 def test_memory_for_a_body_is_taken_as_it_arrives():
     client = World(max_job_size=1 << 30).connect()
     assert client.send(b"put 0 0 1 1073741824\r\nabc") == b""
-    assert len(client.session.body) == 3
+    assert client.session.body.getvalue() == b"abc"
 
 
-class NoRoom(bytearray):
+class NoRoom(io.BytesIO):
     """Stands for a body when memory is short."""
 
-    def __iadd__(self, piece):
+    def write(self, piece):
         raise MemoryError
+
+
+def test_a_large_body_in_pieces_is_held_once():
+    client = World(max_job_size=1 << 30).connect()
+    size = 16 << 20
+    piece = b"x" * (1 << 18)
+    tracemalloc.start()
+    try:
+        client.send(b"put 0 0 60 %d\r\n" % size)
+        for _ in range(size // len(piece)):
+            client.send(piece)
+        assert client.send(b"\r\n") == b"INSERTED 1\r\n"
+        assert tracemalloc.get_traced_memory()[1] < size * 1.3
+    finally:
+        tracemalloc.stop()
+    assert client.session.broker.find(1).body == b"x" * size
 
 
 def test_a_body_that_memory_does_not_hold_is_swallowed_to_its_end(world, client):
@@ -476,6 +607,28 @@ def test_a_half_close_waits_for_the_answer_to_a_kick(world, client):
     assert client.session.closed
 
 
+def test_nothing_is_kept_of_what_comes_after_a_quit(client):
+    assert client.send(b"put 0 0 60 1\r\nx\r\nquit\r\nlist-tube-used\r\n") == b"INSERTED 1\r\n"
+    assert client.session.closed
+    assert client.session.waiting_size() == 0
+    for _ in range(3):
+        assert client.send(b"list-tube-used\r\n") == b""
+    assert client.session.waiting_size() == 0
+
+
+def test_what_comes_piece_by_piece_behind_a_wait_is_joined_once(world, client):
+    client.send(b"reserve\r\n")
+    sent = b"list-tube-used\r\n" * 1000
+    joined = client.session.input
+    for place in range(0, len(sent), 2):
+        client.send(sent[place : place + 2])
+        joined = joined or client.session.input
+        assert client.session.input is joined, "or each piece costs a copy of all before it"
+    assert client.session.waiting_size() == len(sent)
+    world.connect().put()
+    assert client.read() == b"RESERVED 1 1\r\nx\r\n" + b"USING default\r\n" * 1000
+
+
 def test_quit_ends_the_conversation(client):
     assert client.send(b"list-tube-used\r\nquit\r\nlist-tube-used\r\n") == b"USING default\r\n"
     assert client.session.closed
@@ -654,6 +807,43 @@ def test_a_client_may_disconnect_in_the_midst_of_its_kick(world, client):
     assert world.connect().yaml(b"stats")["current-jobs-ready"] == "1200"
 
 
+def test_a_client_that_waits_in_many_tubes_leaves_them_in_slices_and_is_served_no_more(world, client):
+    gone = wide(world)
+    gone.send(b"reserve\r\n")
+    client.send(b"use t3999\r\nwatch t3999\r\nignore default\r\n")
+    before = len(world.broker.tubes)
+    gone.session.disconnect(world.now)
+    world.check()
+    assert before - 512 <= len(world.broker.tubes) < before
+    assert world.broker.waiting == 0
+    assert client.send(b"reserve\r\n") == b""
+    world.check()
+    assert client.session.waiting
+    other = world.connect()
+    other.session.receive(b"use t3998\r\nput 0 0 60 1\r\nx\r\nuse t3999\r\nput 0 0 60 1\r\ny\r\n", world.now)
+    world.check()
+    world.settle()
+    assert client.read() == b"RESERVED 2 1\r\ny\r\n"
+    assert not gone.session.reserved
+    assert other.send(b"list-tubes\r\n").endswith(b"\r\n---\n- default\n- t3999\n- t3998\n\r\n")
+    assert other.yaml(b"stats-tube t3998")["current-waiting"] == "0"
+    assert other.yaml(b"stats-tube t3999")["current-watching"] == "1"
+
+
+def test_a_tube_that_is_left_in_slices_may_be_used_and_paused_meanwhile(world, client):
+    gone = wide(world)
+    gone.send(b"reserve\r\n")
+    gone.session.disconnect(world.now)
+    client.session.receive(b"use t3000\r\npause-tube t3000 10\r\nput 0 0 60 1\r\nx\r\nwatch t3000\r\n", world.now)
+    world.check()
+    world.settle()
+    assert client.read().endswith(b"WATCHING 2\r\n")
+    assert client.send(b"reserve\r\n") == b""
+    world.sleep(11)
+    assert client.read() == b"RESERVED 1 1\r\nx\r\n"
+    assert len(world.broker.tubes) == 2
+
+
 def test_a_client_that_held_thousands_of_jobs_gives_them_back_in_slices(world, client):
     holder = world.connect()
     for _ in range(1300):
@@ -661,7 +851,7 @@ def test_a_client_that_held_thousands_of_jobs_gives_them_back_in_slices(world, c
     holder.send(b"reserve\r\n" * 1300)
     holder.session.disconnect(world.now)
     world.check()
-    assert world.broker.reserved == 1300 - 512
+    assert 1300 - 512 <= world.broker.reserved < 1300
     assert client.send(b"list-tube-used\r\n") == b"USING default\r\n"
     world.settle()
     assert world.broker.ready == 1300

@@ -26,8 +26,9 @@ commands or replies as bytes, do I/O, or read a clock; `now` is an argument, in 
 Two things hold between any two calls. A tube that is not paused has ready jobs or waiting clients, never both (while
 the end of a pause is served in slices, it may). And a client that waits, waits in every tube it watches.
 
-What may concern any number of jobs (a kick, a clear, the jobs of a client that disconnects) is done in slices of
-EFFORT: the rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it.
+What may concern any number of jobs (a kick, a clear, the jobs and tubes of a client that disconnects) is done in
+slices of EFFORT: the rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it. That a
+client waits, or waits no more, concerns each tube it watches: it is done at once, and counted as `strain`.
 
 Whether a delayed job is called off or becomes ready is decided once, here, when its state changes: `cancel` finds it
 delayed and deletes it, or finds it in another state and changes nothing. That it is due already, but that its turn
@@ -39,8 +40,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from beanstalk_server.queue.chore import Clear, Kick, Return
-from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.chore import Clear, Departure, Kick
+from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
 from beanstalk_server.queue.journal import ALL, Journal
@@ -63,6 +64,18 @@ BATCH_BYTES: Final = 1 << 20
 
 EFFORT: Final = 512
 """How many jobs one call moves at the most; the rest follows in `advance`. About a millisecond."""
+
+DEPARTURE_EFFORT: Final = 64
+"""The same for what is done at the moment when a client disconnects: many may do so at one moment."""
+
+MANY: Final = 32
+"""From how many tubes on a client's watch list is looked up instead of searched."""
+
+NEW_TUBE: Final = 4
+"""The effort of making a tube."""
+
+LISTED: Final = 256
+"""How many tubes are in one page of the list of all. A change costs the writing of a page, not of the list."""
 
 AT_ONCE: Final = 0
 """The deadline of what should go on at the next `advance`."""
@@ -94,11 +107,13 @@ class Broker:
         "draining",
         "jobs",
         "journal",
+        "listing",
         "next_id",
         "producers",
         "ready",
         "recorded",
         "reserved",
+        "strain",
         "suspended",
         "timeouts",
         "total_connections",
@@ -118,6 +133,8 @@ class Broker:
         journal.live = self.jobs
         self.tubes: dict[str, Tube] = {}
         self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
+        self.listing: list[bytes] = []  # their entries, in pages; empty when out of date
+        self.strain = 0  # effort that went into watch lists, and tubes made; whoever counts it sets it back
         self.default = self._tube(DEFAULT)
         self.next_id = 1
         self.draining = False
@@ -149,24 +166,21 @@ class Broker:
         self.default.watching += 1
 
     def disconnect(self, client: Client, now: int) -> None:
-        """A client is gone: it waits no longer, and its jobs are ready again, in the order in which it got them."""
+        """A client is gone: it is given nothing more, and its jobs are ready again, in the order in which it got them.
+
+        It leaves its tubes after that. With many of either, it takes several slices; the tubes count it until then.
+        """
         self.connections -= 1
         if client.producer:
             self.producers -= 1
         if client.worker:
             self.workers -= 1
-        self.stop_waiting(client)
-        self._return(Return(client), EFFORT, now)
-        watched = client.watched
-        while watched:  # in beanstalkd's order, which list-tubes shows: the last takes the place of one that goes
-            tube = watched[0]
-            last = watched.pop()
-            if watched:
-                watched[0] = last
-            tube.watching -= 1
-            self._drop_unneeded(tube)
-        client.use.using -= 1
-        self._drop_unneeded(client.use)
+        chore = Departure(client)
+        client.leaving = True
+        if client.waiting:
+            self._end_wait(client)
+        self.strain = 0
+        self._depart(chore, DEPARTURE_EFFORT, now)
 
     def set_producer(self, client: Client) -> None:
         if not client.producer:
@@ -190,23 +204,41 @@ class Broker:
     def watch(self, client: Client, name: str) -> None:
         """Let the client's reserves take jobs of this tube too."""
         tube = self._tube(name)
-        if tube not in client.watched:
-            client.watched.append(tube)
-            tube.watching += 1
+        if self._place(client, tube) >= 0:
+            return
+        watched = client.watched
+        watched.append(tube)
+        tube.watching += 1
+        if client.places is not None:
+            client.places[tube] = len(watched) - 1
+        elif len(watched) > MANY:
+            client.places = {found: place for place, found in enumerate(watched)}
+
+    def _place(self, client: Client, tube: Tube) -> int:
+        """Where in the list of what the client watches the tube is; -1 when it is not."""
+        if client.places is not None:
+            return client.places.get(tube, -1)
+        watched = client.watched
+        return watched.index(tube) if tube in watched else -1
 
     def ignore(self, client: Client, name: str) -> bool:
         """Undo watch. False when it is the only tube that the client watches; unwatched tubes change nothing."""
         tube = self.tubes.get(name)
         watched = client.watched
-        if tube is None or tube not in watched:
+        place = -1 if tube is None else self._place(client, tube)
+        if tube is None or place < 0:
             return True
         if len(watched) == 1:
             return False
         # As in beanstalkd, whose order list-tubes-watched shows: the last takes the place of the one that goes.
-        place = watched.index(tube)
+        places = client.places
         last = watched.pop()
         if last is not tube:
             watched[place] = last
+            if places is not None:
+                places[last] = place
+        if places is not None:
+            del places[tube]
         tube.watching -= 1
         self._drop_unneeded(tube)
         return True
@@ -236,19 +268,44 @@ class Broker:
             tube = Tube(name, len(self.tube_list))
             self.tubes[name] = tube
             self.tube_list.append(tube)
+            self.strain += NEW_TUBE
+            if tube.position % LISTED == 0:
+                if self.listing:
+                    self._list_page(len(self.listing) - 1)  # now, so that the first list need not write all pages
+                self.listing.append(b"")
+            else:
+                self.listing[-1] = b""
         return tube
+
+    def list_of_tubes(self) -> bytes:
+        """The entries of all tubes, one behind the other."""
+        for place, page in enumerate(self.listing):
+            if not page:
+                self._list_page(place)
+        return b"".join(self.listing)
+
+    def _list_page(self, place: int) -> None:
+        tubes = self.tube_list[place * LISTED : (place + 1) * LISTED]
+        self.listing[place] = b"".join([tube.entry for tube in tubes])
+        self.strain += LISTED >> 5
 
     def _drop_unneeded(self, tube: Tube) -> None:
         if tube.is_needed() or tube is self.default or self.tubes.get(tube.name) is not tube:
             return
         if tube.is_linked():
             self.wheel.remove(tube)
-        tube.buried.before = tube.buried.after = UNLINKED  # an empty ring refers to itself, and would never be freed
+        for ring in (tube.buried, tube.waiting):
+            ring.before = ring.after = UNLINKED  # an empty ring refers to itself, and would never be freed
         del self.tubes[tube.name]
         last = self.tube_list.pop()
+        if last.position % LISTED == 0:
+            self.listing.pop()
+        else:
+            self.listing[-1] = b""
         if last is not tube:
             self.tube_list[tube.position] = last
             last.position = tube.position
+            self.listing[tube.position // LISTED] = b""
 
     # Jobs: into the queue
 
@@ -391,9 +448,9 @@ class Broker:
             jobs = tube.ready.jobs
             if not jobs or tube.pause:
                 continue
-            if tube.waiting:  # its pause has ended, and is being served in slices: those that wait come first
+            if tube.waiting_count:  # its pause has ended, and is being served in slices: those that wait come first
                 self._serve_waiting(tube, EFFORT, now)
-                if not jobs or tube.waiting:
+                if not jobs or tube.waiting_count:
                     continue
             job = jobs[0]
             if best is None or job.priority < best.priority or (job.priority == best.priority and job.id < best.id):
@@ -432,8 +489,13 @@ class Broker:
         client.waiting = True
         client.batch = batch
         self.waiting += 1
-        for tube in client.watched:
-            tube.waiting[client] = None
+        self.strain += len(client.watched) >> 2
+        waits = client.waits
+        while len(waits) < len(client.watched):
+            waits.append(Wait(client))
+        for place, tube in enumerate(client.watched):
+            tube.waiting.append(waits[place])
+            tube.waiting_count += 1
         if until:
             self.wheel.set(client, until)
 
@@ -441,13 +503,19 @@ class Broker:
         """Owe the client no answer any more. False when it was not waiting."""
         if not client.waiting:
             return False
+        self._end_wait(client)
+        self.strain += len(client.watched) >> 2
+        for place, tube in enumerate(client.watched):
+            client.waits[place].unlink()
+            tube.waiting_count -= 1
+        return True
+
+    def _end_wait(self, client: Client) -> None:
+        """Owe it no answer; it still has to leave the tubes that it waited in."""
         client.waiting = False
         self.waiting -= 1
-        for tube in client.watched:
-            del tube.waiting[client]
         if client.is_linked():
             self.wheel.remove(client)
-        return True
 
     def reserve_job(self, client: Client, number: int, now: int) -> Job | None:
         """Reserve one job, ready, delayed or buried. None when there is none, or a client has it."""
@@ -564,7 +632,7 @@ class Broker:
             if self.admits != ALL:
                 self.suspended.append(chore)
                 return False
-            if not effort:
+            if effort <= self.strain:
                 self.wheel.set(chore, AT_ONCE)
                 return False
             assert isinstance(job, Job)
@@ -726,14 +794,17 @@ class Broker:
         due = wheel.due
         while effort and due.after is not due:
             effort -= 1
+            self.strain = 0
             timer = due.after
             timer.unlink()
             if isinstance(timer, Job):
-                effort = max(effort - (len(timer.body) >> 12), 0)  # a large body may have to be copied for a client
                 self._on_job_due(timer, now)
+                # A large body may have had to be copied for a client.
+                effort = max(effort - (len(timer.body) >> 12) - self.strain, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
                 timer.on_timed_out()
+                effort = max(effort - self.strain, 0)
             elif isinstance(timer, Tube):
                 timer.pause = 0
                 effort = self._serve_waiting(timer, max(effort, 1), now)
@@ -743,8 +814,8 @@ class Broker:
             elif isinstance(timer, Clear):
                 self._go_on_clearing(timer, max(effort, 1))
                 effort = 0
-            elif isinstance(timer, Return):
-                self._return(timer, max(effort, 1), now)
+            elif isinstance(timer, Departure):
+                self._depart(timer, max(effort, 1), now)
                 effort = 0
 
     def next_event(self) -> int:
@@ -800,14 +871,41 @@ class Broker:
         self._leave_reserved(job)
         self._enter_ready(job, now)
 
-    def _return(self, chore: Return, effort: int, now: int) -> None:
-        """Make jobs of a client that is gone ready, as many as the effort is."""
-        reserved = chore.client.reserved
-        for job in list(islice(reserved.values(), effort)):
+    def _depart(self, chore: Departure, effort: int, now: int) -> None:
+        """Make jobs of a client that is gone ready, then leave tubes, as many of both as the effort is."""
+        client = chore.client
+        for job in list(islice(client.reserved.values(), effort)):
+            if effort <= self.strain:
+                break
             self._leave_reserved(job)
             self._enter_ready(job, now)
-        if reserved:
+            effort -= 1
+        watched = client.watched
+        waits = client.waits
+        while watched and not client.reserved and effort > self.strain:
+            # In beanstalkd's order, which list-tubes shows: the last takes the place of one that goes.
+            tube = watched[0]
+            last = watched.pop()
+            if watched:
+                watched[0] = last
+            if chore.waited:
+                wait = waits[0]
+                waits[0] = waits[len(watched)]
+                waits.pop()
+                if wait.is_linked():  # else its turn came meanwhile
+                    wait.unlink()
+                    tube.waiting_count -= 1
+            if client.places is not None:
+                del client.places[tube]  # here, because to let go of all at the end would take long
+            tube.watching -= 1
+            self._drop_unneeded(tube)
+            effort -= 1
+        if watched:
             self.wheel.set(chore, AT_ONCE)
+            return
+        waits.clear()  # they refer to the client, as it does to them
+        client.use.using -= 1
+        self._drop_unneeded(client.use)
 
     # A job enters and leaves a state; whatever counts or orders the jobs of that state is done here
 
@@ -826,7 +924,7 @@ class Broker:
         if job.priority < URGENT:
             self.urgent += 1
             tube.urgent += 1
-        if tube.waiting:
+        if tube.waiting_count:
             self._serve_waiting(tube, 1, now)
 
     def _leave_ready(self, job: Job) -> None:
@@ -903,14 +1001,19 @@ class Broker:
         if tube.pause:
             return effort
         jobs = tube.ready.jobs
-        waiting = tube.waiting
-        while jobs and waiting:
+        while jobs and tube.waiting_count:
             if not effort:
                 if not tube.is_linked():
                     self.wheel.set(tube, AT_ONCE)
                 return 0
-            effort -= 1
-            client = next(iter(waiting))
+            wait = tube.waiting.after
+            assert isinstance(wait, Wait)
+            client = wait.client
+            if client.leaving:
+                wait.unlink()
+                tube.waiting_count -= 1
+                continue
+            effort = max(effort - 1 - (len(client.watched) >> 2), 0)
             self.stop_waiting(client)
             if client.batch:
                 effort = max(effort - self._serve_batch(tube, client, now), 0)
@@ -972,6 +1075,10 @@ class Broker:
         self._check_tubes()
 
     def _check_tubes(self) -> None:
+        strain = self.strain
+        assert self.list_of_tubes() == b"".join([tube.entry for tube in self.tube_list])
+        assert all(self.listing)
+        self.strain = strain
         totals = [0, 0, 0, 0, 0]
         waiting: set[Client] = set()
         for position, tube in enumerate(self.tube_list):
@@ -981,7 +1088,7 @@ class Broker:
             self._check_heap(tube.delayed, DELAYED, tube)
             assert tube.buried.check() == tube.buried_count
             assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
-            assert not (tube.ready.jobs and tube.waiting) or (
+            assert not (tube.ready.jobs and tube.waiting_count) or (
                 tube.is_linked() and (tube.pause or tube.deadline == AT_ONCE)
             ), f"tube {tube.name} keeps clients waiting for its ready jobs"
             assert not tube.pause or tube.is_linked(), "nobody will end a pause"
@@ -989,15 +1096,27 @@ class Broker:
                 tube.keys.check()
                 for job in tube.keys.values():
                     assert self.jobs[job.id] is job
-            for client in tube.waiting:
-                assert client.waiting and tube in client.watched
-                waiting.add(client)
+            assert tube.waiting.check() == tube.waiting_count
+            for client in self._waiting_in(tube):
+                assert client.waiting is not client.leaving
+                assert tube in client.watched
+                if client.waiting:
+                    waiting.add(client)
             found = (len(tube.ready.jobs), len(tube.delayed.jobs), tube.buried_count, tube.reserved, tube.urgent)
             totals = [total + part for total, part in zip(totals, found, strict=True)]
         assert totals == [self.ready, self.delayed, self.buried, self.reserved, self.urgent]
         assert self.waiting == len(waiting)
         for client in waiting:
-            assert all(client in tube.waiting for tube in client.watched)
+            assert all(client in self._waiting_in(tube) for tube in client.watched)
+
+    def _waiting_in(self, tube: Tube) -> list[Client]:
+        """The clients in a tube's waiting list, in their order."""
+        found: list[Client] = []
+        wait = tube.waiting.after
+        while isinstance(wait, Wait):
+            found.append(wait.client)
+            wait = wait.after
+        return found
 
     def _check_heap(self, heap: JobHeap, state: int, tube: Tube) -> None:
         heap.check()

@@ -53,7 +53,11 @@ class Clear(Chore):
         self.owes = False  # the client waits for the answer
 
 
-class Return(Chore):
-    """What is left of the jobs that a client held when it disconnected."""
+class Departure(Chore):
+    """What is left of a client that has disconnected: the jobs it held, and the tubes it watched and waited in."""
 
-    __slots__ = ()
+    __slots__ = ("waited",)
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self.waited = client.waiting

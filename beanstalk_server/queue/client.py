@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.ring import UNLINKED, Link
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
+
+
+class Wait(Link):
+    """A client among those that wait for a job of one tube."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: Client) -> None:
+        self.before = self.after = UNLINKED
+        self.client = client
 
 
 class Client(Timer):
@@ -20,11 +30,14 @@ class Client(Timer):
     __slots__ = (
         "batch",  # how many jobs it waits for at the most; 0 when it is one, and no batch
         "busy",  # a kick or a clear of many jobs is under way for it
+        "leaving",  # it has disconnected: until it has left all its tubes, those it waited in may still have it
+        "places",  # where in `watched` each of its tubes is, when they are many; else None
         "producer",  # has sent a put
         "reserved",  # the jobs it holds, by id, in the order in which it reserved them
         "soon",  # how many of them are in the last second of their time to run
         "use",  # the tube that its puts go to
         "waiting",  # for a job of one of the tubes it watches
+        "waits",  # as many as it has ever watched tubes when it waited: while it waits, one is in each tube's ring
         "watched",  # those tubes, in the order of list-tubes-watched
         "worker",  # has sent a reserve
     )
@@ -37,8 +50,11 @@ class Client(Timer):
         self.reserved: dict[int, Job] = {}
         self.soon = 0
         self.waiting = False
+        self.waits: list[Wait] = []
         self.batch = 0
         self.busy = False
+        self.leaving = False
+        self.places: dict[Tube, int] | None = None
         self.producer = False
         self.worker = False
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import TYPE_CHECKING
-
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import KeyTable
 from beanstalk_server.queue.wheel import Timer
 
-if TYPE_CHECKING:
-    from beanstalk_server.queue.client import Client
-
 
 class Tube(Timer):
-    """One tube. Changed by the broker only; as a timer, its deadline is the end of its pause.
-
-    `waiting` is ordered by how long each client has been waiting. An OrderedDict, because taking the first of a plain
-    dict over and over scans the ones taken before.
-    """
+    """One tube. Changed by the broker only; as a timer, its deadline is the end of its pause."""
 
     __slots__ = (
         "buried",  # first buried first
@@ -28,6 +18,7 @@ class Tube(Timer):
         "clears",  # how many have begun
         "delayed",  # by (deadline, id)
         "deletes",  # how many of its jobs have been deleted by command
+        "entry",  # its line in a list of tubes
         "keys",  # its jobs that have a key, by key; None before the first
         "name",
         "pause",  # how long the pause is that it is in, nanoseconds; 0 when it is not paused
@@ -38,7 +29,8 @@ class Tube(Timer):
         "total_jobs",  # how many jobs have been put into it
         "urgent",  # how many of its ready jobs are urgent
         "using",  # how many clients use it
-        "waiting",  # the clients that wait for a job of it
+        "waiting",  # the clients that wait for a job of it, longest waiting first: a Wait for each
+        "waiting_count",
         "watching",  # how many clients watch it
     )
 
@@ -46,11 +38,13 @@ class Tube(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
         self.name = name
+        self.entry = f"- {name}\n".encode()
         self.position = position
         self.ready = JobHeap()
         self.delayed = JobHeap()
         self.buried = Ring()
-        self.waiting: OrderedDict[Client, None] = OrderedDict()
+        self.waiting = Ring()
+        self.waiting_count = 0
         self.pause = 0
         self.keys: KeyTable | None = None
         self.clears = 0

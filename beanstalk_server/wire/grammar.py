@@ -411,7 +411,6 @@ def watching(count: int) -> bytes:
     return b"WATCHING %d\r\n" % count
 
 
-def ok(yaml: str) -> bytes:
+def ok(yaml: bytes) -> bytes:
     """The answer to stats and list commands, around a YAML document."""
-    document = yaml.encode()
-    return b"OK %d\r\n%b\r\n" % (len(document), document)
+    return b"OK %d\r\n%b\r\n" % (len(yaml), yaml)

@@ -11,6 +11,7 @@ Must never know sockets, files, or which other sessions there are; reads no cloc
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -26,13 +27,16 @@ from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, t
 TURN: Final = 128
 """How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).
 
-A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at.
+A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at or a
+list names. What the broker counts as `strain` comes to that: each 4 tubes that somebody begins or ends to wait in,
+tubes made, and pages of their list.
 """
 
 STATS_WORK: Final = 8
 """What writing the answer to a stats command costs besides, in the same unit."""
 
 LF: Final = 10
+CRLF: Final = b"\r\n"
 
 log = logging.getLogger("beanstalk_server.session")
 
@@ -54,6 +58,7 @@ class Session(Client):
         "broker",
         "choked",
         "closed",
+        "consumed",
         "counts",
         "ended",
         "expected",
@@ -66,6 +71,8 @@ class Session(Client):
         "on_answer",
         "overlong",
         "patient",
+        "piled",
+        "piled_size",
         "position",
         "process",
         "put",
@@ -92,6 +99,9 @@ class Session(Client):
         self.logs_commands = logs_commands
         self.replies: list[bytes] = []
         self.input = b""  # what has come and is not done yet
+        self.piled: list[bytes] = []  # what has come behind it, until `run` joins the two
+        self.piled_size = 0  # its bytes
+        self.consumed = 0  # how many bytes of input have been done; its owner sets it back
         self.choked = False  # set by the owner: the client does not read its replies
         self.ended = False  # the client has shut down its sending side
         self.closed = False  # nothing will be answered any more: send what is in replies, and hang up
@@ -106,7 +116,7 @@ class Session(Client):
         self.put: grammar.Put | None = None  # the put it belongs to; None when it is too big, and swallowed
         self.put_at = 0  # when it came, in nanoseconds
         self.number = 0  # the id of its job
-        self.body = bytearray()  # what has come of it, when it comes in pieces
+        self.body: io.BytesIO | None = None  # what has come of it, when it comes in pieces
         self.verdict = b""  # what to answer to a put whose body is swallowed
         broker.connect()
 
@@ -114,8 +124,21 @@ class Session(Client):
 
     def receive(self, data: bytes, now: int) -> None:
         """Take bytes from the client, and do what they ask for."""
-        self.input = self.input + data if self.input else data
+        if self.input or self.closed:
+            self.pile(data)
+        else:
+            self.input = data
         self.run(now)
+
+    def pile(self, data: bytes) -> None:
+        """Take bytes from the client, and leave them to the next `run`. Nothing is kept after a quit."""
+        if not self.closed:
+            self.piled.append(data)
+            self.piled_size += len(data)
+
+    def waiting_size(self) -> int:
+        """How many bytes have come and are not done yet."""
+        return len(self.input) + self.piled_size
 
     def lose_patience(self) -> None:
         """The client has shut down its sending side, though not all that it sent may have come: wait for nothing.
@@ -123,8 +146,6 @@ class Session(Client):
         `run` must follow.
         """
         self.patient = False
-        if self.broker.stop_waiting(self):
-            self.replies.append(grammar.TIMED_OUT)
 
     def end(self) -> None:
         """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`.
@@ -132,31 +153,53 @@ class Session(Client):
         `run` must follow.
         """
         self.ended = True
-        self.lose_patience()
+        self.patient = False
 
     def disconnect(self, now: int) -> None:
         """The client is gone: give back what it holds. Nothing may be called after this."""
         self.closed = True
-        self.input = b""
+        self._drop_input()
         self.on_answer = _ignore
         self.broker.disconnect(self, now)
 
     def run(self, now: int) -> None:
         """Do the commands in `input`, until one has to wait or the turn is over (then `more` is set)."""
+        broker = self.broker
+        broker.strain = 0
         self.work_left = TURN
-        if self.waiting or self.busy or self.choked or self.closed:
+        if self.waiting:
+            if self.patient:
+                return
+            broker.stop_waiting(self)
+            self.work_left -= broker.strain
+            broker.strain = 0
+            self.replies.append(grammar.TIMED_OUT)
+        if self.busy or self.choked or self.closed:
             return
         self.held = False
         self.more = False
         self.blocked = False
+        if self.piled:
+            self.input = b"".join([self.input, *self.piled])
+            self.piled.clear()
+            self.piled_size = 0
         data = self.input
-        recorded = self.broker.recorded
+        recorded = broker.recorded
         done = self._run(data, now)
-        if self.broker.recorded != recorded:
-            self.position = self.broker.recorded
+        self.work_left -= broker.strain
+        if broker.recorded != recorded:
+            self.position = broker.recorded
+        self.consumed += done
         self.input = data[done:] if done < len(data) else b""
-        if self.ended and not self.held and not self.more and not self.blocked:
+        if self.closed:
+            self._drop_input()
+        elif self.ended and not self.held and not self.more and not self.blocked:
             self.closed = True
+
+    def _drop_input(self) -> None:
+        self.input = b""
+        self.piled.clear()
+        self.piled_size = 0
 
     # The broker's answers
 
@@ -191,10 +234,11 @@ class Session(Client):
 
     def _run(self, data: bytes, now: int) -> int:
         """Do commands until something holds; return how many bytes of the data are done."""
+        broker = self.broker
         position = 0
         size = len(data)
         while position < size and not self.held:
-            if self.work_left <= 0:
+            if self.work_left <= broker.strain:
                 self.more = True
                 break
             if self.broker.admits != ALL and self._must_wait(data, position):
@@ -205,7 +249,7 @@ class Session(Client):
             try:
                 if self.expected:
                     taken = min(self.expected, size - position)
-                    piece = data[position : position + taken]
+                    piece = data if taken == size else data[position : position + taken]
                     position += taken
                     self._take_body(piece, now)
                     continue
@@ -319,18 +363,25 @@ class Session(Client):
                 self.replies.append(self.verdict)
             return
         try:
-            if self.expected or self.body:
-                self.body += piece
+            if self.expected or self.body is not None:
+                if self.body is None:
+                    self.body = io.BytesIO()
+                self.body.write(piece)
                 if self.expected:
                     return
-                piece = bytes(self.body)
-                self.body = bytearray()
-            body = piece[: put.size]
+                self.body.seek(put.size)
+                ends = self.body.read() == CRLF
+                self.body.truncate(put.size)
+                body = self.body.getvalue()  # the bytes themselves, and no copy of them
+                self.body = None
+            else:
+                body = piece[: put.size]
+                ends = piece.endswith(CRLF)
         except MemoryError:
             self._swallow(grammar.OUT_OF_MEMORY)
             return
         self.put = None
-        if not piece.endswith(b"\r\n"):
+        if not ends:
             self.replies.append(grammar.EXPECTED_CRLF)
         elif put.key:
             self._end_put_keyed(put, body, now)
@@ -340,7 +391,7 @@ class Session(Client):
     def _swallow(self, verdict: bytes) -> None:
         """Keep nothing of the body, whatever of it is still to come, and answer when it has ended."""
         self.put = None
-        self.body = bytearray()
+        self.body = None
         self.verdict = verdict
         if not self.expected:
             self.replies.append(verdict)
@@ -482,7 +533,6 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.WATCH] += 1
-        self.work_left -= len(self.watched) >> 5
         self.broker.watch(self, name)
         self.replies.append(grammar.watching(len(self.watched)))
 
@@ -492,7 +542,6 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.IGNORE] += 1
-        self.work_left -= len(self.watched) >> 5
         done = self.broker.ignore(self, name)
         self.replies.append(grammar.watching(len(self.watched)) if done else grammar.NOT_IGNORED)
 
@@ -603,7 +652,7 @@ class Session(Client):
     def _stats(self, line: bytes, now: int) -> None:
         self.counts[grammar.STATS] += 1
         self.work_left -= STATS_WORK
-        self._reply_bulk(grammar.ok(stats(self.broker, self.process, now)))
+        self._reply_bulk(grammar.ok(stats(self.broker, self.process, now).encode()))
 
     def _stats_job(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
@@ -616,7 +665,7 @@ class Session(Client):
         if job is None:
             self.replies.append(grammar.NOT_FOUND)
         else:
-            self._reply_bulk(grammar.ok(stats_job(self.broker, job, now)))
+            self._reply_bulk(grammar.ok(stats_job(self.broker, job, now).encode()))
 
     def _stats_tube(self, arguments: bytes, now: int) -> None:
         name = grammar.parse_name(arguments)
@@ -629,11 +678,11 @@ class Session(Client):
         if tube is None:
             self.replies.append(grammar.NOT_FOUND)
         else:
-            self._reply_bulk(grammar.ok(stats_tube(tube, now)))
+            self._reply_bulk(grammar.ok(stats_tube(tube, now).encode()))
 
     def _list_tubes(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES] += 1
-        self._reply_bulk(grammar.ok(tube_list(self.broker.tube_list)))
+        self._reply_bulk(grammar.ok(b"---\n" + self.broker.list_of_tubes()))
 
     def _list_tube_used(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBE_USED] += 1
@@ -641,6 +690,7 @@ class Session(Client):
 
     def _list_tubes_watched(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES_WATCHED] += 1
+        self.work_left -= len(self.watched) >> 5
         self._reply_bulk(grammar.ok(tube_list(self.watched)))
 
     def _pause_tube(self, arguments: bytes, now: int) -> None:

@@ -114,7 +114,7 @@ def stats_tube(tube: Tube, now: int) -> str:
         f"total-jobs: {tube.total_jobs}\n"
         f"current-using: {tube.using}\n"
         f"current-watching: {tube.watching}\n"
-        f"current-waiting: {len(tube.waiting)}\n"
+        f"current-waiting: {tube.waiting_count}\n"
         f"cmd-delete: {tube.deletes}\n"
         f"cmd-pause-tube: {tube.pauses}\n"
         f"pause: {tube.pause // SECOND}\n"
@@ -143,6 +143,6 @@ def stats_job(broker: Broker, job: Job, now: int) -> str:
     )
 
 
-def tube_list(tubes: list[Tube]) -> str:
-    """The answer to list-tubes and list-tubes-watched."""
-    return "---\n" + "".join([f"- {tube.name}\n" for tube in tubes])
+def tube_list(tubes: list[Tube]) -> bytes:
+    """The answer to list-tubes-watched."""
+    return b"---\n" + b"".join([tube.entry for tube in tubes])

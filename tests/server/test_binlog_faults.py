@@ -62,6 +62,24 @@ def test_a_directory_that_is_missing_is_made(launch, tmp_path):
     assert "segment.0000000001" in os.listdir(tmp_path / "a" / "b")
 
 
+def test_connections_leave_the_journal_its_files(launch, tmp_path):
+    """Idle connections that take all there are must cost no job, and not end the server."""
+    options = ("-p", "0", "-b", str(tmp_path), "-s", "4096")
+    command = " ".join(["ulimit", "-n", "64;", "exec", sys.executable, "-m", "beanstalk_server", *options])
+    process = launch(command=["bash", "-c", command])
+    caller = Caller(process.address)
+    put(caller)
+    idle = [Caller(process.address) for _ in range(80)]
+    for number in range(2, 102):
+        assert put(caller, bytes(1000)) == number
+        if number % 3:
+            assert caller.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+    for each in (caller, *idle):
+        each.close()
+    assert process.stop() == 0
+    assert "connections are all that the file limit allows" in process.log
+
+
 def test_a_file_where_the_directory_should_be(tmp_path):
     (tmp_path / "file").write_text("precious")
     status, line = refusal("-b", str(tmp_path / "file"))

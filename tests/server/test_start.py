@@ -212,6 +212,17 @@ def test_sigusr1_starts_drain_mode(launch):
     assert process.stop() == 0
 
 
+def test_sighup_ends_nothing(launch):
+    process = launch("-p", "0")
+    caller = Caller(process.address)
+    assert caller.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    process.send_signal(signal.SIGHUP)
+    assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
+    caller.close()
+    assert process.stop() == 0
+    assert process.log.count("SIGHUP: there is nothing to reload") == 1
+
+
 # systemd
 
 
@@ -437,6 +448,30 @@ def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog)
     caller = server.connect()
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     caller.close()
+
+
+def test_who_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, caplog):
+    server = run()
+    server.call(setattr, server.server, "_connections_left", 3)
+    taken = [server.connect() for _ in range(3)]
+    for caller in taken:
+        assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    waiting = [server.connect() for _ in range(3)]
+    for caller in waiting:
+        caller.send(b"list-tube-used\r\n")
+    for caller in taken:
+        for _ in range(20):
+            assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+        assert len(server.server.connections) == 3
+    for caller, next_one in zip(taken, waiting, strict=True):
+        caller.close()
+        assert next_one.line() == b"USING default\r\n"
+    assert caplog.text.count("3 connections are all that the file limit allows") == 1
+    for caller in waiting:
+        caller.close()
+    other = server.connect()
+    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    other.close()
 
 
 def test_numbers_and_hosts_that_only_look_like_some():

@@ -93,8 +93,10 @@ class Life:
         if choice < 4 or not jobs:
             body = rng.randbytes(rng.choice((0, 3, 100, 700, 5000 if rng.random() < 0.05 else 10)))
             delay = rng.choice((0, 0, 2 * SECOND, 1000 * SECOND))
-            key = f"k{broker.next_id}" if rng.random() < 0.2 else ""
             broker.use(client, rng.choice(("default", "tube")))
+            key = f"k{rng.randrange(20)}" if rng.random() < 0.3 else ""
+            if key and broker.find_keyed(client.use, key) is not None:
+                key = ""
             broker.put(client, broker.take_id(), rng.randrange(5), delay, 60 * SECOND, body, self.now, self.now, key)
         elif choice < 7:
             broker.delete(client, number)
@@ -121,12 +123,20 @@ class History:
 
     def __init__(self):
         self.jobs = {}  # id -> [(position, stored job or GONE)]
+        self.clears = []  # (position, ids of the jobs that it has ended)
         self.position = 0
         self.acknowledged = 0
 
     def tell(self, number, stored):
         self.position += 1
         self.jobs.setdefault(number, []).append((self.position, stored))
+
+    def tell_clear(self, numbers):
+        """All at one position: whoever finds the jobs as they were before it finds all of them."""
+        self.position += 1
+        self.clears.append((self.position, numbers))
+        for number in numbers:
+            self.jobs[number].append((self.position, GONE))
 
     def acknowledge(self, position):
         self.acknowledged = max(self.acknowledged, position)
@@ -136,7 +146,7 @@ class History:
 
         def __init__(self, history, journal, broker):
             self.history = history
-            put, change, delete = journal.put, journal.change, journal.delete
+            put, change, delete, clear = journal.put, journal.change, journal.delete, journal.clear
 
             def heard_put(job):
                 if not put(job):
@@ -152,7 +162,16 @@ class History:
                 delete(job)
                 history.tell(job.id, GONE)
 
+            def heard_clear(tube_name, reserved_ids):
+                if not clear(tube_name, reserved_ids):
+                    return False
+                tube = broker.tubes[tube_name]
+                gone = [job.id for job in broker.jobs.values() if job.tube is tube and not tube.is_cleared(job)]
+                history.tell_clear([number for number in gone if number not in reserved_ids])
+                return True
+
             journal.put, journal.change, journal.delete = heard_put, heard_change, heard_delete
+            journal.clear = heard_clear
 
         def position(self):
             return self.history.position
@@ -170,6 +189,13 @@ class History:
             assert any(same(found, stored, now) for stored in possible), (found, possible, before[-1:])
         for number in broker.jobs:
             assert number in self.jobs, f"job {number} was never told"
+        for position, numbers in self.clears:
+            if any(number in broker.jobs for number in numbers):  # so it never happened
+                assert position > self.acknowledged
+                for number in numbers:
+                    kept = self.jobs[number][0][0] > self.acknowledged or number in broker.jobs
+                    assert kept, f"half a clear: job {number} is gone"
+        self.clears.clear()
         given = [number for number, told in self.jobs.items() if told[0][0] <= self.acknowledged]
         assert broker.next_id > max(given, default=0), "an id is given twice"
         # What was not acknowledged and has not survived never happened; what has survived counts.

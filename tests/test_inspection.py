@@ -202,6 +202,39 @@ def test_records_say_what_was_told(path, keep):
     assert [record["id"] for record in records if record["type"] == "delete"] == [5]
 
 
+async def cleared(server):
+    for tube in ("a", "a", "b", "a"):
+        server.put(tube=tube)
+    server.bury(1)
+    assert server.broker.reserve_job(server.client, 2, NOW)
+    server.broker.clear(server.client, server.broker.tubes["a"])
+    server.put(tube="a")
+
+
+def test_what_was_cleared_is_dead(path, keep):
+    stored = keep(cleared)
+    assert set(stored) == {2, 3, 5}
+    live, damages = found(path, "live")
+    assert ([job.id for job in live], damages) == ([2, 3, 5], [])
+    (count,) = counted(path)
+    assert (count.records, count.live) == (7, 3), "five puts, a change and a clear"
+    (record,) = [record for record in found(path, "records")[0] if record["type"] == "clear"]
+    assert (record["tube"], record["reserved"]) == ("a", [2])
+
+
+async def one_key_for_two(server):
+    server.put(key="k")
+    server.broker.default.keys.remove(server.broker.find(1))  # a bug
+    server.put(key="k")
+
+
+def test_verify_tells_a_key_that_names_two_jobs(path, keep, capsys):
+    keep(one_key_for_two)
+    assert main(["binlog", "verify", str(path)]) == DAMAGED
+    assert ": job 1 has the key 'k' in tube 'default', and so has job 2" in capsys.readouterr().out
+    assert [(job.id, job.key) for job in found(path, "live")[0]] == [(1, ""), (2, "k")], "as a start does"
+
+
 def test_progress_ends_at_the_size(path, keep):
     keep(many)
     told = []
@@ -363,9 +396,9 @@ def test_a_start_that_was_interrupted(path, keep):
 def test_a_newer_version(path, keep):
     keep(many)
     file = segment_paths(path)[0]
-    header = MAGIC + (2).to_bytes(4, "little") + file.read_bytes()[12:28]
+    header = MAGIC + (3).to_bytes(4, "little") + file.read_bytes()[12:28]
     spoil(file, 0, header + crc32c(header).to_bytes(4, "little"))
-    message = f"{file} has format version 2, and this server knows none above 1"
+    message = f"{file} has format version 3, and this server knows none above 2"
     assert refusal(path) == (message, UNUSABLE)
 
 

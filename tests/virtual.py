@@ -115,3 +115,8 @@ class MemoryJournal(Journal):
 
     def delete(self, job):
         self.jobs.pop(job.id, None)
+
+    def clear(self, tube_name, reserved_ids):
+        kept = set(reserved_ids)
+        self.jobs = {number: job for number, job in self.jobs.items() if job.tube != tube_name or number in kept}
+        return True

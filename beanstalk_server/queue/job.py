@@ -43,7 +43,7 @@ class Job(Timer):
         "id",
         "key",  # its name in its tube, or ""
         "kicks",  # how often it has been kicked
-        "place",  # its index in the heap that holds it
+        "place",  # its index in the heap that holds it, or among the reserved jobs of its tube
         "priority",  # 0 to 2^32-1, smallest first
         "rank",  # what that heap orders it by, before the id; buried, the number of clears of its tube before
         "releases",  # how often it has been released

@@ -1,9 +1,10 @@
 """What the broker asks of persistence, and the journal that keeps nothing.
 
 The broker tells its journal of every change that outlives a reservation, in the order in which the changes happen: a
-job put, changed or deleted. A reservation itself is not told: a reserved job comes back ready after a restart. The
-server asks it to commit what it has been told, and sends no reply that reports a change before the commit has
-returned. Whoever has a storage of their own subclasses Journal and hands it to `Server(journal=...)`: docs/journal.md.
+job put, changed or deleted, a tube cleared. A reservation itself is not told: a reserved job comes back ready after a
+restart. The server asks it to commit what it has been told, and sends no reply that reports a change before the commit
+has returned. Whoever has a storage of their own subclasses Journal and hands it to `Server(journal=...)`:
+docs/journal.md.
 
 Must never know clients or commands.
 """
@@ -107,6 +108,17 @@ class Journal:
 
     def delete(self, job: Job) -> None:
         """A job is deleted."""
+
+    def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
+        """All jobs of a tube are gone but those that a client has: one change, of which there may never be a part.
+
+        Returns:
+            False when there is no room for it: then nothing may have changed.
+        """
+        return True
+
+    def forget(self, job: Job) -> None:
+        """Memory lets go of a job that a clear has ended. There is nothing to be kept of this."""
 
     async def commit(self) -> None:
         """Make durable what has been told so far; when this returns, it may be acknowledged.

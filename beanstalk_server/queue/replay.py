@@ -2,6 +2,10 @@
 
 The jobs are made at once, and changed in place, so that the live ones are all that memory holds. In which queue they
 stand is decided when all has been told (`Broker.restore`). Must never know how a journal keeps them.
+
+A clear is counted, and looks at the jobs that it spares only: each job knows (as its `rank`) how many clears of its
+tube there were when it was last told whole, or spared. Those that there have been more of since are dropped by
+`finish`, all at once.
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ class Replay:
     is its number in the order in which jobs were buried; in the other states it means nothing.
     """
 
-    __slots__ = ("jobs", "last_id", "tubes")
+    __slots__ = ("has_clears", "jobs", "last_id", "tubes")
 
     def __init__(self, jobs: JobTable) -> None:
         self.jobs = jobs
         self.tubes: dict[str, Tube] = {}
+        self.has_clears = False
         self.last_id = 0
 
     def put(
@@ -49,6 +54,7 @@ class Replay:
             tube = self.tubes[tube_name] = Tube(tube_name, 0)
         job = Job(number, priority, delay, ttr, body, tube, created_at)
         job.key = key
+        job.rank = tube.clears
         _set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
         self.jobs.add(job)
         if number > self.last_id:
@@ -79,6 +85,48 @@ class Replay:
     def delete(self, number: int) -> None:
         """A job is gone; nothing, when there is no such job."""
         self.jobs.remove(number)
+
+    def clear(self, tube_name: str, reserved_ids: list[int]) -> None:
+        """All jobs of a tube but these are gone."""
+        tube = self.tubes.get(tube_name)
+        if tube is None:
+            return
+        self.has_clears = True
+        tube.clears += 1
+        for number in reserved_ids:
+            job = self.jobs.get(number)
+            if job is not None and job.tube is tube:
+                job.rank = tube.clears
+
+    def finish(self) -> None:
+        """All has been told."""
+        if self.has_clears:
+            for number in [job.id for job in self.jobs.values() if job.rank != job.tube.clears]:
+                self.jobs.remove(number)
+            self.has_clears = False
+
+    def give_up_shared_keys(self) -> list[tuple[Job, str, Job]]:
+        """See to it that a key names one job of a tube: of two, the one with the higher id keeps it.
+
+        Returns:
+            Each job that has lost its key, that key, and a job of a higher id that it was found with.
+        """
+        shared: list[tuple[Job, str, Job]] = []
+        holders: dict[tuple[str, str], Job] = {}
+        for job in self.jobs.values():
+            if job.key:
+                name = (job.tube.name, job.key)
+                holder = holders.get(name)
+                if holder is None:
+                    holders[name] = job
+                elif holder.id < job.id:
+                    holders[name] = job
+                    shared.append((holder, job.key, job))
+                else:
+                    shared.append((job, job.key, holder))
+        for job, _, _ in shared:
+            job.key = ""
+        return shared
 
 
 def _set(

@@ -23,7 +23,7 @@ from beanstalk_server.queue.journal import Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
-from beanstalk_server.storage.record import COMMIT_SIZE
+from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
 from beanstalk_server.storage.recovery import open_directory, recover
 from beanstalk_server.storage.segment import Segment, encode_header
 
@@ -120,7 +120,7 @@ class Binlog(Journal):
 
     def put(self, job: Job) -> bool:
         # Room is made ahead; but this one may come sooner, or be larger than a segment.
-        return self._log.put(job) or (self._make_room(job) and self._log.put(job))
+        return self._log.put(job) or (self._make_room(put_size(job)) and self._log.put(job))
 
     def change(self, job: Job) -> None:
         try:
@@ -135,6 +135,14 @@ class Binlog(Journal):
         except NoRoomError as error:
             if self._make_room_for_change(error):
                 self._log.delete(job)
+
+    def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
+        return self._log.clear(tube_name, reserved_ids) or (
+            self._make_room(clear_size(tube_name, reserved_ids)) and self._log.clear(tube_name, reserved_ids)
+        )
+
+    def forget(self, job: Job) -> None:
+        self._log.forget(job)
 
     def _make_room_for_change(self, error: NoRoomError) -> bool:
         """Changes have come faster than room was made ahead: make some on the spot, if the disk has any."""
@@ -256,9 +264,9 @@ class Binlog(Journal):
         else:
             await self._in_thread(partial(remove, self.directory, segment))
 
-    def _make_room(self, job: Job) -> bool:
-        """Make room for a put on the spot, which takes well below a millisecond; False when there is none."""
-        while size := self._log.lacks(job):
+    def _make_room(self, record_size: int) -> bool:
+        """Make room for a put of so many bytes on the spot, which takes well below a millisecond; False without any."""
+        while size := self._log.lacks(record_size):
             if not self._may_allocate() or not self._allocate_at_once(size):
                 return False
         return True

@@ -19,7 +19,7 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.disk import Directory, ReadableFile
-from beanstalk_server.storage.record import CHANGE, COMMIT, DELETE, PUT, TYPES
+from beanstalk_server.storage.record import CHANGE, CLEAR, COMMIT, DELETE, PUT, TYPES
 from beanstalk_server.storage.recovery import (
     REWRITING,
     StorageError,
@@ -63,7 +63,7 @@ class Count:
 
     name: str
     records: int = 0
-    """Puts, changes and deletes."""
+    """Puts, changes, deletes and clears."""
     live: int = 0
     """How many of them say how a live job is now: its last put, and the last change after that."""
     commits: int = 0
@@ -111,8 +111,11 @@ class Inspection:
         def counted(name: str) -> Count:
             return counts.setdefault(name, Count(name))
 
-        puts: dict[int, Count] = {}  # of each live job, where its last put stands
-        changes: dict[int, Count] = {}  # and the last change after that
+        # Here the file of a job is the count, in their order, that its last put is in; `created_at` is the offset of
+        # that put, and `place` the count that its last change after that is in, or -1.
+        replay = Replay(JobTable())
+        jobs = replay.jobs
+        numbers: dict[str, int] = {}
         for reader in self._read(lambda damage: counted(damage.segment).damages.append(damage), on_progress):
             count = counted(reader.name)
             scanner = reader.scanner
@@ -121,20 +124,29 @@ class Inspection:
                     count.commits += 1
                     continue
                 count.records += 1
-                number = scanner.id()
-                if scanner.kind == CHANGE:
-                    if number in puts:
-                        changes[number] = count
-                    continue
-                changes.pop(number, None)
                 if scanner.kind == PUT:
-                    puts[number] = count
+                    job = scanner.put(replay)
+                    job.body = b""
+                    job.file, job.place = numbers.setdefault(reader.name, len(numbers)), -1
+                    job.created_at = reader.offset
+                elif scanner.kind == CHANGE:
+                    changed = jobs.get(scanner.id())
+                    if changed is not None:
+                        changed.place = numbers.setdefault(reader.name, len(numbers))
+                elif scanner.kind == DELETE:
+                    replay.delete(scanner.id())
                 else:
-                    puts.pop(number, None)
+                    replay.clear(*scanner.clear())
             count.bytes = reader.offset
-        for where in (puts, changes):
-            for count in where.values():
-                count.live += 1
+        replay.finish()
+        names = list(numbers)
+        for job in jobs.values():
+            counts[names[job.file]].live += 1
+            if job.place >= 0:
+                counts[names[job.place]].live += 1
+        for job, key, other in replay.give_up_shared_keys():
+            what = f"job {job.id} has the key {key!r} in tube {job.tube.name!r}, and so has job {other.id}"
+            counted(names[job.file]).damages.append(Damage(names[job.file], job.created_at, what))
         if self.segments:
             counted(self.segments[-1][1]).torn = self.tail.torn
         return list(counts.values())
@@ -160,9 +172,11 @@ class Inspection:
         """
         replay = Replay(JobTable())
         for reader in self._read(on_damage, on_progress):
-            segment = Segment(reader.sequence, reader.size, reader.salt)
+            segment = Segment(reader.sequence, reader.size, reader.salt, reader.version)
             while replay_records(reader, replay, segment):
                 pass
+        replay.finish()
+        replay.give_up_shared_keys()
         self.next_id = max(self.next_id, replay.last_id + 1)
         return _in_order(replay.jobs.values())
 
@@ -346,6 +360,9 @@ def _shown_record(reader: Reader, replay: Replay) -> dict[str, object]:
         }
     if scanner.kind == DELETE:
         return {"type": kind, "id": scanner.id()}
+    if scanner.kind == CLEAR:
+        tube_name, reserved_ids = scanner.clear()
+        return {"type": kind, "tube": tube_name, "reserved": reserved_ids}
     number, durable, length, next_id, written_at = scanner.commit()
     return {
         "type": kind,

@@ -28,7 +28,9 @@ from beanstalk_server.storage.record import (
     CHANGE_SIZE,
     COMMIT_SIZE,
     DELETE_SIZE,
+    clear_size,
     encode_change,
+    encode_clear,
     encode_commit,
     encode_delete,
     encode_put,
@@ -46,6 +48,9 @@ MOST: Final = 1 << 18
 
 GLANCE: Final = 16
 """What it takes to look at a record that is garbage, in the same unit."""
+
+SMALL: Final = 1024
+"""A clear of no more bytes is taken from the room that is kept for changes; a larger one needs room as a put does."""
 
 NOTHING: Final = 0
 ALLOCATE: Final = 1
@@ -134,6 +139,20 @@ class Log:
         """Take note that a job is gone."""
         segment = self._make_place(DELETE_SIZE)
         self._append(segment, encode_delete(job, segment.seed))
+        self._forget(job)
+        self.is_stuck = False
+
+    def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
+        """Take note that all jobs of a tube but these are gone; `forget` follows for each. False without room."""
+        size = clear_size(tube_name, reserved_ids)
+        if not self._has_room(size, 0 if size <= SMALL else self.reserve() + RESERVE):
+            return False
+        segment = self._make_place(size)
+        self._append(segment, encode_clear(tube_name, reserved_ids, segment.seed))
+        return True
+
+    def forget(self, job: Job) -> None:
+        """A job that a clear has ended is garbage, and in the table no more."""
         self._forget(job)
         self.is_stuck = False
 
@@ -256,9 +275,8 @@ class Log:
             return False
         return any(size <= _capacity(spare) for spare in self.spares)
 
-    def lacks(self, job: Job) -> int:
-        """How large a spare would have to be, in bytes, for a put to find room, or to be nearer to it; 0 if it fits."""
-        size = put_size(job)
+    def lacks(self, size: int) -> int:
+        """How large a spare would have to be for a put of so many bytes to find room, or to be nearer to it; else 0."""
         if self._has_room(size, self.reserve() + RESERVE):
             return 0
         whole = HEADER_SIZE + COMMIT_SIZE + size
@@ -344,6 +362,10 @@ class Log:
             if job is None or job.file != segment.sequence:
                 segment.cleaned += 1
                 budget -= GLANCE
+            elif job.tube.is_cleared(job):  # to put it again would bring it back
+                self._forget(job)
+                segment.cleaned += 1
+                budget -= GLANCE
             else:
                 size = put_size(job)
                 if not self._has_room(size, 0):
@@ -409,6 +431,8 @@ class Log:
         """Verify every invariant there is."""
         live: dict[int, int] = {}
         for job in self.live.values():
+            if not job.file and job.tube.is_cleared(job):
+                continue
             assert job.file in self.by_sequence, f"job {job.id} is in no segment"
             live[job.file] = live.get(job.file, 0) + put_size(job)
         for segment in self.segments:

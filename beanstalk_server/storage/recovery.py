@@ -15,7 +15,6 @@ import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple
@@ -181,24 +180,15 @@ def _replay(
         if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress):
             damaged.append(name)
     found.next_id = max(found.next_id, replay.last_id + 1)
+    replay.finish()
+    for job, key, holder in replay.give_up_shared_keys():
+        log.warning("job %d has lost its key %r in tube %r: job %d has it too", job.id, key, job.tube.name, holder.id)
     if damaged:
-        _give_up_shared_keys(replay)
         kept = [name for name in damaged if name]
         removed = [name for _, name in names if name not in kept]
         found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
         log.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
     return found
-
-
-def _give_up_shared_keys(replay: Replay) -> None:
-    """Where the end of a job was lost and its key was given again, only the last job keeps it."""
-    holders: dict[tuple[str, str], Job] = {}
-    for job in sorted([job for job in replay.jobs.values() if job.key], key=attrgetter("id")):
-        first = holders.get((job.tube.name, job.key))
-        if first is not None:
-            log.warning("job %d has lost its key %r: job %d has it too", first.id, first.key, job.id)
-            first.key = ""
-        holders[job.tube.name, job.key] = job
 
 
 def _replay_segment(
@@ -225,7 +215,7 @@ def _replay_segment(
             found.sequence = sequence
             found.number = 0
             return True
-        segment = Segment(sequence, reader.size, reader.salt)
+        segment = Segment(sequence, reader.size, reader.salt, reader.version)
         damaged = False
         while True:
             if not reader.fault:

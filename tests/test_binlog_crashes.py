@@ -31,25 +31,83 @@ class Witness(Client):
     """A client that only ever asks."""
 
 
+class Clocks:
+    """The clocks of a machine."""
+
+    def __init__(self):
+        self.now = self.ended = SECOND
+        self.offset = OFFSET
+        self.boot = bytes(15) + b"1"
+        self.all_offsets = [OFFSET]  # of this boot
+        self.offsets = [OFFSET]  # that the disk may know of, since what was acknowledged last
+        self.is_booted = False  # since the history was compared last
+        self.shifts = [0]  # by how much all times may have moved with the last boot
+
+    def step(self, rng):
+        self.offset += rng.choice((-7200, -1, 1, 7200)) * SECOND
+        self.offsets.append(self.offset)
+        self.all_offsets.append(self.offset)
+
+    def was_due(self, stored):
+        """Whether a job came due before the last process ended."""
+        return stored is not GONE and stored.state == "delayed" and stored.deadline <= self.ended
+
+    def told(self, offset):
+        """A commit has returned that knows of this."""
+        self.offsets = self.offsets[self.offsets.index(offset) :]
+
+    def come_back(self, rng, has_crashed=False):
+        """A process has ended, or the machine; maybe it is booted before the next one."""
+        if not self.is_booted:
+            self.ended = self.now
+            self.known = list(self.offsets)
+        self.now += rng.randrange(100 * SECOND)
+        if rng.random() < 0.5:
+            self.step(rng)
+        if has_crashed or rng.random() < 0.5:
+            self.is_booted = True
+            self.boot = rng.randbytes(16)
+            self.offset += self.now
+            self.now = rng.randrange(100) * SECOND
+            self.offset -= self.now
+        self.shifts = [offset - self.offset for offset in self.known] if self.is_booted else [0]
+
+    def compared(self):
+        """From here on, the history has the times of the present boot."""
+        if self.is_booted:
+            self.is_booted = False
+            self.offsets = [self.offset]
+            self.all_offsets = [self.offset]
+
+
 class Life:
     """One process, from its start on a directory to its end."""
 
-    def __init__(self, history, directory, rng, now, sync_interval=0.0):
+    def __init__(self, history, directory, rng, clocks, sync_interval=0.0):
         self.history = history
+        self.clocks = clocks
         self.directory = directory
         self.rng = rng
-        self.now = now
         self.binlog = Binlog(
             directory,
             segment_size=SEGMENT,
             sync_interval=sync_interval,
-            clock=lambda: self.now,
+            clock=lambda: clocks.now,
+            wall_clock=lambda: clocks.now + clocks.offset,
+            boot=clocks.boot,
             in_thread=self.in_thread,
             draw_salt=lambda: rng.getrandbits(32),
         )
-        self.binlog.clock_offset = OFFSET
         self.binlog.on_failure = self.failed
         self.failure = None
+
+    @property
+    def now(self):
+        return self.clocks.now
+
+    @now.setter
+    def now(self, now):
+        self.clocks.now = now
 
     def failed(self, error):
         self.failure = error
@@ -61,7 +119,7 @@ class Life:
 
     def start(self):
         self.broker = Broker(self.binlog, self.now)
-        self.broker.restore(OFFSET, self.now)
+        self.broker.restore(self.clocks.offset, self.now)
         self.broker.check()
         self.binlog._log.check()
         self.client = Client(self.broker.default)
@@ -72,6 +130,7 @@ class Life:
         position = self.told.position()
         await self.binlog.commit()
         self.history.acknowledge(position)
+        self.clocks.told(self.binlog._log.clock_offset)
 
     async def settle(self):
         """Let the upkeep end."""
@@ -85,6 +144,8 @@ class Life:
         """Do something that a client might ask for."""
         rng, broker, client = self.rng, self.broker, self.client
         self.now += rng.randrange(SECOND)
+        if rng.random() < 0.05:
+            self.clocks.step(rng)
         broker.advance(self.now)
         jobs = broker.jobs
         number = rng.choice(list(jobs)) if jobs and rng.random() < 0.95 else rng.randrange(1, 50)
@@ -151,12 +212,12 @@ class History:
             def heard_put(job):
                 if not put(job):
                     return False
-                history.tell(job.id, journal.stored(job))
+                history.tell(job.id, by_clock(journal, job))
                 return True
 
             def heard_change(job):
                 change(job)
-                history.tell(job.id, journal.stored(job))
+                history.tell(job.id, by_clock(journal, job))
 
             def heard_delete(job):
                 delete(job)
@@ -179,14 +240,25 @@ class History:
     def compare(self, life):
         """Hold what was recovered against what was told; then that is what there is."""
         broker, now = life.broker, life.now
+        recovered = {}
         for number, told in self.jobs.items():
             job = broker.jobs.get(number)
-            found = GONE if job is None else life.binlog.stored(job)
+            found = GONE if job is None else by_clock(life.binlog, job)
             possible = [stored for position, stored in told if position >= self.acknowledged]
             before = [stored for position, stored in told if position < self.acknowledged or not self.acknowledged]
             last = [stored for position, stored in told if position <= self.acknowledged]
             possible += last[-1:] if last else [GONE]
-            assert any(same(found, stored, now) for stored in possible), (found, possible, before[-1:])
+            # What came due before the last boot may have been written again as ready.
+            possible += [
+                stored._replace(state="ready", deadline=0) for stored in possible if life.clocks.was_due(stored)
+            ]
+            shifted = [moved(stored, shift) for stored in possible for shift in life.clocks.shifts]
+            matching = [stored for stored in shifted if same(found, stored, now)]
+            assert matching, (found, possible, before[-1:])
+            recovered[number] = [found]
+            if matching[0] is not GONE and matching[0].state != found.state:
+                # It is due. If nothing of this boot is kept, and the clock is set back, it is not due again.
+                recovered[number].insert(0, matching[0])
         for number in broker.jobs:
             assert number in self.jobs, f"job {number} was never told"
         for position, numbers in self.clears:
@@ -200,17 +272,31 @@ class History:
         assert broker.next_id > max(given, default=0), "an id is given twice"
         # What was not acknowledged and has not survived never happened; what has survived counts.
         self.position += 1
-        self.jobs = {job.id: [(self.position, life.binlog.stored(job))] for job in broker.jobs.values()} | {
+        self.jobs = {number: [(self.position, stored) for stored in recovered[number]] for number in broker.jobs} | {
             number: [(self.position, GONE)] for number in given if number not in broker.jobs
         }
         self.acknowledged = self.position
+        life.clocks.compared()
+
+
+def by_clock(journal, job):
+    """A job as it is stored, but for its times, which are the server's clock's."""
+    return moved(journal.stored(job), -journal.clock_offset())
+
+
+def moved(stored, shift):
+    """The same job, so much later."""
+    if stored is GONE:
+        return GONE
+    deadline = stored.deadline + (shift if stored.state == "delayed" else 0)
+    return stored._replace(created_at=stored.created_at + shift, deadline=deadline)
 
 
 def same(found, told, now):
     """Whether a job that was recovered is one that was told."""
     if found is GONE or told is GONE:
         return found is told
-    if told.state == "delayed" and told.deadline - OFFSET <= now:
+    if told.state == "delayed" and told.deadline <= now:
         told = told._replace(state="ready", deadline=0)
     # These two are told with the job's next change, or when it is written again.
     if not (told.reserves <= found.reserves and told.timeouts <= found.timeouts):
@@ -240,9 +326,9 @@ async def live(life, commands, commit_chance=0.4):
     await life.settle()
 
 
-def run_life(history, directory, rng, now, commands, **options):
+def run_life(history, directory, rng, clocks, commands, **options):
     """One process that does its commands; returns it, or None when the machine stopped before it was there."""
-    life = Life(history, directory, rng, now, **options)
+    life = Life(history, directory, rng, clocks, **options)
 
     async def work():
         life.start()
@@ -274,14 +360,19 @@ def crash_and_recover(seed, crash_at, sync_interval=0.0):
     """Live, stop at an operation, come back; return how many operations there were."""
     rng = random.Random(seed)
     history = History()
-    first = run_life(history, MemoryDirectory(), rng, SECOND, 40, sync_interval=sync_interval)
+    clocks = Clocks()
+    first = run_life(history, MemoryDirectory(), rng, clocks, 40, sync_interval=sync_interval)
+    clocks.come_back(rng)
     directory = first.directory.after_a_kill()
     directory.crash_at = crash_at
-    second = run_life(history, directory, rng, first.now, 100, sync_interval=sync_interval)
+    run_life(history, directory, rng, clocks, 100, sync_interval=sync_interval)
+    if sync_interval:
+        clocks.offsets = clocks.all_offsets
+    clocks.come_back(rng, has_crashed=True)
     if sync_interval:  # then a reply says that it is written, and not that it is on the disk
         history.acknowledged = 0
     after = directory.after_a_crash(rng)
-    run_life(history, after, rng, second.now, 10)
+    run_life(history, after, rng, clocks, 10)
     assert not after.crashed
     return directory.operations
 
@@ -320,10 +411,11 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(seed, sync
     rng = random.Random(seed)
     history = History()
     directory = MemoryDirectory()
-    now = SECOND
+    clocks = Clocks()
     for _ in range(3):
-        life = run_life(history, directory, rng, now, 60, sync_interval=sync_interval)
-        directory, now = life.directory.after_a_kill(), life.now + rng.randrange(100 * SECOND)
+        life = run_life(history, directory, rng, clocks, 60, sync_interval=sync_interval)
+        directory = life.directory.after_a_kill()
+        clocks.come_back(rng)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
@@ -332,7 +424,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
     """Until there is room again; then it goes on by itself."""
     rng = random.Random(seed)
     history = History()
-    life = Life(history, MemoryDirectory(capacity=segments * SEGMENT), rng, SECOND)
+    life = Life(history, MemoryDirectory(capacity=segments * SEGMENT), rng, Clocks())
 
     async def work():
         life.start()
@@ -373,7 +465,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
         assert_bound(life)
 
     asyncio.run(work())
-    run_life(history, life.directory.after_a_kill(), rng, life.now, 10)
+    run_life(history, life.directory.after_a_kill(), rng, life.clocks, 10)
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename", "sync_directory"])
@@ -382,8 +474,8 @@ def test_a_disk_that_fails_once_is_never_trusted_again(operation):
     for seed in range(20):
         rng = random.Random(seed)
         history = History()
-        life = run_life(history, MemoryDirectory(), rng, SECOND, 20)
-        life = Life(history, life.directory.after_a_kill(), rng, life.now)
+        life = run_life(history, MemoryDirectory(), rng, Clocks(), 20)
+        life = Life(history, life.directory.after_a_kill(), rng, life.clocks)
 
         async def work(life=life, history=history):
             life.start()
@@ -396,4 +488,4 @@ def test_a_disk_that_fails_once_is_never_trusted_again(operation):
             await life.binlog.close()
 
         asyncio.run(work())
-        run_life(history, life.directory.after_a_crash(rng), rng, life.now, 10)
+        run_life(history, life.directory.after_a_crash(rng), rng, life.clocks, 10)

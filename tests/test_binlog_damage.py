@@ -20,12 +20,13 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.record import CHANGE, CLEAR, COMMIT, DELETE, PUT
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, PUT
 from beanstalk_server.storage.recovery import DAMAGED, StorageError, recover
 from beanstalk_server.storage.segment import HEADER_SIZE, Reader, segment_names
 
 SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
+CLOCKS = {"clock": lambda: SECOND, "wall_clock": lambda: OFFSET + SECOND}
 SEGMENT = 8192
 COMMITS = 900
 TAIL = 4096  # bytes that are cut off, one after the other
@@ -78,8 +79,8 @@ class Written:
             segment_size=SEGMENT,
             draw_salt=lambda: rng.getrandbits(32),
             in_thread=at_once,
+            **CLOCKS,
         )
-        binlog.clock_offset = OFFSET
         broker = Broker(binlog, SECOND)
         broker.restore(OFFSET, SECOND)
         self._listen(binlog)
@@ -177,7 +178,7 @@ class Written:
                 tube, reserved_ids = scanner.clear()
                 what = self.cleared[tube, *reserved_ids]
             else:
-                what = {scanner.id()}
+                what = {scanner.id()} if scanner.kind != CLOCK else set()
             yield reader.offset, reader.offset + scanner.end - scanner.start, scanner.kind, what
         assert not reader.fault
 
@@ -386,8 +387,7 @@ def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
         async def work(name=name, data=data):
             directory = written.directory(name, data)
             for salvage in (True, False):
-                binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage)
-                binlog.clock_offset = OFFSET
+                binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage, **CLOCKS)
                 broker = Broker(binlog, 100 * SECOND)
                 broker.restore(OFFSET, 100 * SECOND)
                 broker.check()
@@ -419,8 +419,7 @@ def small():
     def do(commands):
         async def work():
             directory = MemoryDirectory()
-            binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once)
-            binlog.clock_offset = OFFSET
+            binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once, **CLOCKS)
             broker = Broker(binlog, SECOND)
             broker.restore(OFFSET, SECOND)
             client = Client(broker.default)

@@ -31,8 +31,13 @@ class Server:
     """A broker with a binlog in a directory, and one client that reserves whatever it wants."""
 
     def __init__(self, path, segment_size):
-        self.binlog = Binlog(RealDirectory(path), segment_size=segment_size)
-        self.binlog.clock_offset = OFFSET
+        self.binlog = Binlog(
+            RealDirectory(path),
+            segment_size=segment_size,
+            clock=lambda: NOW,
+            wall_clock=lambda: OFFSET + NOW,
+            boot=b"another machine.",
+        )
         self.broker = Broker(self.binlog, NOW)
         self.broker.restore(OFFSET, NOW)
         self.client = Client(self.broker.default)
@@ -160,7 +165,7 @@ def test_each_segment_is_counted(path, keep):
     for count, file in zip(counts, segment_paths(path), strict=True):
         own = [record for record in records if record["segment"] == count.name]
         assert count.commits == sum(record["type"] == "commit" for record in own)
-        assert count.records == len(own) - count.commits
+        assert count.records == len(own) - count.commits - sum(record["type"] == "clock" for record in own)
         assert count.damages == []
         assert 0 < count.bytes <= file.stat().st_size
 
@@ -179,18 +184,19 @@ def test_the_last_put_and_the_last_change_are_live(path, keep):
     (count,) = counted(path)
     kinds = [record["type"] for record in found(path, "records")[0]]
     assert kinds.count("change") > 2
-    assert (count.live, count.records) == (2, len(kinds) - kinds.count("commit"))
+    assert (count.live, count.records) == (2, len(kinds) - kinds.count("commit") - 1)
 
 
 def test_records_say_what_was_told(path, keep):
     keep(every_state)
     records, _ = found(path, "records")
-    assert [record["type"] for record in records[:3]] == ["commit", "put", "put"]
-    commit, first, second = records[:3]
+    assert [record["type"] for record in records[:4]] == ["commit", "clock", "put", "put"]
+    commit, clock, first, second = records[:4]
     assert commit.keys() == {"segment", "offset", "type", "number", "durable", "length", "next-id", "written-at"}
     assert (commit["number"], commit["next-id"]) == (1, 6)
+    assert (clock["clock-offset"], clock["boot"]) == (1_700_000_000, "616e6f74-6865-7220-6d61-6368696e652e")
     assert first == {
-        "segment": "segment.0000000001", "offset": 85, "type": "put", "id": 1, "tube": "a", "key": "name",
+        "segment": "segment.0000000001", "offset": 118, "type": "put", "id": 1, "tube": "a", "key": "name",
         "state": "ready", "pri": 10, "delay": 0, "ttr": 60, "created-at": 1_700_000_005, "reserves": 0,
         "timeouts": 0, "releases": 0, "buries": 0, "kicks": 0, "body": "ready",
     }  # fmt: skip
@@ -463,7 +469,7 @@ def test_dump_prints_a_line_for_each_live_job(path, keep, capsys):
 
 def test_dump_goes_on_behind_damage(path, keep, capsys):
     keep(many)
-    put = found(path, "records")[0][1]
+    put = found(path, "records")[0][2]
     spoil(path / put["segment"], put["offset"] + 20)
     tear(path)
     records, (damage,) = found(path, "records")
@@ -505,7 +511,7 @@ def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
 
 def test_export_refuses_what_is_damaged(path, keep, capsys):
     keep(many)
-    put = found(path, "records")[0][1]
+    put = found(path, "records")[0][2]
     spoil(path / put["segment"], put["offset"] + 20)  # every put is longer
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == DAMAGED

@@ -102,6 +102,9 @@ class MemoryJournal(Journal):
     def __init__(self):
         self.jobs = {}
 
+    def clock_offset(self):
+        return 1_800_000_000 * SECOND
+
     def load(self):
         return list(self.jobs.values())
 

@@ -357,7 +357,7 @@ class Broker:
         Args:
             clock_offset: wall clock less the clock of `now`, in nanoseconds.
         """
-        replay = Replay(self.jobs)
+        replay = Replay(self.jobs, clock_offset)
         self.journal.restore(replay)
         buried: list[Job] = []
         for job in self.jobs.values():

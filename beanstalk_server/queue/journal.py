@@ -12,9 +12,10 @@ Must never know clients or commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from time import monotonic_ns, time_ns
 from typing import NamedTuple
 
-from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state
+from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state, stored_time
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 
@@ -62,9 +63,6 @@ class Journal:
 
     keeps = False
     """Whether there is anything to restore and to commit. When not, replies do not wait, and `commit` is not called."""
-
-    clock_offset = 0
-    """Wall clock less the server's clock, in nanoseconds. The server sets it at the start and before each commit."""
 
     live = JobTable()
     """The live jobs by id. The broker sets it, for journals that have to write a job again; theirs to read only."""
@@ -132,8 +130,13 @@ class Journal:
     async def close(self) -> None:
         """The server has stopped, after a last commit unless one has failed: let go of whatever is held."""
 
+    def clock_offset(self) -> int:
+        """Wall clock less the server's clock, in nanoseconds, as they are at this moment."""
+        return time_ns() - monotonic_ns()
+
     def stored(self, job: Job) -> StoredJob:
         """A job as it should be stored at this moment."""
+        clock_offset = self.clock_offset()
         return StoredJob(
             job.id,
             job.tube.name,
@@ -143,8 +146,8 @@ class Journal:
             job.delay,
             job.ttr,
             job.body,
-            job.created_at + self.clock_offset,
-            stored_deadline(job, self.clock_offset),
+            stored_time(job.created_at, clock_offset),
+            stored_deadline(job, clock_offset),
             job.reserves,
             job.timeouts,
             job.releases,

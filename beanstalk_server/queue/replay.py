@@ -10,7 +10,7 @@ tube there were when it was last told whole, or spared. Those that there have be
 
 from __future__ import annotations
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import DELAYED, Job, stored_time
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
 
@@ -20,14 +20,26 @@ class Replay:
 
     All times are wall clock, in nanoseconds since 1970. A `deadline` is when a delayed job is due; of a buried job it
     is its number in the order in which jobs were buried; in the other states it means nothing.
+
+    Within one boot of the machine, the server's clock counts: where a journal tells of its clocks, a step of the wall
+    clock moves all times along that were told before. That is one sum, `shift`: times are kept less what it is when
+    they are told, and `finish` adds what it is then.
+
+    Args:
+        jobs: where they are put.
+        clock_offset: wall clock less the server's clock, at present.
     """
 
-    __slots__ = ("has_clears", "jobs", "last_id", "tubes")
+    __slots__ = ("boot", "clock_offset", "has_clears", "jobs", "last_id", "shift", "told_offset", "tubes")
 
-    def __init__(self, jobs: JobTable) -> None:
+    def __init__(self, jobs: JobTable, clock_offset: int = 0) -> None:
         self.jobs = jobs
+        self.clock_offset = clock_offset
         self.tubes: dict[str, Tube] = {}
         self.has_clears = False
+        self.boot = b""  # whose clocks were told last
+        self.told_offset = 0  # between those
+        self.shift = 0  # by how much the wall clock was set, as far as it is known
         self.last_id = 0
 
     def put(
@@ -52,10 +64,10 @@ class Replay:
         tube = self.tubes.get(tube_name)
         if tube is None:
             tube = self.tubes[tube_name] = Tube(tube_name, 0)
-        job = Job(number, priority, delay, ttr, body, tube, created_at)
+        job = Job(number, priority, delay, ttr, body, tube, created_at - self.shift)
         job.key = key
         job.rank = tube.clears
-        _set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
+        self._set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
         self.jobs.add(job)
         if number > self.last_id:
             self.last_id = number
@@ -80,7 +92,7 @@ class Replay:
             return
         job.priority = priority
         job.delay = delay
-        _set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
+        self._set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
 
     def delete(self, number: int) -> None:
         """A job is gone; nothing, when there is no such job."""
@@ -98,8 +110,26 @@ class Replay:
             if job is not None and job.tube is tube:
                 job.rank = tube.clears
 
-    def finish(self) -> None:
-        """All has been told."""
+    def clock(self, clock_offset: int, boot: bytes) -> None:
+        """The clocks, from here on: wall clock less the server's clock, and the boot of the machine."""
+        if boot == self.boot:
+            self.shift += clock_offset - self.told_offset
+        self.told_offset = clock_offset
+        self.boot = boot
+
+    def finish(self, boot: bytes) -> None:
+        """All has been told.
+
+        Args:
+            boot: the present one.
+        """
+        self.clock(self.clock_offset, boot)
+        if self.shift:
+            for job in self.jobs.values():
+                job.created_at = stored_time(job.created_at, self.shift)
+                if job.state == DELAYED:
+                    job.deadline = stored_time(job.deadline, self.shift)
+            self.shift = 0
         if self.has_clears:
             for number in [job.id for job in self.jobs.values() if job.rank != job.tube.clears]:
                 self.jobs.remove(number)
@@ -128,15 +158,22 @@ class Replay:
             job.key = ""
         return shared
 
-
-def _set(
-    job: Job, state: int, deadline: int, reserves: int, timeouts: int, releases: int, buries: int, kicks: int
-) -> None:
-    """What is told of a job each time."""
-    job.state = state
-    job.deadline = deadline
-    job.reserves = reserves
-    job.timeouts = timeouts
-    job.releases = releases
-    job.buries = buries
-    job.kicks = kicks
+    def _set(
+        self,
+        job: Job,
+        state: int,
+        deadline: int,
+        reserves: int,
+        timeouts: int,
+        releases: int,
+        buries: int,
+        kicks: int,
+    ) -> None:
+        """What is told of a job each time."""
+        job.state = state
+        job.deadline = deadline - self.shift if state == DELAYED else deadline
+        job.reserves = reserves
+        job.timeouts = timeouts
+        job.releases = releases
+        job.buries = buries
+        job.kicks = kicks

@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
 
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import Files, Journal
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.storage.disk import Directory, fill_with_zeros
+from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
 from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
 from beanstalk_server.storage.recovery import open_directory, recover
@@ -52,7 +52,9 @@ class Binlog(Journal):
         sync_interval: milliseconds. 0: a commit returns when all is synced. More: it returns when all is written, and
             a sync follows at most so much later. NEVER: no sync, but of a segment that is full.
         salvage: go on behind what is damaged, at the start.
-        clock: nanoseconds, monotonic.
+        clock: nanoseconds, monotonic; the server's.
+        wall_clock: nanoseconds since 1970.
+        boot: 16 bytes that tell since which boot of a machine `clock` has been running.
         in_thread: has a function called off the event loop; for tests.
     """
 
@@ -66,6 +68,8 @@ class Binlog(Journal):
         sync_interval: float = 0.0,
         salvage: bool = False,
         clock: Callable[[], int] = monotonic_ns,
+        wall_clock: Callable[[], int] = time_ns,
+        boot: bytes | None = None,
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
         draw_salt: Callable[[], int] = lambda: secrets.randbits(32),
     ) -> None:
@@ -75,9 +79,11 @@ class Binlog(Journal):
         self.sync_interval = sync_interval
         self.salvage = salvage
         self._clock = clock
+        self._wall_clock = wall_clock
+        self._boot = boot or boot_id()
         self._in_thread = in_thread or self._in_own_thread
         self._draw_salt = draw_salt
-        self._log = Log(self.live, self.segment_size, draw_salt)
+        self._log = Log(self.live, self.segment_size, draw_salt, self._boot)
         self._threads: ThreadPoolExecutor | None = None
         self._writing = asyncio.Lock()  # who holds it writes and syncs
         self._upkeep: asyncio.Task[None] | None = None
@@ -88,6 +94,9 @@ class Binlog(Journal):
         self._failure: BaseException | None = None
         self._tail: Segment | None = None  # what was written last
         self._closing = False
+
+    def clock_offset(self) -> int:
+        return self._wall_clock() - self._clock()
 
     # What the broker tells
 
@@ -105,12 +114,13 @@ class Binlog(Journal):
                 salvage=self.salvage,
                 segment_size=self.segment_size,
                 draw_salt=self._draw_salt,
+                boot=self._boot,
             )
         except BaseException:
             self.directory.unlock()
             raise
-        self._log = Log(replay.jobs, self.segment_size, self._draw_salt)
-        self._log.clock_offset = self.clock_offset
+        self._log = Log(replay.jobs, self.segment_size, self._draw_salt, self._boot)
+        self._log.clock_offset = replay.clock_offset
         self._log.adopt(found.segments, found.next_id, found.sequence, found.number)
         while self._log.room() <= self._log.reserve() and self._allocate_at_once(self.segment_size):
             pass
@@ -172,8 +182,7 @@ class Binlog(Journal):
         """Write what there is; who calls it holds `_writing`."""
         if self._failure is not None:
             raise self._failure
-        self._log.clock_offset = self.clock_offset
-        portions = self._log.take(self._clock() + self.clock_offset)
+        portions = self._log.take(self._wall_clock(), self.clock_offset())
         await self._do_write(portions, sync=sync)
 
     async def _do_write(self, portions: list[Portion], *, sync: bool) -> None:
@@ -250,7 +259,7 @@ class Binlog(Journal):
         async with self._writing:
             await self._write(sync=True)
             # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
-            await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=False)
+            await self._do_write(self._log.take_mark(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
         if segment.size <= self.segment_size and self._log.next_step(True) == ALLOCATE:
             name = self._spare_name()
@@ -334,7 +343,7 @@ class Binlog(Journal):
             return
         try:
             await self._write(sync=True)
-            await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=True)
+            await self._do_write(self._log.take_mark(self._wall_clock(), self.clock_offset()), sync=True)
         except Exception as error:
             self._failure = error
             if self.on_failure is not None:

@@ -11,15 +11,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
+from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from beanstalk_server.queue.job import BURIED, Job
 from beanstalk_server.queue.journal import Journal, StoredJob
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.storage.disk import Directory, ReadableFile
-from beanstalk_server.storage.record import CHANGE, CLEAR, COMMIT, DELETE, PUT, TYPES
+from beanstalk_server.storage.disk import Directory, ReadableFile, boot_id
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES
 from beanstalk_server.storage.recovery import (
     REWRITING,
     StorageError,
@@ -37,6 +39,16 @@ from beanstalk_server.storage.segment import FormatError, Reader, Segment, segme
 SECOND: Final = 1_000_000_000
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+
+class _Unchanged(Journal):
+    """Tells jobs whose times are wall clock already."""
+
+    def clock_offset(self) -> int:
+        return 0
+
+
+_UNCHANGED: Final = _Unchanged()
 
 Progress = Callable[[int], None]
 """Called now and then with how many bytes of all segments have been read."""
@@ -84,6 +96,9 @@ class Inspection:
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
+        self.boot = boot_id()
+        """The present boot of this machine, and its clocks: jobs are due when a server would find them due."""
+        self.clock_offset = time_ns() - monotonic_ns()
         self.segments = segment_names(directory)
         self.tail = Tail(0, 0)
         """How the newest segment ends; known when everything has been read."""
@@ -123,6 +138,8 @@ class Inspection:
                 if scanner.kind == COMMIT:
                     count.commits += 1
                     continue
+                if scanner.kind == CLOCK:
+                    continue
                 count.records += 1
                 if scanner.kind == PUT:
                     job = scanner.put(replay)
@@ -138,7 +155,7 @@ class Inspection:
                 else:
                     replay.clear(*scanner.clear())
             count.bytes = reader.offset
-        replay.finish()
+        replay.finish(NO_BOOT)
         names = list(numbers)
         for job in jobs.values():
             counts[names[job.file]].live += 1
@@ -170,12 +187,12 @@ class Inspection:
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
         """
-        replay = Replay(JobTable())
+        replay = Replay(JobTable(), self.clock_offset)
         for reader in self._read(on_damage, on_progress):
             segment = Segment(reader.sequence, reader.size, reader.salt, reader.version)
             while replay_records(reader, replay, segment):
                 pass
-        replay.finish()
+        replay.finish(self.boot)
         replay.give_up_shared_keys()
         self.next_id = max(self.next_id, replay.last_id + 1)
         return _in_order(replay.jobs.values())
@@ -234,7 +251,7 @@ class Inspection:
 
 
 def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
-    stored = Journal().stored
+    stored = _UNCHANGED.stored
     buried: list[Job] = []
     for job in jobs:
         if job.state == BURIED:
@@ -342,13 +359,13 @@ def _shown_record(reader: Reader, replay: Replay) -> dict[str, object]:
     if scanner.kind == PUT:
         put = scanner.put(replay)
         replay.jobs.remove(put.id)
-        return {"type": kind, **shown_job(Journal().stored(put))}
+        return {"type": kind, **shown_job(_UNCHANGED.stored(put))}
     if scanner.kind == CHANGE:
         blank = Job(scanner.id(), 0, 0, 0, b"", Tube("", 0), 0)
         replay.jobs.add(blank)
         scanner.change(replay)
         replay.jobs.remove(blank.id)
-        job = Journal().stored(blank)
+        job = _UNCHANGED.stored(blank)
         return {
             "type": kind,
             "id": job.id,
@@ -363,6 +380,9 @@ def _shown_record(reader: Reader, replay: Replay) -> dict[str, object]:
     if scanner.kind == CLEAR:
         tube_name, reserved_ids = scanner.clear()
         return {"type": kind, "tube": tube_name, "reserved": reserved_ids}
+    if scanner.kind == CLOCK:
+        clock_offset, boot = scanner.clock()
+        return {"type": kind, "clock-offset": _seconds(clock_offset), "boot": str(UUID(bytes=boot))}
     number, durable, length, next_id, written_at = scanner.commit()
     return {
         "type": kind,

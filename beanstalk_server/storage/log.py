@@ -21,16 +21,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.job import Job, stored_deadline, stored_state
+from beanstalk_server.queue.job import Job, stored_deadline, stored_state, stored_time
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import File
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
+    CLOCK_SIZE,
     COMMIT_SIZE,
     DELETE_SIZE,
+    NO_BOOT,
     clear_size,
     encode_change,
     encode_clear,
+    encode_clock,
     encode_commit,
     encode_delete,
     encode_put,
@@ -41,6 +44,14 @@ from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 RESERVE: Final = COMMIT_SIZE + DELETE_SIZE
 """Bytes that are kept for each job: its deletion, in a commit of its own. (Less for the smallest jobs, so that the
 reserve does not outgrow them.)"""
+
+OPENING: Final = COMMIT_SIZE + CLOCK_SIZE
+"""Bytes that may stand before the first record of a portion. (Behind its last, there is always room for one more
+CLOCK.)"""
+
+TOLERANCE: Final = 10_000_000
+"""A wall clock that differs from what was told by no more is not told anew, in nanoseconds: a tick. The two clocks are
+read one after the other, and a process may have to wait in between. What adds up is told when it is more."""
 
 SLICE: Final = 1 << 16
 MOST: Final = 1 << 18
@@ -87,13 +98,16 @@ class Log:
         live: the broker's table of jobs.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
+        boot: tells the boots of all machines apart, 16 bytes.
     """
 
-    def __init__(self, live: JobTable, segment_size: int, draw_salt: Callable[[], int]) -> None:
+    def __init__(self, live: JobTable, segment_size: int, draw_salt: Callable[[], int], boot: bytes = NO_BOOT) -> None:
         self.live = live
         self.segment_size = segment_size
         self.draw_salt = draw_salt
-        self.clock_offset = 0  # wall clock less the server's clock, nanoseconds
+        self.boot = boot
+        self.clock_offset = 0  # wall clock less the server's clock, as it is told to the replay; nanoseconds
+        self.has_told_clock = False  # since the start
         self.segments: list[Segment] = []  # oldest first
         self.by_sequence: dict[int, Segment] = {}
         self.spares: list[Spare] = []
@@ -158,7 +172,7 @@ class Log:
 
     def _append_put(self, job: Job, size: int) -> None:
         segment = self._make_place(size)
-        created_at = job.created_at + self.clock_offset
+        created_at = stored_time(job.created_at, self.clock_offset)
         deadline = stored_deadline(job, self.clock_offset)
         self._append(segment, encode_put(job, stored_state(job), created_at, deadline, segment.seed))
         job.file = segment.sequence
@@ -193,7 +207,7 @@ class Log:
         if self.segments:
             segment = self.segments[-1]
             is_open = bool(self.portions) and self.portions[-1].segment is segment
-            needed = size if is_open else size + COMMIT_SIZE
+            needed = size if is_open else size + OPENING
             if needed <= self._tail_room():
                 if not is_open:
                     self._open_portion(segment, None)
@@ -219,16 +233,33 @@ class Log:
         self.portions.append(Portion(segment, spare))
         segment.end += COMMIT_SIZE
         self.record_size += COMMIT_SIZE
+        if spare is not None or not self.has_told_clock:
+            self._tell_clock()
+
+    def _tell_clock(self) -> None:
+        portion = self.portions[-1]
+        segment = portion.segment
+        portion.chunks.append(encode_clock(self.clock_offset, self.boot, segment.seed))
+        portion.size += CLOCK_SIZE
+        segment.end += CLOCK_SIZE
+        self.record_size += CLOCK_SIZE
+        self.has_told_clock = True
 
     # What is to be written
 
-    def take(self, written_at: int) -> list[Portion]:
+    def take(self, written_at: int, clock_offset: int) -> list[Portion]:
         """What has to be written now, in this order; the next record begins a new portion.
+
+        If the wall clock has been set, that is told at the end: it is true of all that stands before.
 
         Args:
             written_at: wall clock, nanoseconds.
+            clock_offset: that less the server's clock.
         """
         portions = self.portions
+        if portions and abs(clock_offset - self.clock_offset) > TOLERANCE and self._has_place_for_clock():
+            self.clock_offset = clock_offset
+            self._tell_clock()
         self.portions = []
         for portion in portions:
             segment = portion.segment
@@ -238,20 +269,24 @@ class Log:
             )
         return portions
 
-    def take_mark(self, written_at: int) -> list[Portion]:
+    def _has_place_for_clock(self) -> bool:
+        tail = self.segments[-1]
+        return tail.size - tail.end >= CLOCK_SIZE
+
+    def take_mark(self, written_at: int, clock_offset: int) -> list[Portion]:
         """What has to be written so that it is known how much has reached the disk: a commit, of nothing if need be.
 
         None, when there is no place for it, or no segment.
         """
         if self.portions:
-            return self.take(written_at)
+            return self.take(written_at, clock_offset)
         if not self.segments or self.segments[-1].is_closed:
             return []
-        if self._tail_room() >= COMMIT_SIZE:
+        if self._tail_room() >= OPENING:
             self._open_portion(self.segments[-1], None)
         elif self.spares:  # that there is a next segment says it too
             self.seal()
-        return self.take(written_at)
+        return self.take(written_at, clock_offset)
 
     # Room
 
@@ -263,11 +298,11 @@ class Log:
         if not self.segments:
             return 0
         tail = self.segments[-1]
-        return 0 if tail.is_closed else tail.size - tail.end
+        return 0 if tail.is_closed else max(tail.size - tail.end - CLOCK_SIZE, 0)
 
     def _has_room(self, size: int, reserve: int) -> bool:
         """Whether a record fits, and leaves so much room."""
-        needed = size + COMMIT_SIZE
+        needed = size + OPENING
         tail_room = self._tail_room()
         if needed <= tail_room:
             return tail_room + self.spare_room - needed >= reserve
@@ -279,7 +314,7 @@ class Log:
         """How large a spare would have to be for a put of so many bytes to find room, or to be nearer to it; else 0."""
         if self._has_room(size, self.reserve() + RESERVE):
             return 0
-        whole = HEADER_SIZE + COMMIT_SIZE + size
+        whole = HEADER_SIZE + OPENING + size + CLOCK_SIZE
         if whole <= self.segment_size or self._has_room(size, 0):
             return self.segment_size
         return -(-whole // 4096) * 4096
@@ -339,7 +374,7 @@ class Log:
 
     def _garbage(self) -> int:
         """Bytes of records that cleaning everything would get rid of."""
-        return self.record_size - self.live_size
+        return self.record_size - self.live_size - OPENING * len(self.segments)  # each begins with that
 
     # Cleaning
 
@@ -451,7 +486,7 @@ class Log:
 
 def _capacity(spare: Spare) -> int:
     """How long a record can be that goes into it first."""
-    return spare.size - HEADER_SIZE - COMMIT_SIZE
+    return spare.size - HEADER_SIZE - OPENING - CLOCK_SIZE
 
 
 class NoRoomError(Exception):

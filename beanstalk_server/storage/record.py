@@ -29,11 +29,12 @@ PUT: Final = 2
 CHANGE: Final = 3
 DELETE: Final = 4
 CLEAR: Final = 5
+CLOCK: Final = 6
 
-TYPES: Final = ("", "commit", "put", "change", "delete", "clear")
+TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock")
 """The types by number."""
 
-LAST_TYPES: Final = (0, DELETE, CLEAR)
+LAST_TYPES: Final = (0, DELETE, CLOCK)
 """The last type that there is, by the version of the format."""
 
 HEAD: Final = Struct("<IIB")
@@ -59,6 +60,12 @@ DELETE_SIZE: Final = 17
 _CLEAR: Final = Struct("<IBB")
 CLEAR_SIZE: Final = 10
 ID_SIZE: Final = 8
+
+# wall clock less the server's, boot
+_CLOCK: Final = Struct("<IBq16s")
+CLOCK_SIZE: Final = 33
+NO_BOOT: Final = bytes(16)
+"""No boot of any machine."""
 
 LONGEST: Final = PUT_SIZE + 2 * 255 + (1 << 30)
 """No record is longer, in bytes: -z is a gibibyte at the most. (A clear as long as that has 130 million ids.)"""
@@ -158,6 +165,17 @@ def encode_clear(tube_name: str, reserved_ids: list[int], seed: int) -> bytes:
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
+def encode_clock(clock_offset: int, boot: bytes, seed: int) -> bytes:
+    """The clocks that the records from here on go by.
+
+    Args:
+        clock_offset: wall clock less the server's clock, nanoseconds.
+        boot: 16 bytes that no other boot of a machine has.
+    """
+    rest = _CLOCK.pack(CLOCK_SIZE, CLOCK, clock_offset, boot)
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
 class Scanner:
     """Goes through bytes record by record, and checks each.
 
@@ -174,7 +192,7 @@ class Scanner:
 
     def __init__(self, seed: int, version: int) -> None:
         self.seed = seed
-        self.last_type: int = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLEAR
+        self.last_type: int = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLOCK
         self.data = b""
         self.start = 0
         self.end = 0
@@ -288,6 +306,11 @@ class Scanner:
             ids.byteswap()
         return self.data[names:tube_end].decode("latin-1"), ids.tolist()
 
+    def clock(self) -> tuple[int, bytes]:
+        """Of a CLOCK record: wall clock less the server's clock, and the boot."""
+        _, _, clock_offset, boot = _CLOCK.unpack_from(self.data, self.start + 4)
+        return clock_offset, boot
+
     def id(self) -> int:
         """The job that a PUT, CHANGE or DELETE record is about."""
         number: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
@@ -318,6 +341,8 @@ class Scanner:
             right = length == DELETE_SIZE
         elif kind == CLEAR <= self.last_type:
             right = CLEAR_SIZE <= length <= LONGEST
+        elif kind == CLOCK <= self.last_type:
+            right = length == CLOCK_SIZE
         else:
             return "a record of a type that there is not"
         return "" if right else f"a {TYPES[kind]} record whose length cannot be"

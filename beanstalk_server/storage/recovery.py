@@ -13,18 +13,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple
 
-from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import replay_stored
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage import beanstalkd7
 from beanstalk_server.storage.disk import Directory, File, ReadableFile
-from beanstalk_server.storage.record import COMMIT_SIZE, encode_commit, encode_put, put_size
+from beanstalk_server.storage.log import OPENING
+from beanstalk_server.storage.record import (
+    CLOCK_SIZE,
+    COMMIT_SIZE,
+    NO_BOOT,
+    encode_clock,
+    encode_commit,
+    encode_put,
+    put_size,
+)
 from beanstalk_server.storage.replaying import replay_records
 from beanstalk_server.storage.segment import (
     HEADER_SIZE,
@@ -110,12 +118,14 @@ def recover(
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
+    boot: bytes = NO_BOOT,
 ) -> Recovered:
     """Replay what a locked directory keeps, and leave it fit to be written to.
 
     Args:
         salvage: go on behind what is damaged; the damaged files are kept aside.
         segment_size: bytes of a segment, if jobs have to be written anew.
+        boot: the present one.
 
     Raises:
         StorageError: it cannot be used, or is damaged.
@@ -131,8 +141,8 @@ def recover(
                 "move those away whose jobs are not wanted"
             )
         if old:
-            return _take_over(directory, replay, old, salvage, segment_size, draw_salt)
-        return _replay(directory, replay, segments, salvage, segment_size, draw_salt)
+            return _take_over(directory, replay, old, salvage, segment_size, draw_salt, boot)
+        return _replay(directory, replay, segments, salvage, segment_size, draw_salt, boot)
     except OSError as error:
         raise unusable(directory, error) from error
 
@@ -166,6 +176,7 @@ def _replay(
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
+    boot: bytes,
 ) -> Recovered:
     found = Recovered()
     damaged: list[str] = []
@@ -180,7 +191,7 @@ def _replay(
         if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress):
             damaged.append(name)
     found.next_id = max(found.next_id, replay.last_id + 1)
-    replay.finish()
+    replay.finish(boot)
     for job, key, holder in replay.give_up_shared_keys():
         log.warning("job %d has lost its key %r in tube %r: job %d has it too", job.id, key, job.tube.name, holder.id)
     if damaged:
@@ -346,6 +357,7 @@ def _take_over(
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
+    boot: bytes,
 ) -> Recovered:
     """Write the jobs of a beanstalkd directory anew, and set its files aside."""
     log.info("%s: taking over the jobs of beanstalkd from %d files", directory.path, len(old))
@@ -360,6 +372,7 @@ def _take_over(
         raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
     for number, job in enumerate(contents.jobs(), 1):
         replay_stored(job._replace(deadline=number) if job.state == "buried" else job, replay)
+    replay.finish(boot)
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
     found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [])
     count, path = len(replay.jobs), directory.path
@@ -387,7 +400,7 @@ def _rewrite(
         aside: the directory in which the files of `kept` will be; those of `removed` will be nowhere.
     """
     directory.make_directory(REWRITING)
-    segments = _write_jobs(directory, replay.jobs.values(), found, segment_size, draw_salt)
+    segments = _write_jobs(directory, replay, found, segment_size, draw_salt)
     complete = directory.create(COMPLETE + ".new")
     text = {"aside": aside, "kept": kept, "removed": removed}
     complete.write(0, json.dumps(text).encode())
@@ -434,7 +447,7 @@ def _finish_rewriting(directory: Directory) -> None:
 
 def _write_jobs(
     directory: Directory,
-    jobs: Iterable[Job],
+    replay: Replay,
     found: Recovered,
     segment_size: int,
     draw_salt: Callable[[], int],
@@ -468,17 +481,19 @@ def _write_jobs(
             segment.is_closed = True
 
     def begin(length: int) -> Segment:
-        nonlocal file
+        nonlocal file, size
         finish()
         found.sequence += 1
-        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + COMMIT_SIZE + length), draw_salt())
+        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + OPENING + length), draw_salt())
         segments.append(begun)
         file = directory.create(f"{REWRITING}/{begun.name}")
         file.write(0, encode_header(begun.sequence, begun.salt))
+        chunks.append(encode_clock(replay.clock_offset, replay.boot, begun.seed))
+        size = CLOCK_SIZE
         return begun
 
     segment = begin(0)
-    for job in jobs:
+    for job in replay.jobs.values():
         length = put_size(job)
         if segment.end + COMMIT_SIZE + size + length > segment.size:
             segment = begin(length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.storage.record import CHANGE, CLEAR, DELETE, PUT
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, DELETE, PUT
 from beanstalk_server.storage.segment import Reader, Segment
 
 ROUND: Final = 20_000  # records, which is well below a second
@@ -31,4 +31,7 @@ def replay_records(reader: Reader, replay: Replay, segment: Segment) -> bool:
         elif kind == CLEAR:
             tube_name, reserved_ids = scanner.clear()
             replay.clear(tube_name, reserved_ids)
+        elif kind == CLOCK:
+            clock_offset, boot = scanner.clock()
+            replay.clock(clock_offset, boot)
     return True

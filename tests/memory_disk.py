@@ -100,7 +100,7 @@ class MemoryDirectory:
         self.path = Path("memory")
         self.nodes = dict(nodes or {})
         self.durable = dict(self.nodes)
-        self.pending = []  # changes to the directory since it was synced: (name, node or None)
+        self.pending = []  # changes to the directory since it was synced: each some (name, node or None)
         self.capacity = capacity
         self.operations = 0
         self.crash_at = None  # the number of the operation at which the machine stops
@@ -123,7 +123,7 @@ class MemoryDirectory:
         """The directory as the next process finds it. Without a random generator, only what was synced is there."""
         nodes = dict(self.durable)
         kept = rng.randint(0, len(self.pending)) if rng else 0
-        for name, node in self.pending[:kept]:
+        for name, node in [change for changes in self.pending[:kept] for change in changes]:
             if node is None:
                 nodes.pop(name, None)
             else:
@@ -179,9 +179,8 @@ class MemoryDirectory:
 
     def rename(self, old, new):
         self.touch("rename")
-        node = self.nodes[old]
-        self._put(old, None)
-        self._put(new, node)
+        node = self.nodes[new] = self.nodes.pop(old)
+        self.pending.append([(old, None), (new, node)])
 
     def remove(self, name):
         self.touch("remove")
@@ -190,7 +189,7 @@ class MemoryDirectory:
 
     def sync(self, inside=""):
         self.touch("sync_directory")
-        for name, node in self.pending:
+        for name, node in [change for changes in self.pending for change in changes]:
             if node is None:
                 self.durable.pop(name, None)
             else:
@@ -202,4 +201,4 @@ class MemoryDirectory:
             del self.nodes[name]
         else:
             self.nodes[name] = node
-        self.pending.append((name, node))
+        self.pending.append([(name, node)])

@@ -26,6 +26,7 @@ from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Lo
 from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
 from beanstalk_server.storage.recovery import open_directory, recover
 from beanstalk_server.storage.segment import Segment, encode_header
+from beanstalk_server.storage.stopped import Mark, write_mark
 
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
@@ -348,6 +349,19 @@ class Binlog(Journal):
             self._failure = error
             if self.on_failure is not None:
                 self.on_failure(error)
+        else:
+            await self._leave_mark()
+
+    async def _leave_mark(self) -> None:
+        """All that there is, is on the disk: say so to the next start."""
+        if not self._log.segments:
+            return
+        newest = self._log.segments[-1]
+        mark = Mark(newest.sequence, newest.end, self._log.number)
+        try:
+            await self._in_thread(partial(write_mark, self.directory, mark))
+        except OSError as error:
+            log.info("%s: no mark of this stop is left: %s", self.directory.path, error.strerror)
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:

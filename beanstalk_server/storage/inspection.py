@@ -23,18 +23,21 @@ from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.disk import Directory, ReadableFile, boot_id
 from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES
 from beanstalk_server.storage.recovery import (
+    MISSING,
     REWRITING,
     StorageError,
     Tail,
     beanstalkd_files,
     find_fault,
     find_tail,
+    missing_behind,
     open_directory,
     open_reader,
     unusable,
 )
 from beanstalk_server.storage.replaying import replay_records
 from beanstalk_server.storage.segment import FormatError, Reader, Segment, segment_name, segment_names
+from beanstalk_server.storage.stopped import STOPPED, read_mark
 
 SECOND: Final = 1_000_000_000
 
@@ -203,6 +206,9 @@ class Inspection:
         Whoever gets it calls `next` until that says False.
         """
         with _readable(self.directory):
+            mark, fault = read_mark(self.directory)
+            if fault:
+                on_damage(Damage(STOPPED, 0, fault))
             done = 0
             number = 0
             expected = self.segments[0][0] if self.segments else 0
@@ -218,13 +224,19 @@ class Inspection:
                 try:
                     size = end = file.size()
                     if sequence == self.segments[-1][0]:
-                        self.tail = find_tail(file, name) or Tail(size, 0)
+                        tail = find_tail(file, name)
+                        missing = missing_behind(mark, sequence, tail)
+                        if missing and tail is not None:
+                            on_damage(Damage(name, tail.end, missing))
+                        self.tail = tail or Tail(size, 0)
                         end = self.tail.end
                     window = _Window(file, end, done, on_progress)
                     number = yield from self._read_segment(window, name, sequence, number, on_damage)
                 finally:
                     file.close()
                 done += size
+            if mark is not None and expected <= mark.sequence:
+                on_damage(Damage(segment_name(mark.sequence), 0, MISSING))
 
     def _read_segment(
         self, file: ReadableFile, name: str, sequence: int, number: int, on_damage: Callable[[Damage], None]

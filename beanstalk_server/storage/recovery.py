@@ -43,6 +43,7 @@ from beanstalk_server.storage.segment import (
     segment_name,
     segment_names,
 )
+from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
 
 UNUSABLE: Final = 10
 """The exit status for a directory that cannot be used; as beanstalkd's."""
@@ -53,6 +54,7 @@ DAMAGED: Final = 65
 REWRITING: Final = "rewriting"
 COMPLETE: Final = "rewriting/complete"
 PORTION: Final = 1 << 20  # bytes written in one piece
+MISSING: Final = "the file is missing, which was the newest when the last server stopped"
 SECOND: Final = 1_000_000_000
 
 log = logging.getLogger("beanstalk_server")
@@ -163,9 +165,9 @@ def beanstalkd_files(directory: Directory) -> list[str]:
 
 
 def _remove_spares(directory: Directory) -> None:
-    """Files that never became segments."""
+    """Files that never became what they were made for."""
     for name in directory.names():
-        if name.startswith("spare."):
+        if name.startswith("spare.") or name == f"{STOPPED}.new":
             directory.remove(name)
 
 
@@ -181,6 +183,9 @@ def _replay(
     found = Recovered()
     damaged: list[str] = []
     progress = Progress(0)
+    mark, fault = read_mark(directory)
+    if fault:
+        log.warning("%s/%s: %s", directory.path, STOPPED, fault)
     for sequence, name in names:
         if found.sequence and sequence != found.sequence + 1:
             missing = segment_name(found.sequence + 1)
@@ -188,15 +193,18 @@ def _replay(
             damaged.append("")
             found.number = 0
         is_last = sequence == names[-1][0]
-        if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress):
+        if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress, mark):
             damaged.append(name)
+    if mark is not None and not damaged and (found.sequence, found.number) < (mark.sequence, mark.number):
+        _damage(directory, segment_name(mark.sequence), 0, MISSING, salvage)
+        damaged.append("")
     found.next_id = max(found.next_id, replay.last_id + 1)
     replay.finish(boot)
     for job, key, holder in replay.give_up_shared_keys():
         log.warning("job %d has lost its key %r in tube %r: job %d has it too", job.id, key, job.tube.name, holder.id)
     if damaged:
         kept = [name for name in damaged if name]
-        removed = [name for _, name in names if name not in kept]
+        removed = [name for _, name in names if name not in kept] + [STOPPED]
         found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
         log.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
     return found
@@ -211,12 +219,20 @@ def _replay_segment(
     salvage: bool,
     found: Recovered,
     progress: Progress,
+    mark: Mark | None,
 ) -> bool:
     """Replay one segment; return whether it is damaged, and salvaged."""
     file = directory.open(name, write=is_last)
     try:
+        damaged = False
         if is_last:
-            _cut_torn_tail(directory, name, file)
+            tail = find_tail(file, name)
+            missing = missing_behind(mark, sequence, tail)
+            if tail is not None and missing:
+                _damage(directory, name, tail.end, missing, salvage)
+                damaged = True
+            elif tail is not None:
+                _cut_torn_tail(directory, name, file, tail)
         progress.total = max(progress.total, progress.done + file.size())
         try:
             reader = open_reader(directory, file, name, sequence, found.number)
@@ -227,7 +243,6 @@ def _replay_segment(
             found.number = 0
             return True
         segment = Segment(sequence, reader.size, reader.salt, reader.version)
-        damaged = False
         while True:
             if not reader.fault:
                 while replay_records(reader, replay, segment):
@@ -322,11 +337,15 @@ def find_tail(file: ReadableFile, name: str) -> Tail | None:
     return Tail(end, content_end - end)
 
 
-def _cut_torn_tail(directory: Directory, name: str, file: File) -> None:
+def missing_behind(mark: Mark | None, sequence: int, tail: Tail | None) -> str:
+    """What a clean stop has left in the newest segment, and is not there any more; or ""."""
+    if mark is None or tail is None or mark.sequence != sequence or mark.end <= tail.end:
+        return ""
+    return f"{mark.end - tail.end} bytes are missing that were there when the last server stopped"
+
+
+def _cut_torn_tail(directory: Directory, name: str, file: File, tail: Tail) -> None:
     """Cut the zeros off the newest segment, and what was torn before them."""
-    tail = find_tail(file, name)
-    if tail is None:
-        return
     if tail.torn:
         log.warning(
             "%s/%s: %d bytes cut off at offset %d: a write that was torn, and never acknowledged",
@@ -374,7 +393,7 @@ def _take_over(
         replay_stored(job._replace(deadline=number) if job.state == "buried" else job, replay)
     replay.finish(boot)
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
-    found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [])
+    found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [STOPPED])
     count, path = len(replay.jobs), directory.path
     log.info("%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd", path, count, path)
     return found

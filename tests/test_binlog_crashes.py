@@ -255,10 +255,9 @@ class History:
             shifted = [moved(stored, shift) for stored in possible for shift in life.clocks.shifts]
             matching = [stored for stored in shifted if same(found, stored, now)]
             assert matching, (found, possible, before[-1:])
-            recovered[number] = [found]
-            if matching[0] is not GONE and matching[0].state != found.state:
-                # It is due. If nothing of this boot is kept, and the clock is set back, it is not due again.
-                recovered[number].insert(0, matching[0])
+            # One that is due stays delayed in the history: across a boot, a clock that is set back undoes that.
+            is_due = found is not GONE and matching[0].state != found.state
+            recovered[number] = matching[0] if is_due else found
         for number in broker.jobs:
             assert number in self.jobs, f"job {number} was never told"
         for position, numbers in self.clears:
@@ -272,7 +271,7 @@ class History:
         assert broker.next_id > max(given, default=0), "an id is given twice"
         # What was not acknowledged and has not survived never happened; what has survived counts.
         self.position += 1
-        self.jobs = {number: [(self.position, stored) for stored in recovered[number]] for number in broker.jobs} | {
+        self.jobs = {number: [(self.position, recovered[number])] for number in broker.jobs} | {
             number: [(self.position, GONE)] for number in given if number not in broker.jobs
         }
         self.acknowledged = self.position

@@ -19,7 +19,7 @@ import secrets
 import select
 import socket
 from collections import deque
-from time import monotonic_ns, time_ns
+from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -410,10 +410,9 @@ class Server:
     def _restore(self) -> None:
         if self.journal.keeps:
             now = monotonic_ns()
-            self.journal.clock_offset = time_ns() - now
             self.restoring = True
             try:
-                count = self.broker.restore(self.journal.clock_offset, now)
+                count = self.broker.restore(self.journal.clock_offset(), now)
             except StorageError as error:
                 raise StartError(f"{option('binlog')} {error}", error.status) from error
             finally:
@@ -447,7 +446,6 @@ class Server:
         """Commit, until everything is: one commit for all that came while the one before was in flight."""
         while True:
             position = self.broker.recorded
-            self.journal.clock_offset = time_ns() - monotonic_ns()
             try:
                 await self.journal.commit()
             except Exception as error:

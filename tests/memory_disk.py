@@ -100,7 +100,7 @@ class MemoryDirectory:
         self.path = Path("memory")
         self.nodes = dict(nodes or {})
         self.durable = dict(self.nodes)
-        self.pending = []  # changes to the directory since it was synced: (name, node or None)
+        self.pending = []  # changes to the directory since it was synced: each some (name, node or None)
         self.capacity = capacity
         self.ballast = 0  # bytes of other people's files on the same disk
         self.operations = 0
@@ -124,7 +124,7 @@ class MemoryDirectory:
         """The directory as the next process finds it. Without a random generator, only what was synced is there."""
         nodes = dict(self.durable)
         kept = rng.randint(0, len(self.pending)) if rng else 0
-        for name, node in self.pending[:kept]:
+        for name, node in [change for changes in self.pending[:kept] for change in changes]:
             if node is None:
                 nodes.pop(name, None)
             else:
@@ -148,7 +148,7 @@ class MemoryDirectory:
 
         after.nodes = {name: copy(node) for name, node in self.nodes.items()}
         after.durable = {name: copy(node) for name, node in self.durable.items()}
-        after.pending = [(name, copy(node)) for name, node in self.pending]
+        after.pending = [[(name, copy(node)) for name, node in changes] for changes in self.pending]
         after.ballast = self.ballast
         return after
 
@@ -198,9 +198,8 @@ class MemoryDirectory:
 
     def rename(self, old, new):
         self.touch("rename")
-        node = self.nodes[old]
-        self._put(old, None)
-        self._put(new, node)
+        node = self.nodes[new] = self.nodes.pop(old)
+        self.pending.append([(old, None), (new, node)])
 
     def remove(self, name):
         self.touch("remove")
@@ -209,7 +208,7 @@ class MemoryDirectory:
 
     def sync(self, inside=""):
         self.touch("sync_directory")
-        for name, node in self.pending:
+        for name, node in [change for changes in self.pending for change in changes]:
             if node is None:
                 self.durable.pop(name, None)
             else:
@@ -221,4 +220,4 @@ class MemoryDirectory:
             del self.nodes[name]
         else:
             self.nodes[name] = node
-        self.pending.append((name, node))
+        self.pending.append([(name, node)])

@@ -32,25 +32,83 @@ class Witness(Client):
     """A client that only ever asks."""
 
 
+class Clocks:
+    """The clocks of a machine."""
+
+    def __init__(self):
+        self.now = self.ended = SECOND
+        self.offset = OFFSET
+        self.boot = bytes(15) + b"1"
+        self.all_offsets = [OFFSET]  # of this boot
+        self.offsets = [OFFSET]  # that the disk may know of, since what was acknowledged last
+        self.is_booted = False  # since the history was compared last
+        self.shifts = [0]  # by how much all times may have moved with the last boot
+
+    def step(self, rng):
+        self.offset += rng.choice((-7200, -1, 1, 7200)) * SECOND
+        self.offsets.append(self.offset)
+        self.all_offsets.append(self.offset)
+
+    def was_due(self, stored):
+        """Whether a job came due before the last process ended."""
+        return stored is not GONE and stored.state == "delayed" and stored.deadline <= self.ended
+
+    def told(self, offset):
+        """A commit has returned that knows of this."""
+        self.offsets = self.offsets[self.offsets.index(offset) :]
+
+    def come_back(self, rng, has_crashed=False):
+        """A process has ended, or the machine; maybe it is booted before the next one."""
+        if not self.is_booted:
+            self.ended = self.now
+            self.known = list(self.offsets)
+        self.now += rng.randrange(100 * SECOND)
+        if rng.random() < 0.5:
+            self.step(rng)
+        if has_crashed or rng.random() < 0.5:
+            self.is_booted = True
+            self.boot = rng.randbytes(16)
+            self.offset += self.now
+            self.now = rng.randrange(100) * SECOND
+            self.offset -= self.now
+        self.shifts = [offset - self.offset for offset in self.known] if self.is_booted else [0]
+
+    def compared(self):
+        """From here on, the history has the times of the present boot."""
+        if self.is_booted:
+            self.is_booted = False
+            self.offsets = [self.offset]
+            self.all_offsets = [self.offset]
+
+
 class Life:
     """One process, from its start on a directory to its end."""
 
-    def __init__(self, history, directory, rng, now, sync_interval=0.0):
+    def __init__(self, history, directory, rng, clocks, sync_interval=0.0):
         self.history = history
+        self.clocks = clocks
         self.directory = directory
         self.rng = rng
-        self.now = now
         self.binlog = Binlog(
             directory,
             segment_size=SEGMENT,
             sync_interval=sync_interval,
-            clock=lambda: self.now,
+            clock=lambda: clocks.now,
+            wall_clock=lambda: clocks.now + clocks.offset,
+            boot=clocks.boot,
             in_thread=self.in_thread,
             draw_salt=lambda: rng.getrandbits(32),
         )
-        self.binlog.clock_offset = OFFSET
         self.binlog.on_failure = self.failed
         self.failure = None
+
+    @property
+    def now(self):
+        return self.clocks.now
+
+    @now.setter
+    def now(self, now):
+        self.clocks.now = now
 
     def failed(self, error):
         self.failure = error
@@ -62,7 +120,7 @@ class Life:
 
     def start(self):
         self.broker = Broker(self.binlog, self.now)
-        self.broker.restore(OFFSET, self.now)
+        self.broker.restore(self.clocks.offset, self.now)
         self.broker.check()
         self.binlog._log.check()
         self.client = Client(self.broker.default)
@@ -73,6 +131,7 @@ class Life:
         position = self.told.position()
         await self.binlog.commit()
         self.history.acknowledge(position)
+        self.clocks.told(self.binlog._log.clock_offset)
 
     async def room(self):
         """Wait, as a session does before it changes something, while the binlog has no room for it."""
@@ -90,12 +149,15 @@ class Life:
             await asyncio.sleep(0)
         if self.directory.crashed:  # within the upkeep
             raise Crash
-        assert self.failure is None, self.failure
+        if self.failure is not None:
+            raise self.failure
 
     def command(self):
         """Do something that a client might ask for."""
         rng, broker, client = self.rng, self.broker, self.client
         self.now += rng.randrange(SECOND)
+        if rng.random() < 0.05:
+            self.clocks.step(rng)
         broker.advance(self.now)
         jobs = broker.jobs
         number = rng.choice(list(jobs)) if jobs and rng.random() < 0.95 else rng.randrange(1, 50)
@@ -104,8 +166,10 @@ class Life:
         if choice < 4 or not jobs:
             body = rng.randbytes(rng.choice((0, 3, 100, 700, 5000 if rng.random() < 0.05 else 10)))
             delay = rng.choice((0, 0, 2 * SECOND, 1000 * SECOND))
-            key = f"k{broker.next_id}" if rng.random() < 0.2 else ""
             broker.use(client, rng.choice(("default", "tube")))
+            key = f"k{rng.randrange(20)}" if rng.random() < 0.3 else ""
+            if key and broker.find_keyed(client.use, key) is not None:
+                key = ""
             broker.put(client, broker.take_id(), rng.randrange(5), delay, 60 * SECOND, body, self.now, self.now, key)
         elif choice < 7:
             broker.delete(client, number)
@@ -132,12 +196,20 @@ class History:
 
     def __init__(self):
         self.jobs = {}  # id -> [(position, stored job or GONE)]
+        self.clears = []  # (position, ids of the jobs that it has ended)
         self.position = 0
         self.acknowledged = 0
 
     def tell(self, number, stored):
         self.position += 1
         self.jobs.setdefault(number, []).append((self.position, stored))
+
+    def tell_clear(self, numbers):
+        """All at one position: whoever finds the jobs as they were before it finds all of them."""
+        self.position += 1
+        self.clears.append((self.position, numbers))
+        for number in numbers:
+            self.jobs[number].append((self.position, GONE))
 
     def acknowledge(self, position):
         self.acknowledged = max(self.acknowledged, position)
@@ -147,23 +219,32 @@ class History:
 
         def __init__(self, history, journal, broker):
             self.history = history
-            put, change, delete = journal.put, journal.change, journal.delete
+            put, change, delete, clear = journal.put, journal.change, journal.delete, journal.clear
 
             def heard_put(job):
                 if not put(job):
                     return False
-                history.tell(job.id, journal.stored(job))
+                history.tell(job.id, by_clock(journal, job))
                 return True
 
             def heard_change(job):
                 change(job)
-                history.tell(job.id, journal.stored(job))
+                history.tell(job.id, by_clock(journal, job))
 
             def heard_delete(job):
                 delete(job)
                 history.tell(job.id, GONE)
 
+            def heard_clear(tube_name, reserved_ids):
+                if not clear(tube_name, reserved_ids):
+                    return False
+                tube = broker.tubes[tube_name]
+                gone = [job.id for job in broker.jobs.values() if job.tube is tube and not tube.is_cleared(job)]
+                history.tell_clear([number for number in gone if number not in reserved_ids])
+                return True
+
             journal.put, journal.change, journal.delete = heard_put, heard_change, heard_delete
+            journal.clear = heard_clear
 
         def position(self):
             return self.history.position
@@ -171,31 +252,62 @@ class History:
     def compare(self, life):
         """Hold what was recovered against what was told; then that is what there is."""
         broker, now = life.broker, life.now
+        recovered = {}
         for number, told in self.jobs.items():
             job = broker.jobs.get(number)
-            found = GONE if job is None else life.binlog.stored(job)
+            found = GONE if job is None else by_clock(life.binlog, job)
             possible = [stored for position, stored in told if position >= self.acknowledged]
             before = [stored for position, stored in told if position < self.acknowledged or not self.acknowledged]
             last = [stored for position, stored in told if position <= self.acknowledged]
             possible += last[-1:] if last else [GONE]
-            assert any(same(found, stored, now) for stored in possible), (found, possible, before[-1:])
+            # What came due before the last boot may have been written again as ready.
+            possible += [
+                stored._replace(state="ready", deadline=0) for stored in possible if life.clocks.was_due(stored)
+            ]
+            shifted = [moved(stored, shift) for stored in possible for shift in life.clocks.shifts]
+            matching = [stored for stored in shifted if same(found, stored, now)]
+            assert matching, (found, possible, before[-1:])
+            # One that is due stays delayed in the history: across a boot, a clock that is set back undoes that.
+            is_due = found is not GONE and matching[0].state != found.state
+            recovered[number] = matching[0] if is_due else found
         for number in broker.jobs:
             assert number in self.jobs, f"job {number} was never told"
+        for position, numbers in self.clears:
+            if any(number in broker.jobs for number in numbers):  # so it never happened
+                assert position > self.acknowledged
+                for number in numbers:
+                    kept = self.jobs[number][0][0] > self.acknowledged or number in broker.jobs
+                    assert kept, f"half a clear: job {number} is gone"
+        self.clears.clear()
         given = [number for number, told in self.jobs.items() if told[0][0] <= self.acknowledged]
         assert broker.next_id > max(given, default=0), "an id is given twice"
         # What was not acknowledged and has not survived never happened; what has survived counts.
         self.position += 1
-        self.jobs = {job.id: [(self.position, life.binlog.stored(job))] for job in broker.jobs.values()} | {
+        self.jobs = {number: [(self.position, recovered[number])] for number in broker.jobs} | {
             number: [(self.position, GONE)] for number in given if number not in broker.jobs
         }
         self.acknowledged = self.position
+        life.clocks.compared()
+
+
+def by_clock(journal, job):
+    """A job as it is stored, but for its times, which are the server's clock's."""
+    return moved(journal.stored(job), -journal.clock_offset())
+
+
+def moved(stored, shift):
+    """The same job, so much later."""
+    if stored is GONE:
+        return GONE
+    deadline = stored.deadline + (shift if stored.state == "delayed" else 0)
+    return stored._replace(created_at=stored.created_at + shift, deadline=deadline)
 
 
 def same(found, told, now):
     """Whether a job that was recovered is one that was told."""
     if found is GONE or told is GONE:
         return found is told
-    if told.state == "delayed" and told.deadline - OFFSET <= now:
+    if told.state == "delayed" and told.deadline <= now:
         told = told._replace(state="ready", deadline=0)
     # These two are told with the job's next change, or when it is written again.
     if not (told.reserves <= found.reserves and told.timeouts <= found.timeouts):
@@ -230,9 +342,9 @@ async def live(life, commands, commit_chance=0.4):
     await life.settle()
 
 
-def run_life(history, directory, rng, now, commands, **options):
+def run_life(history, directory, rng, clocks, commands, **options):
     """One process that does its commands; returns it, or None when the machine stopped before it was there."""
-    life = Life(history, directory, rng, now, **options)
+    life = Life(history, directory, rng, clocks, **options)
 
     async def work():
         life.start()
@@ -241,6 +353,8 @@ def run_life(history, directory, rng, now, commands, **options):
         life.broker.check()
         life.binlog._log.check()
         assert_bound(life)
+        if rng.random() < 0.5:
+            await life.binlog.close()
 
     with asyncio.Runner() as runner, contextlib.suppress(Crash):
         runner.get_loop().set_exception_handler(ignore_crash)
@@ -258,21 +372,27 @@ def assert_bound(life):
     log = life.binlog._log
     largest = max([segment.size for segment in log.segments] + [SEGMENT])
     files = len(log.segments) + len(log.spares)
-    assert life.directory.used() <= 2 * log.live_size + 2 * largest + 256 * files, log.next_step(True)
+    used = sum(len(node.data) for name, node in life.directory.nodes.items() if name != "stopped")
+    assert used <= 2 * log.live_size + 2 * largest + 256 * files, log.next_step(True)
 
 
 def crash_and_recover(seed, crash_at, sync_interval=0.0):
     """Live, stop at an operation, come back; return how many operations there were."""
     rng = random.Random(seed)
     history = History()
-    first = run_life(history, MemoryDirectory(), rng, SECOND, 40, sync_interval=sync_interval)
+    clocks = Clocks()
+    first = run_life(history, MemoryDirectory(), rng, clocks, 40, sync_interval=sync_interval)
+    clocks.come_back(rng)
     directory = first.directory.after_a_kill()
     directory.crash_at = crash_at
-    second = run_life(history, directory, rng, first.now, 100, sync_interval=sync_interval)
+    run_life(history, directory, rng, clocks, 100, sync_interval=sync_interval)
+    if sync_interval:
+        clocks.offsets = clocks.all_offsets
+    clocks.come_back(rng, has_crashed=True)
     if sync_interval:  # then a reply says that it is written, and not that it is on the disk
         history.acknowledged = 0
     after = directory.after_a_crash(rng)
-    run_life(history, after, rng, second.now, 10)
+    run_life(history, after, rng, clocks, 10)
     assert not after.crashed
     return directory.operations
 
@@ -311,10 +431,11 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(seed, sync
     rng = random.Random(seed)
     history = History()
     directory = MemoryDirectory()
-    now = SECOND
+    clocks = Clocks()
     for _ in range(3):
-        life = run_life(history, directory, rng, now, 60, sync_interval=sync_interval)
-        directory, now = life.directory.after_a_kill(), life.now + rng.randrange(100 * SECOND)
+        life = run_life(history, directory, rng, clocks, 60, sync_interval=sync_interval)
+        directory = life.directory.after_a_kill()
+        clocks.come_back(rng)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
@@ -323,7 +444,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
     """Until there is room again; then it goes on by itself."""
     rng = random.Random(seed)
     history = History()
-    life = Life(history, MemoryDirectory(capacity=segments * SEGMENT), rng, SECOND)
+    life = Life(history, MemoryDirectory(capacity=segments * SEGMENT), rng, Clocks())
 
     async def work():
         life.start()
@@ -367,7 +488,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
         assert_bound(life)
 
     asyncio.run(work())
-    run_life(history, life.directory.after_a_kill(), rng, life.now, 10)
+    run_life(history, life.directory.after_a_kill(), rng, life.clocks, 10)
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename", "sync_directory"])
@@ -376,8 +497,8 @@ def test_a_disk_that_fails_once_is_never_trusted_again(operation):
     for seed in range(20):
         rng = random.Random(seed)
         history = History()
-        life = run_life(history, MemoryDirectory(), rng, SECOND, 20)
-        life = Life(history, life.directory.after_a_kill(), rng, life.now)
+        life = run_life(history, MemoryDirectory(), rng, Clocks(), 20)
+        life = Life(history, life.directory.after_a_kill(), rng, life.clocks)
 
         async def work(life=life, history=history):
             life.start()
@@ -390,4 +511,4 @@ def test_a_disk_that_fails_once_is_never_trusted_again(operation):
             await life.binlog.close()
 
         asyncio.run(work())
-        run_life(history, life.directory.after_a_crash(rng), rng, life.now, 10)
+        run_life(history, life.directory.after_a_crash(rng), rng, life.clocks, 10)

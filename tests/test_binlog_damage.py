@@ -20,12 +20,13 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.record import CHANGE, COMMIT, DELETE, PUT
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, PUT
 from beanstalk_server.storage.recovery import DAMAGED, StorageError, recover
 from beanstalk_server.storage.segment import HEADER_SIZE, Reader, segment_names
 
 SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
+CLOCKS = {"clock": lambda: SECOND, "wall_clock": lambda: OFFSET + SECOND}
 SEGMENT = 8192
 COMMITS = 900
 TAIL = 4096  # bytes that are cut off, one after the other
@@ -58,6 +59,7 @@ class Written:
         self.states = {}  # commit number -> {id: shape}
         self.told = {}  # id -> all shapes that it ever had
         self.now = {}
+        self.cleared = {}  # a clear, as it is told -> the ids that such clears have ended
         asyncio.run(self._write(path))
         directory = RealDirectory(path)
         self.names = [name for _, name in segment_names(directory)]
@@ -77,8 +79,8 @@ class Written:
             segment_size=SEGMENT,
             draw_salt=lambda: rng.getrandbits(32),
             in_thread=at_once,
+            **CLOCKS,
         )
-        binlog.clock_offset = OFFSET
         broker = Broker(binlog, SECOND)
         broker.restore(OFFSET, SECOND)
         self._listen(binlog)
@@ -107,10 +109,13 @@ class Written:
     def _command(self, rng, broker, client, now):
         number = rng.choice(list(broker.jobs) or [0])
         choice = rng.randrange(10)
-        if choice < (4 if len(broker.jobs) < 150 else 2):
+        brief = broker.tubes.get("brief")
+        if brief is not None and rng.random() < 0.1:
+            broker.clear(client, brief)
+        elif choice < (4 if len(broker.jobs) < 150 else 2):
             key = f"key{broker.next_id}" if rng.random() < 0.3 else ""
             delay = rng.choice((0, 0, 1000 * SECOND))
-            broker.use(client, rng.choice(("default", "other")))
+            broker.use(client, rng.choice(("default", "other", "brief")))
             body = rng.randbytes(rng.choice((0, 10, 100)))
             assert broker.put(client, broker.take_id(), rng.randrange(5), delay, SECOND * 90, body, now, now, key)
         elif choice < 6:
@@ -127,6 +132,7 @@ class Written:
 
     def _listen(self, binlog):
         put, change, delete, do_write = binlog.put, binlog.change, binlog.delete, binlog._do_write
+        clear = binlog.clear
 
         def tell(job):
             self.now[job.id] = stored_shape(binlog.stored(job))
@@ -144,19 +150,33 @@ class Written:
             del self.now[job.id]
             delete(job)
 
+        def heard_clear(tube, reserved_ids):
+            ended = [number for number, job in self.now.items() if job[0] == tube and number not in reserved_ids]
+            for number in ended:
+                del self.now[number]
+            self.cleared.setdefault((tube, *reserved_ids), set()).update(ended)
+            return clear(tube, reserved_ids)
+
         async def heard_write(portions, *, sync):
             self.states[binlog._log.number] = dict(self.now)
             await do_write(portions, sync=sync)
 
         binlog.put, binlog.change, binlog.delete, binlog._do_write = heard_put, heard_change, heard_delete, heard_write
+        binlog.clear = heard_clear
 
     def _records(self, name):
-        """(start, end, kind, id or commit number)."""
+        """(start, end, kind, the ids that it is about, or commit number)."""
         directory = MemoryDirectory({name: Node(self.files[name])})
         reader = Reader(directory.open(name), name)
         scanner = reader.scanner
         while reader.next():
-            what = scanner.commit()[0] if scanner.kind == COMMIT else scanner.id()
+            if scanner.kind == COMMIT:
+                what = scanner.commit()[0]
+            elif scanner.kind == CLEAR:
+                tube, reserved_ids = scanner.clear()
+                what = self.cleared[tube, *reserved_ids]
+            else:
+                what = {scanner.id()} if scanner.kind != CLOCK else set()
             yield reader.offset, reader.offset + scanner.end - scanner.start, scanner.kind, what
         assert not reader.fault
 
@@ -220,6 +240,7 @@ def test_the_directory_has_every_kind_of_record_and_some_segments(written):
     print(f"{len(written.names)} segments, {len(kinds)} records, {len(written.last_state())} jobs")
     assert len(written.names) >= 3
     assert all(kinds.count(kind) > 20 for kind in (COMMIT, PUT, CHANGE, DELETE))
+    assert kinds.count(CLEAR) > 5
     states = [job[2] for job in written.last_state().values()]
     assert all(states.count(STATES.index(state)) for state in ("ready", "delayed", "buried"))
     assert any(job[1] for job in written.last_state().values())
@@ -317,11 +338,12 @@ def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
 
 def spoiled(written, name, offset):
     """The jobs whose records a flip at this place can take with it."""
-    if offset < HEADER_SIZE:
-        return {what for _, _, kind, what in written.records[name] if kind != COMMIT}
+    records = [record for record in written.records[name] if record[2] != COMMIT]
     if name == written.newest and offset >= written.commits[-1][0]:
-        return {what for start, _, kind, what in written.records[name] if start > written.commits[-1][0]}
-    return {what for start, end, kind, what in written.records[name] if start <= offset < end and kind != COMMIT}
+        records = [record for record in records if record[0] > written.commits[-1][0]]
+    elif offset >= HEADER_SIZE:
+        records = [record for record in records if record[0] <= offset < record[1]]
+    return set().union(*[ids for _, _, _, ids in records])
 
 
 def test_what_is_damaged_can_be_salvaged(written, said):
@@ -364,8 +386,7 @@ def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
         async def work(name=name, data=data):
             directory = written.directory(name, data)
             for salvage in (True, False):
-                binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage)
-                binlog.clock_offset = OFFSET
+                binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage, **CLOCKS)
                 broker = Broker(binlog, 100 * SECOND)
                 broker.restore(OFFSET, 100 * SECOND)
                 broker.check()
@@ -397,8 +418,7 @@ def small():
     def do(commands):
         async def work():
             directory = MemoryDirectory()
-            binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once)
-            binlog.clock_offset = OFFSET
+            binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once, **CLOCKS)
             broker = Broker(binlog, SECOND)
             broker.restore(OFFSET, SECOND)
             client = Client(broker.default)

@@ -63,7 +63,6 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def begin(self, start):
         self.now = start
         self.journal = MemoryJournal()
-        self.journal.clock_offset = 1_800_000_000 * SECOND
         self.broker = Broker(self.journal, start, TICK)
         self.model = Model(TICK)
         self.pairs = []
@@ -257,7 +256,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @rule()
     def a_broker_that_starts_from_the_journal_has_the_same_jobs(self):
         again = Broker(self.journal, self.now, TICK)
-        again.restore(self.journal.clock_offset, self.now)
+        again.restore(self.journal.clock_offset(), self.now)
         again.check()
         assert sorted(again.jobs) == sorted(self.broker.jobs)
         for number, job in ((job.id, job) for job in self.broker.jobs.values()):

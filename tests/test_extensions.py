@@ -380,10 +380,15 @@ def test_a_tube_that_nobody_uses_is_gone_when_it_is_cleared(client):
 
 class CountingJournal(Journal):
     def __init__(self):
-        self.deleted = set()
+        self.cleared = []
+        self.forgotten = set()
 
-    def delete(self, job):
-        self.deleted.add(job.id)
+    def clear(self, tube_name, reserved_ids):
+        self.cleared.append((tube_name, reserved_ids))
+        return True
+
+    def forget(self, job):
+        self.forgotten.add(job.id)
 
 
 def test_a_clear_of_more_than_a_slice_takes_effect_at_once_and_is_answered_when_it_is_done():
@@ -410,7 +415,8 @@ def test_a_clear_of_more_than_a_slice_takes_effect_at_once_and_is_answered_when_
     world.now += 6 * 1_000_000_000  # what was delayed comes due while it is being cleared
     world.settle()
     assert client.read() == b"CLEARED 2000\r\nUSING default\r\n"
-    assert journal.deleted == set(range(1, 2002)) - {2000}
+    assert journal.cleared == [("default", [2000])]
+    assert journal.forgotten == set(range(1, 2002)) - {2000}
     assert sorted(world.broker.jobs) == [2000, 2002, 2003]
     assert other.send(b"peek-keyed k\r\n") == b"FOUND 2002 3\r\nnew\r\n"
     world.check()
@@ -419,10 +425,25 @@ def test_a_clear_of_more_than_a_slice_takes_effect_at_once_and_is_answered_when_
 class BreakingJournal(Journal):
     breaks = 0
 
-    def delete(self, job):
+    def forget(self, job):
         if self.breaks:
             self.breaks -= 1
             raise RuntimeError("broken")
+
+
+class FullJournal(Journal):
+    def clear(self, tube_name, reserved_ids):
+        return False
+
+
+def test_a_clear_that_the_journal_has_no_room_for_changes_nothing():
+    world = World(FullJournal())
+    client = world.connect()
+    for _ in range(1500):
+        client.put(delay=5)
+    assert client.send(b"clear-tube default\r\nlist-tube-used\r\n") == b"OUT_OF_MEMORY\r\nUSING default\r\n"
+    assert len(world.broker.jobs) == 1500
+    world.check()
 
 
 def test_a_clear_that_fails_in_its_first_slice_leaves_nothing_behind():

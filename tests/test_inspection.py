@@ -31,8 +31,13 @@ class Server:
     """A broker with a binlog in a directory, and one client that reserves whatever it wants."""
 
     def __init__(self, path, segment_size):
-        self.binlog = Binlog(RealDirectory(path), segment_size=segment_size)
-        self.binlog.clock_offset = OFFSET
+        self.binlog = Binlog(
+            RealDirectory(path),
+            segment_size=segment_size,
+            clock=lambda: NOW,
+            wall_clock=lambda: OFFSET + NOW,
+            boot=b"another machine.",
+        )
         self.broker = Broker(self.binlog, NOW)
         self.broker.restore(OFFSET, NOW)
         self.client = Client(self.broker.default)
@@ -160,7 +165,7 @@ def test_each_segment_is_counted(path, keep):
     for count, file in zip(counts, segment_paths(path), strict=True):
         own = [record for record in records if record["segment"] == count.name]
         assert count.commits == sum(record["type"] == "commit" for record in own)
-        assert count.records == len(own) - count.commits
+        assert count.records == len(own) - count.commits - sum(record["type"] == "clock" for record in own)
         assert count.damages == []
         assert 0 < count.bytes <= file.stat().st_size
 
@@ -179,18 +184,19 @@ def test_the_last_put_and_the_last_change_are_live(path, keep):
     (count,) = counted(path)
     kinds = [record["type"] for record in found(path, "records")[0]]
     assert kinds.count("change") > 2
-    assert (count.live, count.records) == (2, len(kinds) - kinds.count("commit"))
+    assert (count.live, count.records) == (2, len(kinds) - kinds.count("commit") - 1)
 
 
 def test_records_say_what_was_told(path, keep):
     keep(every_state)
     records, _ = found(path, "records")
-    assert [record["type"] for record in records[:3]] == ["commit", "put", "put"]
-    commit, first, second = records[:3]
+    assert [record["type"] for record in records[:4]] == ["commit", "clock", "put", "put"]
+    commit, clock, first, second = records[:4]
     assert commit.keys() == {"segment", "offset", "type", "number", "durable", "length", "next-id", "written-at"}
     assert (commit["number"], commit["next-id"]) == (1, 6)
+    assert (clock["clock-offset"], clock["boot"]) == (1_700_000_000, "616e6f74-6865-7220-6d61-6368696e652e")
     assert first == {
-        "segment": "segment.0000000001", "offset": 85, "type": "put", "id": 1, "tube": "a", "key": "name",
+        "segment": "segment.0000000001", "offset": 118, "type": "put", "id": 1, "tube": "a", "key": "name",
         "state": "ready", "pri": 10, "delay": 0, "ttr": 60, "created-at": 1_700_000_005, "reserves": 0,
         "timeouts": 0, "releases": 0, "buries": 0, "kicks": 0, "body": "ready",
     }  # fmt: skip
@@ -200,6 +206,39 @@ def test_records_say_what_was_told(path, keep):
     assert (change["id"], change["state"], change["pri"], change["buries"]) == (4, "buried", 7, 1)
     assert "due-at" not in change
     assert [record["id"] for record in records if record["type"] == "delete"] == [5]
+
+
+async def cleared(server):
+    for tube in ("a", "a", "b", "a"):
+        server.put(tube=tube)
+    server.bury(1)
+    assert server.broker.reserve_job(server.client, 2, NOW)
+    server.broker.clear(server.client, server.broker.tubes["a"])
+    server.put(tube="a")
+
+
+def test_what_was_cleared_is_dead(path, keep):
+    stored = keep(cleared)
+    assert set(stored) == {2, 3, 5}
+    live, damages = found(path, "live")
+    assert ([job.id for job in live], damages) == ([2, 3, 5], [])
+    (count,) = counted(path)
+    assert (count.records, count.live) == (7, 3), "five puts, a change and a clear"
+    (record,) = [record for record in found(path, "records")[0] if record["type"] == "clear"]
+    assert (record["tube"], record["reserved"]) == ("a", [2])
+
+
+async def one_key_for_two(server):
+    server.put(key="k")
+    server.broker.default.keys.remove(server.broker.find(1))  # a bug
+    server.put(key="k")
+
+
+def test_verify_tells_a_key_that_names_two_jobs(path, keep, capsys):
+    keep(one_key_for_two)
+    assert main(["binlog", "verify", str(path)]) == DAMAGED
+    assert ": job 1 has the key 'k' in tube 'default', and so has job 2" in capsys.readouterr().out
+    assert [(job.id, job.key) for job in found(path, "live")[0]] == [(1, ""), (2, "k")], "as a start does"
 
 
 def test_progress_ends_at_the_size(path, keep):
@@ -363,9 +402,9 @@ def test_a_start_that_was_interrupted(path, keep):
 def test_a_newer_version(path, keep):
     keep(many)
     file = segment_paths(path)[0]
-    header = MAGIC + (2).to_bytes(4, "little") + file.read_bytes()[12:28]
+    header = MAGIC + (3).to_bytes(4, "little") + file.read_bytes()[12:28]
     spoil(file, 0, header + crc32c(header).to_bytes(4, "little"))
-    message = f"{file} has format version 2, and this server knows none above 1"
+    message = f"{file} has format version 3, and this server knows none above 2"
     assert refusal(path) == (message, UNUSABLE)
 
 
@@ -430,7 +469,7 @@ def test_dump_prints_a_line_for_each_live_job(path, keep, capsys):
 
 def test_dump_goes_on_behind_damage(path, keep, capsys):
     keep(many)
-    put = found(path, "records")[0][1]
+    put = found(path, "records")[0][2]
     spoil(path / put["segment"], put["offset"] + 20)
     tear(path)
     records, (damage,) = found(path, "records")
@@ -472,7 +511,7 @@ def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
 
 def test_export_refuses_what_is_damaged(path, keep, capsys):
     keep(many)
-    put = found(path, "records")[0][1]
+    put = found(path, "records")[0][2]
     spoil(path / put["segment"], put["offset"] + 20)  # every put is longer
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == DAMAGED

@@ -102,6 +102,9 @@ class MemoryJournal(Journal):
     def __init__(self):
         self.jobs = {}
 
+    def clock_offset(self):
+        return 1_800_000_000 * SECOND
+
     def load(self):
         return list(self.jobs.values())
 
@@ -115,3 +118,8 @@ class MemoryJournal(Journal):
 
     def delete(self, job):
         self.jobs.pop(job.id, None)
+
+    def clear(self, tube_name, reserved_ids):
+        kept = set(reserved_ids)
+        self.jobs = {number: job for number, job in self.jobs.items() if job.tube != tube_name or number in kept}
+        return True

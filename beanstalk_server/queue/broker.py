@@ -59,6 +59,9 @@ TOO_LATE: Final = 1
 NOT_FOUND: Final = 2
 """What became of calling off a job, or of putting it off."""
 
+NO_ROOM: Final = -2
+"""What a clear returns that the journal has no room for."""
+
 BATCH_BYTES: Final = 1 << 20
 """A batch of reserved jobs ends when its bodies are more than this; it has one job at the least."""
 
@@ -409,6 +412,12 @@ class Broker:
         self.recorded += 1
         self.journal.delete(job)
 
+    def _record_clear(self, tube: Tube) -> bool:
+        if not self.journal.clear(tube.name, [job.id for job in tube.reserved]):
+            return False
+        self.recorded += 1
+        return True
+
     def restore(self, clock_offset: int, now: int) -> int:
         """Take in the jobs that the journal has kept, before the first client; return how many.
 
@@ -417,7 +426,7 @@ class Broker:
         Args:
             clock_offset: wall clock less the clock of `now`, in nanoseconds.
         """
-        replay = Replay(self.jobs)
+        replay = Replay(self.jobs, clock_offset)
         self.journal.restore(replay)
         buried: list[Job] = []
         for job in self.jobs.values():
@@ -684,8 +693,12 @@ class Broker:
 
         Returns:
             How many it was; -1 when they are more than one slice: then `client.busy` is set, and `on_cleared` follows
-            when the last has been deleted.
+            when the last has been forgotten; NO_ROOM when the journal has none: then nothing has changed.
         """
+        if not (tube.ready.jobs or tube.delayed.jobs or tube.buried_count):
+            return 0
+        if not self._record_clear(tube):
+            return NO_ROOM
         chore = Clear(client, tube)
         self.ready -= len(chore.ready)
         self.delayed -= len(chore.delayed)
@@ -728,26 +741,16 @@ class Broker:
                 chore.tube.clearing -= 1
                 return True
             self._forget(job)
-            self._record_delete(job)
+            self.journal.forget(job)
         self.wheel.set(chore, AT_ONCE)
         return False
-
-    def _is_cleared(self, job: Job) -> bool:
-        """Whether a clear that is still under way has taken the job out of its queue."""
-        tube = job.tube
-        if not tube.clearing or job.state == RESERVED:
-            return False
-        if job.state == BURIED:
-            return job.rank != tube.clears
-        heap = tube.ready if job.state == READY else tube.delayed
-        return not heap.holds(job)
 
     # Jobs: looked at
 
     def find(self, number: int) -> Job | None:
         """The job with this id, in any state."""
         job = self.jobs.get(number)
-        if job is not None and job.tube.clearing and self._is_cleared(job):
+        if job is not None and job.tube.is_cleared(job):
             return None
         return job
 
@@ -757,7 +760,7 @@ class Broker:
         if keys is None:
             return None
         job = keys.get(key)
-        if job is not None and tube.clearing and self._is_cleared(job):
+        if job is not None and tube.is_cleared(job):
             return None
         return job
 
@@ -850,7 +853,7 @@ class Broker:
             client.on_cleared(chore.count)
 
     def _on_job_due(self, job: Job, now: int) -> None:
-        if job.tube.clearing and self._is_cleared(job):
+        if job.tube.is_cleared(job):
             return
         if job.state == DELAYED:
             job.tube.delayed.remove(job)
@@ -954,7 +957,7 @@ class Broker:
         job.state = RESERVED
         job.client = client
         job.reserves += 1
-        job.tube.reserved += 1
+        job.tube.add_reserved(job)
         self.reserved += 1
         client.reserved[job.id] = job
         self._set_time_to_run(job, client, now)
@@ -975,7 +978,7 @@ class Broker:
             client.soon -= 1
         job.client = None
         del client.reserved[job.id]
-        job.tube.reserved -= 1
+        job.tube.remove_reserved(job)
         self.reserved -= 1
         if job.is_linked():
             self.wheel.remove(job)
@@ -1053,7 +1056,7 @@ class Broker:
         for job in self.jobs.values():
             number = job.id
             assert number < self.next_id
-            if self._is_cleared(job):
+            if job.tube.is_cleared(job):
                 continue
             counts[job.state] += 1
             assert self.tubes[job.tube.name] is job.tube
@@ -1086,6 +1089,8 @@ class Broker:
             assert tube is self.default or tube.is_needed(), f"tube {tube.name} is not needed"
             self._check_heap(tube.ready, READY, tube)
             self._check_heap(tube.delayed, DELAYED, tube)
+            for place, job in enumerate(tube.reserved):
+                assert job.state == RESERVED and job.tube is tube and job.place == place
             assert tube.buried.check() == tube.buried_count
             assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
             assert not (tube.ready.jobs and tube.waiting_count) or (
@@ -1102,7 +1107,7 @@ class Broker:
                 assert tube in client.watched
                 if client.waiting:
                     waiting.add(client)
-            found = (len(tube.ready.jobs), len(tube.delayed.jobs), tube.buried_count, tube.reserved, tube.urgent)
+            found = (len(tube.ready.jobs), len(tube.delayed.jobs), tube.buried_count, len(tube.reserved), tube.urgent)
             totals = [total + part for total, part in zip(totals, found, strict=True)]
         assert totals == [self.ready, self.delayed, self.buried, self.reserved, self.urgent]
         assert self.waiting == len(waiting)

@@ -25,6 +25,10 @@ URGENT: Final = 1024
 """Jobs with a priority below this are counted as urgent (protocol: stats, current-jobs-urgent)."""
 
 
+LAST_TIME: Final = (1 << 63) - 1
+"""The last moment that can be stored, in nanoseconds."""
+
+
 class Job(Timer):
     """One job. Changed by the broker only, but for `file`; everybody else reads.
 
@@ -43,7 +47,7 @@ class Job(Timer):
         "id",
         "key",  # its name in its tube, or ""
         "kicks",  # how often it has been kicked
-        "place",  # its index in the heap that holds it
+        "place",  # its index in the heap that holds it, or among the reserved jobs of its tube
         "priority",  # 0 to 2^32-1, smallest first
         "rank",  # what that heap orders it by, before the id; buried, the number of clears of its tube before
         "releases",  # how often it has been released
@@ -89,9 +93,14 @@ def stored_state(job: Job) -> int:
     return state
 
 
+def stored_time(moment: int, clock_offset: int) -> int:
+    """A moment as it should be stored: wall clock, but not beyond what 64 bits hold (the year 2262)."""
+    return max(min(moment + clock_offset, LAST_TIME), -LAST_TIME)
+
+
 def stored_deadline(job: Job, clock_offset: int) -> int:
     """A job's deadline as it should be stored: wall clock, or the number of a buried job; else 0."""
     state = stored_state(job)
     if state == DELAYED:
-        return job.deadline + clock_offset
+        return stored_time(job.deadline, clock_offset)
     return job.deadline if state == BURIED else 0

@@ -1,9 +1,10 @@
 """What the broker asks of persistence, and the journal that keeps nothing.
 
 The broker tells its journal of every change that outlives a reservation, in the order in which the changes happen: a
-job put, changed or deleted. A reservation itself is not told: a reserved job comes back ready after a restart. The
-server asks it to commit what it has been told, and sends no reply that reports a change before the commit has
-returned. Whoever has a storage of their own subclasses Journal and hands it to `Server(journal=...)`: docs/journal.md.
+job put, changed or deleted, a tube cleared. A reservation itself is not told: a reserved job comes back ready after a
+restart. The server asks it to commit what it has been told, and sends no reply that reports a change before the commit
+has returned. Whoever has a storage of their own subclasses Journal and hands it to `Server(journal=...)`:
+docs/journal.md.
 
 Must never know clients or commands.
 """
@@ -11,9 +12,10 @@ Must never know clients or commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
 
-from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state
+from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state, stored_time
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 
@@ -67,9 +69,6 @@ class Journal:
     keeps = False
     """Whether there is anything to restore and to commit. When not, replies do not wait, and `commit` is not called."""
 
-    clock_offset = 0
-    """Wall clock less the server's clock, in nanoseconds. The server sets it at the start and before each commit."""
-
     live = JobTable()
     """The live jobs by id. The broker sets it, for journals that have to write a job again; theirs to read only."""
 
@@ -117,6 +116,17 @@ class Journal:
     def delete(self, job: Job) -> None:
         """A job is deleted."""
 
+    def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
+        """All jobs of a tube are gone but those that a client has: one change, of which there may never be a part.
+
+        Returns:
+            False when there is no room for it: then nothing may have changed.
+        """
+        return True
+
+    def forget(self, job: Job) -> None:
+        """Memory lets go of a job that a clear has ended. There is nothing to be kept of this."""
+
     async def commit(self) -> None:
         """Make durable what has been told so far; when this returns, it may be acknowledged.
 
@@ -129,8 +139,13 @@ class Journal:
     async def close(self) -> None:
         """The server has stopped, after a last commit unless one has failed: let go of whatever is held."""
 
+    def clock_offset(self) -> int:
+        """Wall clock less the server's clock, in nanoseconds, as they are at this moment."""
+        return time_ns() - monotonic_ns()
+
     def stored(self, job: Job) -> StoredJob:
         """A job as it should be stored at this moment."""
+        clock_offset = self.clock_offset()
         return StoredJob(
             job.id,
             job.tube.name,
@@ -140,8 +155,8 @@ class Journal:
             job.delay,
             job.ttr,
             job.body,
-            job.created_at + self.clock_offset,
-            stored_deadline(job, self.clock_offset),
+            stored_time(job.created_at, clock_offset),
+            stored_deadline(job, clock_offset),
             job.reserves,
             job.timeouts,
             job.releases,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from beanstalk_server.queue.heap import JobHeap
+from beanstalk_server.queue.job import BURIED, READY, RESERVED, Job
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import KeyTable
 from beanstalk_server.queue.wheel import Timer
@@ -25,7 +26,7 @@ class Tube(Timer):
         "pauses",  # how often it has been paused
         "position",  # its index in the broker's list of tubes
         "ready",  # by (priority, id)
-        "reserved",  # how many of its jobs are reserved
+        "reserved",  # its jobs that are reserved, in no order
         "total_jobs",  # how many jobs have been put into it
         "urgent",  # how many of its ready jobs are urgent
         "using",  # how many clients use it
@@ -50,7 +51,7 @@ class Tube(Timer):
         self.clears = 0
         self.clearing = 0
         self.urgent = 0
-        self.reserved = 0
+        self.reserved: list[Job] = []
         self.buried_count = 0
         self.total_jobs = 0
         self.deletes = 0
@@ -63,3 +64,24 @@ class Tube(Timer):
         return bool(
             self.using or self.watching or self.reserved or self.buried_count or self.ready.jobs or self.delayed.jobs
         )
+
+    def add_reserved(self, job: Job) -> None:
+        """A job of this tube is reserved; it stands in none of the queues."""
+        job.place = len(self.reserved)
+        self.reserved.append(job)
+
+    def remove_reserved(self, job: Job) -> None:
+        """It is reserved no longer."""
+        last = self.reserved.pop()
+        if last is not job:
+            self.reserved[job.place] = last
+            last.place = job.place
+
+    def is_cleared(self, job: Job) -> bool:
+        """Whether a clear that is still under way has taken a job of this tube out of its queue."""
+        if not self.clearing or job.state == RESERVED:
+            return False
+        if job.state == BURIED:
+            return job.rank != self.clears
+        heap = self.ready if job.state == READY else self.delayed
+        return not heap.holds(job)

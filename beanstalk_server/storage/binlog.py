@@ -14,18 +14,19 @@ import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
 
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
-from beanstalk_server.storage.disk import Directory, fill_with_zeros
+from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
 from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
-from beanstalk_server.storage.record import COMMIT_SIZE, put_size
+from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
 from beanstalk_server.storage.recovery import find_spares, open_directory, recover
-from beanstalk_server.storage.segment import Segment, encode_header, spare_name
+from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
+from beanstalk_server.storage.stopped import Mark, write_mark
 
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
@@ -52,7 +53,9 @@ class Binlog(Journal):
         sync_interval: milliseconds. 0: a commit returns when all is synced. More: it returns when all is written, and
             a sync follows at most so much later. NEVER: no sync, but of a segment that is full.
         salvage: go on behind what is damaged, at the start.
-        clock: nanoseconds, monotonic.
+        clock: nanoseconds, monotonic; the server's.
+        wall_clock: nanoseconds since 1970.
+        boot: 16 bytes that tell since which boot of a machine `clock` has been running.
         in_thread: has a function called off the event loop; for tests.
     """
 
@@ -66,6 +69,8 @@ class Binlog(Journal):
         sync_interval: float = 0.0,
         salvage: bool = False,
         clock: Callable[[], int] = monotonic_ns,
+        wall_clock: Callable[[], int] = time_ns,
+        boot: bytes | None = None,
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
         draw_salt: Callable[[], int] = lambda: secrets.randbits(32),
     ) -> None:
@@ -75,6 +80,8 @@ class Binlog(Journal):
         self.sync_interval = sync_interval
         self.salvage = salvage
         self._clock = clock
+        self._wall_clock = wall_clock
+        self._boot = boot or boot_id()
         self._in_thread = in_thread or self._in_own_thread
         self._draw_salt = draw_salt
         self._log = self._new_log(self.live)
@@ -89,6 +96,9 @@ class Binlog(Journal):
         self._failure: BaseException | None = None
         self._tail: Segment | None = None  # what was written last
         self._closing = False
+
+    def clock_offset(self) -> int:
+        return self._wall_clock() - self._clock()
 
     # What the broker tells
 
@@ -106,6 +116,7 @@ class Binlog(Journal):
                 salvage=self.salvage,
                 segment_size=self.segment_size,
                 draw_salt=self._draw_salt,
+                boot=self._boot,
             )
             spares = find_spares(self.directory)
             self._spare_number = max([int(spare.name.partition(".")[2]) for spare in spares], default=0)
@@ -113,12 +124,12 @@ class Binlog(Journal):
             self.directory.unlock()
             raise
         self._log = self._new_log(replay.jobs)
-        self._log.clock_offset = self.clock_offset
+        self._log.clock_offset = replay.clock_offset
         self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.number)
         self._make_ready()
 
     def _new_log(self, live: JobTable) -> Log:
-        return Log(live, self.segment_size, self._draw_salt, self._tell_admission)
+        return Log(live, self.segment_size, self._draw_salt, self._boot, self._tell_admission)
 
     def _make_ready(self) -> None:
         """Begin behind the newest segment; in it, where the disk has no room for another."""
@@ -126,7 +137,7 @@ class Binlog(Journal):
         if log.segments:
             if self._allocate_one(self.segment_size):
                 self._cut_newest()
-            else:
+            elif log.segments[-1].version == VERSION:
                 self._tail = log.reopen()
                 self._tail.file = self.directory.open(self._tail.name, write=True)
         while not log.may_put() and self._allocate_at_once(log.spare_size()):
@@ -148,7 +159,7 @@ class Binlog(Journal):
 
     def put(self, job: Job) -> bool:
         # Room is made ahead; but this one may come sooner, or be larger than a segment.
-        return self._log.put(job) or (self._make_room(job) and self._log.put(job))
+        return self._log.put(job) or (self._make_room(put_size(job)) and self._log.put(job))
 
     def change(self, job: Job) -> None:
         try:
@@ -172,6 +183,14 @@ class Binlog(Journal):
     def _tell_admission(self, admits: int) -> None:
         if self.on_admission is not None:
             self.on_admission(admits)
+
+    def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
+        return self._log.clear(tube_name, reserved_ids) or (
+            self._make_room(clear_size(tube_name, reserved_ids)) and self._log.clear(tube_name, reserved_ids)
+        )
+
+    def forget(self, job: Job) -> None:
+        self._log.forget(job)
 
     def _make_room_for_change(self, error: NoRoomError) -> bool:
         """Changes have come faster than room was made ahead: make some on the spot, if the disk has any."""
@@ -201,8 +220,7 @@ class Binlog(Journal):
         """Write what there is; who calls it holds `_writing`."""
         if self._failure is not None:
             raise self._failure
-        self._log.clock_offset = self.clock_offset
-        portions = self._log.take(self._clock() + self.clock_offset)
+        portions = self._log.take(self._wall_clock(), self.clock_offset())
         await self._do_write(portions, sync=sync)
 
     async def _do_write(self, portions: list[Portion], *, sync: bool) -> None:
@@ -252,15 +270,17 @@ class Binlog(Journal):
         self._look_after()
 
     async def _keep_up(self) -> None:
+        has_dropped = False  # what has been given away is not asked for again at once
         try:
             while not self._closing and self._failure is None:
-                step = self._log.next_step(self._may_allocate())
+                step = self._log.next_step(self._may_allocate() and not has_dropped)
                 if step == NOTHING:
                     break
                 if step == ALLOCATE:
                     await self._allocate()
                 elif step == DROP_SPARE:
                     spare = self._log.drop_spare()
+                    has_dropped = True
                     await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
@@ -302,7 +322,7 @@ class Binlog(Journal):
         async with self._writing:
             await self._write(sync=True)
             # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
-            await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=False)
+            await self._do_write(self._log.take_mark(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
         if not self._log.wants(segment.size):
             await self._in_thread(partial(remove, self.directory, segment))
@@ -311,10 +331,10 @@ class Binlog(Journal):
         await self._in_thread(partial(recycle, self.directory, segment, name))
         self._log.add_spare(Spare(name, segment.size))
 
-    def _make_room(self, job: Job) -> bool:
-        """Make room for a put on the spot, which takes well below a millisecond; False when there is none."""
+    def _make_room(self, record_size: int) -> bool:
+        """Make room for a put of so many bytes on the spot, which takes well below a millisecond; False without any."""
         may_allocate = self._may_allocate()
-        while size := self._log.lacks(put_size(job)):
+        while size := self._log.lacks(record_size):
             if not may_allocate or not self._allocate_at_once(size):
                 return False
         return True
@@ -386,11 +406,24 @@ class Binlog(Journal):
             return
         try:
             await self._write(sync=True)
-            await self._do_write(self._log.take_mark(self._clock() + self.clock_offset), sync=True)
+            await self._do_write(self._log.take_mark(self._wall_clock(), self.clock_offset()), sync=True)
         except Exception as error:
             self._failure = error
             if self.on_failure is not None:
                 self.on_failure(error)
+        else:
+            await self._leave_mark()
+
+    async def _leave_mark(self) -> None:
+        """All that there is, is on the disk: say so to the next start."""
+        if not self._log.segments:
+            return
+        newest = self._log.segments[-1]
+        mark = Mark(newest.sequence, newest.end, self._log.number)
+        try:
+            await self._in_thread(partial(write_mark, self.directory, mark))
+        except OSError as error:
+            log.info("%s: no mark of this stop is left: %s", self.directory.path, error.strerror)
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 from pathlib import Path
 from typing import Final, Protocol
+
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 ZEROS: Final = bytes(1 << 20)
 
@@ -72,6 +75,14 @@ class Directory(Protocol):
 
     def sync(self, inside: str = "") -> None:
         """Return when what was created, renamed and removed here, or in the directory of this name, is on the disk."""
+
+
+def boot_id() -> bytes:
+    """16 bytes that no other boot of a machine has; where the system does not tell, that no other process has."""
+    try:
+        return bytes.fromhex(BOOT.read_text().replace("-", ""))[:16].ljust(16, b"\0")
+    except (OSError, ValueError):
+        return secrets.token_bytes(16)
 
 
 def fill_with_zeros(file: File, size: int) -> None:

@@ -11,32 +11,47 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
+from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from beanstalk_server.queue.job import BURIED, Job
 from beanstalk_server.queue.journal import Journal, StoredJob
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.storage.disk import Directory, ReadableFile
-from beanstalk_server.storage.record import CHANGE, COMMIT, DELETE, PUT, TYPES
+from beanstalk_server.storage.disk import Directory, ReadableFile, boot_id
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES
 from beanstalk_server.storage.recovery import (
+    MISSING,
     REWRITING,
     StorageError,
     Tail,
     beanstalkd_files,
     find_fault,
     find_tail,
+    missing_behind,
     open_directory,
     open_reader,
     unusable,
 )
 from beanstalk_server.storage.replaying import replay_records
 from beanstalk_server.storage.segment import FormatError, Reader, Segment, segment_name, segment_names
+from beanstalk_server.storage.stopped import STOPPED, read_mark
 
 SECOND: Final = 1_000_000_000
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+
+class _Unchanged(Journal):
+    """Tells jobs whose times are wall clock already."""
+
+    def clock_offset(self) -> int:
+        return 0
+
+
+_UNCHANGED: Final = _Unchanged()
 
 Progress = Callable[[int], None]
 """Called now and then with how many bytes of all segments have been read."""
@@ -63,7 +78,7 @@ class Count:
 
     name: str
     records: int = 0
-    """Puts, changes and deletes."""
+    """Puts, changes, deletes and clears."""
     live: int = 0
     """How many of them say how a live job is now: its last put, and the last change after that."""
     commits: int = 0
@@ -84,6 +99,9 @@ class Inspection:
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
+        self.boot = boot_id()
+        """The present boot of this machine, and its clocks: jobs are due when a server would find them due."""
+        self.clock_offset = time_ns() - monotonic_ns()
         self.segments = segment_names(directory)
         self.tail = Tail(0, 0)
         """How the newest segment ends; known when everything has been read."""
@@ -111,8 +129,11 @@ class Inspection:
         def counted(name: str) -> Count:
             return counts.setdefault(name, Count(name))
 
-        puts: dict[int, Count] = {}  # of each live job, where its last put stands
-        changes: dict[int, Count] = {}  # and the last change after that
+        # Here the file of a job is the count, in their order, that its last put is in; `created_at` is the offset of
+        # that put, and `place` the count that its last change after that is in, or -1.
+        replay = Replay(JobTable())
+        jobs = replay.jobs
+        numbers: dict[str, int] = {}
         for reader in self._read(lambda damage: counted(damage.segment).damages.append(damage), on_progress):
             count = counted(reader.name)
             scanner = reader.scanner
@@ -120,21 +141,32 @@ class Inspection:
                 if scanner.kind == COMMIT:
                     count.commits += 1
                     continue
-                count.records += 1
-                number = scanner.id()
-                if scanner.kind == CHANGE:
-                    if number in puts:
-                        changes[number] = count
+                if scanner.kind == CLOCK:
                     continue
-                changes.pop(number, None)
+                count.records += 1
                 if scanner.kind == PUT:
-                    puts[number] = count
+                    job = scanner.put(replay)
+                    job.body = b""
+                    job.file, job.place = numbers.setdefault(reader.name, len(numbers)), -1
+                    job.created_at = reader.offset
+                elif scanner.kind == CHANGE:
+                    changed = jobs.get(scanner.id())
+                    if changed is not None:
+                        changed.place = numbers.setdefault(reader.name, len(numbers))
+                elif scanner.kind == DELETE:
+                    replay.delete(scanner.id())
                 else:
-                    puts.pop(number, None)
+                    replay.clear(*scanner.clear())
             count.bytes = reader.offset
-        for where in (puts, changes):
-            for count in where.values():
-                count.live += 1
+        replay.finish(NO_BOOT)
+        names = list(numbers)
+        for job in jobs.values():
+            counts[names[job.file]].live += 1
+            if job.place >= 0:
+                counts[names[job.place]].live += 1
+        for job, key, other in replay.give_up_shared_keys():
+            what = f"job {job.id} has the key {key!r} in tube {job.tube.name!r}, and so has job {other.id}"
+            counted(names[job.file]).damages.append(Damage(names[job.file], job.created_at, what))
         if self.segments:
             counted(self.segments[-1][1]).torn = self.tail.torn
         return list(counts.values())
@@ -158,11 +190,13 @@ class Inspection:
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
         """
-        replay = Replay(JobTable())
+        replay = Replay(JobTable(), self.clock_offset)
         for reader in self._read(on_damage, on_progress):
-            segment = Segment(reader.sequence, reader.size, reader.salt)
+            segment = Segment(reader.sequence, reader.size, reader.salt, reader.version)
             while replay_records(reader, replay, segment):
                 pass
+        replay.finish(self.boot)
+        replay.give_up_shared_keys()
         self.next_id = max(self.next_id, replay.last_id + 1)
         return _in_order(replay.jobs.values())
 
@@ -172,6 +206,9 @@ class Inspection:
         Whoever gets it calls `next` until that says False.
         """
         with _readable(self.directory):
+            mark, fault = read_mark(self.directory)
+            if fault:
+                on_damage(Damage(STOPPED, 0, fault))
             done = 0
             number = 0
             expected = self.segments[0][0] if self.segments else 0
@@ -187,13 +224,19 @@ class Inspection:
                 try:
                     size = end = file.size()
                     if sequence == self.segments[-1][0]:
-                        self.tail = find_tail(file, name) or Tail(size, 0)
+                        tail = find_tail(file, name)
+                        missing = missing_behind(mark, sequence, tail)
+                        if missing and tail is not None:
+                            on_damage(Damage(name, tail.end, missing))
+                        self.tail = tail or Tail(size, 0)
                         end = self.tail.end
                     window = _Window(file, end, done, on_progress)
                     number = yield from self._read_segment(window, name, sequence, number, on_damage)
                 finally:
                     file.close()
                 done += size
+            if mark is not None and expected <= mark.sequence:
+                on_damage(Damage(segment_name(mark.sequence), 0, MISSING))
 
     def _read_segment(
         self, file: ReadableFile, name: str, sequence: int, number: int, on_damage: Callable[[Damage], None]
@@ -220,7 +263,7 @@ class Inspection:
 
 
 def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
-    stored = Journal().stored
+    stored = _UNCHANGED.stored
     buried: list[Job] = []
     for job in jobs:
         if job.state == BURIED:
@@ -328,13 +371,13 @@ def _shown_record(reader: Reader, replay: Replay) -> dict[str, object]:
     if scanner.kind == PUT:
         put = scanner.put(replay)
         replay.jobs.remove(put.id)
-        return {"type": kind, **shown_job(Journal().stored(put))}
+        return {"type": kind, **shown_job(_UNCHANGED.stored(put))}
     if scanner.kind == CHANGE:
         blank = Job(scanner.id(), 0, 0, 0, b"", Tube("", 0), 0)
         replay.jobs.add(blank)
         scanner.change(replay)
         replay.jobs.remove(blank.id)
-        job = Journal().stored(blank)
+        job = _UNCHANGED.stored(blank)
         return {
             "type": kind,
             "id": job.id,
@@ -346,6 +389,12 @@ def _shown_record(reader: Reader, replay: Replay) -> dict[str, object]:
         }
     if scanner.kind == DELETE:
         return {"type": kind, "id": scanner.id()}
+    if scanner.kind == CLEAR:
+        tube_name, reserved_ids = scanner.clear()
+        return {"type": kind, "tube": tube_name, "reserved": reserved_ids}
+    if scanner.kind == CLOCK:
+        clock_offset, boot = scanner.clock()
+        return {"type": kind, "clock-offset": _seconds(clock_offset), "boot": str(UUID(bytes=boot))}
     number, durable, length, next_id, written_at = scanner.commit()
     return {
         "type": kind,

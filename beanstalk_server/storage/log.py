@@ -29,21 +29,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.job import Job, stored_deadline, stored_state
+from beanstalk_server.queue.job import Job, stored_deadline, stored_state, stored_time
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
+    CLOCK_SIZE,
     COMMIT_SIZE,
     DELETE_SIZE,
+    NO_BOOT,
     PUT_SIZE,
+    clear_size,
     encode_change,
+    encode_clear,
+    encode_clock,
     encode_commit,
     encode_delete,
     encode_put,
     put_size,
 )
 from beanstalk_server.storage.segment import HEADER_SIZE, Segment
+
+OPENING: Final = COMMIT_SIZE + CLOCK_SIZE
+"""Bytes that may stand before the first record of a portion. (Behind its last, there is always room for one more
+CLOCK.)"""
+
+TOLERANCE: Final = 10_000_000
+"""A wall clock that differs from what was told by no more is not told anew, in nanoseconds: a tick. The two clocks are
+read one after the other, and a process may have to wait in between. What adds up is told when it is more."""
 
 SLICE: Final = 1 << 16
 LARGE_SLICE: Final = 1 << 18
@@ -52,14 +65,17 @@ LARGE_SLICE: Final = 1 << 18
 COMMIT_LIMIT: Final = 1 << 20
 """Bytes of records that may wait to be written, before whoever wants to add to them waits too."""
 
-ONE: Final = COMMIT_SIZE + CHANGE_SIZE
+ONE: Final = OPENING + CHANGE_SIZE
 """Bytes of a change in a commit of its own: what there must be room for, for a change to be accepted."""
 
-FIRST: Final = HEADER_SIZE + COMMIT_SIZE
-"""Bytes of a file that its first record does not get."""
+FIRST: Final = HEADER_SIZE + OPENING + CLOCK_SIZE
+"""Bytes of a file that its records do not get."""
 
 GLANCE: Final = 16
 """What it takes to look at a record that is garbage, in the same unit."""
+
+SMALL: Final = 1024
+"""A clear of no more bytes is taken from the room that is kept for changes; a larger one needs room as a put does."""
 
 NOTHING: Final = 0
 ALLOCATE: Final = 1
@@ -95,6 +111,7 @@ class Log:
         live: the broker's table of jobs.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
+        boot: tells the boots of all machines apart, 16 bytes.
         on_admission: called with what may be told, when that changes: ALL, DELETIONS or NONE.
     """
 
@@ -103,13 +120,16 @@ class Log:
         live: JobTable,
         segment_size: int,
         draw_salt: Callable[[], int],
-        on_admission: Callable[[int], None],
+        boot: bytes = NO_BOOT,
+        on_admission: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.live = live
         self.segment_size = segment_size
         self.draw_salt = draw_salt
+        self.boot = boot
         self.on_admission = on_admission
-        self.clock_offset = 0  # wall clock less the server's clock, nanoseconds
+        self.clock_offset = 0  # wall clock less the server's clock, as it is told to the replay; nanoseconds
+        self.has_told_clock = False  # since the start
         self.segments: list[Segment] = []  # oldest first
         self.by_sequence: dict[int, Segment] = {}
         self.spares: list[Spare] = []
@@ -140,7 +160,7 @@ class Log:
         """Take note of a whole job, which takes the place of the one with its id. False when there is no room."""
         size = put_size(job)
         segments = self.segments
-        if (not segments or segments[-1].end + size + COMMIT_SIZE > self.put_end) and self.lacks(size):
+        if (not segments or segments[-1].end + size + OPENING > self.put_end) and self.lacks(size):
             return False
         old = self.live.get(job.id)
         if old is not None:
@@ -171,9 +191,26 @@ class Log:
         if segment.end > self.end:
             self.look_at_room()
 
+    def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
+        """Take note that all jobs of a tube but these are gone; `forget` follows for each. False without room."""
+        size = clear_size(tube_name, reserved_ids)
+        has_place = size + OPENING <= self._tail_room() or self._smallest(size) is not None
+        if not has_place or (size > SMALL and self.lacks(size)):
+            return False
+        segment = self._make_place(size)
+        self._append(segment, encode_clear(tube_name, reserved_ids, segment.seed))
+        if segment.end > self.end:
+            self.look_at_room()
+        return True
+
+    def forget(self, job: Job) -> None:
+        """A job that a clear has ended is garbage, and in the table no more."""
+        self._forget(job)
+        self.stuck_on = 0
+
     def _append_put(self, job: Job, size: int) -> None:
         segment = self._make_place(size, True)
-        created_at = job.created_at + self.clock_offset
+        created_at = stored_time(job.created_at, self.clock_offset)
         deadline = stored_deadline(job, self.clock_offset)
         self._append(segment, encode_put(job, stored_state(job), created_at, deadline, segment.seed))
         job.file = segment.sequence
@@ -210,7 +247,7 @@ class Log:
         if self.segments:
             segment = self.segments[-1]
             is_open = bool(self.portions) and self.portions[-1].segment is segment
-            needed = size if is_open else size + COMMIT_SIZE
+            needed = size if is_open else size + OPENING
             if needed <= self._tail_room() and not (is_job and self._is_too_much(segment, size)):
                 if not is_open:
                     self._open_portion(segment, None)
@@ -244,16 +281,34 @@ class Log:
         segment.end += COMMIT_SIZE
         self.record_size += COMMIT_SIZE
         self.pending += COMMIT_SIZE
+        if spare is not None or not self.has_told_clock:
+            self._tell_clock()
+
+    def _tell_clock(self) -> None:
+        portion = self.portions[-1]
+        segment = portion.segment
+        portion.chunks.append(encode_clock(self.clock_offset, self.boot, segment.seed))
+        portion.size += CLOCK_SIZE
+        segment.end += CLOCK_SIZE
+        self.record_size += CLOCK_SIZE
+        self.pending += CLOCK_SIZE
+        self.has_told_clock = True
 
     # What is to be written
 
-    def take(self, written_at: int) -> list[Portion]:
+    def take(self, written_at: int, clock_offset: int) -> list[Portion]:
         """What has to be written now, in this order; the next record begins a new portion.
+
+        If the wall clock has been set, that is told at the end: it is true of all that stands before.
 
         Args:
             written_at: wall clock, nanoseconds.
+            clock_offset: that less the server's clock.
         """
         portions = self.portions
+        if portions and abs(clock_offset - self.clock_offset) > TOLERANCE and self._has_place_for_clock():
+            self.clock_offset = clock_offset
+            self._tell_clock()
         self.portions = []
         self.pending = 0
         for portion in portions:
@@ -266,22 +321,26 @@ class Log:
             self.look_at_room()
         return portions
 
-    def take_mark(self, written_at: int) -> list[Portion]:
+    def _has_place_for_clock(self) -> bool:
+        tail = self.segments[-1]
+        return tail.size - tail.end >= CLOCK_SIZE
+
+    def take_mark(self, written_at: int, clock_offset: int) -> list[Portion]:
         """What has to be written so that it is known how much has reached the disk: a commit, of nothing if need be.
 
         None, when there is no place for it, or no segment.
         """
         if self.portions:
-            return self.take(written_at)
+            return self.take(written_at, clock_offset)
         if not self.segments or self.segments[-1].is_closed:
             return []
-        if self._tail_room() >= COMMIT_SIZE:
+        if self._tail_room() >= OPENING:
             self._open_portion(self.segments[-1], None)
         else:
             spare = self._smallest(CHANGE_SIZE)
             if spare is not None and self._surplus_if(0, _capacity(spare), spare, self.segments[0]) >= 0:
                 self.seal()  # that there is a next segment says it too
-        return self.take(written_at)
+        return self.take(written_at, clock_offset)
 
     # Room
 
@@ -289,11 +348,11 @@ class Log:
         if not self.segments:
             return 0
         tail = self.segments[-1]
-        return 0 if tail.is_closed else tail.size - tail.end
+        return 0 if tail.is_closed else max(tail.size - tail.end - CLOCK_SIZE, 0)
 
     def _fits_tail(self, size: int) -> bool:
         """Whether a job may be put into the tail."""
-        return size + COMMIT_SIZE <= self._tail_room() and not self._is_too_much(self.segments[-1], size)
+        return size + OPENING <= self._tail_room() and not self._is_too_much(self.segments[-1], size)
 
     def _is_too_much(self, segment: Segment, size: int) -> bool:
         """Whether a segment, made for one large job, would have more to move than another file can take."""
@@ -337,7 +396,7 @@ class Log:
             return -1
         # What is moved beside what is kept is moved into the tail. Its file, if it is large enough, is kept then.
         commits = 2 + oldest.live // SLICE  # of what is moved; and a mark
-        return room - oldest.live - commits * COMMIT_SIZE
+        return room - oldest.live - commits * OPENING
 
     def _needed(self, size: int) -> int:
         """Bytes of records that any segment would have to find a place for, with one more job of this size."""
@@ -347,7 +406,7 @@ class Log:
     def _surplus_with(self, size: int) -> int:
         """The surplus that a job would leave; below 0 when it does not fit."""
         if self._fits_tail(size):
-            tail_room = self._tail_room() - size - COMMIT_SIZE
+            tail_room = self._tail_room() - size - OPENING
             return self._surplus_if(size, tail_room, None, self._oldest())
         spare = self._smallest(size)  # the rest of the tail is given up
         if spare is None:
@@ -395,7 +454,7 @@ class Log:
         if kept.size > max(FIRST + needed, self.segment_size) + slack:
             return max(needed, 1)
         oldest = self._oldest()
-        beside = 2 * ONE + (0 if oldest is None else oldest.live)
+        beside = 2 * (OPENING + ONE) + (0 if oldest is None else oldest.live)
         others = [spare.size for spare in self.spares if spare is not kept and _capacity(spare) >= beside]
         if others and min(others) > max(FIRST + beside, self.segment_size) + slack:
             return beside
@@ -537,8 +596,8 @@ class Log:
 
     def _garbage(self) -> int:
         """Bytes of records that cleaning everything would get rid of: its own commits are not among them."""
-        commits = (4 + self.segment_size // SLICE) * COMMIT_SIZE
-        return self.record_size - self.live_size - len(self.segments) * commits
+        own = 4 * COMMIT_SIZE + OPENING + self.segment_size // SLICE * COMMIT_SIZE
+        return self.record_size - self.live_size - len(self.segments) * own
 
     def _waste(self) -> int:
         """Bytes behind the records of segments that nothing is appended to."""
@@ -564,6 +623,9 @@ class Log:
             number: int = ids[segment.cleaned]
             job = self.live.get(number)
             if job is None or job.file != segment.sequence:
+                budget -= GLANCE
+            elif job.tube.is_cleared(job):  # to put it again would bring it back
+                self._forget(job)
                 budget -= GLANCE
             else:
                 size = put_size(job)
@@ -679,6 +741,8 @@ class Log:
         """Verify every invariant there is."""
         live: dict[int, int] = {}
         for job in self.live.values():
+            if not job.file and job.tube.is_cleared(job):
+                continue
             assert job.file in self.by_sequence, f"job {job.id} is in no segment"
             live[job.file] = live.get(job.file, 0) + put_size(job)
         for segment in self.segments:

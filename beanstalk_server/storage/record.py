@@ -14,6 +14,8 @@ segment has left on the disk, never looks like a record of this one.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from struct import Struct
 from typing import Final
 
@@ -26,9 +28,14 @@ COMMIT: Final = 1
 PUT: Final = 2
 CHANGE: Final = 3
 DELETE: Final = 4
+CLEAR: Final = 5
+CLOCK: Final = 6
 
-TYPES: Final = ("", "commit", "put", "change", "delete")
+TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock")
 """The types by number."""
+
+LAST_TYPES: Final = (0, DELETE, CLOCK)
+"""The last type that there is, by the version of the format."""
 
 HEAD: Final = Struct("<IIB")
 HEAD_SIZE: Final = 9
@@ -49,8 +56,19 @@ CHANGE_SIZE: Final = 58
 _DELETE: Final = Struct("<IBQ")
 DELETE_SIZE: Final = 17
 
+# length of the tube's name; the name and the ids follow
+_CLEAR: Final = Struct("<IBB")
+CLEAR_SIZE: Final = 10
+ID_SIZE: Final = 8
+
+# wall clock less the server's, boot
+_CLOCK: Final = Struct("<IBq16s")
+CLOCK_SIZE: Final = 33
+NO_BOOT: Final = bytes(16)
+"""No boot of any machine."""
+
 LONGEST: Final = PUT_SIZE + 2 * 255 + (1 << 30)
-"""No record is longer, in bytes: -z is a gibibyte at the most."""
+"""No record is longer, in bytes: -z is a gibibyte at the most. (A clear as long as that has 130 million ids.)"""
 
 KEPT: Final = (READY, DELAYED, BURIED)
 """The states that a job can come back in."""
@@ -63,6 +81,11 @@ _COUNT: Final = 0xFFFFFFFF  # counters wrap, as beanstalkd's do
 def put_size(job: Job) -> int:
     """The length of a job's PUT record."""
     return PUT_SIZE + len(job.tube.name) + len(job.key) + len(job.body)
+
+
+def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
+    """The length of a CLEAR record."""
+    return CLEAR_SIZE + len(tube_name) + ID_SIZE * len(reserved_ids)
 
 
 def encode_commit(number: int, durable: int, length: int, next_id: int, written_at: int, seed: int) -> bytes:
@@ -131,18 +154,45 @@ def encode_delete(job: Job, seed: int) -> bytes:
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
+def encode_clear(tube_name: str, reserved_ids: list[int], seed: int) -> bytes:
+    """The end of all jobs of a tube but these."""
+    ids = array("Q", reserved_ids)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    tube = tube_name.encode()
+    fixed = _CLEAR.pack(clear_size(tube_name, reserved_ids), CLEAR, len(tube))
+    rest = b"".join((fixed, tube, ids.tobytes()))
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
+def encode_clock(clock_offset: int, boot: bytes, seed: int) -> bytes:
+    """The clocks that the records from here on go by.
+
+    Args:
+        clock_offset: wall clock less the server's clock, nanoseconds.
+        boot: 16 bytes that no other boot of a machine has.
+    """
+    rest = _CLOCK.pack(CLOCK_SIZE, CLOCK, clock_offset, boot)
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
 class Scanner:
     """Goes through bytes record by record, and checks each.
 
     After `next` has said True, `kind`, `start` and `end` say which record it is and where in `data` it stands. After it
     has said False, `fault` says what is wrong with the one at `end`, or is "" where the data ends or only zeros
     follow, and `more` is how many bytes more are needed to tell.
+
+    Args:
+        seed: where the checksums begin.
+        version: of the format.
     """
 
-    __slots__ = ("data", "end", "fault", "kind", "more", "names", "seed", "start")
+    __slots__ = ("data", "end", "fault", "kind", "last_type", "more", "names", "seed", "start")
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, version: int) -> None:
         self.seed = seed
+        self.last_type: int = LAST_TYPES[version] if 0 < version < len(LAST_TYPES) else CLOCK
         self.data = b""
         self.start = 0
         self.end = 0
@@ -163,7 +213,7 @@ class Scanner:
         crc, length, kind = HEAD.unpack_from(data, start)
         if not length and not crc and not kind:
             return False
-        self.fault = _fault(length, kind)
+        self.fault = self._fault(length, kind)
         if self.fault:
             return False
         end: int = start + length
@@ -175,6 +225,11 @@ class Scanner:
             return False
         if kind == PUT and PUT_SIZE + data[start + 74] + data[start + 75] > length:
             self.fault = "a put record that is shorter than its names"
+            return False
+        if kind == CLEAR and (
+            length - CLEAR_SIZE < data[start + 9] or (length - CLEAR_SIZE - data[start + 9]) % ID_SIZE
+        ):
+            self.fault = "a clear record whose length cannot be"
             return False
         if (kind == PUT and data[start + 73] not in KEPT) or (kind == CHANGE and data[start + 57] not in KEPT):
             self.fault = "a record with a state that cannot be"
@@ -242,6 +297,20 @@ class Scanner:
         )
         replay.change(number, state, priority, delay, deadline, reserves, timeouts, releases, buries, kicks)
 
+    def clear(self) -> tuple[str, list[int]]:
+        """Of a CLEAR record: the tube's name, and the ids of the jobs that were reserved."""
+        names = self.start + CLEAR_SIZE
+        tube_end = names + self.data[names - 1]
+        ids = array("Q", self.data[tube_end : self.end])
+        if sys.byteorder == "big":
+            ids.byteswap()
+        return self.data[names:tube_end].decode("latin-1"), ids.tolist()
+
+    def clock(self) -> tuple[int, bytes]:
+        """Of a CLOCK record: wall clock less the server's clock, and the boot."""
+        _, _, clock_offset, boot = _CLOCK.unpack_from(self.data, self.start + 4)
+        return clock_offset, boot
+
     def id(self) -> int:
         """The job that a PUT, CHANGE or DELETE record is about."""
         number: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
@@ -251,26 +320,29 @@ class Scanner:
         """Where the next valid record begins, at `start` or behind it; -1 when there is none in the data."""
         data = self.data
         for place in range(start, len(data) - HEAD_SIZE + 1):
-            if not COMMIT <= data[place + 8] <= DELETE:
+            if not COMMIT <= data[place + 8] <= self.last_type:
                 continue
             crc, length, kind = HEAD.unpack_from(data, place)
-            if place + length > len(data) or _fault(length, kind):
+            if place + length > len(data) or self._fault(length, kind):
                 continue
             if crc32c(data[place + 4 : place + length], self.seed) == crc:
                 return place
         return -1
 
-
-def _fault(length: int, kind: int) -> str:
-    """What is wrong with the head of a record, or ""."""
-    if kind == PUT:
-        return "" if PUT_SIZE <= length <= LONGEST else "a put record whose length cannot be"
-    if kind == COMMIT:
-        right = length == COMMIT_SIZE
-    elif kind == CHANGE:
-        right = length == CHANGE_SIZE
-    elif kind == DELETE:
-        right = length == DELETE_SIZE
-    else:
-        return "a record of a type that there is not"
-    return "" if right else f"a {TYPES[kind]} record whose length cannot be"
+    def _fault(self, length: int, kind: int) -> str:
+        """What is wrong with the head of a record, or ""."""
+        if kind == PUT:
+            return "" if PUT_SIZE <= length <= LONGEST else "a put record whose length cannot be"
+        if kind == COMMIT:
+            right = length == COMMIT_SIZE
+        elif kind == CHANGE:
+            right = length == CHANGE_SIZE
+        elif kind == DELETE:
+            right = length == DELETE_SIZE
+        elif kind == CLEAR <= self.last_type:
+            right = CLEAR_SIZE <= length <= LONGEST
+        elif kind == CLOCK <= self.last_type:
+            right = length == CLOCK_SIZE
+        else:
+            return "a record of a type that there is not"
+        return "" if right else f"a {TYPES[kind]} record whose length cannot be"

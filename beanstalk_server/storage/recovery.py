@@ -13,20 +13,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple
 
-from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import replay_stored
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage import beanstalkd7
 from beanstalk_server.storage.disk import ZEROS, Directory, File, ReadableFile
-from beanstalk_server.storage.log import FIRST, Spare
-from beanstalk_server.storage.record import COMMIT_SIZE, encode_commit, encode_put, put_size
+from beanstalk_server.storage.log import FIRST, OPENING, Spare
+from beanstalk_server.storage.record import (
+    CLOCK_SIZE,
+    COMMIT_SIZE,
+    NO_BOOT,
+    encode_clock,
+    encode_commit,
+    encode_put,
+    put_size,
+)
 from beanstalk_server.storage.replaying import replay_records
 from beanstalk_server.storage.segment import (
     HEADER_SIZE,
@@ -38,6 +44,7 @@ from beanstalk_server.storage.segment import (
     segment_name,
     segment_names,
 )
+from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
 
 UNUSABLE: Final = 10
 """The exit status for a directory that cannot be used; as beanstalkd's."""
@@ -48,6 +55,7 @@ DAMAGED: Final = 65
 REWRITING: Final = "rewriting"
 COMPLETE: Final = "rewriting/complete"
 PORTION: Final = 1 << 20  # bytes written in one piece
+MISSING: Final = "the file is missing, which was the newest when the last server stopped"
 SECOND: Final = 1_000_000_000
 
 log = logging.getLogger("beanstalk_server")
@@ -113,18 +121,22 @@ def recover(
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
+    boot: bytes = NO_BOOT,
 ) -> Recovered:
     """Replay what a locked directory keeps, and leave it fit to be written to.
 
     Args:
         salvage: go on behind what is damaged; the damaged files are kept aside.
         segment_size: bytes of a segment, if jobs have to be written anew.
+        boot: the present one.
 
     Raises:
         StorageError: it cannot be used, or is damaged.
     """
     try:
         _finish_rewriting(directory)
+        if f"{STOPPED}.new" in directory.names():
+            directory.remove(f"{STOPPED}.new")
         segments = segment_names(directory)
         old = beanstalkd_files(directory)
         if old and segments:
@@ -133,8 +145,8 @@ def recover(
                 "move those away whose jobs are not wanted"
             )
         if old:
-            return _take_over(directory, replay, old, salvage, segment_size, draw_salt)
-        return _replay(directory, replay, segments, salvage, segment_size, draw_salt)
+            return _take_over(directory, replay, old, salvage, segment_size, draw_salt, boot)
+        return _replay(directory, replay, segments, salvage, segment_size, draw_salt, boot)
     except OSError as error:
         raise unusable(directory, error) from error
 
@@ -202,10 +214,14 @@ def _replay(
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
+    boot: bytes,
 ) -> Recovered:
     found = Recovered()
     damaged: list[str] = []
     progress = Progress(0)
+    mark, fault = read_mark(directory)
+    if fault:
+        log.warning("%s/%s: %s", directory.path, STOPPED, fault)
     for sequence, name in names:
         if found.sequence and sequence != found.sequence + 1:
             missing = segment_name(found.sequence + 1)
@@ -213,27 +229,21 @@ def _replay(
             damaged.append("")
             found.number = 0
         is_last = sequence == names[-1][0]
-        if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress):
+        if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress, mark):
             damaged.append(name)
+    if mark is not None and not damaged and (found.sequence, found.number) < (mark.sequence, mark.number):
+        _damage(directory, segment_name(mark.sequence), 0, MISSING, salvage)
+        damaged.append("")
     found.next_id = max(found.next_id, replay.last_id + 1)
+    replay.finish(boot)
+    for job, key, holder in replay.give_up_shared_keys():
+        log.warning("job %d has lost its key %r in tube %r: job %d has it too", job.id, key, job.tube.name, holder.id)
     if damaged:
-        _give_up_shared_keys(replay)
         kept = [name for name in damaged if name]
-        removed = [name for _, name in names if name not in kept]
+        removed = [name for _, name in names if name not in kept] + [STOPPED]
         found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
         log.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
     return found
-
-
-def _give_up_shared_keys(replay: Replay) -> None:
-    """Where the end of a job was lost and its key was given again, only the last job keeps it."""
-    holders: dict[tuple[str, str], Job] = {}
-    for job in sorted([job for job in replay.jobs.values() if job.key], key=attrgetter("id")):
-        first = holders.get((job.tube.name, job.key))
-        if first is not None:
-            log.warning("job %d has lost its key %r: job %d has it too", first.id, first.key, job.id)
-            first.key = ""
-        holders[job.tube.name, job.key] = job
 
 
 def _replay_segment(
@@ -245,12 +255,20 @@ def _replay_segment(
     salvage: bool,
     found: Recovered,
     progress: Progress,
+    mark: Mark | None,
 ) -> bool:
     """Replay one segment; return whether it is damaged, and salvaged."""
     file = directory.open(name, write=is_last)
     try:
+        damaged = False
         if is_last:
-            _erase_torn_tail(directory, name, file)
+            tail = find_tail(file, name)
+            missing = missing_behind(mark, sequence, tail)
+            if tail is not None and missing:
+                _damage(directory, name, tail.end, missing, salvage)
+                damaged = True
+            elif tail is not None:
+                _erase_torn_tail(directory, name, file, tail)
         progress.total = max(progress.total, progress.done + file.size())
         try:
             reader = open_reader(directory, file, name, sequence, found.number)
@@ -260,8 +278,7 @@ def _replay_segment(
             found.sequence = sequence
             found.number = 0
             return True
-        segment = Segment(sequence, reader.size, reader.salt)
-        damaged = False
+        segment = Segment(sequence, reader.size, reader.salt, reader.version)
         while True:
             if not reader.fault:
                 while replay_records(reader, replay, segment):
@@ -356,14 +373,18 @@ def find_tail(file: ReadableFile, name: str) -> Tail | None:
     return Tail(end, content_end - end)
 
 
-def _erase_torn_tail(directory: Directory, name: str, file: File) -> None:
+def missing_behind(mark: Mark | None, sequence: int, tail: Tail | None) -> str:
+    """What a clean stop has left in the newest segment, and is not there any more; or ""."""
+    if mark is None or tail is None or mark.sequence != sequence or mark.end <= tail.end:
+        return ""
+    return f"{mark.end - tail.end} bytes are missing that were there when the last server stopped"
+
+
+def _erase_torn_tail(directory: Directory, name: str, file: File, tail: Tail) -> None:
     """Write zeros over what was torn in the newest segment, and have what is before that on the disk.
 
     The last process may have ended before it had synced the segment, or its name; what follows will build on it.
     """
-    tail = find_tail(file, name)
-    if tail is None:
-        return
     if tail.torn:
         log.warning(
             "%s/%s: %d bytes erased at offset %d: a write that was torn, and never acknowledged",
@@ -395,6 +416,7 @@ def _take_over(
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
+    boot: bytes,
 ) -> Recovered:
     """Write the jobs of a beanstalkd directory anew, and set its files aside."""
     log.info("%s: taking over the jobs of beanstalkd from %d files", directory.path, len(old))
@@ -409,8 +431,9 @@ def _take_over(
         raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
     for number, job in enumerate(contents.jobs(), 1):
         replay_stored(job._replace(deadline=number) if job.state == "buried" else job, replay)
+    replay.finish(boot)
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
-    found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [])
+    found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [STOPPED])
     count, path = len(replay.jobs), directory.path
     log.info("%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd", path, count, path)
     return found
@@ -436,7 +459,7 @@ def _rewrite(
         aside: the directory in which the files of `kept` will be; those of `removed` will be nowhere.
     """
     directory.make_directory(REWRITING)
-    segments = _write_jobs(directory, replay.jobs.values(), found, segment_size, draw_salt)
+    segments = _write_jobs(directory, replay, found, segment_size, draw_salt)
     complete = directory.create(COMPLETE + ".new")
     text = {"aside": aside, "kept": kept, "removed": removed}
     complete.write(0, json.dumps(text).encode())
@@ -483,7 +506,7 @@ def _finish_rewriting(directory: Directory) -> None:
 
 def _write_jobs(
     directory: Directory,
-    jobs: Iterable[Job],
+    replay: Replay,
     found: Recovered,
     segment_size: int,
     draw_salt: Callable[[], int],
@@ -517,17 +540,19 @@ def _write_jobs(
             segment.is_closed = True
 
     def begin(length: int) -> Segment:
-        nonlocal file
+        nonlocal file, size
         finish()
         found.sequence += 1
-        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + COMMIT_SIZE + length), draw_salt())
+        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + OPENING + length), draw_salt())
         segments.append(begun)
         file = directory.create(f"{REWRITING}/{begun.name}")
         file.write(0, encode_header(begun.sequence, begun.salt))
+        chunks.append(encode_clock(replay.clock_offset, replay.boot, begun.seed))
+        size = CLOCK_SIZE
         return begun
 
     segment = begin(0)
-    for job in jobs:
+    for job in replay.jobs.values():
         length = put_size(job)
         if segment.end + COMMIT_SIZE + size + length > segment.size:
             segment = begin(length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.storage.record import CHANGE, DELETE, PUT
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, DELETE, PUT
 from beanstalk_server.storage.segment import Reader, Segment
 
 ROUND: Final = 20_000  # records, which is well below a second
@@ -28,4 +28,10 @@ def replay_records(reader: Reader, replay: Replay, segment: Segment) -> bool:
             scanner.change(replay)
         elif kind == DELETE:
             replay.delete(scanner.id())
+        elif kind == CLEAR:
+            tube_name, reserved_ids = scanner.clear()
+            replay.clear(tube_name, reserved_ids)
+        elif kind == CLOCK:
+            clock_offset, boot = scanner.clock()
+            replay.clock(clock_offset, boot)
     return True

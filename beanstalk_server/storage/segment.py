@@ -25,7 +25,7 @@ from beanstalk_server.storage.disk import Directory, File, ReadableFile
 from beanstalk_server.storage.record import COMMIT, Scanner
 
 MAGIC: Final = b"BSQLOG\r\n"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER_SIZE: Final = 32
 CHUNK: Final = 1 << 20  # bytes read at once
 
@@ -50,6 +50,7 @@ class Segment:
         sequence: its number.
         size: bytes of disk that it takes.
         salt: its random number.
+        version: of its format; only what has the newest may be written to.
     """
 
     __slots__ = (
@@ -66,13 +67,15 @@ class Segment:
         "seed",
         "sequence",
         "size",
+        "version",
         "written",
     )
 
-    def __init__(self, sequence: int, size: int, salt: int) -> None:
+    def __init__(self, sequence: int, size: int, salt: int, version: int = VERSION) -> None:
         self.sequence = sequence
         self.size = size
         self.salt = salt
+        self.version = version
         self.seed = seed_of(salt)
         self.name = segment_name(sequence)
         self.file: File | None = None  # open, while it is written
@@ -149,7 +152,7 @@ class Reader:
         self.next_id = 1  # as the last commit has it
         self.first_end = 0  # where the first commit's records end
         self.commit_start = HEADER_SIZE  # where the last commit begins
-        self.scanner = Scanner(seed_of(self.salt))
+        self.scanner = Scanner(seed_of(self.salt), self.version)
         self._base = HEADER_SIZE  # where the scanner's data begins
         self._commit_end = HEADER_SIZE  # where the records of the last commit end; -1 when that is not known
         if not is_whole:
@@ -249,7 +252,7 @@ class Reader:
         return skipped
 
     def _rest(self, offset: int) -> Scanner:
-        scanner = Scanner(self.scanner.seed)
+        scanner = Scanner(self.scanner.seed, self.version)
         scanner.data = self.file.read(offset, self.size - offset)
         return scanner
 

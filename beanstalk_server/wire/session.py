@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.broker import NO_ROOM, Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, NONE
@@ -593,7 +593,9 @@ class Session(Client):
             self.replies.append(grammar.NOT_FOUND)
             return
         count = self.broker.clear(self, tube)
-        if count < 0:
+        if count == NO_ROOM:
+            self.replies.append(grammar.OUT_OF_MEMORY)
+        elif count < 0:
             self.held = True
         else:
             self.work_left -= count

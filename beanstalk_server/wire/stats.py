@@ -108,7 +108,7 @@ def stats_tube(tube: Tube, now: int) -> str:
         f'name: "{tube.name}"\n'
         f"current-jobs-urgent: {tube.urgent}\n"
         f"current-jobs-ready: {len(tube.ready.jobs)}\n"
-        f"current-jobs-reserved: {tube.reserved}\n"
+        f"current-jobs-reserved: {len(tube.reserved)}\n"
         f"current-jobs-delayed: {len(tube.delayed.jobs)}\n"
         f"current-jobs-buried: {tube.buried_count}\n"
         f"total-jobs: {tube.total_jobs}\n"

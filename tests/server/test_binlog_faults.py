@@ -172,7 +172,7 @@ def test_a_directory_of_a_newer_server(launch, tmp_path):
     for options in ((), ("--salvage",)):
         status, line = refusal("-b", str(tmp_path), *options)
         assert status == UNUSABLE
-        assert line.endswith(f"{tmp_path}/{name} has format version 99, and this server knows none above 1")
+        assert line.endswith(f"{tmp_path}/{name} has format version 99, and this server knows none above 2")
 
 
 def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):

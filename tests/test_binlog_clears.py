@@ -1,0 +1,256 @@
+"""A clear is one change: after a crash it is there as a whole, or not at all, and a key names one job at the most."""
+
+import asyncio
+import contextlib
+import logging
+import random
+
+import pytest
+from memory_disk import Crash, MemoryDirectory
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.storage.binlog import Binlog
+
+SECOND = 1_000_000_000
+MANY = 1300
+"""More jobs than two slices of a clear."""
+
+
+async def at_once(work):
+    return work()
+
+
+class Clearing(Client):
+    """A client that waits for its clear."""
+
+    def __init__(self, tube):
+        super().__init__(tube)
+        self.cleared = []
+
+    def on_cleared(self, count):
+        self.cleared.append(count)
+
+
+class Process:
+    """A broker over a directory, and two of its clients."""
+
+    def __init__(self, directory, segment_size=65536):
+        self.binlog = Binlog(directory, segment_size=segment_size, clock=lambda: SECOND, in_thread=at_once)
+        self.broker = Broker(self.binlog, SECOND)
+        self.broker.restore(0, SECOND)
+        self.broker.check()
+        self.binlog._log.check()
+        self.client, self.other = Clearing(self.broker.default), Client(self.broker.default)
+        for _ in range(2):
+            self.broker.connect()
+
+    def put(self, key="", body=b"x", delay=0):
+        number = self.broker.take_id()
+        assert self.broker.put(self.client, number, 0, delay, SECOND, body, SECOND, SECOND, key)
+        return number
+
+    def reserve(self, *numbers):
+        for number in numbers:
+            assert self.broker.reserve_job(self.other, number, SECOND)
+
+    def clear(self):
+        return self.broker.clear(self.client, self.broker.default)
+
+    def advance(self):
+        while self.broker.next_event() <= SECOND:
+            self.broker.advance(SECOND)
+            self.broker.check()
+            self.binlog._log.check()
+
+    async def settle(self):
+        while self.binlog._upkeep is not None:
+            await asyncio.sleep(0)
+
+    def keys(self):
+        return {job.id: job.key for job in self.broker.jobs.values()}
+
+
+def run(work):
+    """Do some work on an empty directory; return the directory."""
+    directory = MemoryDirectory()
+    asyncio.run(work(directory))
+    return directory
+
+
+def come_back(directory):
+    """What is there after a start: the key of each job by its id."""
+    return Process(directory).keys()
+
+
+async def clear_and_take_the_key(directory):
+    """Stop in the midst of a clear in slices, with a freed key given again and acknowledged."""
+    process = Process(directory)
+    for number in range(MANY):
+        process.put(f"k{number}")
+    process.reserve(3, 700)
+    await process.binlog.commit()
+    assert process.clear() == -1
+    assert process.put("k0") == MANY + 1
+    await process.binlog.commit()
+    return process
+
+
+LEFT = {3: "k2", 700: "k699", MANY + 1: "k0"}
+
+
+def test_a_process_that_is_killed_in_the_midst_of_a_clear_has_cleared():
+    assert come_back(run(clear_and_take_the_key).after_a_kill()) == LEFT
+
+
+def test_a_process_that_stops_in_the_midst_of_a_clear_has_cleared():
+    async def work(directory):
+        process = await clear_and_take_the_key(directory)
+        await process.binlog.close()
+
+    assert come_back(run(work)) == LEFT
+
+
+def test_jobs_of_a_client_that_is_gone_are_not_cleared_while_they_are_returned():
+    async def work(directory):
+        process = Process(directory)
+        for _ in range(MANY):
+            process.put()
+        process.reserve(*range(1, MANY))
+        process.broker.disconnect(process.other, SECOND)
+        returned = process.broker.default.ready.jobs[0].id
+        kept = {job.id for job in process.broker.default.reserved}
+        assert 0 < len(kept) < MANY - 1
+        assert returned not in kept
+        process.clear()
+        await process.binlog.commit()
+        process.advance()
+        assert set(process.broker.jobs) == kept
+        assert set(come_back(directory.after_a_kill())) == kept
+
+    run(work)
+
+
+def test_a_clear_is_there_as_a_whole_or_not_at_all_wherever_the_machine_stops():
+    async def work(directory, crash_at):
+        process = Process(directory)
+        for number in range(MANY):
+            process.put(f"k{number}")
+        process.reserve(3, 700)
+        await process.binlog.commit()
+        directory.crash_at = directory.operations + crash_at
+        process.clear()
+        process.put("k0")
+        await process.binlog.commit()
+        process.advance()
+        process.put("k1")
+        await process.binlog.commit()
+        await process.settle()
+        await process.binlog.close()
+
+    found = []
+    for crash_at in range(1, 100):
+        directory = MemoryDirectory()
+        with contextlib.suppress(Crash):
+            asyncio.run(work(directory, crash_at))
+        for seed in range(3):
+            keys = come_back(directory.after_a_crash(random.Random(seed)))
+            found.append(len(keys))
+            assert len(set(keys.values())) == len(keys), "a key names one job"
+            assert len(keys) in (MANY, 3, 4)
+        if not directory.crashed:
+            break
+    else:
+        pytest.fail("it never ends")
+    assert set(found) == {MANY, 3, 4}
+
+
+def test_a_clear_undoes_nothing_that_came_after_it():
+    """Of two clears each keeps what was reserved then, and what was put, released or moved afterwards."""
+
+    async def work(directory):
+        process = Process(directory, segment_size=4096)
+        for _ in range(4):
+            process.put(body=bytes(300))
+        process.reserve(2, 3)
+        assert process.clear() == 2
+        process.put(body=bytes(300))
+        assert process.broker.release(process.other, 3, 0, 0, SECOND)
+        assert process.clear() == 2
+        process.put(delay=SECOND)
+        process.broker.use(process.client, "other")
+        for _ in range(200):  # until the first segment is cleaned
+            number = process.put(body=bytes(300))
+            await process.binlog.commit()
+            process.broker.delete(process.client, number)
+            await process.settle()
+        process.put()
+        await process.binlog.commit()
+        assert process.binlog._log.segments[0].sequence > 1
+        assert set(come_back(directory.after_a_kill())) == set(process.broker.jobs) == {2, 6, 207}
+
+    run(work)
+
+
+def test_cleaning_does_not_bring_back_what_a_clear_has_taken_out():
+    async def work(directory):
+        process = Process(directory, segment_size=65536)
+        for _ in range(MANY):
+            process.put(body=bytes(40))
+        await process.binlog.commit()
+        assert process.clear() == -1
+        await process.binlog.commit()
+        log = process.binlog._log
+        assert len(log.segments) > 1
+        while not log.clean():
+            log.check()
+        await process.binlog.commit()
+        assert come_back(directory.after_a_kill()) == {}
+        process.advance()
+        assert (process.client.cleared, log.live_size) == ([MANY], 0)
+
+    run(work)
+
+
+def test_a_clear_that_finds_no_room_changes_nothing():
+    async def work(directory):
+        process = Process(directory, segment_size=4096)
+        for _ in range(2000):
+            process.put()
+        process.reserve(*range(1, 1999))  # 16 kB to be told of
+        await process.binlog.commit()
+        await process.settle()
+        directory.capacity = 0
+        assert process.clear() == -2
+        process.broker.check()
+        await process.binlog.commit()
+        assert len(process.broker.jobs) == len(come_back(directory_with_room(directory))) == 2000
+        directory.capacity = 1 << 40
+        process.binlog._full_until = 0
+        assert process.clear() == 2
+        await process.binlog.commit()
+        assert set(come_back(directory.after_a_kill())) == set(range(1, 1999))
+
+    run(work)
+
+
+def directory_with_room(directory):
+    again = directory.after_a_kill()
+    again.capacity = 1 << 40
+    return again
+
+
+def test_a_key_that_names_two_jobs_is_told_and_the_younger_job_keeps_it(caplog):
+    """As a server before this format has left it."""
+
+    async def work(directory):
+        process = Process(directory)
+        process.put("k")
+        process.broker.default.keys.remove(process.broker.find(1))  # a bug
+        process.put("k")
+        await process.binlog.commit()
+
+    directory = run(work)
+    caplog.set_level(logging.WARNING)
+    assert come_back(directory.after_a_kill()) == {1: "", 2: "k"}
+    assert "job 1 has lost its key 'k' in tube 'default': job 2 has it too" in caplog.text

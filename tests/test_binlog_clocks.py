@@ -1,0 +1,244 @@
+"""A job is never ready early: within one boot of the machine its delay counts, however the wall clock is set."""
+
+import asyncio
+import struct
+from types import SimpleNamespace
+
+import pytest
+from crc32c import crc32c
+from memory_disk import MemoryDirectory, Node
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job import DELAYED, LAST_TIME
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage import disk
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.record import CLOCK, encode_clock, encode_commit, encode_put, put_size
+from beanstalk_server.storage.recovery import StorageError, recover
+from beanstalk_server.storage.segment import MAGIC, Reader, seed_of, segment_names
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+OFFSET = 1_700_000_000 * SECOND
+
+
+async def at_once(work):
+    return work()
+
+
+class Machine:
+    """A disk and two clocks."""
+
+    def __init__(self):
+        self.directory = MemoryDirectory()
+        self.now = SECOND
+        self.wall = OFFSET
+        self.boot = b"the first boot.."
+
+    def sleep(self, duration):
+        self.now += duration
+        self.wall += duration
+
+    def reboot(self):
+        self.boot = b"the second boot."
+        self.now = 5 * SECOND
+
+    def start(self):
+        """What a process has after its start; the one before is killed."""
+        self.directory = self.directory.after_a_kill()
+        self.binlog = Binlog(
+            self.directory,
+            segment_size=8192,
+            clock=lambda: self.now,
+            wall_clock=lambda: self.wall,
+            boot=self.boot,
+            in_thread=at_once,
+        )
+        self.broker = Broker(self.binlog, self.now)
+        self.broker.restore(self.binlog.clock_offset(), self.now)
+        self.client = Client(self.broker.default)
+        self.broker.connect()
+        return self
+
+    def put(self, delay):
+        number = self.broker.take_id()
+        assert self.broker.put(self.client, number, 0, delay, SECOND, b"", self.now, self.now)
+        self.commit()
+        return number
+
+    def commit(self):
+        asyncio.run(self.binlog.commit())
+
+    def left(self, number=1):
+        return self.broker.time_left(self.broker.find(number), self.now)
+
+    def age(self, number=1):
+        return self.now - self.broker.find(number).created_at
+
+
+@pytest.fixture
+def machine():
+    return Machine().start()
+
+
+STEPS = [2 * HOUR, -2 * HOUR, 0]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_while_nothing_happens_is_known_to_the_next_record(machine, step):
+    machine.put(0)
+    machine.wall += step
+    number = machine.put(HOUR)
+    machine.sleep(HOUR // 4)
+    assert machine.start().left(number) == HOUR * 3 // 4
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_before_the_first_record_of_a_process(machine, step):
+    machine.put(10 * HOUR)
+    machine.start()
+    machine.wall += step
+    machine.put(HOUR)
+    assert (machine.start().left(1), machine.left(2)) == (10 * HOUR, HOUR)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_after_a_put(machine, step):
+    machine.put(HOUR)
+    machine.wall += step
+    machine.put(0)
+    machine.wall -= step // 2
+    machine.sleep(HOUR // 2)
+    assert (machine.start().left(), machine.age()) == (HOUR // 2, HOUR // 2)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_between_two_processes_of_one_boot(machine, step):
+    machine.put(10 * HOUR)
+    for _ in range(3):
+        machine.wall += step
+        machine.sleep(HOUR)
+        machine.start()
+        machine.put(0)
+    assert (machine.left(), machine.age()) == (7 * HOUR, 3 * HOUR)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_across_a_boot_the_wall_clock_counts(machine, step):
+    machine.put(10 * HOUR)
+    machine.wall += step  # known to the next commit
+    machine.put(0)
+    machine.wall += 3 * HOUR
+    machine.reboot()
+    assert machine.start().left() == 7 * HOUR
+    machine.put(0)
+    machine.wall += step
+    machine.put(0)
+    assert machine.start().left() == 7 * HOUR, "and within the new one its own clock"
+
+
+def test_a_step_across_a_boot_cannot_be_known(machine):
+    machine.put(10 * HOUR)
+    machine.wall += 3 * HOUR
+    machine.reboot()
+    assert machine.start().left() == 7 * HOUR
+
+
+def test_a_step_within_one_commit(machine):
+    """Of what is told before and after it."""
+    for _ in range(2):
+        assert machine.broker.put(machine.client, machine.broker.take_id(), 0, HOUR, SECOND, b"", 0, machine.now)
+        machine.wall += 2 * HOUR
+    machine.commit()
+    machine.reboot()
+    assert (machine.start().left(1), machine.left(2)) == (HOUR, HOUR)
+
+
+def test_steps_are_told_and_jitter_is_not(machine):
+    machine.put(0)
+    for step in (SECOND // 1000, -SECOND // 1000, HOUR, SECOND // 1000):
+        machine.wall += step
+        machine.put(0)
+    ((_, name),) = segment_names(machine.directory)
+    reader = Reader(machine.directory.open(name), name)
+    offsets = []
+    while reader.next():
+        if reader.scanner.kind == CLOCK:
+            offsets.append(reader.scanner.clock()[0])
+    assert offsets == [OFFSET - SECOND, OFFSET - SECOND + HOUR]
+
+
+def test_segments_that_are_full_have_room_for_a_step(machine):
+    for n in range(300):
+        machine.wall += HOUR
+        machine.put(n * HOUR)
+        machine.binlog._log.check()
+    assert machine.binlog._log.sequence > 3
+    assert [machine.start().left(n) for n in range(2, 300)] == [(n - 1) * HOUR for n in range(2, 300)]
+
+
+def test_jobs_that_are_salvaged_keep_their_delay(machine):
+    machine.put(10 * HOUR)
+    machine.put(0)
+    machine.wall += 2 * HOUR
+    name = segment_names(machine.directory)[0][1]
+    machine.directory.nodes[name].data[130] ^= 1  # within the first put
+    machine.put(5 * HOUR)
+    machine.directory = machine.directory.after_a_kill()
+    machine.binlog = Binlog(
+        machine.directory, salvage=True, boot=machine.boot, clock=lambda: machine.now, wall_clock=lambda: machine.wall
+    )
+    broker = Broker(machine.binlog, machine.now)
+    broker.restore(machine.binlog.clock_offset(), machine.now)
+    machine.directory.locked = False
+    machine.wall += 2 * HOUR
+    machine.start()
+    assert sorted(machine.broker.jobs) == [2, 3]
+    assert machine.left(3) == 5 * HOUR
+
+
+def test_the_longest_delay_in_the_year_2127(machine):
+    machine.wall = 157 * 365 * 24 * HOUR
+    longest = ((1 << 32) - 1) * SECOND
+    machine.put(longest)
+    assert machine.binlog.stored(machine.broker.find(1)).deadline == LAST_TIME
+    assert Journal().stored(machine.broker.find(1)).deadline > 0
+    assert 100 * 365 * 24 * HOUR < machine.start().left() <= longest
+
+
+def test_a_boot_that_the_system_does_not_tell_is_one_of_its_own(monkeypatch, tmp_path):
+    known = disk.boot_id()
+    assert known == disk.boot_id()
+    assert len(known) == 16
+    monkeypatch.setattr(disk, "BOOT", tmp_path / "missing")
+    assert len({known, disk.boot_id(), disk.boot_id()}) == 3
+
+
+def test_segments_of_version_1_are_read_and_have_no_clock(machine):
+    """And what version 2 has brought is damage in them."""
+    header = MAGIC + struct.pack("<IQII", 1, 1, 7, 0)
+    seed = seed_of(7)
+    tube = SimpleNamespace(name="old")
+    job = SimpleNamespace(id=1, tube=tube, key="", body=b"x", priority=3, delay=HOUR, ttr=SECOND)
+    job.reserves = job.timeouts = job.releases = job.buries = job.kicks = 0
+    put = encode_put(job, DELAYED, machine.wall, machine.wall + HOUR, seed)
+    assert put_size(job) == len(put)
+    for more in (b"", encode_clock(0, machine.boot, seed)):
+        commit = encode_commit(1, 0, len(put) + len(more), 2, 0, seed)
+        data = header + crc32c(header).to_bytes(4, "little") + commit + put + more
+        machine.directory = MemoryDirectory({"segment.0000000001": Node(data)})
+        if more:
+            machine.directory.lock()
+            with pytest.raises(StorageError, match="a record of a type that there is not"):
+                recover(machine.directory, Replay(JobTable()), salvage=False, segment_size=4096, draw_salt=int)
+            continue
+        assert machine.start().left() == HOUR
+        assert [segment.version for segment in machine.binlog._log.segments] == [1]
+        machine.put(0)
+        machine.wall += HOUR
+        machine.put(0)
+        assert [segment.version for segment in machine.binlog._log.segments] == [1, 2]
+        assert machine.start().left() == HOUR, "from the first record of version 2 on, the clocks are known"

@@ -1,0 +1,171 @@
+"""After a clean stop, all that was there is there at the next start, or that is refused and says what is missing."""
+
+import asyncio
+import errno
+import logging
+
+import pytest
+from memory_disk import MemoryDirectory, Node
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.inspection import inspect
+from beanstalk_server.storage.recovery import DAMAGED, StorageError
+from beanstalk_server.storage.segment import segment_names
+
+SECOND = 1_000_000_000
+JOBS = 25
+
+
+async def at_once(work):
+    return work()
+
+
+def start(directory, salvage=False):
+    binlog = Binlog(directory, segment_size=4096, salvage=salvage, in_thread=at_once)
+    broker = Broker(binlog, SECOND)
+    broker.restore(binlog.clock_offset(), SECOND)
+    return broker
+
+
+def put(broker, count):
+    client = Client(broker.default)
+    broker.connect()
+
+    async def work():
+        for _ in range(count):
+            assert broker.put(client, broker.take_id(), 0, 0, SECOND, bytes(100), SECOND, SECOND)
+            await broker.journal.commit()
+        while broker.journal._upkeep is not None:
+            await asyncio.sleep(0)
+
+    asyncio.run(work())
+
+
+def stop(broker):
+    asyncio.run(broker.journal.close())
+
+
+def copied(directory, **files):
+    """The same directory, with other bytes for some of its files, or without them."""
+    nodes = {name: Node(node.data) for name, node in directory.nodes.items()}
+    for name, data in files.items():
+        name = name.replace("_", ".")
+        nodes.pop(name, None)
+        if data is not None:
+            nodes[name] = Node(data)
+    return MemoryDirectory(nodes)
+
+
+@pytest.fixture
+def stopped():
+    """A directory with two segments, in which JOBS were put before a clean stop."""
+    directory = MemoryDirectory()
+    broker = start(directory)
+    put(broker, JOBS)
+    stop(broker)
+    assert len(segment_names(directory)) == 2
+    return directory
+
+
+def newest(directory):
+    return segment_names(directory)[-1][1]
+
+
+def damages(directory):
+    nodes = {name: bytes(node.data) for name, node in directory.nodes.items()}
+    with inspect(directory) as binlog:
+        found = [damage for count in binlog.count() for damage in count.damages]
+    assert nodes == {name: bytes(node.data) for name, node in directory.nodes.items()}
+    return found
+
+
+def test_a_start_after_a_clean_stop(stopped, caplog):
+    assert len(start(stopped).jobs) == JOBS
+    assert not caplog.records
+
+
+def test_a_newest_segment_that_is_cut_or_zeroed_is_refused_and_can_be_salvaged(stopped):
+    name = newest(stopped)
+    data = bytes(stopped.nodes[name].data)
+    end = len(data.rstrip(b"\0"))
+    for place in range(32, end, 23):
+        for spoilt in (data[:place], data[:place] + bytes(len(data) - place)):
+            directory = copied(stopped, **{name: spoilt})
+            with pytest.raises(StorageError) as caught:
+                start(directory)
+            assert caught.value.status == DAMAGED
+            assert f"{name}: damaged at offset " in str(caught.value)
+            assert "\n" not in str(caught.value)
+            assert directory.nodes[name].data == spoilt, "a start that is refused changes nothing"
+            assert damages(directory)[0].segment == name
+            broker = start(directory, salvage=True)
+            left = len(broker.jobs)
+            assert left <= JOBS  # the last commit is empty
+            directory.locked = False
+            assert len(start(directory).jobs) == left
+
+
+def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped):
+    name = newest(stopped)
+    directory = copied(stopped, **{name: None})
+    with pytest.raises(StorageError, match=rf"{name}: damaged at offset 0: the file is missing, which was the newest"):
+        start(directory)
+    (damage,) = damages(directory)
+    assert (damage.segment, damage.offset) == (name, 0)
+    broker = start(directory, salvage=True)
+    put(broker, 1)
+    stop(broker)
+    assert len(start(directory).jobs) == len(broker.jobs) < JOBS
+
+
+def test_no_segment_at_all_is_refused(stopped):
+    with pytest.raises(StorageError, match="the file is missing, which was the newest"):
+        start(MemoryDirectory({"stopped": stopped.nodes["stopped"]}))
+
+
+def test_a_mark_that_the_log_has_left_behind_means_nothing(stopped):
+    mark = bytes(stopped.nodes["stopped"].data)
+    broker = start(stopped)
+    put(broker, 30)
+    killed = stopped.after_a_kill()
+    assert killed.nodes["stopped"].data == mark
+    assert not damages(killed.after_a_kill())
+    assert len(start(killed).jobs) == JOBS + 30
+
+
+@pytest.mark.parametrize("text", [b"", b"garbage", b"1 2 3 00000000\n", b"9 9 9 01234567\n1"])
+def test_a_mark_that_cannot_be_read_is_told_and_ignored(stopped, caplog, text):
+    directory = copied(stopped, stopped=text)
+    assert [damage.segment for damage in damages(directory)] == ["stopped"]
+    broker = start(directory)
+    assert len(broker.jobs) == JOBS
+    assert "memory/stopped: this is no mark of a clean stop" in caplog.text
+    stop(broker)
+    assert not damages(directory)
+
+
+def test_a_mark_for_which_there_is_no_room(caplog):
+    caplog.set_level(logging.INFO)
+    directory = MemoryDirectory()
+    broker = start(directory)
+    put(broker, 3)
+    failures = []
+    broker.journal.on_failure = failures.append
+    directory.fail["create"] = errno.ENOSPC
+    stop(broker)
+    assert not failures
+    assert "no mark of this stop is left" in caplog.text
+    assert "stopped" not in directory.nodes
+    directory.fail.clear()
+    assert len(start(directory).jobs) == 3
+
+
+def test_a_server_that_has_failed_leaves_no_mark():
+    directory = MemoryDirectory()
+    broker = start(directory)
+    put(broker, 3)
+    directory.fail["sync"] = errno.EIO
+    stop(broker)
+    assert "stopped" not in directory.nodes

@@ -2,9 +2,14 @@
 
     python -m bench.attacks PORT PID '{"attack": "flood", "arguments": {"body": 10, …}}'
 
-The process connects and prepares, says "ready", and attacks from the first line of its input on. When it is through,
-or its input ends, which it also does when the generator is killed, it closes its sockets and says what it has done: a
-line of JSON. It runs only while the generator does not want the processor, so that it delays no answer itself.
+It connects and prepares, says so in a line of JSON, and attacks from the first line of its input on. When it is
+through, or its input ends, which it also does when the generator is killed, it closes its sockets and says what it
+has done:
+
+    {"done": 0}
+    {"done": 3841}
+
+It runs only while the generator does not want the processor, so that it delays no answer itself.
 
 An attack is a generator. Up to its first `yield` it prepares; after that it comes to a `yield` about every
 STEP seconds as long as the server lets it, with the number of things done so far: answered, where it reads answers.
@@ -253,6 +258,7 @@ def _watch(sock: socket.socket, tubes: int, batch: int = 100) -> Progress:
         last = min(first + batch, tubes)
         ask(sock, b"".join([b"watch w%d\r\n" % number for number in range(first, last)]), last - first)
         yield last
+    ask(sock, b"ignore default\r\n")
 
 
 ATTACKS: dict[str, Callable[..., Progress]] = {
@@ -285,9 +291,7 @@ class Attack:
 
     def __enter__(self) -> Attack:
         try:
-            said = self._line(PREPARED)
-            if said != "ready":
-                raise AttackError(said)
+            self._answer(PREPARED)
         except BaseException:
             self._kill()
             raise
@@ -307,16 +311,15 @@ class Attack:
     def end(self) -> int:
         """End it; return how many things it has done."""
         self._input.close()
-        said = json.loads(self._line(ENDED))
-        if "error" in said:
-            raise AttackError(said["error"])
-        self._process.wait(ENDED)
-        return int(said["done"])
+        return self._answer(ENDED)
 
-    def _line(self, timeout: float) -> str:
+    def _answer(self, timeout: float) -> int:
         if not select.select([self._output], [], [], timeout)[0]:
             raise AttackError(f"the attack said nothing for {timeout:g} s")
-        return self._output.readline().decode().rstrip("\n") or '{"error": "the attack has ended"}'
+        said = json.loads(self._output.readline() or '{"error": "the attack has ended"}')
+        if "error" in said:
+            raise AttackError(said["error"])
+        return int(said["done"])
 
     def _kill(self) -> None:
         """End it, whatever it does."""
@@ -327,9 +330,9 @@ class Attack:
                 pipe.close()
 
 
-def _say(line: str) -> None:
+def _say(what: str, value: object) -> None:
     with contextlib.suppress(BrokenPipeError):  # the generator is gone
-        os.write(sys.stdout.fileno(), line.encode() + b"\n")
+        os.write(sys.stdout.fileno(), json.dumps({what: value}).encode() + b"\n")
 
 
 def _is_ended() -> bool:
@@ -344,15 +347,15 @@ def main(arguments: Sequence[str]) -> None:
         attack = ATTACKS[order["attack"]](target, **order["arguments"])
         next(attack)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        _say("ready")
+        _say("done", 0)
         done = 0
         if os.read(sys.stdin.fileno(), 1):
             while not _is_ended() and (progress := next(attack, None)) is not None:
                 done = progress
         attack.close()  # and its sockets
-        _say(json.dumps({"done": done}))
+        _say("done", done)
     except Exception as error:
-        _say(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+        _say("error", f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -322,7 +322,7 @@ def hostile(run: Run) -> None:
     both, own = _named(run.only("beanstalkd", *run.own)), _named(run.own)
     synced = _named(run.only("beanstalkd", *run.own), "-f0")
     kept = [*synced, *_named(run.only("beanstalkd"), "-f50")]
-    seconds = run.seconds(1.5)
+    seconds = run.seconds(1.0)
 
     _attacked(run, "no attack", both, "nobody", "peek", seconds / 2)
     _attacked(run, "-b, no attack", kept, "nobody", "put", seconds / 2)
@@ -342,7 +342,7 @@ def hostile(run: Run) -> None:
 
     # Both look for a tube among all that a client watches, and beanstalkd among all that there are: to watch 100,000
     # takes them minutes.
-    tubes = run.sized(2_000)
+    tubes = run.sized(1_000)
     work = f"100 clients watch {tubes:,} tubes, and wait for 1 s"
     _attacked(run, work, both, "watchers", "peek", max(seconds, 1.5) + 1, clients=100, tubes=tubes)
     tubes = run.sized(10_000)
@@ -360,7 +360,7 @@ def _moved_at_once(run: Run, synced: list[Variant]) -> None:
     beanstalkd -f0 syncs for each job that it kicks, which takes it minutes for a million: so, few of them; and a
     million under -f50, which are put once, and copied for each turn.
     """
-    few, many = run.sized(10_000), run.sized(1_000_000)
+    few, many = run.sized(1_000), run.sized(1_000_000)
     put = functools.partial(run.load, "stream", kind="put", body=10, delays=(HOUR, 24 * HOUR))
     work, kick = f"-b, kick of {few:,} delayed jobs", f"kick {few}"
     made = functools.partial(put, count=few)

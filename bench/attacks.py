@@ -194,10 +194,10 @@ def watchers(target: Target, *, clients: int, tubes: int) -> Progress:
 
 
 def watching(target: Target, *, tubes: int) -> Progress:
-    """A client that watches more and more tubes, a hundred commands in flight."""
+    """A client that watches more and more tubes, a thousand commands in flight."""
     with target.connect() as sock:
         yield 0
-        yield from _watch(sock, tubes)
+        yield from _watch(sock, tubes, 1000)
 
 
 def leaving(target: Target, *, clients: int, tubes: int) -> Progress:

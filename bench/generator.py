@@ -16,7 +16,8 @@ import sys
 from typing import Any
 
 from bench import servers
-from bench.loads import LOADS, Target, pin
+from bench.loads import LOADS, pin
+from bench.target import Target
 
 
 class LoadError(Exception):

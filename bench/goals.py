@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.results import Point, Results
-from bench.samples import Spread
+from bench.samples import Spread, ratio
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,22 @@ def _held(results: Results) -> Spread | None:
     return Spread(max(worst), min(worst), max(worst)) if worst else None
 
 
+PATIENCE = 20.0  # milliseconds
+
+
+def _waited(results: Results) -> Spread | None:
+    """What another client waits under attack, of what it may: the worst over all attacks."""
+    found = []
+    for point in results.select("hostile"):
+        peer, _, policy = point.server.partition(" ")
+        if peer == "ours":
+            other = results.find("hostile", f"beanstalkd {policy}".rstrip(), point.work, point.size)
+            samples = other.samples if other else [{"most": 0.0}] * len(point.samples)
+            allowed = [{"most": max(PATIENCE, 2 * sample["most"])} for sample in samples]
+            found.append(ratio(point.samples, allowed, "most"))
+    return max(found, default=None)
+
+
 GOALS = [
     Goal(
         "put + reserve + delete, 50 connections, one in flight: commands a CPU second, beside beanstalkd",
@@ -105,4 +121,8 @@ GOALS = [
     Goal("start on a binlog with a million live jobs: time, beside beanstalkd", "start", "×", 1.5, 0.7, False, _start),
     Goal("lateness of 100,000 timers within 10 s, 99th percentile", "timers", "ms", 20, 10, False, _late),
     Goal("longest stretch the event loop is held, its own CPU time, worst load", "stalls", "ms", 20, 5, False, _held),
+    Goal(
+        "worst answer beside a hostile client, worst attack: of 20 ms, or of twice beanstalkd's where that is more",
+        *("hostile", "×", 1, 0.5, False, _waited),
+    ),
 ]

@@ -16,57 +16,15 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bench import process
+from bench.attacks import Attack
 from bench.dialect import DIALECTS, MOVED, Dialect
 from bench.samples import Sample, percentiles
+from bench.target import BUFFER, MILLISECOND, SECOND, Target, UnexpectedReplyError, ask, clock
 
-MILLISECOND = 1_000_000
-SECOND = 1_000_000_000
-BUFFER = 1 << 16  # above 128 KiB, each recv would map memory and give it back
 WARM_UP = 0.1  # of a measurement, before it
-
-clock = time.perf_counter_ns
-
-
-@dataclass(frozen=True)
-class Target:
-    """A server under load."""
-
-    port: int
-    pid: int
-    dialect: str
-
-    @property
-    def commands(self) -> Dialect:
-        return DIALECTS[self.dialect]
-
-    def connect(self) -> socket.socket:
-        sock = socket.create_connection(("127.0.0.1", self.port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
-
-
-class UnexpectedReplyError(Exception):
-    """A reply that a load does not expect."""
-
-
-def ask(sock: socket.socket, data: bytes, lines: int = 1) -> bytes:
-    """Send commands, and wait for so many lines of reply."""
-    sock.sendall(data)
-    received = sock.recv(BUFFER)
-    if received.count(b"\n") < lines:
-        pieces = [received]
-        left = lines - received.count(b"\n")
-        while left > 0:
-            pieces.append(sock.recv(BUFFER))
-            left -= pieces[-1].count(b"\n")
-            if not pieces[-1]:
-                raise UnexpectedReplyError("the server closed a connection")
-        received = b"".join(pieces)
-    return received
 
 
 class Meter:
@@ -629,8 +587,64 @@ def come_and_go(target: Target, *, total: int, alive: int) -> Sample:
     return {"jobs": total, "grown": process.resident(target.pid) - early}
 
 
+# While somebody else is hostile
+
+
+def hostile(target: Target, *, attack: str, probe: str, seconds: float, arguments: dict[str, Any]) -> Sample:
+    """What another client waits for its answers, one question at a time, until the attack or the time is over.
+
+    The server's memory is the most that it has had since its start.
+    """
+    answers = array("q")
+    with target.connect() as sock, Attack(target, attack, arguments) as attacking:
+        ask(sock, b"use probe\r\n")
+        for _ in range(20):  # a first answer is late by itself
+            PROBES[probe](sock)
+        attacking.begin()
+        end = clock() + round(seconds * SECOND)
+        is_over = False
+        while clock() < end:
+            answers.extend(PROBES[probe](sock))
+            time.sleep(0.001)
+            if not is_over and attacking.is_over():
+                is_over = True
+                end = min(end, clock() + SECOND // 10)  # it may leave work behind
+        done = attacking.end()
+    sample = {"attacks": done, "answers": len(answers), "peak": process.peak(target.pid)}
+    return sample | percentiles(answers, MILLISECOND)
+
+
+def _peek(sock: socket.socket) -> list[int]:
+    asked = clock()
+    answer = ask(sock, b"peek 999999999999\r\n")
+    answered = clock()
+    if answer != b"NOT_FOUND\r\n":
+        raise UnexpectedReplyError(f"peek: {answer[:100]!r}")
+    return [answered - asked]
+
+
+def _put_and_delete(sock: socket.socket) -> list[int]:
+    put = clock()
+    answer = ask(sock, b"put 0 0 60 1\r\nx\r\n")
+    inserted = clock()
+    if not answer.startswith(b"INSERTED "):
+        raise UnexpectedReplyError(f"put: {answer[:100]!r}")
+    command = b"delete %b\r\n" % answer.split()[1]
+    delete = clock()
+    answer = ask(sock, command)
+    deleted = clock()
+    if answer != b"DELETED\r\n":
+        raise UnexpectedReplyError(f"delete: {answer[:100]!r}")
+    return [inserted - put, deleted - delete]
+
+
+PROBES: dict[str, Callable[[socket.socket], list[int]]] = {"peek": _peek, "put": _put_and_delete}
+"""What the other client does: returns how long it waited for each answer, in nanoseconds."""
+
+
 LOADS: dict[str, Callable[..., Any]] = {
-    load.__name__: load for load in (cycle, stream, one_by_one, handover, lateness, idle, steady, clear, come_and_go)
+    load.__name__: load
+    for load in (cycle, stream, one_by_one, handover, lateness, idle, steady, clear, come_and_go, hostile)
 }
 
 

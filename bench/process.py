@@ -52,6 +52,12 @@ def resident(pid: int, proc: Path = PROC) -> int:
     return int((proc / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def peak(pid: int, proc: Path = PROC) -> int:
+    """The most bytes of memory that it has had in use since its start."""
+    status = (proc / str(pid) / "status").read_text()
+    return int(status.split("\nVmHWM:")[1].split()[0]) * 1024
+
+
 def switches(pid: int, proc: Path = PROC) -> int:
     """How often it has gone to sleep so far: an idle process that wakes up does so again."""
     status = (proc / str(pid) / "status").read_text()

@@ -6,6 +6,8 @@ What a scenario uses, and all that it needs to know of the rest.
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ class Variant:
     peer: str
     options: tuple[str, ...] = ()
     keeps: bool = False  # its jobs, in a directory
+    jobs: Path | None = None  # a directory of which that is a copy to begin with
 
 
 @dataclass
@@ -76,6 +79,9 @@ class Run:
                 directory = None
                 if asked.keeps or asked.peer == "redis-always":
                     directory = stack.enter_context(directories(self.directory))
+                if asked.jobs and directory:
+                    shutil.copytree(asked.jobs, directory, dirs_exist_ok=True)
+                    os.sync()  # or the server's first sync would be that of the copy too
                 self.tell(f"starting {asked.name}")
                 try:
                     server = Server(asked.peer, asked.options, name=asked.name, directory=directory)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 import time
 from collections.abc import Callable
 
+from bench.dialect import MOVED
+from bench.generator import LoadError
 from bench.run import Run, Variant
 from bench.samples import Sample
 from bench.servers import Server, directories, stalls_of
@@ -309,6 +312,114 @@ def _among_only(run: Run, server: Server) -> None:
     run.load("one_by_one", server, commands=["kick 1000"] * 100, lines=1)
 
 
+# While somebody else is hostile
+
+LIMIT = 30.0  # seconds, for an attack that ends by itself
+
+
+def hostile(run: Run) -> None:
+    """what another client waits for an answer, one question at a time, while one kind of hostile client is at work"""
+    both, own = _named(run.only("beanstalkd", *run.own)), _named(run.own)
+    synced = _named(run.only("beanstalkd", *run.own), "-f0")
+    kept = [*synced, *_named(run.only("beanstalkd"), "-f50")]
+    seconds = run.seconds(1.0)
+
+    _attacked(run, "no attack", both, "nobody", "peek", seconds / 2)
+    _attacked(run, "-b, no attack", kept, "nobody", "put", seconds / 2)
+
+    limit = run.sized(750_000_000)
+    for work, body, reads in (
+        ("-b, puts of 64,000 bytes that wait for no reply", 64_000, True),
+        ("-b, puts of 10 bytes that wait for no reply", 10, True),
+        ("-b, puts of 10 bytes, the replies never read", 10, False),
+    ):
+        _attacked(run, work, kept, "flood", "put", seconds, body=body, limit=limit, reads=reads)
+    body = run.sized(100_000_000)
+    large = [dataclasses.replace(variant, options=("-z", str(200 << 20))) for variant in both]
+    _attacked(run, f"4 clients put {body:,} bytes, and delete", large, "bodies", "put", seconds, clients=4, body=body)
+    _attacked(run, "-b, 4 clients put, quit, and go on sending", synced, "quitting", "peek", seconds, clients=4)
+    _moved_at_once(run, synced)
+
+    # Both look for a tube among all that a client watches, and beanstalkd among all that there are: to watch 100,000
+    # takes them minutes.
+    tubes = run.sized(1_000)
+    work = f"100 clients watch {tubes:,} tubes, and wait for 1 s"
+    _attacked(run, work, both, "watchers", "peek", 2.2, clients=100, tubes=tubes)
+    tubes = run.sized(10_000)
+    _attacked(run, f"a client watches {tubes:,} tubes", both, "watching", "peek", LIMIT, tubes=tubes)
+    work = f"a client that waits on {tubes:,} tubes disconnects"
+    _attacked(run, work, both, "leaving", "peek", LIMIT, clients=2, tubes=tubes)
+    for tubes, variants in ((run.sized(20_000), both), (run.sized(100_000), own)):
+        made = functools.partial(run.load, "stream", kind="tubes", count=tubes, ids=[1])
+        _attacked(run, f"8 clients list {tubes:,} tubes", variants, "list_tubes", "peek", seconds, made, clients=8)
+
+
+def _moved_at_once(run: Run, synced: list[Variant]) -> None:
+    """One command that has many delayed jobs moved, or removed.
+
+    beanstalkd -f0 syncs for each job that it kicks, which takes it minutes for many: so, few of them; and many
+    under -f50, which are put once, and copied for each turn.
+    """
+    few, many = run.sized(1_000), run.sized(500_000)
+    put = functools.partial(run.load, "stream", kind="put", body=10, delays=(HOUR, 24 * HOUR))
+    work, kick = f"-b, kick of {few:,} delayed jobs", f"kick {few}"
+    made = functools.partial(put, count=few)
+    _attacked(run, work, synced, "command", "put", LIMIT, made, line=kick, reply=f"KICKED {few}")
+    with directories(run.directory) as parent:
+        loaded = {}
+        for variant in synced:
+            run.tell(f"{many:,} jobs written by {variant.peer}")
+            jobs = loaded[variant.peer] = parent / variant.peer
+            jobs.mkdir()
+            server = Server(variant.peer, ("-F",), directory=jobs)
+            try:
+                put(server, count=many)
+            finally:
+                server.stop()
+        work, kick = f"-b, kick of {many:,} delayed jobs", f"kick {many}"
+        variants = [*_named(list(loaded), "-f50"), *_named([peer for peer in loaded if peer in run.own], "-f0")]
+        variants = [dataclasses.replace(variant, jobs=loaded[variant.peer]) for variant in variants]
+        _attacked(run, work, variants, "command", "put", LIMIT, line=kick, reply=f"KICKED {many}")
+        work, clear = f"-b, clear-tube of {many:,} delayed jobs", f"clear-tube {MOVED.decode()}"
+        variants = [variant for variant in variants if variant.name.endswith("-f0")]
+        _attacked(run, work, variants, "command", "put", LIMIT, line=clear, reply=f"CLEARED {many}")
+
+
+def _named(peers: list[str], policy: str = "") -> list[Variant]:
+    """These peers as they are, or with a binlog under a sync policy."""
+    if not policy:
+        return [Variant(peer, peer) for peer in peers]
+    return [Variant(f"{peer} {policy}", peer, (policy,), keeps=True) for peer in peers]
+
+
+def _attacked(
+    run: Run,
+    work: str,
+    variants: list[Variant],
+    attack: str,
+    probe: str,
+    seconds: float,
+    prepare: Callable[[Server], object] | None = None,
+    **arguments: object,
+) -> None:
+    """Measure the servers in turn, each one fresh; an attack that fails costs its own row only."""
+    for pair in range(min(run.pairs, 3)):
+        for variant in variants:
+            with run.servers(variant) as servers:
+                for server in servers:
+                    run.tell(f"{work}, {pair + 1}: {server.name}")
+                    try:
+                        if prepare is not None:
+                            prepare(server)
+                        sample = run.load(
+                            "hostile", server, attack=attack, probe=probe, seconds=seconds, arguments=arguments
+                        )
+                    except LoadError as error:
+                        run.results.missing[f"{run.scenario}: {work}, {server.name}"] = str(error)
+                        continue
+                    run.add(server, sample, work)
+
+
 SCENARIOS: dict[str, Callable[[Run], None]] = {
     "request-response": request_response,
     "in-flight": in_flight,
@@ -326,4 +437,5 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "binlog": binlog,
     "start": start,
     "stalls": stalls,
+    "hostile": hostile,
 }

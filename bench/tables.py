@@ -104,6 +104,18 @@ TABLES = {
         ),
         ("seconds",),
     ),
+    "hostile": Table(
+        "",
+        (
+            Column("worst answer, ms", "most", "{:,.1f}", spread=True),
+            Column("p99", "p99", "{:,.1f}"),
+            Column("p50", "p50", "{:,.2f}"),
+            Column("answers", "answers", "{:,.0f}"),
+            Column("memory, MB at most", "peak", "{:,.0f}"),
+            Column("attacks", "attacks", "{:,.0f}"),
+        ),
+        ("most",),
+    ),
     "stalls": Table(
         "",
         (
@@ -120,10 +132,11 @@ RATIOS: dict[str, tuple[str, bool]] = {
     "cpu": ("commands a CPU second", True),
     "rate": ("rate", False),
     "seconds": ("time", False),
+    "most": ("worst answer", False),
 }
 """What a ratio is called, and whether it is turned round."""
 
-MEGABYTES = {"grown"}
+MEGABYTES = {"grown", "peak"}
 
 
 def points_table(results: Results, scenario: str) -> Rows:

@@ -1,19 +1,23 @@
 """What the bench asks of the system, how it speaks, and one small load on each kind of server."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from bench import process
+from bench.attacks import ATTACKS
 from bench.dialect import DIALECTS
 from bench.generator import LoadError
 from bench.results import Results
 from bench.run import Run, Variant
-from bench.servers import SOURCES, ServerError, missing, stalls_of
+from bench.scenarios import hostile
+from bench.servers import SOURCES, Server, ServerError, missing, stalls_of
 
 # /proc
 
@@ -27,7 +31,9 @@ def proc(tmp_path):
     (directory / "task" / "42" / "schedstat").write_text("300000000 5 7\n")
     (directory / "task" / "43" / "schedstat").write_text("100000000 5 7\n")
     (directory / "statm").write_text("1000 250 3 4 0 5 0\n")
-    (directory / "status").write_text("Name:\tx\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t3\n")
+    (directory / "status").write_text(
+        "Name:\tx\nVmHWM:\t    2000 kB\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t3\n"
+    )
     return tmp_path
 
 
@@ -50,6 +56,7 @@ def test_shares_are_those_of_the_stretch_that_was_measured(proc):
 
 def test_memory_and_sleep(proc):
     assert process.resident(42, proc) == 250 * os.sysconf("SC_PAGE_SIZE")
+    assert process.peak(42, proc) == 2000 * 1024
     assert process.switches(42, proc) == 17
 
 
@@ -125,6 +132,138 @@ def test_a_server_that_does_not_start_is_named_as_missing(run):
 def test_a_peer_that_is_not_installed_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: None)
     assert missing("redis") == "redis-server is not installed (Debian: apt-get install redis-server)"
+
+
+# Attacks
+
+SMALL_ATTACKS = {
+    "nobody": ("peek", {}),
+    "flood": ("put", {"body": 10, "limit": 100_000, "reads": True}),
+    "bodies": ("put", {"clients": 2, "body": 60_000}),
+    "quitting": ("peek", {"clients": 2}),
+    "command": ("put", {"line": "kick 100", "reply": "KICKED 100"}),
+    "watchers": ("peek", {"clients": 3, "tubes": 20}),
+    "watching": ("peek", {"tubes": 200}),
+    "leaving": ("peek", {"clients": 2, "tubes": 20}),
+    "list_tubes": ("peek", {"clients": 2}),
+}
+
+
+def connections_of(server):
+    with server.connect() as sock:
+        sock.sendall(b"stats\r\n")
+        stats = b""
+        while not stats.endswith(b"\n\r\n"):
+            stats += sock.recv(10_000)
+    return int(stats.split(b"\ncurrent-connections: ")[1].split()[0])
+
+
+def processes_that_attack(server):
+    found = []
+    for command in process.PROC.glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            words = command.read_bytes().split(b"\0")
+            if b"bench.attacks" in words and b"%d" % server.pid in words:
+                found.append(command.parent.name)
+    return found
+
+
+def wait_until(is_so, seconds=20):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("peer", ["interpreted", "beanstalkd"])
+def test_an_attack_is_answered_beside_and_leaves_no_connection_and_no_process(run, peer):
+    if why := missing(peer):
+        pytest.skip(why)
+    assert SMALL_ATTACKS.keys() == ATTACKS.keys()
+    with run.servers(peer) as (server,):
+        run.load("stream", server, kind="put", count=100, delays=(1000, 2000))
+        for attack, (probe, arguments) in SMALL_ATTACKS.items():
+            seconds = 1.2 if attack == "watchers" else 0.2
+            sample = run.load("hostile", server, attack=attack, probe=probe, seconds=seconds, arguments=arguments)
+            assert 0 < sample["p50"] <= sample["p99"] <= sample["most"], attack
+            assert sample["answers"] > 0, attack
+            assert (sample["attacks"] > 0) is (attack != "nobody"), attack
+            assert sample["peak"] > 1_000_000, attack
+            assert processes_that_attack(server) == [], attack
+            wait_until(lambda: connections_of(server) == 1)  # that which asks
+    assert server.process.poll() is not None
+
+
+def test_puts_whose_replies_nobody_reads_come_to_an_end(run):
+    with run.servers("interpreted") as (server,):
+        arguments = {"body": 10, "limit": 1 << 30, "reads": False}
+        sample = run.load("hostile", server, attack="flood", probe="put", seconds=0.2, arguments=arguments)
+        assert sample["attacks"] * 10 < 1 << 30
+        assert processes_that_attack(server) == []
+        wait_until(lambda: connections_of(server) == 1)
+
+
+def test_an_attack_that_fails_says_why(run):
+    with run.servers("interpreted") as (server,):
+        arguments = {"line": "kick many", "reply": "KICKED"}
+        with pytest.raises(LoadError, match=r"hostile on interpreted: AttackError: .*kick many: b'BAD_FORMAT"):
+            run.load("hostile", server, attack="command", probe="peek", seconds=1, arguments=arguments)
+        with pytest.raises(LoadError, match=r"AttackError: KeyError: 'nonsense'"):
+            run.load("hostile", server, attack="nonsense", probe="peek", seconds=1, arguments={})
+        assert processes_that_attack(server) == []
+
+
+def test_an_attack_ends_with_the_generator(run):
+    with run.servers("interpreted") as (server,):
+
+        def attack():
+            with contextlib.suppress(LoadError):
+                run.load("hostile", server, attack="nobody", probe="peek", seconds=60, arguments={})
+
+        loading = threading.Thread(target=attack)
+        loading.start()
+        wait_until(lambda: processes_that_attack(server))
+        run.generator._process.kill()
+        loading.join(20)
+        assert not loading.is_alive()
+        wait_until(lambda: not processes_that_attack(server))
+        wait_until(lambda: connections_of(server) == 1)
+
+
+def test_an_attack_that_fails_costs_its_own_row_only(run, monkeypatch):
+    def load(load, server, *, attack="", **arguments):
+        if attack == "quitting":
+            raise LoadError("it would not")
+        return {"most": 1.0}
+
+    made = []
+    monkeypatch.setattr(run, "load", load)
+    monkeypatch.setattr(run, "peers", ["interpreted"])
+    monkeypatch.setattr("bench.run.Server", lambda *asked, **more: made.append(Server(*asked, **more)) or made[-1])
+    run.scenario = "hostile"
+    hostile(run)
+    assert len(run.results.select("hostile")) > 10
+    assert all(len(point.samples) == run.pairs for point in run.results.points)
+    assert run.results.missing == {
+        "hostile: -b, 4 clients put, quit, and go on sending, interpreted -f0": "it would not"
+    }
+    assert made
+    assert all(server.process.poll() is not None for server in made)
+
+
+def test_a_server_may_begin_with_a_copy_of_jobs(run, tmp_path):
+    (tmp_path / "jobs").mkdir()
+    server = Server("interpreted", directory=tmp_path / "jobs")
+    try:
+        run.load("stream", server, kind="put", count=3, delays=(1000, 2000))
+    finally:
+        server.stop()
+    before = {file: file.read_bytes() for file in (tmp_path / "jobs").iterdir()}
+    with run.servers(Variant("kept", "interpreted", ("-f0",), keeps=True, jobs=tmp_path / "jobs")) as (copy,):
+        arguments = {"line": "kick 10", "reply": "KICKED 3"}
+        sample = run.load("hostile", copy, attack="command", probe="put", seconds=5, arguments=arguments)
+        assert sample["attacks"] == 1
+    assert {file: file.read_bytes() for file in (tmp_path / "jobs").iterdir()} == before
 
 
 # All of it

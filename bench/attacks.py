@@ -1,0 +1,362 @@
+"""The attacks: what a hostile client does, in a process of its own, while the generator asks as another client.
+
+    python -m bench.attacks PORT PID '{"attack": "flood", "arguments": {"body": 10, …}}'
+
+It connects and prepares, says so in a line of JSON, and attacks from the first line of its input on. When it is
+through, or its input ends, which it also does when the generator is killed, it closes its sockets and says what it
+has done:
+
+    {"done": 0}
+    {"done": 3841}
+
+It runs only while the generator does not want the processor, so that it delays no answer itself.
+
+An attack is a generator. Up to its first `yield` it prepares; after that it comes to a `yield` about every
+STEP seconds as long as the server lets it, with the number of things done so far: answered, where it reads answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+from bench.dialect import DIALECTS, MOVED
+from bench.servers import SOURCES
+from bench.target import BUFFER, SECOND, Target, UnexpectedReplyError, ask, clock
+
+STEP = 0.01  # seconds
+PIECE = 1 << 20  # bytes sent at once, and read at once
+PREPARED = 120.0  # seconds that preparing may take
+ENDED = 30.0  # seconds that ending may take
+
+Progress = Generator[int, None, None]
+
+
+def nobody(target: Target) -> Progress:
+    """No attack: what the machine does to the answers by itself."""
+    while True:
+        yield 0
+        time.sleep(STEP)
+
+
+# Input without end
+
+
+def flood(target: Target, *, body: int, limit: int, reads: bool) -> Progress:
+    """Puts that wait for no reply, up to so many bytes. The replies are read every STEP seconds, or never."""
+    put = DIALECTS["beanstalk"].put(b"", b"x" * body)
+    data = memoryview(put * max(PIECE // len(put), 1))
+    sent = replies = 0
+    read_at = clock()
+    with target.connect() as sock:
+        ask(sock, b"use hostile\r\n")
+        sock.setblocking(False)
+        yield 0
+        while sent < limit or replies < sent // len(put):
+            select.select([], [sock] if sent < limit else [], [], STEP)
+            with contextlib.suppress(BlockingIOError):
+                sent += sock.send(data[sent % len(data) :]) if sent < limit else 0
+            if reads and clock() >= read_at:
+                replies += _drain(sock).count(b"\n")
+                read_at = clock() + round(STEP * SECOND)
+            yield replies if reads else sent // len(put)
+
+
+def _drain(sock: socket.socket) -> bytes:
+    """What there is to read now."""
+    pieces = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            pieces.append(sock.recv(PIECE))
+            if not pieces[-1]:
+                raise UnexpectedReplyError("the server closed a connection")
+    return b"".join(pieces)
+
+
+def bodies(target: Target, *, clients: int, body: int) -> Progress:
+    """Clients that put a job of so many bytes, and delete it: all at the same time, again and again."""
+    put = memoryview(DIALECTS["beanstalk"].put(b"", b"x" * body))
+    sent: dict[socket.socket, int] = {}
+    done = 0
+    with _connected(target, clients) as sockets, select.epoll() as poll:
+        by_file = {sock.fileno(): sock for sock in sockets}
+        for sock in sockets:
+            sock.setblocking(False)
+            poll.register(sock, select.EPOLLOUT)
+            sent[sock] = 0
+        yield 0
+        while True:
+            for descriptor, _ in poll.poll(STEP):
+                sock = by_file[descriptor]
+                if sent[sock] < len(put):
+                    sent[sock] += sock.send(put[sent[sock] : sent[sock] + PIECE])
+                    if sent[sock] == len(put):
+                        poll.modify(sock, select.EPOLLIN)
+                    continue
+                reply = sock.recv(BUFFER)
+                if reply.startswith(b"INSERTED"):
+                    sock.send(b"delete %b\r\n" % reply.split()[1])
+                elif reply == b"DELETED\r\n":
+                    done += 1
+                    sent[sock] = 0
+                    poll.modify(sock, select.EPOLLOUT)
+                else:
+                    raise UnexpectedReplyError(f"put of {body} bytes: {reply[:100]!r}")
+            yield done
+
+
+def quitting(target: Target, *, clients: int) -> Progress:
+    """Clients that put a job, quit, and go on sending until the server closes; then they connect again."""
+    last_words = DIALECTS["beanstalk"].put(b"", b"x") + b"quit\r\n"
+    noise = bytes(PIECE)
+    done = 0
+    by_file: dict[int, socket.socket] = {}
+    with select.epoll() as poll:
+
+        def come() -> None:
+            sock = target.connect()
+            sock.sendall(last_words)
+            sock.setblocking(False)
+            by_file[sock.fileno()] = sock
+            poll.register(sock, select.EPOLLIN | select.EPOLLOUT)
+
+        try:
+            yield 0
+            while len(by_file) < clients:
+                come()
+            while True:
+                for descriptor, events in poll.poll(STEP):
+                    sock = by_file[descriptor]
+                    try:
+                        closed = bool(events & select.EPOLLIN) and not sock.recv(BUFFER)
+                        if not closed and events & select.EPOLLOUT:
+                            sock.send(noise)
+                    except BlockingIOError:
+                        closed = False
+                    except OSError:
+                        closed = True
+                    if closed:
+                        del by_file[descriptor]
+                        sock.close()
+                        done += 1
+                        come()
+                yield done
+        finally:
+            for sock in by_file.values():
+                sock.close()
+
+
+# Much to do at once
+
+
+def command(target: Target, *, line: str, reply: str) -> Progress:
+    """One command, in the tube that `stream` puts into."""
+    with target.connect() as sock:
+        ask(sock, *target.commands.begin(MOVED))
+        yield 0
+        answer = ask(sock, line.encode() + b"\r\n")
+        if not answer.startswith(reply.encode()):
+            raise UnexpectedReplyError(f"{line}: {answer[:100]!r}")
+        yield 1
+
+
+def watchers(target: Target, *, clients: int, tubes: int) -> Progress:
+    """Clients that watch so many tubes and wait for a second, all at the same time, again and again."""
+    done = 0
+    with _connected(target, clients) as sockets, select.epoll() as poll:
+        by_file = {sock.fileno(): sock for sock in sockets}
+        for sock in sockets:
+            for _ in _watch(sock, tubes):
+                pass
+            poll.register(sock, select.EPOLLIN)
+        yield 0
+        while True:
+            for sock in sockets:
+                sock.sendall(b"reserve-with-timeout 1\r\n")
+            waiting = clients
+            while waiting:
+                for descriptor, _ in poll.poll(STEP):
+                    reply = by_file[descriptor].recv(BUFFER)
+                    if reply != b"TIMED_OUT\r\n":
+                        raise UnexpectedReplyError(f"reserve-with-timeout 1: {reply[:100]!r}")
+                    waiting -= 1
+                    done += 1
+                yield done
+
+
+def watching(target: Target, *, tubes: int) -> Progress:
+    """A client that watches more and more tubes, a thousand commands in flight."""
+    with target.connect() as sock:
+        yield 0
+        yield from _watch(sock, tubes, 1000)
+
+
+def leaving(target: Target, *, clients: int, tubes: int) -> Progress:
+    """Clients that wait on so many tubes, and disconnect, one after the other, a fifth of a second apart."""
+    with _connected(target, clients) as sockets:
+        for sock in sockets:
+            for _ in _watch(sock, tubes):
+                pass
+            sock.sendall(b"reserve\r\n")
+        time.sleep(0.2)  # until they all wait
+        yield 0
+        for number, sock in enumerate(sockets):
+            sock.close()
+            left = clock() + SECOND // 5
+            while clock() < left:
+                time.sleep(STEP)
+                yield number + 1
+
+
+def list_tubes(target: Target, *, clients: int) -> Progress:
+    """Clients that list all tubes, and read the list, again and again."""
+    done = 0
+    left: dict[int, int] = {}  # bytes of the list that are still to come; -1 before its first line
+    with _connected(target, clients) as sockets, select.epoll() as poll:
+        by_file = {sock.fileno(): sock for sock in sockets}
+        for sock in sockets:
+            poll.register(sock, select.EPOLLIN)
+        yield 0
+        for sock in sockets:
+            sock.sendall(b"list-tubes\r\n")
+            left[sock.fileno()] = -1
+        while True:
+            for descriptor, _ in poll.poll(STEP):
+                sock = by_file[descriptor]
+                received = sock.recv(PIECE)
+                if left[descriptor] < 0:
+                    head, _, received = received.partition(b"\r\n")
+                    if not head.startswith(b"OK "):
+                        raise UnexpectedReplyError(f"list-tubes: {head[:100]!r}")
+                    left[descriptor] = int(head[3:]) + len(b"\r\n")
+                left[descriptor] -= len(received)
+                if not left[descriptor]:
+                    left[descriptor] = -1
+                    done += 1
+                    sock.sendall(b"list-tubes\r\n")
+            yield done
+
+
+@contextlib.contextmanager
+def _connected(target: Target, count: int) -> Iterator[list[socket.socket]]:
+    """So many connections, which are closed at the end."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(target.connect()) for _ in range(count)]
+
+
+def _watch(sock: socket.socket, tubes: int, batch: int = 100) -> Progress:
+    for first in range(0, tubes, batch):
+        last = min(first + batch, tubes)
+        ask(sock, b"".join([b"watch w%d\r\n" % number for number in range(first, last)]), last - first)
+        yield last
+    ask(sock, b"ignore default\r\n")
+
+
+ATTACKS: dict[str, Callable[..., Progress]] = {
+    attack.__name__: attack
+    for attack in (nobody, flood, bodies, quitting, command, watchers, watching, leaving, list_tubes)
+}
+
+
+# The process
+
+
+class AttackError(Exception):
+    """An attack that could not be carried out, and why."""
+
+
+class Attack:
+    """An attack as the generator sees it, which has it prepared, lets it go, and ends it; at the latest, with itself.
+
+    Raises:
+        AttackError: it could not be prepared, or failed.
+    """
+
+    def __init__(self, target: Target, attack: str, arguments: dict[str, Any]) -> None:
+        order = json.dumps({"attack": attack, "arguments": arguments})
+        command = [sys.executable, "-m", "bench.attacks", str(target.port), str(target.pid), order]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=SOURCES)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+
+    def __enter__(self) -> Attack:
+        try:
+            self._answer(PREPARED)
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._kill()
+
+    def begin(self) -> None:
+        self._input.write(b"\n")
+        self._input.flush()
+
+    def is_over(self) -> bool:
+        """Whether it is through, or has failed."""
+        return bool(select.select([self._output], [], [], 0)[0])
+
+    def end(self) -> int:
+        """End it; return how many things it has done."""
+        self._input.close()
+        return self._answer(ENDED)
+
+    def _answer(self, timeout: float) -> int:
+        if not select.select([self._output], [], [], timeout)[0]:
+            raise AttackError(f"the attack said nothing for {timeout:g} s")
+        said = json.loads(self._output.readline() or '{"error": "the attack has ended"}')
+        if "error" in said:
+            raise AttackError(said["error"])
+        return int(said["done"])
+
+    def _kill(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._input, self._output):
+            with contextlib.suppress(BrokenPipeError):  # what it has not read
+                pipe.close()
+
+
+def _say(what: str, value: object) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the generator is gone
+        os.write(sys.stdout.fileno(), json.dumps({what: value}).encode() + b"\n")
+
+
+def _is_ended() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+def main(arguments: Sequence[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the generator ends it
+    order = json.loads(arguments[2])
+    target = Target(int(arguments[0]), int(arguments[1]), "beanstalk")
+    try:
+        attack = ATTACKS[order["attack"]](target, **order["arguments"])
+        next(attack)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        _say("done", 0)
+        done = 0
+        if os.read(sys.stdin.fileno(), 1):
+            while not _is_ended() and (progress := next(attack, None)) is not None:
+                done = progress
+        attack.close()  # and its sockets
+        _say("done", done)
+    except Exception as error:
+        _say("error", f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,53 @@
+"""A server under load or attack, as a client of it knows it: on a plain socket, its replies counted by their lines."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+
+from bench.dialect import DIALECTS, Dialect
+
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+BUFFER = 1 << 16  # above 128 KiB, each recv would map memory and give it back
+
+clock = time.perf_counter_ns
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server under load."""
+
+    port: int
+    pid: int
+    dialect: str
+
+    @property
+    def commands(self) -> Dialect:
+        return DIALECTS[self.dialect]
+
+    def connect(self) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+
+class UnexpectedReplyError(Exception):
+    """A reply that a load does not expect."""
+
+
+def ask(sock: socket.socket, data: bytes, lines: int = 1) -> bytes:
+    """Send commands, and wait for so many lines of reply."""
+    sock.sendall(data)
+    received = sock.recv(BUFFER)
+    if received.count(b"\n") < lines:
+        pieces = [received]
+        left = lines - received.count(b"\n")
+        while left > 0:
+            pieces.append(sock.recv(BUFFER))
+            left -= pieces[-1].count(b"\n")
+            if not pieces[-1]:
+                raise UnexpectedReplyError("the server closed a connection")
+        received = b"".join(pieces)
+    return received

@@ -22,7 +22,7 @@ from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
-from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare
+from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare, cut_size
 from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
 from beanstalk_server.storage.recovery import find_spares, open_directory, recover
 from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
@@ -149,7 +149,7 @@ class Binlog(Journal):
             return
         file = self.directory.open(newest.name, write=True)
         try:
-            file.truncate(newest.end)
+            file.truncate(newest.size)
             file.sync()
         finally:
             file.close()
@@ -308,9 +308,11 @@ class Binlog(Journal):
                 return
 
     def _sizes(self, size: int) -> list[int]:
-        """Of a spare: what is wanted; and less, for when the disk has no room for that."""
+        """Of a spare: what is wanted; and less, where the disk has no room for that and nothing could be cleaned."""
+        if self._log.has_room_to_clean():
+            return [size]
         smaller = [self.segment_size >> shift for shift in range(1, 7)]
-        return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK and not self._log.stuck_on]
+        return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK]
 
     def _take_spare(self, spare: Spare) -> None:
         self._log.add_spare(spare)
@@ -464,7 +466,7 @@ def _write(directory: Directory, tail: Segment | None, portions: list[Portion], 
             continue
         if tail is not None and tail.file is not None:
             if tail.is_cut:
-                tail.file.truncate(tail.end)
+                tail.file.truncate(cut_size(tail))
             tail.file.sync()
             tail.file.close()
             tail.file = None

@@ -390,13 +390,17 @@ class Log:
                     kept = spare
         if kept is not None:
             room -= _capacity(kept)
-            if oldest is None or oldest.size - FIRST >= needed or needed <= self.segment_size - FIRST:
+            if oldest is None or oldest.size - FIRST >= needed:
                 return room
         elif oldest is None or oldest.size - FIRST < needed:
             return -1
         # What is moved beside what is kept is moved into the tail. Its file, if it is large enough, is kept then.
         commits = 2 + oldest.live // SLICE  # of what is moved; and a mark
         return room - oldest.live - commits * OPENING
+
+    def has_room_to_clean(self) -> bool:
+        """Whether the jobs of the oldest segment can be moved."""
+        return not self.stuck_on and self._surplus() >= 0
 
     def _needed(self, size: int) -> int:
         """Bytes of records that any segment would have to find a place for, with one more job of this size."""
@@ -662,8 +666,7 @@ class Log:
                 break
             segment.is_closed = True
             if segment.is_cut:
-                self.disk_size -= segment.size - segment.end
-                segment.size = segment.end
+                self._cut(segment)
 
     def remove_oldest(self) -> Segment:
         """The oldest segment is none any more: what becomes of its file is the caller's."""
@@ -733,9 +736,14 @@ class Log:
         newest = self.segments[-1]
         if newest.size - newest.end <= self.segment_size >> 4:
             return None
-        self.disk_size -= newest.size - newest.end
-        newest.size = newest.end
+        self._cut(newest)
         return newest
+
+    def _cut(self, segment: Segment) -> None:
+        """A segment has been cut; so that its records would fit in again, if it were a spare."""
+        self.disk_size -= segment.size
+        segment.size = cut_size(segment)
+        self.disk_size += segment.size
 
     def check(self) -> None:
         """Verify every invariant there is."""
@@ -765,6 +773,11 @@ class Log:
 def _capacity(spare: Spare) -> int:
     """How long a record can be that goes into it first."""
     return spare.size - FIRST
+
+
+def cut_size(segment: Segment) -> int:
+    """Bytes of a segment's file when it has been cut."""
+    return min(segment.end + CLOCK_SIZE, segment.size)
 
 
 class NoRoomError(Exception):

@@ -278,6 +278,87 @@ def test_a_full_disk_bears_many_clients_in_a_hurry(launch, small_disk):
     assert "Traceback" not in process.log
 
 
+def fill(caller, size, batch=500):
+    """Put jobs until one is refused; return how many it were."""
+    count = 0
+    while True:
+        caller.send(b"put 5 0 60 %d\r\n%b\r\n" % (size, bytes(size)) * batch)
+        lines = [caller.line() for _ in range(batch)]
+        inserted = sum(line.startswith(b"INSERTED") for line in lines)
+        assert inserted + lines.count(b"OUT_OF_MEMORY\r\n") == batch
+        count += inserted
+        if inserted < batch:
+            return count
+
+
+@pytest.mark.parametrize("small_disk", [6], indirect=True)
+def test_a_full_disk_of_tiny_jobs_bears_that_all_are_buried_and_kicked_over_and_over(launch, small_disk):
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"), "-s", "2621440")
+    caller = Caller(process.address)
+    count = fill(caller, 10)
+    assert count > 10_000
+    for _ in range(3):
+        for first in range(0, count, 500):
+            part = min(500, count - first)
+            caller.send(b"reserve-batch %d 0\r\n" % part)
+            head = caller.line().split()
+            assert head[0] == b"RESERVED_BATCH"
+            numbers = []
+            for _ in range(int(head[1])):
+                _, number, size = caller.line().split()
+                caller.read(int(size) + 2)
+                numbers.append(number)
+            caller.send(b"".join(b"bury %b 5\r\n" % number for number in numbers))
+            assert {caller.line() for _ in numbers} == {b"BURIED\r\n"}
+        assert caller.ask(b"kick %d\r\n" % count) == b"KICKED %d\r\n" % count
+    assert caller.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    caller.close()
+    assert process.stop() == 0
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"))
+    assert f"{count - 1} jobs are there from before" in process.log
+
+
+@pytest.mark.parametrize("small_disk", [2], indirect=True)
+def test_a_full_disk_of_jobs_that_are_large_against_a_segment_bears_thousands_of_releases(launch, small_disk):
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"), "-s", "65536")
+    caller = Caller(process.address)
+    count = fill(caller, 40_000, 1)
+    assert count > 10
+    for round_number in range(3000):
+        number = 1 + round_number % count
+        assert caller.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED")
+        caller.read(40_002)
+        assert caller.ask(b"release %d 1 0\r\n" % number) == b"RELEASED\r\n"
+    for number in range(1, count + 1):
+        assert caller.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
+    caller.close()
+    assert process.stop() == 0
+
+
+@pytest.mark.parametrize("small_disk", [40], indirect=True)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_start_on_a_disk_that_others_have_filled_goes_on(launch, small_disk, how):
+    directory = small_disk / "binlog"
+    process = launch("-p", "0", "-b", str(directory))
+    caller = Caller(process.address)
+    numbers = [put(caller, bytes(100)) for _ in range(100)]
+    with contextlib.suppress(OSError), open(small_disk / "ballast", "wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1 << 16))
+    caller.close()
+    process.stop(how)
+    for _ in range(3):
+        process = launch("-p", "0", "-b", str(directory))
+        caller = Caller(process.address)
+        for _ in range(20):
+            assert caller.ask(b"delete %d\r\n" % numbers.pop()) == b"DELETED\r\n"
+        caller.close()
+        process.stop(how)
+    process = launch("-p", "0", "-b", str(directory))
+    assert "40 jobs are there from before" in process.log
+    assert process.stop() == 0
+
+
 # A disk that fails
 
 

@@ -10,16 +10,16 @@ before one that it undoes: a DELETE before its PUT, or a PUT before an earlier o
 
 Four rules, in bytes, S being the size of a segment:
 
-- Whatever is accepted leaves enough room to move the jobs of the oldest segment. What is free beside that is the
-  *surplus*: `_surplus` counts it, and takes into account that a record does not span two files.
-- A put leaves a surplus of a *headroom* besides, an eighth of S and a sixteenth of the live records, for changes and
-  deletions. They are never refused: when the surplus is used up, whoever wants to change something waits until
-  cleaning has turned garbage into room. There is enough garbage then, because only garbage has used up the headroom.
-  Where the files of a full disk differ so much in size that nothing fits any more, deletions go on in what is left.
+- One spare is kept that the jobs of any segment can be moved into: as large as a segment, or as the largest job. While
+  the oldest segment is moved, its own file is the next to be kept, if it is large enough. What is free beside that is
+  the *surplus*.
+- A put leaves a surplus of a *headroom*, an eighth of S and a sixteenth of the live records, for changes and deletions.
+  When they have used it up, they wait until cleaning has turned garbage into room: there is enough garbage then,
+  because only garbage has used up the headroom. Where the files of a full disk differ so much in size that nothing fits
+  any more, deletions go on in what is left.
 - Half of S more than that is wanted ahead.
-- All files together take no more than twice the live records and two segments. Only a job that must be moved, and for
-  which there is no place, may exceed that, while it is moved; and a put that is larger than the step in which it is
-  looked at.
+- All files together take no more than twice the live records and two segments. What is kept to move into, a place for a
+  job that is being moved, and for a put that fits nowhere, may exceed that for a while.
 
 Changes wait, too, while much is waiting to be written: a commit has a size, so that nobody waits long for his.
 """

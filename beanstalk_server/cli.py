@@ -25,6 +25,10 @@ BAD_OPTION = 5
 JOURNAL_FAILED: Final = 74
 """The exit status when the journal has failed while serving (EX_IOERR of sysexits.h)."""
 
+SWITCH_INTERVAL: Final = 0.0005
+"""How long the event loop may go on while the binlog's thread waits for the interpreter, in seconds. A commit needs it
+three times, and at Python's 5 ms another client's reply would wait for that while one client keeps the loop busy."""
+
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("beanstalk_server")
@@ -46,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     raise_file_limit()
     # Nothing here leaves reference cycles behind, and looking for them among a million jobs takes a second.
     gc.disable()
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config))

@@ -54,7 +54,7 @@ OUTPUT_LIMIT: Final = 1 << 18
 Where replies wait for a commit, the commands that they answer count too: a change of 64 KiB is answered in 12 bytes.
 """
 
-ROUND: Final = 16 * TURN
+ROUND: Final = 6 * TURN
 """How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
 
 TRANSFER: Final = 4

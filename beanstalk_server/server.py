@@ -54,8 +54,11 @@ OUTPUT_LIMIT: Final = 1 << 18
 Where replies wait for a commit, the commands that they answer count too: a change of 64 KiB is answered in 12 bytes.
 """
 
-ROUND: Final = 6 * TURN
+ROUND: Final = 16 * TURN
 """How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
+
+SHORT_ROUND: Final = 6 * TURN
+"""The same with a journal: a reply to a change may wait for two commits, and their ends are noticed between rounds."""
 
 TRANSFER: Final = 4
 """What it costs to be read from and written to, in the same unit: the system calls are more than a simple command.
@@ -290,7 +293,8 @@ class Server:
         self.queue: deque[Connection] = deque()  # those that have more to do, or an answer to send
         self.blocked: deque[Connection] = deque()  # those that want to change something when the journal has room
         self.slow_queue: deque[Connection] = deque()  # those of them whose next command may take a whole round
-        self.work_left = ROUND  # how much more work this round of the event loop may do
+        self.round = SHORT_ROUND if self.journal.keeps else ROUND
+        self.work_left = self.round  # how much more work this round of the event loop may do
         self.armed_for = NEVER
         self.stopping = False
         self.committed = 0  # how many of the changes that the journal has been told of are durable
@@ -536,7 +540,7 @@ class Server:
 
     def _begin_round(self) -> None:
         self._next_round = None
-        self.work_left = ROUND
+        self.work_left = self.round
         if self.slow_queue:  # one in each round, however many others there are
             self._serve(self.slow_queue.popleft())
         self.settle()

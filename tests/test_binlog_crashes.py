@@ -425,6 +425,27 @@ def test_without_a_sync_for_each_reply_it_comes_back_to_what_was_told_at_some_mo
     assert every_crash(seed, sync_interval) > 20
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_start_builds_on_nothing_that_is_not_on_the_disk(seed):
+    """Killed at any operation without a sync, then started with one for each reply; then the power fails."""
+    kill_at = None  # the first life is whole, and tells how many operations there are
+    operations = 0
+    while kill_at is None or kill_at <= operations:
+        rng = random.Random(seed)
+        history = History()
+        clocks = Clocks()
+        directory = MemoryDirectory()
+        directory.crash_at = kill_at
+        run_life(history, directory, rng, clocks, 60, sync_interval=NEVER)
+        operations = max(directory.operations, operations)
+        clocks.come_back(rng)
+        second = run_life(history, directory.after_a_kill(), rng, clocks, 10)
+        clocks.come_back(rng, has_crashed=True)
+        run_life(history, second.directory.after_a_crash(rng), rng, clocks, 5)
+        kill_at = (kill_at or 0) + 1
+    assert operations > 20
+
+
 @settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
 @given(st.integers(0, 1 << 32), st.sampled_from((0.0, 50.0, NEVER)))
 def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(seed, sync_interval):

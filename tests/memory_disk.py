@@ -56,8 +56,12 @@ def apply(data, offset, written):
 
 class MemoryFile:
     def __init__(self, directory, node):
+        if directory.opened == directory.descriptors:
+            raise OSError(errno.EMFILE, "Too many open files")
+        directory.opened += 1
         self.directory = directory
         self.node = node
+        self.is_open = True
 
     def read(self, offset, size):
         self.directory.touch("read")
@@ -85,7 +89,9 @@ class MemoryFile:
         self.node.pending.clear()
 
     def close(self):
-        pass
+        assert self.is_open, "a file is closed once"
+        self.is_open = False
+        self.directory.opened -= 1
 
 
 class MemoryDirectory:
@@ -102,6 +108,8 @@ class MemoryDirectory:
         self.durable = dict(self.nodes)
         self.pending = []  # changes to the directory since it was synced: each some (name, node or None)
         self.capacity = capacity
+        self.opened = 0  # files that are open
+        self.descriptors = 5  # how many may be at a time: what is kept back for a journal is more
         self.ballast = 0  # bytes of other people's files on the same disk
         self.operations = 0
         self.crash_at = None  # the number of the operation at which the machine stops

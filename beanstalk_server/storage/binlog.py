@@ -262,7 +262,12 @@ class Binlog(Journal):
             return
         if self._log.next_step(self._may_allocate()) != NOTHING:
             self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
-        elif self._log.admits != ALL and self._retry is None:  # until the disk has room again
+        else:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        """Where changes have to wait and nothing can be done, look again when the disk may have room."""
+        if self._log.admits != ALL and self._retry is None and not self._closing:
             self._retry = asyncio.get_running_loop().call_later(RETRY / 1e9, self._look_again)
 
     def _look_again(self) -> None:
@@ -270,17 +275,17 @@ class Binlog(Journal):
         self._look_after()
 
     async def _keep_up(self) -> None:
-        has_dropped = False  # what has been given away is not asked for again at once
+        allocations = 16 + 2 * len(self._log.segments)  # more than cleaning all of them takes: it does not go round
         try:
             while not self._closing and self._failure is None:
-                step = self._log.next_step(self._may_allocate() and not has_dropped)
+                step = self._log.next_step(self._may_allocate() and allocations > 0)
                 if step == NOTHING:
                     break
                 if step == ALLOCATE:
+                    allocations -= 1
                     await self._allocate()
                 elif step == DROP_SPARE:
                     spare = self._log.drop_spare()
-                    has_dropped = True
                     await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
@@ -295,7 +300,7 @@ class Binlog(Journal):
         finally:
             self._upkeep = None
         if self._failure is None:
-            self._look_after()  # whether it has to be tried again later
+            self._look_later()
 
     async def _allocate(self) -> None:
         for size in self._sizes(self._log.spare_size()):

@@ -187,6 +187,9 @@ class Connection:
         self.held.clear()
         server.forget_hang_up(self)
         server.forget_held(self)
+        if self.blocked:
+            server.blocked.remove(self)
+            self.blocked = False
         server.connections.discard(self)
         if not server.connections:
             server.all_lost.set()
@@ -343,6 +346,7 @@ class Server:
             for sock in sockets:
                 sock.close()
             self._remove_own_path()
+            self.stopping = True
             await self.journal.close()
             raise
         if hasattr(select, "epoll"):
@@ -378,6 +382,8 @@ class Server:
         if self._next_round is not None:
             self._next_round.cancel()
         self.queue.clear()
+        for connection in self.blocked:
+            connection.blocked = False
         self.blocked.clear()
         self.slow_queue.clear()
         await asyncio.gather(*self._accepting)
@@ -435,6 +441,8 @@ class Server:
 
     def _on_admission(self, admits: int) -> None:
         """What the journal may be told has changed."""
+        if self.stopping:
+            return
         self.broker.set_admission(admits)
         if admits == DELETIONS:
             for connection in self.blocked:  # those that want to delete something may go on
@@ -518,9 +526,7 @@ class Server:
             elif slow_queue:
                 self._serve(slow_queue.popleft())
             elif blocked and self.broker.admits == ALL:
-                connection = blocked.popleft()
-                connection.blocked = False
-                self._let_go_on(connection)
+                self._serve_blocked()
             else:
                 return
         if queue or slow_queue or blocked:
@@ -528,6 +534,11 @@ class Server:
 
     def _serve(self, connection: Connection) -> None:
         connection.queued = False
+        self._let_go_on(connection)
+
+    def _serve_blocked(self) -> None:
+        connection = self.blocked.popleft()
+        connection.blocked = False
         self._let_go_on(connection)
 
     def _let_go_on(self, connection: Connection) -> None:
@@ -543,6 +554,8 @@ class Server:
         self.work_left = self.round
         if self.slow_queue:  # one in each round, however many others there are
             self._serve(self.slow_queue.popleft())
+        if self.blocked and self.broker.admits == ALL:
+            self._serve_blocked()
         self.settle()
 
     def arm(self) -> None:

@@ -16,6 +16,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.log import COMMIT_LIMIT
 
 SECOND = 1_000_000_000
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -226,6 +227,43 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed, segment_size
         assert await queue.put(100), "there is room again"
         await queue.commit()
         queue.check()
+        await queue.stop()
+
+    asyncio.run(work())
+
+
+def test_starts_without_any_traffic_leave_the_directory_as_it_is():
+    async def work():
+        queue = Queue(MemoryDirectory(), 4096)
+        assert await queue.put(100)
+        await queue.commit()
+        used = []
+        for number in range(6):
+            if number % 2:
+                await queue.stop()
+            queue = queue.restarted(number % 2 == 0)
+            used.append(queue.directory.used())
+        assert max(used) < used[0] + 64  # DIR/stopped is new
+        await queue.stop()
+
+    asyncio.run(work())
+
+
+def test_cleaning_is_written_in_pieces():
+    """So that nobody waits for all of it: what is pending never grows much beyond the limit of a commit."""
+
+    async def work():
+        queue = Queue(MemoryDirectory(), 8 << 20)
+        jobs = [await queue.put(20_000) for _ in range(1000)]
+        await queue.binlog.commit()
+        pending = []
+        take = queue.log.take
+        queue.log.take = lambda *clocks: (pending.append(queue.log.pending), take(*clocks))[1]
+        for number in jobs[::2]:
+            await queue.delete(number)
+        await queue.commit()
+        assert queue.log.migrated > 100
+        assert max(pending) < 2 * COMMIT_LIMIT
         await queue.stop()
 
     asyncio.run(work())

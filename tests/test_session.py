@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 from virtual import World
 
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.wire.session import TURN
 
 BAD = b"BAD_FORMAT\r\n"
@@ -1226,3 +1226,77 @@ def test_commands_can_be_logged(world, caplog):
     caller.session.name = "somebody"
     caller.send(b"use caf\xe9\n\x1b\r\n")
     assert "somebody < use caf\\xe9\\n\\x1b" in caplog.text
+
+
+# What the journal may be told now
+
+
+@pytest.mark.parametrize(
+    ("admits", "waits", "goes_on"),
+    [
+        (NONE, [b"delete 1", b"cancel 1", b"release 1 0 0", b"kick 5", b"reserve-job 1"], [b"peek 1", b"stats-job 1"]),
+        (DELETIONS, [b"release 1 0 0", b"bury 1 0", b"kick-job 1", b"reschedule 1 5"], [b"cancel 1", b"delete 1"]),
+    ],
+)
+def test_who_wants_to_tell_the_journal_what_it_does_not_admit_waits(admits, waits, goes_on):
+    world = World()
+    caller = world.connect()
+    assert caller.put() == 1
+    world.broker.set_admission(admits)
+    for command in goes_on:
+        assert caller.send(command + b"\r\n"), command
+    for command in waits:
+        waiting = world.connect()
+        assert waiting.send(command + b"\r\nlist-tube-used\r\n") == b"", command
+        assert waiting.session.blocked
+        world.broker.set_admission(ALL)
+        waiting.go_on()
+        assert waiting.read().endswith(b"USING default\r\n")
+        world.broker.set_admission(admits)
+
+
+def test_a_put_waits_with_the_end_of_its_body():
+    world = World()
+    caller = world.connect()
+    world.broker.set_admission(NONE)
+    assert caller.send(b"put 0 0 60 5\r\nab") == b""
+    assert not caller.session.blocked
+    assert caller.send(b"cde\r\n") == b""
+    assert caller.session.blocked
+    world.broker.set_admission(ALL)
+    caller.go_on()
+    assert caller.read() == b"INSERTED 1\r\n"
+
+
+def test_a_client_that_waits_for_the_journal_and_does_not_read_does_not_wait_any_more():
+    """It waits for its own reading, which is told."""
+    world = World()
+    caller = world.connect()
+    world.broker.set_admission(NONE)
+    caller.send(b"delete 1\r\n")
+    assert caller.session.blocked
+    caller.session.choked = True
+    world.broker.set_admission(ALL)
+    caller.go_on()
+    assert not caller.session.blocked
+    caller.session.choked = False
+    caller.go_on()
+    assert caller.read() == b"NOT_FOUND\r\n"
+
+
+def test_a_kick_is_suspended_between_two_jobs_and_goes_on():
+    world = World()
+    caller = world.connect()
+    for _ in range(1000):
+        caller.put(delay=100)
+    caller.session.receive(b"kick 1000\r\n", world.now)
+    world.broker.set_admission(NONE)
+    world.settle()
+    assert caller.read() == b""
+    assert world.is_idle() or world.broker.suspended
+    assert 0 < world.broker.ready < 1000
+    world.check()
+    world.broker.set_admission(ALL)
+    world.settle()
+    assert caller.read() == b"KICKED 1000\r\n"
+    world.check()

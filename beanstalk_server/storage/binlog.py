@@ -22,9 +22,20 @@ from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
-from beanstalk_server.storage.log import ALLOCATE, DROP_SPARE, NOTHING, SEAL, Log, NoRoomError, Portion, Spare, cut_size
+from beanstalk_server.storage.log import (
+    ALLOCATE,
+    COMMIT_LIMIT,
+    DROP_SPARE,
+    NOTHING,
+    SEAL,
+    Log,
+    NoRoomError,
+    Portion,
+    Spare,
+    cut_size,
+)
 from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
-from beanstalk_server.storage.recovery import find_spares, open_directory, recover
+from beanstalk_server.storage.recovery import find_spares, open_directory, recover, unusable
 from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
 from beanstalk_server.storage.stopped import Mark, write_mark
 
@@ -126,7 +137,10 @@ class Binlog(Journal):
         self._log = self._new_log(replay.jobs)
         self._log.clock_offset = replay.clock_offset
         self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.number)
-        self._make_ready()
+        try:
+            self._make_ready()
+        except OSError as error:
+            raise unusable(self.directory, error) from error
 
     def _new_log(self, live: JobTable) -> Log:
         return Log(live, self.segment_size, self._draw_salt, self._boot, self._tell_admission)
@@ -135,13 +149,24 @@ class Binlog(Journal):
         """Begin behind the newest segment; in it, where the disk has no room for another."""
         log = self._log
         if log.segments:
-            if self._allocate_one(self.segment_size):
+            if self._can_allocate() if log.has_usual_spare() else self._allocate_one(self.segment_size):
                 self._cut_newest()
             elif log.segments[-1].version == VERSION:
                 self._tail = log.reopen()
                 self._tail.file = self.directory.open(self._tail.name, write=True)
         while not log.may_put() and self._allocate_at_once(log.spare_size()):
             pass
+
+    def _can_allocate(self) -> bool:
+        """Whether the disk has room for a segment."""
+        name = self._spare_name()
+        try:
+            self.directory.create(name, self.segment_size, fill=False).close()
+            self.directory.remove(name)
+        except OSError as error:
+            self._note_full(error)
+            return False
+        return True
 
     def _cut_newest(self) -> None:
         newest = self._log.cut()
@@ -278,6 +303,9 @@ class Binlog(Journal):
         allocations = 16 + 2 * len(self._log.segments)  # more than cleaning all of them takes: it does not go round
         try:
             while not self._closing and self._failure is None:
+                if self._log.pending > COMMIT_LIMIT:  # cleaning too is committed in pieces that nobody waits long for
+                    async with self._writing:
+                        await self._write(sync=not self.sync_interval)
                 step = self._log.next_step(self._may_allocate() and allocations > 0)
                 if step == NOTHING:
                     break
@@ -320,9 +348,9 @@ class Binlog(Journal):
         return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK]
 
     def _take_spare(self, spare: Spare) -> None:
-        self._log.add_spare(spare)
         if spare.size >= self.segment_size:
             self._note_room()
+        self._log.add_spare(spare)
 
     async def _remove_oldest(self) -> None:
         """The oldest segment has no job any more: let it go, when all that has come after it is on the disk."""

@@ -159,9 +159,10 @@ class Log:
     def put(self, job: Job) -> bool:
         """Take note of a whole job, which takes the place of the one with its id. False when there is no room."""
         size = put_size(job)
-        segments = self.segments
-        if (not segments or segments[-1].end + size + OPENING > self.put_end) and self.lacks(size):
-            return False
+        if not self._is_before_put_end(size):
+            self.look_at_room()
+            if not self._is_before_put_end(size) and self.lacks(size):
+                return False
         old = self.live.get(job.id)
         if old is not None:
             self._forget(old)
@@ -344,6 +345,9 @@ class Log:
 
     # Room
 
+    def _is_before_put_end(self, size: int) -> bool:
+        return bool(self.segments) and self.segments[-1].end + size + OPENING <= self.put_end
+
     def _tail_room(self) -> int:
         if not self.segments:
             return 0
@@ -397,6 +401,10 @@ class Log:
         # What is moved beside what is kept is moved into the tail. Its file, if it is large enough, is kept then.
         commits = 2 + oldest.live // SLICE  # of what is moved; and a mark
         return room - oldest.live - commits * OPENING
+
+    def has_usual_spare(self) -> bool:
+        """Whether a spare is there that is as large as a segment."""
+        return any(spare.size >= self.segment_size for spare in self.spares)
 
     def has_room_to_clean(self) -> bool:
         """Whether the jobs of the oldest segment can be moved."""
@@ -667,6 +675,7 @@ class Log:
             segment.is_closed = True
             if segment.is_cut:
                 self._cut(segment)
+        self.look_at_room()
 
     def remove_oldest(self) -> Segment:
         """The oldest segment is none any more: what becomes of its file is the caller's."""

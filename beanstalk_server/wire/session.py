@@ -167,6 +167,7 @@ class Session(Client):
         broker = self.broker
         broker.strain = 0
         self.work_left = TURN
+        self.blocked = False
         if self.waiting:
             if self.patient:
                 return
@@ -178,7 +179,6 @@ class Session(Client):
             return
         self.held = False
         self.more = False
-        self.blocked = False
         if self.piled:
             self.input = b"".join([self.input, *self.piled])
             self.piled.clear()

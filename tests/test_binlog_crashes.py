@@ -136,7 +136,7 @@ class Life:
     async def room(self):
         """Wait, as a session does before it changes something, while the binlog has no room for it."""
         for _ in range(1000):
-            if self.binlog.admits == ALL:
+            if self.binlog.admits == ALL or self.directory.fail:
                 return
             await self.commit()
             await self.settle()

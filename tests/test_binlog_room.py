@@ -232,6 +232,18 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed, segment_size
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("free", [0, 4096, 8192, 16_384])
+def test_without_any_job_a_full_disk_makes_nobody_wait(free):
+    async def work():
+        queue = Queue(MemoryDirectory(capacity=free), 12_288)
+        await queue.commit()
+        assert queue.binlog.admits == ALL
+        assert await queue.put(10_000) is None
+        await queue.stop()
+
+    asyncio.run(work())
+
+
 def test_starts_without_any_traffic_leave_the_directory_as_it_is():
     async def work():
         queue = Queue(MemoryDirectory(), 4096)

@@ -6,6 +6,7 @@ told and passed over. Must never write, nor run beside a server that uses the di
 
 from __future__ import annotations
 
+import logging
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ from beanstalk_server.storage.stopped import STOPPED, read_mark
 SECOND: Final = 1_000_000_000
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+log = logging.getLogger("beanstalk_server")
 
 
 class _Unchanged(Journal):
@@ -207,8 +210,8 @@ class Inspection:
         """
         with _readable(self.directory):
             mark, fault = read_mark(self.directory)
-            if fault:
-                on_damage(Damage(STOPPED, 0, fault))
+            if fault:  # as at a start, it is told, and nothing is missing
+                log.warning("%s/%s: %s", self.directory.path, STOPPED, fault)
             done = 0
             number = 0
             expected = self.segments[0][0] if self.segments else 0

@@ -392,6 +392,8 @@ class Log:
                 room += _capacity(spare)
                 if _capacity(spare) >= needed and (kept is None or spare.size < kept.size):
                     kept = spare
+        if not needed:
+            return room
         if kept is not None:
             room -= _capacity(kept)
             if oldest is None or oldest.size - FIRST >= needed:
@@ -408,7 +410,7 @@ class Log:
 
     def has_room_to_clean(self) -> bool:
         """Whether the jobs of the oldest segment can be moved."""
-        return not self.stuck_on and self._surplus() >= 0
+        return bool(self.segments or self.spares) and not self.stuck_on and self._surplus() >= 0
 
     def _needed(self, size: int) -> int:
         """Bytes of records that any segment would have to find a place for, with one more job of this size."""
@@ -483,7 +485,7 @@ class Log:
             admits = NONE
         elif surplus < (soon if is_crowded else ONE) and self._can_clean():
             admits = NONE  # cleaning makes the room that puts, or even changes, need
-        elif surplus >= ONE or (surplus < 0 and not self.disk_is_full):
+        elif surplus >= ONE or (surplus < 0 and not self.disk_is_full) or not self.live_size:
             admits = ALL
         else:
             admits = DELETIONS if max(tail_room, self.spare_room) >= ONE else NONE

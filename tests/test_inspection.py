@@ -120,8 +120,11 @@ def content(path):
     return {file.relative_to(path): (file.read_bytes(), file.stat().st_mtime_ns) for file in path.rglob("*")}
 
 
-def spoil(file, offset, data=b"\xaa"):
+def spoil(file, offset, data=None):
+    """Write something else, or invert a byte."""
     with file.open("r+b") as opened:
+        opened.seek(offset)
+        data = data or bytes([opened.read(1)[0] ^ 0xFF])
         opened.seek(offset)
         opened.write(data)
 
@@ -469,7 +472,7 @@ def test_dump_prints_a_line_for_each_live_job(path, keep, capsys):
 
 def test_dump_goes_on_behind_damage(path, keep, capsys):
     keep(many)
-    put = found(path, "records")[0][2]
+    put = next(record for record in found(path, "records")[0] if record["type"] == "put")
     spoil(path / put["segment"], put["offset"] + 20)
     tear(path)
     records, (damage,) = found(path, "records")
@@ -511,8 +514,8 @@ def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
 
 def test_export_refuses_what_is_damaged(path, keep, capsys):
     keep(many)
-    put = found(path, "records")[0][2]
-    spoil(path / put["segment"], put["offset"] + 20)  # every put is longer
+    put = next(record for record in found(path, "records")[0] if record["type"] == "put")
+    spoil(path / put["segment"], put["offset"] + 20)
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == DAMAGED
     out, err = capsys.readouterr()

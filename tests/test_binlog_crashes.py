@@ -129,9 +129,11 @@ class Life:
 
     async def commit(self):
         position = self.told.position()
+        number = self.binlog._log.number
         await self.binlog.commit()
         self.history.acknowledge(position)
-        self.clocks.told(self.binlog._log.clock_offset)
+        if self.binlog._log.number > number:  # else there was nothing to write, and the disk knows of no clock
+            self.clocks.told(self.binlog._log.clock_offset)
 
     async def room(self):
         """Wait, as a session does before it changes something, while the binlog has no room for it."""

@@ -23,7 +23,7 @@ types: $(VENV)/developer
 
 check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources as they are
 	$(VENV)/bin/pytest --cov --ignore tests/conformance -m "not exhaustive"
-	$(VENV)/bin/pytest -m exhaustive -rP tests/test_*.py
+	$(VENV)/bin/pytest -m exhaustive -rP tests/queue tests/wire tests/storage tests/test_config.py
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
 	$(VENV)/bin/pytest --override-ini pythonpath= -m "not exhaustive" tests/server

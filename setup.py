@@ -18,17 +18,17 @@ HOT = [
     "beanstalk_server/queue/heap.py",
     "beanstalk_server/queue/tube.py",
     "beanstalk_server/queue/client.py",
-    "beanstalk_server/queue/chore.py",
+    "beanstalk_server/queue/bulk.py",
     "beanstalk_server/queue/replay.py",
     "beanstalk_server/queue/broker.py",
     "beanstalk_server/storage/record.py",
     "beanstalk_server/storage/segment.py",
-    "beanstalk_server/storage/log.py",
+    "beanstalk_server/storage/segment_log.py",
     "beanstalk_server/storage/replaying.py",
     "beanstalk_server/wire/grammar.py",
-    "beanstalk_server/wire/stats.py",
+    "beanstalk_server/wire/statistics.py",
     "beanstalk_server/wire/session.py",
-    "beanstalk_server/server.py",
+    "beanstalk_server/server/server.py",
 ]
 
 extensions = []

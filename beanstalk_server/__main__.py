@@ -2,6 +2,6 @@
 
 import sys
 
-from beanstalk_server.cli import main
+from beanstalk_server.cli.server import main
 
 sys.exit(main())

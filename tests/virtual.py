@@ -4,7 +4,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.wheel import NEVER, TICK
 from beanstalk_server.wire.session import Session
-from beanstalk_server.wire.stats import Process
+from beanstalk_server.wire.statistics import Process
 
 SECOND = 1_000_000_000
 

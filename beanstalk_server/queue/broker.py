@@ -40,7 +40,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from beanstalk_server.queue.chore import Clear, Departure, Kick
+from beanstalk_server.queue.bulk import Clear, Departure, Kick
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job

@@ -22,7 +22,10 @@ from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
-from beanstalk_server.storage.log import (
+from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
+from beanstalk_server.storage.recovery import find_spares, open_directory, recover, unusable
+from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
+from beanstalk_server.storage.segment_log import (
     ALLOCATE,
     COMMIT_LIMIT,
     DROP_SPARE,
@@ -34,9 +37,6 @@ from beanstalk_server.storage.log import (
     Spare,
     cut_size,
 )
-from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
-from beanstalk_server.storage.recovery import find_spares, open_directory, recover, unusable
-from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
 from beanstalk_server.storage.stopped import Mark, write_mark
 
 SEGMENT_SIZE: Final = 10485760

@@ -21,9 +21,8 @@ from typing import Final, NamedTuple
 
 from beanstalk_server.queue.journal import replay_stored
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.storage import beanstalkd7
+from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.disk import ZEROS, Directory, File, ReadableFile
-from beanstalk_server.storage.log import FIRST, OPENING, Spare
 from beanstalk_server.storage.record import (
     CLOCK_SIZE,
     COMMIT_SIZE,
@@ -44,6 +43,7 @@ from beanstalk_server.storage.segment import (
     segment_name,
     segment_names,
 )
+from beanstalk_server.storage.segment_log import FIRST, OPENING, Spare
 from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
 
 UNUSABLE: Final = 10

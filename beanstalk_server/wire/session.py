@@ -22,7 +22,7 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.wire import grammar
 from beanstalk_server.wire.grammar import EXTENDED_LINE_LIMIT, LINE_LIMIT, SECOND
-from beanstalk_server.wire.stats import Process, stats, stats_job, stats_tube, tube_list
+from beanstalk_server.wire.statistics import Process, stats, stats_job, stats_tube, tube_list
 
 TURN: Final = 128
 """How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).

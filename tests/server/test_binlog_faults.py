@@ -427,7 +427,7 @@ def test_a_disk_that_fails_ends_the_server_and_nothing_is_acknowledged(loop_fact
 
 FAILING = """
 import os, sys
-from beanstalk_server.cli import main
+from beanstalk_server.cli.server import main
 sync = os.fdatasync
 def fdatasync(descriptor):
     if os.path.exists(sys.argv[1]):

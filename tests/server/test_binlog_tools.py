@@ -13,7 +13,7 @@ import pytest
 from beanstalkd import needs_beanstalkd
 from running import Caller, clean_environment
 
-from beanstalk_server import binlog_cli
+from beanstalk_server.cli import binlog as binlog_cli
 
 JOBS = 10_000
 PASSES = {"age", "time-left"}

@@ -10,7 +10,7 @@ import pytest
 from beanstalkd import needs_beanstalkd
 
 from beanstalk_server.queue.journal import StoredJob
-from beanstalk_server.storage.beanstalkd7 import files, read, write
+from beanstalk_server.storage.beanstalkd.format import files, read, write
 
 SECOND = 1_000_000_000
 

@@ -9,12 +9,12 @@ import time
 import pytest
 from crc32c import crc32c
 
-from beanstalk_server.cli import main
+from beanstalk_server.cli.server import main
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
-from beanstalk_server.storage import beanstalkd7
+from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.inspection import Inspection, inspect

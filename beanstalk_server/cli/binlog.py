@@ -16,8 +16,8 @@ from typing import Final, NoReturn
 from tqdm import tqdm
 
 from beanstalk_server.config import Config, ConfigError
+from beanstalk_server.storage.beanstalkd.export import export
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.export import export
 from beanstalk_server.storage.inspection import Count, Damage, Inspection, inspect, shown_job
 from beanstalk_server.storage.recovery import DAMAGED, UNUSABLE, StorageError
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from beanstalk_server.stalls import Stalls
+from beanstalk_server.server.stalls import Stalls
 
 MILLISECOND = 1_000_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from beanstalk_server.queue.journal import StoredJob
-from beanstalk_server.storage import beanstalkd7
+from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.inspection import Damage, Inspection, Progress
 from beanstalk_server.storage.recovery import DAMAGED, StorageError
 

@@ -27,8 +27,8 @@ from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.queue.wheel import NEVER
-from beanstalk_server.stalls import Stalls
-from beanstalk_server.startup import (
+from beanstalk_server.server.stalls import Stalls
+from beanstalk_server.server.startup import (
     StartError,
     become,
     connections_allowed,
@@ -43,7 +43,7 @@ from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.recovery import StorageError
 from beanstalk_server.version import VERSION
 from beanstalk_server.wire.session import TURN, Session
-from beanstalk_server.wire.stats import Process
+from beanstalk_server.wire.statistics import Process
 
 INPUT_LIMIT: Final = 1 << 16
 """Bytes of commands that may pile up behind one that waits, before the client is not read from."""

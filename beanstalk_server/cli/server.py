@@ -16,8 +16,8 @@ import sdnotify
 import uvloop
 
 from beanstalk_server.config import Config, ConfigError, parse_command_line
-from beanstalk_server.server import Server
-from beanstalk_server.startup import StartError
+from beanstalk_server.server.server import Server
+from beanstalk_server.server.startup import StartError
 
 BAD_OPTION = 5
 """The exit status for an option or value that cannot be; as beanstalkd's."""
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT, or a tool for the binlog; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] == "binlog":
-        from beanstalk_server import binlog_cli  # the server need not have what the tools need
+        from beanstalk_server.cli import binlog  # the server need not have what the tools need
 
-        return binlog_cli.main(arguments[1:])
+        return binlog.main(arguments[1:])
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         config = parse_command_line(arguments, os.environ)

@@ -21,7 +21,7 @@ from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 
 SECOND = 1_000_000_000
-DOCUMENT = (Path(__file__).parents[1] / "docs" / "journal.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text()
 
 
 def documented():

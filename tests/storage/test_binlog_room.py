@@ -16,7 +16,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.storage.binlog import Binlog
-from beanstalk_server.storage.log import COMMIT_LIMIT
+from beanstalk_server.storage.segment_log import COMMIT_LIMIT
 
 SECOND = 1_000_000_000
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_server.queue.journal import StoredJob
-from beanstalk_server.storage import beanstalkd7
-from beanstalk_server.storage.beanstalkd7 import DirectoryInUseError, UnknownVersionError, files, read, write
+from beanstalk_server.storage.beanstalkd import format as beanstalkd7
+from beanstalk_server.storage.beanstalkd.format import DirectoryInUseError, UnknownVersionError, files, read, write
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND

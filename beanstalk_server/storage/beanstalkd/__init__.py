@@ -1,0 +1,1 @@
+"""The files that beanstalkd writes: read at a takeover, written by an export."""

@@ -6,6 +6,7 @@ CLIENTS := conformance/clients
 SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
+PACKAGE := $(if $(BEANSTALK_SERVER_PURE),pure,compiled)
 
 .PHONY: serve test style types check-interpreted check-compiled conformance compatibility fuzz beanstalkd bench clean
 
@@ -26,11 +27,12 @@ check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources
 	$(VENV)/bin/pytest -m exhaustive -rP tests/queue tests/wire tests/storage tests/test_config.py
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
-	$(VENV)/bin/pytest --override-ini pythonpath= -m "not exhaustive" tests/server
-	$(VENV)/bin/pytest --override-ini pythonpath= -m exhaustive -rP tests/server
+	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
+	$(VENV)/bin/pytest --package $(PACKAGE) -m "not exhaustive" tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) -m exhaustive -rP tests/server
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules    ## the installed package beside beanstalkd
-	$(VENV)/bin/pytest -rs tests/conformance
+	$(VENV)/bin/pytest --package $(PACKAGE) -rs tests/conformance
 
 compatibility: $(VENV)/installed $(VENV)/developer beanstalkd    ## writes docs/compatibility.md
 	$(VENV)/bin/python -m conformance --both --write docs/compatibility.md

@@ -9,15 +9,9 @@ import contextlib
 import pytest
 import uvloop
 from beanstalkd import Beanstalkd
-from running import SOURCES, Process, Running
+from running import Process, Running
 
 from beanstalk_server import Config
-from beanstalk_server.wire import session
-
-
-def pytest_report_header():
-    compiled = not session.__file__.endswith(".py")
-    return f"beanstalk_server: {'compiled' if compiled else 'interpreted'}, from {SOURCES}"
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])

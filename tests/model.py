@@ -6,7 +6,7 @@ which the deadlines were set.
 
 from dataclasses import dataclass, field
 
-MARGIN = 1_000_000_000
+SAFETY_MARGIN = 1_000_000_000
 
 
 @dataclass(eq=False)
@@ -19,7 +19,7 @@ class ModelJob:
     state: str = "new"
     client: "ModelClient | None" = None
     deadline: int = 0
-    soon: bool = False
+    in_safety_margin: bool = False
     key: str = ""
     order: int = 0  # of the last thing that happened to it: of setting its deadline, of being buried
     reserves: int = 0
@@ -108,7 +108,7 @@ class Model:
 
     def ready_or_delayed(self, job, delay, now):
         job.client = None
-        job.soon = False
+        job.in_safety_margin = False
         if delay:
             job.state, job.deadline, job.order = "delayed", now + delay, self.next_order()
         else:
@@ -134,7 +134,7 @@ class Model:
         self.set_time_to_run(job, now)
 
     def set_time_to_run(self, job, now):
-        job.soon = job.ttr <= MARGIN
+        job.in_safety_margin = job.ttr <= SAFETY_MARGIN
         job.deadline = now + job.ttr
         job.order = self.next_order()
 
@@ -168,7 +168,7 @@ class Model:
         if job.client is not None:
             job.client.held.remove(job)
             job.client = None
-            job.soon = False
+            job.in_safety_margin = False
 
     def reserve_job(self, client, number, now):
         job = self.find(number)
@@ -272,7 +272,7 @@ class Model:
             if job.state == "delayed":
                 found.append((job.deadline, job.order, self.on_delay_over, job))
             elif job.state == "reserved":
-                deadline = job.deadline if job.soon else job.deadline - MARGIN
+                deadline = job.deadline if job.in_safety_margin else job.deadline - SAFETY_MARGIN
                 found.append((deadline, job.order, self.on_time_running_out, job))
         for client in self.clients:
             if client.waiting and client.until:
@@ -292,8 +292,8 @@ class Model:
 
     def on_time_running_out(self, job, now):
         client = job.client
-        if not job.soon:
-            job.soon, job.order = True, self.next_order()
+        if not job.in_safety_margin:
+            job.in_safety_margin, job.order = True, self.next_order()
             if client.waiting:
                 client.waiting = 0
                 client.answers.append(("deadline soon",))

@@ -2,7 +2,7 @@
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.wheel import NEVER, TICK
+from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 from beanstalk_server.wire.session import Session
 from beanstalk_server.wire.statistics import Process
 
@@ -41,7 +41,7 @@ class World:
         self.broker.check()
 
     def is_idle(self):
-        return self.broker.next_event() >= NEVER
+        return self.broker.next_event() >= END_OF_TIME
 
 
 class Caller:

@@ -27,8 +27,8 @@ Two things hold between any two calls. A tube that is not paused has ready jobs 
 the end of a pause is served in slices, it may). And a client that waits, waits in every tube it watches.
 
 What may concern any number of jobs (a kick, a clear, the jobs and tubes of a client that disconnects) is done in
-slices of EFFORT: the rest is a Chore, which stands in the wheel as due now, so that `advance` goes on with it. That a
-client waits, or waits no more, concerns each tube it watches: it is done at once, and counted as `strain`.
+slices: the rest is a BulkOperation, which stands in the wheel as overdue, so that `advance` goes on with it. That a
+client waits, or waits no more, concerns each tube it watches: it is done at once, and its cost is added to `cost`.
 
 Whether a delayed job is called off or becomes ready is decided once, here, when its state changes: `cancel` finds it
 delayed and deletes it, or finds it in another state and changes nothing. That it is due already, but that its turn
@@ -40,7 +40,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from beanstalk_server.queue.bulk import Clear, Departure, Kick
+from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
@@ -51,7 +51,7 @@ from beanstalk_server.queue.table import JobTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import TICK, Wheel
 
-MARGIN: Final = 1_000_000_000
+SAFETY_MARGIN: Final = 1_000_000_000
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
 
 DONE: Final = 0
@@ -65,29 +65,29 @@ NO_ROOM: Final = -2
 BATCH_BYTES: Final = 1 << 20
 """A batch of reserved jobs ends when its bodies are more than this; it has one job at the least."""
 
-EFFORT: Final = 512
-"""How many jobs one call moves at the most; the rest follows in `advance`. About a millisecond."""
+SLICE: Final = 512
+"""The budget of one call: the jobs that it moves at the most. The rest follows in `advance`. About a millisecond."""
 
-DEPARTURE_EFFORT: Final = 64
-"""The same for what is done at the moment when a client disconnects: many may do so at one moment."""
+DISCONNECT_SLICE: Final = 64
+"""The same for a disconnect: many clients may disconnect at one moment."""
 
-MANY: Final = 32
-"""From how many tubes on a client's watch list is looked up instead of searched."""
+WATCH_INDEX_THRESHOLD: Final = 32
+"""A client that watches more tubes than this has an index of them."""
 
-NEW_TUBE: Final = 4
-"""The effort of making a tube."""
+NEW_TUBE_COST: Final = 4
+"""What it costs to make a tube; a job moved costs 1."""
 
 LISTED: Final = 256
 """How many tubes are in one page of the list of all. A change costs the writing of a page, not of the list."""
 
-AT_ONCE: Final = 0
-"""The deadline of what should go on at the next `advance`."""
+OVERDUE: Final = 0
+"""A deadline that has passed: due at the next `advance`."""
 
 DEFAULT: Final = "default"
 """The tube that every client starts with, and that is always there."""
 
 
-def _burial(job: Job) -> int:
+def _bury_sequence(job: Job) -> int:
     return job.deadline
 
 
@@ -102,21 +102,21 @@ class Broker:
 
     __slots__ = (
         "admits",
-        "burials",
         "buried",
+        "bury_sequence",
         "connections",
+        "cost",
         "default",
         "delayed",
         "draining",
         "jobs",
         "journal",
+        "last_lsn",
         "listing",
         "next_id",
         "producers",
         "ready",
-        "recorded",
         "reserved",
-        "strain",
         "suspended",
         "timeouts",
         "total_connections",
@@ -137,14 +137,14 @@ class Broker:
         self.tubes: dict[str, Tube] = {}
         self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
         self.listing: list[bytes] = []  # their entries, in pages; empty when out of date
-        self.strain = 0  # effort that went into watch lists, and tubes made; whoever counts it sets it back
+        self.cost = 0  # of watch lists gone through and tubes made; whoever has spent it sets it back to 0
         self.default = self._tube(DEFAULT)
         self.next_id = 1
         self.draining = False
-        self.recorded = 0  # how many changes the journal has been told of
+        self.last_lsn = 0  # how many changes the journal has been told of
         self.admits = ALL  # what the journal may be told now; who comes with more has to wait
-        self.suspended: list[Kick] = []  # what goes on when it may be told everything
-        self.burials = 0  # how many jobs have ever been buried, which gives the next one its number
+        self.suspended: list[BulkKick] = []  # what goes on when it may be told everything
+        self.bury_sequence = 0  # how many jobs have ever been buried: the place of the last of them in that order
         # As in stats: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
@@ -178,12 +178,12 @@ class Broker:
             self.producers -= 1
         if client.worker:
             self.workers -= 1
-        chore = Departure(client)
+        operation = BulkDisconnect(client)
         client.leaving = True
         if client.waiting:
             self._end_wait(client)
-        self.strain = 0
-        self._depart(chore, DEPARTURE_EFFORT, now)
+        self.cost = 0
+        self._continue_disconnect(operation, DISCONNECT_SLICE, now)
 
     def set_producer(self, client: Client) -> None:
         if not client.producer:
@@ -207,20 +207,20 @@ class Broker:
     def watch(self, client: Client, name: str) -> None:
         """Let the client's reserves take jobs of this tube too."""
         tube = self._tube(name)
-        if self._place(client, tube) >= 0:
+        if self._watch_position(client, tube) >= 0:
             return
         watched = client.watched
         watched.append(tube)
         tube.watching += 1
-        if client.places is not None:
-            client.places[tube] = len(watched) - 1
-        elif len(watched) > MANY:
-            client.places = {found: place for place, found in enumerate(watched)}
+        if client.watch_index is not None:
+            client.watch_index[tube] = len(watched) - 1
+        elif len(watched) > WATCH_INDEX_THRESHOLD:
+            client.watch_index = {watched_tube: position for position, watched_tube in enumerate(watched)}
 
-    def _place(self, client: Client, tube: Tube) -> int:
+    def _watch_position(self, client: Client, tube: Tube) -> int:
         """Where in the list of what the client watches the tube is; -1 when it is not."""
-        if client.places is not None:
-            return client.places.get(tube, -1)
+        if client.watch_index is not None:
+            return client.watch_index.get(tube, -1)
         watched = client.watched
         return watched.index(tube) if tube in watched else -1
 
@@ -228,20 +228,20 @@ class Broker:
         """Undo watch. False when it is the only tube that the client watches; unwatched tubes change nothing."""
         tube = self.tubes.get(name)
         watched = client.watched
-        place = -1 if tube is None else self._place(client, tube)
-        if tube is None or place < 0:
+        position = -1 if tube is None else self._watch_position(client, tube)
+        if tube is None or position < 0:
             return True
         if len(watched) == 1:
             return False
         # As in beanstalkd, whose order list-tubes-watched shows: the last takes the place of the one that goes.
-        places = client.places
+        index = client.watch_index
         last = watched.pop()
         if last is not tube:
-            watched[place] = last
-            if places is not None:
-                places[last] = place
-        if places is not None:
-            del places[tube]
+            watched[position] = last
+            if index is not None:
+                index[last] = position
+        if index is not None:
+            del index[tube]
         tube.watching -= 1
         self._drop_unneeded(tube)
         return True
@@ -262,7 +262,7 @@ class Broker:
             return True
         if tube.is_linked():
             self.wheel.remove(tube)
-        self._serve_waiting(tube, EFFORT, now)
+        self._serve_waiting(tube, SLICE, now)
         return True
 
     def _tube(self, name: str) -> Tube:
@@ -271,7 +271,7 @@ class Broker:
             tube = Tube(name, len(self.tube_list))
             self.tubes[name] = tube
             self.tube_list.append(tube)
-            self.strain += NEW_TUBE
+            self.cost += NEW_TUBE_COST
             if tube.position % LISTED == 0:
                 if self.listing:
                     self._list_page(len(self.listing) - 1)  # now, so that the first list need not write all pages
@@ -290,7 +290,7 @@ class Broker:
     def _list_page(self, place: int) -> None:
         tubes = self.tube_list[place * LISTED : (place + 1) * LISTED]
         self.listing[place] = b"".join([tube.entry for tube in tubes])
-        self.strain += LISTED >> 5
+        self.cost += LISTED >> 5
 
     def _drop_unneeded(self, tube: Tube) -> None:
         if tube.is_needed() or tube is self.default or self.tubes.get(tube.name) is not tube:
@@ -316,20 +316,20 @@ class Broker:
         """What the journal may be told from now on: ALL, DELETIONS or NONE. When it is ALL, suspended work goes on."""
         self.admits = admits
         if admits == ALL:
-            for chore in self.suspended:
-                self.wheel.set(chore, AT_ONCE)
+            for operation in self.suspended:
+                self.wheel.set(operation, OVERDUE)
             self.suspended.clear()
 
     def take_id(self) -> int:
         """The id of a job that is about to be put. It is used up even if the put comes to nothing."""
-        number = self.next_id
-        self.next_id = number + 1
-        return number
+        job_id = self.next_id
+        self.next_id = job_id + 1
+        return job_id
 
     def put(
         self,
         client: Client,
-        number: int,
+        job_id: int,
         priority: int,
         delay: int,
         ttr: int,
@@ -341,7 +341,7 @@ class Broker:
         """Put a job into the tube that the client uses.
 
         Args:
-            number: its id, from `take_id`.
+            job_id: its id, from `take_id`.
             priority: 0 to 2^32-1, smallest first.
             delay: nanoseconds until it is ready; 0 means at once.
             ttr: nanoseconds that a worker has for it.
@@ -353,7 +353,7 @@ class Broker:
             False when the journal has no room: then there is no such job.
         """
         tube = client.use
-        job = Job(number, priority, delay, ttr, body, tube, created_at)
+        job = Job(job_id, priority, delay, ttr, body, tube, created_at)
         job.key = key
         if not self._record_put(job, now):
             return False
@@ -401,21 +401,21 @@ class Broker:
             job.deadline = now + job.delay
         if not self.journal.put(job):
             return False
-        self.recorded += 1
+        self.last_lsn += 1
         return True
 
     def _record_change(self, job: Job) -> None:
-        self.recorded += 1
+        self.last_lsn += 1
         self.journal.change(job)
 
     def _record_delete(self, job: Job) -> None:
-        self.recorded += 1
+        self.last_lsn += 1
         self.journal.delete(job)
 
     def _record_clear(self, tube: Tube) -> bool:
         if not self.journal.clear(tube.name, [job.id for job in tube.reserved]):
             return False
-        self.recorded += 1
+        self.last_lsn += 1
         return True
 
     def restore(self, clock_offset: int, now: int) -> int:
@@ -440,11 +440,11 @@ class Broker:
                 self._enter_delayed(job, job.deadline - clock_offset)
             else:
                 self._enter_ready(job, now)
-        buried.sort(key=_burial)
+        buried.sort(key=_bury_sequence)
         for job in buried:
             self._enter_buried(job, job.deadline)
         if buried:
-            self.burials = buried[-1].deadline
+            self.bury_sequence = buried[-1].deadline
         self.next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
         return len(self.jobs)
 
@@ -458,7 +458,7 @@ class Broker:
             if not jobs or tube.pause:
                 continue
             if tube.waiting_count:  # its pause has ended, and is being served in slices: those that wait come first
-                self._serve_waiting(tube, EFFORT, now)
+                self._serve_waiting(tube, SLICE, now)
                 if not jobs or tube.waiting_count:
                     continue
             job = jobs[0]
@@ -470,14 +470,14 @@ class Broker:
         return best
 
     def reserve_batch(self, client: Client, limit: int, now: int) -> list[Job]:
-        """Reserve up to so many jobs, best first, as many calls of `reserve` would; EFFORT jobs at the most.
+        """Reserve up to so many jobs, best first, as many calls of `reserve` would; SLICE jobs at the most.
 
         Fewer than are ready, when the bodies of those before are more than BATCH_BYTES, or when the client watches so
         many tubes that looking at all of them for each job takes long.
         """
         jobs: list[Job] = []
         size = 0
-        most = min(limit, EFFORT // (1 + (len(client.watched) >> 5)) or 1)
+        most = min(limit, SLICE // (1 + (len(client.watched) >> 5)) or 1)
         while len(jobs) < most and size <= BATCH_BYTES:
             job = self.reserve(client, now)
             if job is None:
@@ -489,7 +489,7 @@ class Broker:
     def wait(self, client: Client, until: int, batch: int = 0) -> None:
         """Answer the client with the next job of the tubes it watches.
 
-        None is ready now: ask `reserve` first. `client.soon` must be 0, else it would not be told of it.
+        None is ready now: ask `reserve` first. No job of the client may be in its safety margin: it would not be told.
 
         Args:
             until: when to answer `on_timed_out` instead, in nanoseconds; 0 means never.
@@ -498,7 +498,7 @@ class Broker:
         client.waiting = True
         client.batch = batch
         self.waiting += 1
-        self.strain += len(client.watched) >> 2
+        self.cost += len(client.watched) >> 2
         waits = client.waits
         while len(waits) < len(client.watched):
             waits.append(Wait(client))
@@ -513,7 +513,7 @@ class Broker:
         if not client.waiting:
             return False
         self._end_wait(client)
-        self.strain += len(client.watched) >> 2
+        self.cost += len(client.watched) >> 2
         for place, tube in enumerate(client.watched):
             client.waits[place].unlink()
             tube.waiting_count -= 1
@@ -526,9 +526,9 @@ class Broker:
         if client.is_linked():
             self.wheel.remove(client)
 
-    def reserve_job(self, client: Client, number: int, now: int) -> Job | None:
+    def reserve_job(self, client: Client, job_id: int, now: int) -> Job | None:
         """Reserve one job, ready, delayed or buried. None when there is none, or a client has it."""
-        job = self.find(number)
+        job = self.find(job_id)
         if job is None or job.state == RESERVED:
             return None
         was_ready = job.state == READY
@@ -540,9 +540,9 @@ class Broker:
 
     # Jobs: what a worker does with them
 
-    def delete(self, client: Client, number: int) -> bool:
+    def delete(self, client: Client, job_id: int) -> bool:
         """Delete a job. False when there is none, or another client has it."""
-        job = self.find(number)
+        job = self.find(job_id)
         if job is None or (job.state == RESERVED and job.client is not client):
             return False
         job.tube.deletes += 1
@@ -566,9 +566,9 @@ class Broker:
             assert keys is not None, "a job with a key is in its tube's keys"
             keys.remove(job)
 
-    def release(self, client: Client, number: int, priority: int, delay: int, now: int) -> bool:
+    def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> bool:
         """Make a reserved job ready, or delayed, with a new priority. False when the client does not have it."""
-        job = self.jobs.get(number)
+        job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return False
         self._leave_reserved(job)
@@ -579,27 +579,27 @@ class Broker:
         self._record_change(job)
         return True
 
-    def bury(self, client: Client, number: int, priority: int) -> bool:
+    def bury(self, client: Client, job_id: int, priority: int) -> bool:
         """Put a reserved job aside until it is kicked. False when the client does not have it."""
-        job = self.jobs.get(number)
+        job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return False
         self._leave_reserved(job)
         job.priority = priority
         job.buries += 1
-        self.burials += 1
-        self._enter_buried(job, self.burials)
+        self.bury_sequence += 1
+        self._enter_buried(job, self.bury_sequence)
         self._record_change(job)
         return True
 
-    def touch(self, client: Client, number: int, now: int) -> bool:
+    def touch(self, client: Client, job_id: int, now: int) -> bool:
         """Give a reserved job its whole time to run again. False when the client does not have it."""
-        job = self.jobs.get(number)
+        job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return False
-        if job.soon:
-            job.soon = False
-            client.soon -= 1
+        if job.in_safety_margin:
+            job.in_safety_margin = False
+            client.jobs_in_safety_margin -= 1
         self._set_time_to_run(job, client, now)
         return True
 
@@ -612,25 +612,25 @@ class Broker:
             How many it was; -1 when there are more to kick than one slice: then `client.busy` is set, and `on_kicked`
             follows.
         """
-        chore = Kick(client, client.use, bound)
-        if self._kick(chore, EFFORT, now):
-            return chore.count
+        operation = BulkKick(client, client.use, bound)
+        if self._kick(operation, SLICE, now):
+            return operation.count
         client.busy = True
         return -1
 
-    def kick_job(self, number: int, now: int) -> bool:
+    def kick_job(self, job_id: int, now: int) -> bool:
         """Make one buried or delayed job ready. False when there is no such job."""
-        job = self.find(number)
+        job = self.find(job_id)
         if job is None or (job.state != BURIED and job.state != DELAYED):
             return False
         self._kick_job(job, now)
         return True
 
-    def _kick(self, chore: Kick, effort: int, now: int) -> bool:
-        """Kick as many jobs as the effort is; whether that was all."""
-        tube = chore.tube
-        while chore.left:
-            if chore.buried:
+    def _kick(self, operation: BulkKick, budget: int, now: int) -> bool:
+        """Kick as many jobs as the budget is; whether that was all."""
+        tube = operation.tube
+        while operation.left:
+            if operation.buried:
                 if not tube.buried_count:
                     return True
                 job = tube.buried.after
@@ -639,16 +639,16 @@ class Broker:
                     return True
                 job = tube.delayed.jobs[0]
             if self.admits != ALL:
-                self.suspended.append(chore)
+                self.suspended.append(operation)
                 return False
-            if effort <= self.strain:
-                self.wheel.set(chore, AT_ONCE)
+            if budget <= self.cost:
+                self.wheel.set(operation, OVERDUE)
                 return False
             assert isinstance(job, Job)
             self._kick_job(job, now)
-            chore.left -= 1
-            chore.count += 1
-            effort -= 1
+            operation.left -= 1
+            operation.count += 1
+            budget -= 1
         return True
 
     def _kick_job(self, job: Job, now: int) -> None:
@@ -699,9 +699,9 @@ class Broker:
             return 0
         if not self._record_clear(tube):
             return NO_ROOM
-        chore = Clear(client, tube)
-        self.ready -= len(chore.ready)
-        self.delayed -= len(chore.delayed)
+        operation = BulkClear(client, tube)
+        self.ready -= len(operation.ready)
+        self.delayed -= len(operation.delayed)
         self.buried -= tube.buried_count
         self.urgent -= tube.urgent
         tube.ready = JobHeap()
@@ -710,46 +710,46 @@ class Broker:
         tube.clears += 1
         tube.clearing += 1
         try:
-            done = self._clear(chore, EFFORT)
+            done = self._clear(operation, SLICE)
         except Exception:
-            self.wheel.set(chore, AT_ONCE)  # its jobs are in no queue, and must not stay
+            self.wheel.set(operation, OVERDUE)  # its jobs are in no queue, and must not stay
             raise
         finally:
             self._drop_unneeded(tube)
         if done:
-            return chore.count
-        client.busy = chore.owes = True
+            return operation.count
+        client.busy = operation.owes = True
         return -1
 
-    def _clear(self, chore: Clear, effort: int) -> bool:
-        """Forget as many jobs as the effort is; whether that was all."""
-        while effort:
-            effort -= 1
-            if chore.ready:
-                job = chore.ready.pop()
-            elif chore.delayed:
-                job = chore.delayed.pop()
+    def _clear(self, operation: BulkClear, budget: int) -> bool:
+        """Forget as many jobs as the budget is; whether that was all."""
+        while budget:
+            budget -= 1
+            if operation.ready:
+                job = operation.ready.pop()
+            elif operation.delayed:
+                job = operation.delayed.pop()
                 if job.is_linked():  # else it came due meanwhile
                     self.wheel.remove(job)
-            elif not chore.buried.is_empty():
-                link = chore.buried.after
+            elif not operation.buried.is_empty():
+                link = operation.buried.after
                 assert isinstance(link, Job)
                 job = link
                 job.unlink()
             else:
-                chore.buried.before = chore.buried.after = UNLINKED  # as in _drop_unneeded
-                chore.tube.clearing -= 1
+                operation.buried.before = operation.buried.after = UNLINKED  # as in _drop_unneeded
+                operation.tube.clearing -= 1
                 return True
             self._forget(job)
             self.journal.forget(job)
-        self.wheel.set(chore, AT_ONCE)
+        self.wheel.set(operation, OVERDUE)
         return False
 
     # Jobs: looked at
 
-    def find(self, number: int) -> Job | None:
+    def find(self, job_id: int) -> Job | None:
         """The job with this id, in any state."""
-        job = self.jobs.get(number)
+        job = self.jobs.get(job_id)
         if job is not None and job.tube.is_cleared(job):
             return None
         return job
@@ -779,78 +779,78 @@ class Broker:
         if job.state == DELAYED:
             return job.deadline - now
         if job.state == RESERVED:
-            return job.deadline - now + (0 if job.soon else MARGIN)
+            return job.deadline - now + (0 if job.in_safety_margin else SAFETY_MARGIN)
         return 0
 
     # Time
 
-    def advance(self, now: int, effort: int = EFFORT) -> None:
+    def advance(self, now: int, budget: int = SLICE) -> None:
         """Do what is due by now, in the order in which it came due.
 
         Args:
-            effort: how many timers to handle at the most, so that nobody is kept waiting. When `next_event()` is
+            budget: how many timers to handle at the most, so that nobody is kept waiting. When `next_event()` is
                 not after now, there is more to do at once.
         """
         wheel = self.wheel
-        # What is due gets half of the effort at least, however much is far away and has to cascade.
-        effort = max(wheel.advance(now, effort), effort >> 1, 1)
+        # What is due gets half of the budget at least, however much is far away and has to cascade.
+        budget = max(wheel.advance(now, budget), budget >> 1, 1)
         due = wheel.due
-        while effort and due.after is not due:
-            effort -= 1
-            self.strain = 0
+        while budget and due.after is not due:
+            budget -= 1
+            self.cost = 0
             timer = due.after
             timer.unlink()
             if isinstance(timer, Job):
                 self._on_job_due(timer, now)
                 # A large body may have had to be copied for a client.
-                effort = max(effort - (len(timer.body) >> 12) - self.strain, 0)
+                budget = max(budget - (len(timer.body) >> 12) - self.cost, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
                 timer.on_timed_out()
-                effort = max(effort - self.strain, 0)
+                budget = max(budget - self.cost, 0)
             elif isinstance(timer, Tube):
                 timer.pause = 0
-                effort = self._serve_waiting(timer, max(effort, 1), now)
-            elif isinstance(timer, Kick):
-                self._go_on_kicking(timer, max(effort, 1), now)
-                effort = 0
-            elif isinstance(timer, Clear):
-                self._go_on_clearing(timer, max(effort, 1))
-                effort = 0
-            elif isinstance(timer, Departure):
-                self._depart(timer, max(effort, 1), now)
-                effort = 0
+                budget = self._serve_waiting(timer, max(budget, 1), now)
+            elif isinstance(timer, BulkKick):
+                self._continue_kick(timer, max(budget, 1), now)
+                budget = 0
+            elif isinstance(timer, BulkClear):
+                self._continue_clear(timer, max(budget, 1))
+                budget = 0
+            elif isinstance(timer, BulkDisconnect):
+                self._continue_disconnect(timer, max(budget, 1), now)
+                budget = 0
 
     def next_event(self) -> int:
         """When to call `advance`, in nanoseconds: in the past when there is more to do at once."""
         due = self.wheel.due
         return 0 if due.after is not due else self.wheel.next_event
 
-    def _go_on_kicking(self, chore: Kick, effort: int, now: int) -> None:
-        client = chore.client
+    def _continue_kick(self, operation: BulkKick, budget: int, now: int) -> None:
+        client = operation.client
         try:
-            done = self._kick(chore, effort, now)
+            done = self._kick(operation, budget, now)
         except Exception:
             client.busy = False
             client.on_failed()
             raise
         if done:
             client.busy = False
-            client.on_kicked(chore.count)
+            client.on_kicked(operation.count)
 
-    def _go_on_clearing(self, chore: Clear, effort: int) -> None:
-        client = chore.client
+    def _continue_clear(self, operation: BulkClear, budget: int) -> None:
+        client = operation.client
         try:
-            done = self._clear(chore, effort)
+            done = self._clear(operation, budget)
         except Exception:
-            self.wheel.set(chore, AT_ONCE)
-            if chore.owes:
-                client.busy = chore.owes = False
+            self.wheel.set(operation, OVERDUE)
+            if operation.owes:
+                client.busy = operation.owes = False
                 client.on_failed()
             raise
-        if done and chore.owes:
-            client.busy = chore.owes = False
-            client.on_cleared(chore.count)
+        if done and operation.owes:
+            client.busy = operation.owes = False
+            client.on_cleared(operation.count)
 
     def _on_job_due(self, job: Job, now: int) -> None:
         if job.tube.is_cleared(job):
@@ -862,10 +862,10 @@ class Broker:
             return
         client = job.client
         assert client is not None, "a job that is due is delayed or reserved"
-        if not job.soon:
-            job.soon = True
-            client.soon += 1
-            self.wheel.set(job, job.deadline + MARGIN)
+        if not job.in_safety_margin:
+            job.in_safety_margin = True
+            client.jobs_in_safety_margin += 1
+            self.wheel.set(job, job.deadline + SAFETY_MARGIN)
             if self.stop_waiting(client):
                 client.on_deadline_soon()
             return
@@ -874,37 +874,37 @@ class Broker:
         self._leave_reserved(job)
         self._enter_ready(job, now)
 
-    def _depart(self, chore: Departure, effort: int, now: int) -> None:
-        """Make jobs of a client that is gone ready, then leave tubes, as many of both as the effort is."""
-        client = chore.client
-        for job in list(islice(client.reserved.values(), effort)):
-            if effort <= self.strain:
+    def _continue_disconnect(self, operation: BulkDisconnect, budget: int, now: int) -> None:
+        """Make jobs of a client that is gone ready, then leave tubes, as many of both as the budget is."""
+        client = operation.client
+        for job in list(islice(client.reserved.values(), budget)):
+            if budget <= self.cost:
                 break
             self._leave_reserved(job)
             self._enter_ready(job, now)
-            effort -= 1
+            budget -= 1
         watched = client.watched
         waits = client.waits
-        while watched and not client.reserved and effort > self.strain:
+        while watched and not client.reserved and budget > self.cost:
             # In beanstalkd's order, which list-tubes shows: the last takes the place of one that goes.
             tube = watched[0]
             last = watched.pop()
             if watched:
                 watched[0] = last
-            if chore.waited:
+            if operation.waited:
                 wait = waits[0]
                 waits[0] = waits[len(watched)]
                 waits.pop()
                 if wait.is_linked():  # else its turn came meanwhile
                     wait.unlink()
                     tube.waiting_count -= 1
-            if client.places is not None:
-                del client.places[tube]  # here, because to let go of all at the end would take long
+            if client.watch_index is not None:
+                del client.watch_index[tube]  # here, because to let go of all at the end would take long
             tube.watching -= 1
             self._drop_unneeded(tube)
-            effort -= 1
+            budget -= 1
         if watched:
-            self.wheel.set(chore, AT_ONCE)
+            self.wheel.set(operation, OVERDUE)
             return
         waits.clear()  # they refer to the client, as it does to them
         client.use.using -= 1
@@ -944,11 +944,11 @@ class Broker:
         job.tube.delayed.push(job, deadline)
         self.delayed += 1
 
-    def _enter_buried(self, job: Job, number: int) -> None:
+    def _enter_buried(self, job: Job, sequence: int) -> None:
         job.state = BURIED
-        job.deadline = number
+        job.deadline = sequence
         tube = job.tube
-        job.rank = tube.clears
+        job.sort_key = tube.clears
         tube.buried.append(job)
         tube.buried_count += 1
         self.buried += 1
@@ -963,19 +963,19 @@ class Broker:
         self._set_time_to_run(job, client, now)
 
     def _set_time_to_run(self, job: Job, client: Client, now: int) -> None:
-        if job.ttr > MARGIN:
-            self.wheel.set(job, now + job.ttr - MARGIN)
+        if job.ttr > SAFETY_MARGIN:
+            self.wheel.set(job, now + job.ttr - SAFETY_MARGIN)
         else:
-            job.soon = True
-            client.soon += 1
+            job.in_safety_margin = True
+            client.jobs_in_safety_margin += 1
             self.wheel.set(job, now + job.ttr)
 
     def _leave_reserved(self, job: Job) -> None:
         client = job.client
         assert client is not None, "a reserved job has a client"
-        if job.soon:
-            job.soon = False
-            client.soon -= 1
+        if job.in_safety_margin:
+            job.in_safety_margin = False
+            client.jobs_in_safety_margin -= 1
         job.client = None
         del client.reserved[job.id]
         job.tube.remove_reserved(job)
@@ -999,15 +999,15 @@ class Broker:
             job.tube.buried_count -= 1
             self.buried -= 1
 
-    def _serve_waiting(self, tube: Tube, effort: int, now: int) -> int:
-        """Give the best ready jobs of a tube to the clients that have waited longest; return the effort left."""
+    def _serve_waiting(self, tube: Tube, budget: int, now: int) -> int:
+        """Give the best ready jobs of a tube to the clients that have waited longest; return the budget left."""
         if tube.pause:
-            return effort
+            return budget
         jobs = tube.ready.jobs
         while jobs and tube.waiting_count:
-            if not effort:
+            if not budget:
                 if not tube.is_linked():
-                    self.wheel.set(tube, AT_ONCE)
+                    self.wheel.set(tube, OVERDUE)
                 return 0
             wait = tube.waiting.after
             assert isinstance(wait, Wait)
@@ -1016,16 +1016,16 @@ class Broker:
                 wait.unlink()
                 tube.waiting_count -= 1
                 continue
-            effort = max(effort - 1 - (len(client.watched) >> 2), 0)
+            budget = max(budget - 1 - (len(client.watched) >> 2), 0)
             self.stop_waiting(client)
             if client.batch:
-                effort = max(effort - self._serve_batch(tube, client, now), 0)
+                budget = max(budget - self._serve_batch(tube, client, now), 0)
                 continue
             job = jobs[0]
             self._leave_ready(job)
             self._enter_reserved(job, client, now)
             client.on_reserved(job)
-        return effort
+        return budget
 
     def _serve_batch(self, tube: Tube, client: Client, now: int) -> int:
         """Give a client that waited for a batch what this tube has; return how many jobs.
@@ -1036,7 +1036,7 @@ class Broker:
         jobs = tube.ready.jobs
         batch: list[Job] = []
         size = 0
-        while jobs and len(batch) < client.batch and len(batch) < EFFORT and size <= BATCH_BYTES:
+        while jobs and len(batch) < client.batch and len(batch) < SLICE and size <= BATCH_BYTES:
             job = jobs[0]
             self._leave_ready(job)
             self._enter_reserved(job, client, now)
@@ -1054,34 +1054,36 @@ class Broker:
         clients: dict[Client, int] = {}
         self.jobs.check()
         for job in self.jobs.values():
-            number = job.id
-            assert number < self.next_id
+            job_id = job.id
+            assert job_id < self.next_id
             if job.tube.is_cleared(job):
                 continue
             counts[job.state] += 1
             assert self.tubes[job.tube.name] is job.tube
             assert not job.key or self.find_keyed(job.tube, job.key) is job
             assert (job.client is not None) == (job.state == RESERVED)
-            assert job.is_linked() == (job.state != READY), f"job {number} is {job.state} and in the wrong queue"
-            assert job.soon <= (job.state == RESERVED)
+            assert job.is_linked() == (job.state != READY), f"job {job_id} is {job.state} and in the wrong queue"
+            assert job.in_safety_margin <= (job.state == RESERVED)
             if job.client is not None:
-                assert job.client.reserved[number] is job
-                clients[job.client] = clients.get(job.client, 0) + job.soon
+                assert job.client.reserved[job_id] is job
+                clients[job.client] = clients.get(job.client, 0) + job.in_safety_margin
             if job.state == READY and job.priority < URGENT:
                 urgent += 1
-        for client, soon in clients.items():
-            assert client.soon == soon
-            assert not (client.waiting and client.soon), "a client waits although a deadline of its jobs is near"
+        for client, count in clients.items():
+            assert client.jobs_in_safety_margin == count
+            assert not (client.waiting and client.jobs_in_safety_margin), (
+                "a client waits beside a job in its safety margin"
+            )
         assert counts[NEW] == counts[DELETED] == 0
         assert [self.ready, self.reserved, self.buried, self.delayed] == counts[READY:DELETED]
         assert self.urgent == urgent
         self._check_tubes()
 
     def _check_tubes(self) -> None:
-        strain = self.strain
+        cost = self.cost
         assert self.list_of_tubes() == b"".join([tube.entry for tube in self.tube_list])
         assert all(self.listing)
-        self.strain = strain
+        self.cost = cost
         totals = [0, 0, 0, 0, 0]
         waiting: set[Client] = set()
         for position, tube in enumerate(self.tube_list):
@@ -1089,12 +1091,12 @@ class Broker:
             assert tube is self.default or tube.is_needed(), f"tube {tube.name} is not needed"
             self._check_heap(tube.ready, READY, tube)
             self._check_heap(tube.delayed, DELAYED, tube)
-            for place, job in enumerate(tube.reserved):
-                assert job.state == RESERVED and job.tube is tube and job.place == place
+            for index, job in enumerate(tube.reserved):
+                assert job.state == RESERVED and job.tube is tube and job.heap_index == index
             assert tube.buried.check() == tube.buried_count
             assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
             assert not (tube.ready.jobs and tube.waiting_count) or (
-                tube.is_linked() and (tube.pause or tube.deadline == AT_ONCE)
+                tube.is_linked() and (tube.pause or tube.deadline == OVERDUE)
             ), f"tube {tube.name} keeps clients waiting for its ready jobs"
             assert not tube.pause or tube.is_linked(), "nobody will end a pause"
             if tube.keys is not None:
@@ -1127,4 +1129,4 @@ class Broker:
         heap.check()
         for job in heap.jobs:
             assert job.state == state and job.tube is tube and self.jobs[job.id] is job
-            assert job.rank == (job.priority if state == READY else job.deadline)
+            assert job.sort_key == (job.priority if state == READY else job.deadline)

@@ -1,7 +1,7 @@
 """Work left over from a command that concerns any number of jobs: what is still to be done, and for whom.
 
-A chore stands in the wheel as due at once, so that `Broker.advance` goes on with it, a slice at a time, with other
-commands served in between. What is done with it, the broker knows; a chore only remembers.
+It stands in the wheel as overdue, so that `Broker.advance` goes on with it, a slice at a time, with other
+commands served in between. What is done with it, the broker knows; an operation only remembers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
 
 
-class Chore(Timer):
-    """Work left over from a command that concerns many jobs. It is due at once, until it is done."""
+class BulkOperation(Timer):
+    """Work left over from a command that concerns many jobs. It is overdue until it is done."""
 
     __slots__ = ("client",)
 
@@ -23,7 +23,7 @@ class Chore(Timer):
         self.client = client
 
 
-class Kick(Chore):
+class BulkKick(BulkOperation):
     """What is left of a kick: of one tube, its buried jobs or else its delayed ones."""
 
     __slots__ = ("buried", "count", "left", "tube")
@@ -37,7 +37,7 @@ class Kick(Chore):
         self.count = 0
 
 
-class Clear(Chore):
+class BulkClear(BulkOperation):
     """What is left of a clear: jobs that are in no queue any more, and that nobody can find by their id or key."""
 
     __slots__ = ("buried", "count", "delayed", "owes", "ready", "tube")
@@ -53,7 +53,7 @@ class Clear(Chore):
         self.owes = False  # the client waits for the answer
 
 
-class Departure(Chore):
+class BulkDisconnect(BulkOperation):
     """What is left of a client that has disconnected: the jobs it held, and the tubes it watched and waited in."""
 
     __slots__ = ("waited",)

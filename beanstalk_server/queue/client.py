@@ -30,14 +30,14 @@ class Client(Timer):
     __slots__ = (
         "batch",  # how many jobs it waits for at the most; 0 when it is one, and no batch
         "busy",  # a kick or a clear of many jobs is under way for it
+        "jobs_in_safety_margin",  # how many of them are in the last second of their time to run
         "leaving",  # it has disconnected: until it has left all its tubes, those it waited in may still have it
-        "places",  # where in `watched` each of its tubes is, when they are many; else None
         "producer",  # has sent a put
         "reserved",  # the jobs it holds, by id, in the order in which it reserved them
-        "soon",  # how many of them are in the last second of their time to run
         "use",  # the tube that its puts go to
         "waiting",  # for a job of one of the tubes it watches
         "waits",  # as many as it has ever watched tubes when it waited: while it waits, one is in each tube's ring
+        "watch_index",  # where in `watched` each of its tubes is, when they are many; else None
         "watched",  # those tubes, in the order of list-tubes-watched
         "worker",  # has sent a reserve
     )
@@ -48,13 +48,13 @@ class Client(Timer):
         self.use = tube
         self.watched: list[Tube] = [tube]
         self.reserved: dict[int, Job] = {}
-        self.soon = 0
+        self.jobs_in_safety_margin = 0
         self.waiting = False
         self.waits: list[Wait] = []
         self.batch = 0
         self.busy = False
         self.leaving = False
-        self.places: dict[Tube, int] | None = None
+        self.watch_index: dict[Tube, int] | None = None
         self.producer = False
         self.worker = False
 

@@ -2,7 +2,7 @@
 
 The ready jobs of a tube are one, by (priority, id), and its delayed jobs another, by (deadline, id): the wheel knows
 when every delayed job of the server is due, this heap which of one tube is the next (`peek-delayed`, `kick`). A job
-is in one heap at the most, and carries its own rank and its place. Putting a job behind all others, which is what a
+is in one heap at the most, and carries its own sort key and its index. Putting a job behind all others, which is what a
 put with the usual priority or the usual delay does, compares it with one other job.
 
 `heapq` is no substitute: it cannot remove from the middle, and entries left behind to be skipped later are a leak
@@ -15,23 +15,23 @@ from beanstalk_server.queue.job import Job
 
 
 class JobHeap:
-    """Jobs by (rank, id), smallest first. `jobs[0]` is the first job; `jobs` may be read, not written."""
+    """Jobs by (sort key, id), smallest first. `jobs[0]` is the first job; `jobs` may be read, not written."""
 
     __slots__ = ("jobs",)
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
 
-    def push(self, job: Job, rank: int) -> None:
+    def push(self, job: Job, sort_key: int) -> None:
         """Add a job that is in no heap."""
-        job.rank = rank
+        job.sort_key = sort_key
         jobs = self.jobs
-        place = len(jobs)
+        index = len(jobs)
         jobs.append(job)
-        if place:
-            self._rise(job, place)
+        if index:
+            self._rise(job, index)
         else:
-            job.place = 0
+            job.heap_index = 0
 
     def remove(self, job: Job) -> None:
         """Remove a job that is in this heap."""
@@ -39,61 +39,61 @@ class JobHeap:
         last = jobs.pop()
         if last is job:
             return
-        place = job.place
+        index = job.heap_index
         # The last job takes the free place, and moves up or down from there.
-        if place and self._before(last, jobs[(place - 1) >> 1]):
-            self._rise(last, place)
+        if index and self._before(last, jobs[(index - 1) >> 1]):
+            self._rise(last, index)
         else:
-            self._sink(last, place)
+            self._sink(last, index)
 
     def holds(self, job: Job) -> bool:
         """Whether the job is in this heap."""
-        return job.place < len(self.jobs) and self.jobs[job.place] is job
+        return job.heap_index < len(self.jobs) and self.jobs[job.heap_index] is job
 
     def _before(self, a: Job, b: Job) -> bool:
-        return a.rank < b.rank or (a.rank == b.rank and a.id < b.id)
+        return a.sort_key < b.sort_key or (a.sort_key == b.sort_key and a.id < b.id)
 
-    def _rise(self, job: Job, place: int) -> None:
+    def _rise(self, job: Job, index: int) -> None:
         jobs = self.jobs
-        rank = job.rank
-        number = job.id
-        while place:
-            above = (place - 1) >> 1
+        sort_key = job.sort_key
+        job_id = job.id
+        while index:
+            above = (index - 1) >> 1
             parent = jobs[above]
-            if parent.rank < rank or (parent.rank == rank and parent.id < number):
+            if parent.sort_key < sort_key or (parent.sort_key == sort_key and parent.id < job_id):
                 break
-            jobs[place] = parent
-            parent.place = place
-            place = above
-        jobs[place] = job
-        job.place = place
+            jobs[index] = parent
+            parent.heap_index = index
+            index = above
+        jobs[index] = job
+        job.heap_index = index
 
-    def _sink(self, job: Job, place: int) -> None:
+    def _sink(self, job: Job, index: int) -> None:
         jobs = self.jobs
-        rank = job.rank
-        number = job.id
+        sort_key = job.sort_key
+        job_id = job.id
         size = len(jobs)
-        below = 2 * place + 1
+        below = 2 * index + 1
         while below < size:
             child = jobs[below]
             right = below + 1
             if right < size:
                 other = jobs[right]
-                if other.rank < child.rank or (other.rank == child.rank and other.id < child.id):
+                if other.sort_key < child.sort_key or (other.sort_key == child.sort_key and other.id < child.id):
                     child = other
                     below = right
-            if rank < child.rank or (rank == child.rank and number < child.id):
+            if sort_key < child.sort_key or (sort_key == child.sort_key and job_id < child.id):
                 break
-            jobs[place] = child
-            child.place = place
-            place = below
-            below = 2 * place + 1
-        jobs[place] = job
-        job.place = place
+            jobs[index] = child
+            child.heap_index = index
+            index = below
+            below = 2 * index + 1
+        jobs[index] = job
+        job.heap_index = index
 
     def check(self) -> None:
-        """Verify the order and every job's place."""
-        for place, job in enumerate(self.jobs):
-            assert job.place == place, f"job {job.id} does not know its place"
-            if place:
-                assert not self._before(job, self.jobs[(place - 1) >> 1]), f"job {job.id} is before its parent"
+        """Verify the order and every job's index."""
+        for index, job in enumerate(self.jobs):
+            assert job.heap_index == index, f"job {job.id} does not know its index"
+            if index:
+                assert not self._before(job, self.jobs[(index - 1) >> 1]), f"job {job.id} is before its parent"

@@ -33,8 +33,8 @@ class Job(Timer):
     """One job. Changed by the broker only, but for `file`; everybody else reads.
 
     As a timer, `deadline` is when the broker has to look at the job again: the end of the delay of a delayed job; of a
-    reserved job the end of its time to run, or, until `soon` is set, the moment one second before. Nothing is due for a
-    buried job: its `deadline` is its number in the order in which jobs were buried, which a restart must keep.
+    reserved job the end of its time to run, or, until it is in its safety margin, the beginning of that. Nothing is
+    due for a buried job: its `deadline` is its number in the order of burials, which a restart must keep.
     """
 
     __slots__ = (
@@ -44,15 +44,15 @@ class Job(Timer):
         "created_at",  # nanoseconds
         "delay",  # nanoseconds, as last given by put or release
         "file",  # the number of the journal's file that has it, or 0; written by the journal only
+        "heap_index",  # its index in the heap that holds it; reserved, in the list of its tube's reserved jobs
         "id",
+        "in_safety_margin",  # reserved, and in the last second of its time to run
         "key",  # its name in its tube, or ""
         "kicks",  # how often it has been kicked
-        "place",  # its index in the heap that holds it, or among the reserved jobs of its tube
         "priority",  # 0 to 2^32-1, smallest first
-        "rank",  # what that heap orders it by, before the id; buried, the number of clears of its tube before
         "releases",  # how often it has been released
         "reserves",  # how often it has been reserved
-        "soon",  # reserved, and in the last second of its time to run
+        "sort_key",  # what that heap orders it by, before the id; buried, the number of clears of its tube before
         "state",
         "timeouts",  # how often its time to run has run out
         "ttr",  # time to run, nanoseconds
@@ -72,10 +72,10 @@ class Job(Timer):
         self.state: int = NEW
         self.key = ""
         self.client: Client | None = None
-        self.soon = False
-        self.rank = 0
+        self.in_safety_margin = False
+        self.sort_key = 0
         self.file = 0
-        self.place = 0
+        self.heap_index = 0
         self.reserves = 0
         self.timeouts = 0
         self.releases = 0

@@ -3,7 +3,7 @@
 The jobs are made at once, and changed in place, so that the live ones are all that memory holds. In which queue they
 stand is decided when all has been told (`Broker.restore`). Must never know how a journal keeps them.
 
-A clear is counted, and looks at the jobs that it spares only: each job knows (as its `rank`) how many clears of its
+A clear is counted, and looks at the jobs that it spares only: each job knows (as its `sort_key`) how many clears of its
 tube there were when it was last told whole, or spared. Those that there have been more of since are dropped by
 `finish`, all at once.
 """
@@ -66,7 +66,7 @@ class Replay:
             tube = self.tubes[tube_name] = Tube(tube_name, 0)
         job = Job(number, priority, delay, ttr, body, tube, created_at - self.shift)
         job.key = key
-        job.rank = tube.clears
+        job.sort_key = tube.clears
         self._set(job, state, deadline, reserves, timeouts, releases, buries, kicks)
         self.jobs.add(job)
         if number > self.last_id:
@@ -108,7 +108,7 @@ class Replay:
         for number in reserved_ids:
             job = self.jobs.get(number)
             if job is not None and job.tube is tube:
-                job.rank = tube.clears
+                job.sort_key = tube.clears
 
     def clock(self, clock_offset: int, boot: bytes) -> None:
         """The clocks, from here on: wall clock less the server's clock, and the boot of the machine."""
@@ -131,7 +131,7 @@ class Replay:
                     job.deadline = stored_time(job.deadline, self.shift)
             self.shift = 0
         if self.has_clears:
-            for number in [job.id for job in self.jobs.values() if job.rank != job.tube.clears]:
+            for number in [job.id for job in self.jobs.values() if job.sort_key != job.tube.clears]:
                 self.jobs.remove(number)
             self.has_clears = False
 

@@ -26,10 +26,10 @@ class JobTable:
         self._pages: dict[int, dict[int, Job]] = {}
         self._count = 0
 
-    def get(self, number: int) -> Job | None:
+    def get(self, job_id: int) -> Job | None:
         """The job with this id."""
-        page = self._pages.get(number >> PAGE)
-        return None if page is None else page.get(number)
+        page = self._pages.get(job_id >> PAGE)
+        return None if page is None else page.get(job_id)
 
     def add(self, job: Job) -> None:
         """Take a job in, in the place of the one with its id."""
@@ -41,13 +41,13 @@ class JobTable:
         page[job.id] = job
         self._count += len(page) - before
 
-    def remove(self, number: int) -> None:
+    def remove(self, job_id: int) -> None:
         """Let the job with this id go; nothing, when there is none."""
-        page = self._pages.get(number >> PAGE)
-        if page is not None and page.pop(number, None) is not None:
+        page = self._pages.get(job_id >> PAGE)
+        if page is not None and page.pop(job_id, None) is not None:
             self._count -= 1
             if not page:
-                del self._pages[number >> PAGE]
+                del self._pages[job_id >> PAGE]
 
     def values(self) -> Iterator[Job]:
         """The jobs, those that were taken in first more or less first."""
@@ -61,19 +61,19 @@ class JobTable:
         for page in self._pages.values():
             yield from page
 
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and self.get(number) is not None
+    def __contains__(self, job_id: object) -> bool:
+        return isinstance(job_id, int) and self.get(job_id) is not None
 
-    def __getitem__(self, number: int) -> Job:
-        return self._pages[number >> PAGE][number]
+    def __getitem__(self, job_id: int) -> Job:
+        return self._pages[job_id >> PAGE][job_id]
 
     def check(self) -> None:
         """Verify every invariant."""
         assert self._count == sum(len(page) for page in self._pages.values())
         for place, page in self._pages.items():
             assert page, "a page without jobs"
-            for number, job in page.items():
-                assert job.id == number and number >> PAGE == place
+            for job_id, job in page.items():
+                assert job.id == job_id and job_id >> PAGE == place
 
 
 class KeyTable:

@@ -67,21 +67,21 @@ class Tube(Timer):
 
     def add_reserved(self, job: Job) -> None:
         """A job of this tube is reserved; it stands in none of the queues."""
-        job.place = len(self.reserved)
+        job.heap_index = len(self.reserved)
         self.reserved.append(job)
 
     def remove_reserved(self, job: Job) -> None:
         """It is reserved no longer."""
         last = self.reserved.pop()
         if last is not job:
-            self.reserved[job.place] = last
-            last.place = job.place
+            self.reserved[job.heap_index] = last
+            last.heap_index = job.heap_index
 
     def is_cleared(self, job: Job) -> bool:
         """Whether a clear that is still under way has taken a job of this tube out of its queue."""
         if not self.clearing or job.state == RESERVED:
             return False
         if job.state == BURIED:
-            return job.rank != self.clears
+            return job.sort_key != self.clears
         heap = self.ready if job.state == READY else self.delayed
         return not heap.holds(job)

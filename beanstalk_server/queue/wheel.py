@@ -14,7 +14,7 @@ next event of the whole wheel is the lowest occupied slot of the lowest occupied
 one integer a level. Nothing ticks: whoever drives the wheel sleeps until `next_event`.
 
 A timer is due at the first tick that is not before its deadline: never early, and less than one tick late. Due timers
-move to the ring `due`, where they can still be removed until somebody takes them. Work is counted as effort, one unit
+move to the ring `due`, where they can still be removed until somebody takes them. Work has a budget, of one unit
 for each timer moved, so that a million timers in one slot cascade in slices.
 
 Must never know what its timers are for, and never read a clock.
@@ -29,7 +29,7 @@ from beanstalk_server.queue.ring import UNLINKED, Link, Ring
 TICK: Final = 10_000_000
 """The default length of a tick, in nanoseconds."""
 
-NEVER: Final = 1 << 63
+END_OF_TIME: Final = 1 << 63
 """A moment after every deadline, in nanoseconds: 292 years, where the longest delay is 136."""
 
 LEVELS: Final = 9
@@ -72,7 +72,7 @@ class Wheel:
     def __init__(self, now: int = 0, tick: int = TICK) -> None:
         self.tick = tick
         self.now = now // tick  # the present, in ticks: every tick before it has been handed out
-        self.next_event = NEVER  # nanoseconds; never later than what is really next, and exact after advance()
+        self.next_event = END_OF_TIME  # nanoseconds; never later than what is really next, and exact after advance()
         self.occupied = [0] * LEVELS  # a bit for each slot of a level that has a timer
         self.levels = [[Slot(level, index) for index in range(SLOTS)] for level in range(LEVELS)]
         self.due = Slot(-1, 0)  # in the order in which they came due
@@ -95,22 +95,22 @@ class Wheel:
             if level >= 0:
                 self.occupied[level] &= ~before.bit
 
-    def advance(self, now: int, effort: int) -> int:
+    def advance(self, now: int, budget: int) -> int:
         """Move what is due by `now` to `due`, and cascade what has come nearer.
 
         Args:
             now: the present, in nanoseconds.
-            effort: how many timers may be cascaded.
+            budget: how many timers may be cascaded.
 
         Returns:
-            The effort left. When it is 0 there may be more to do at once: `next_event` tells.
+            The budget left. When it is 0 there may be more to do at once: `next_event` tells.
         """
         present = now // self.tick
         occupied = self.occupied
         slot = self.cascading
         while True:
             if slot is not None:
-                effort = self._cascade(slot, effort)
+                budget = self._cascade(slot, budget)
                 if self.cascading is not None:
                     return 0
             level = 0
@@ -118,39 +118,39 @@ class Wheel:
                 level += 1
             if level == LEVELS:
                 self.now = max(self.now, present)
-                self.next_event = NEVER
-                return effort
+                self.next_event = END_OF_TIME
+                return budget
             bits = occupied[level]
             slot = self.levels[level][(bits & -bits).bit_length() - 1]
             start = self._start(slot)
             if start > present:
                 self.now = max(self.now, present)
                 self.next_event = start * self.tick
-                return effort
+                return budget
             self.now = max(self.now, start)
             if level == 0:
                 occupied[0] = bits & ~slot.bit
                 self.due.take_all_of(slot)
                 slot = None
 
-    def _cascade(self, slot: Slot, effort: int) -> int:
-        """Place the timers of a slot again, as many as the effort is; return the effort left.
+    def _cascade(self, slot: Slot, budget: int) -> int:
+        """Place the timers of a slot again, as many as the budget is; return the budget left.
 
         Until it is done, `cascading` is the slot, and `next_event` stays what it was when the present reached it: its
         timers may be due before those that stand on the levels below already.
         """
         self.cascading = slot
         while slot.after is not slot:
-            if effort == 0:
+            if budget == 0:
                 return 0
-            effort -= 1
+            budget -= 1
             timer = slot.after
             assert isinstance(timer, Timer)
             timer.unlink()
             self._place(timer)
         self.occupied[slot.level] &= ~slot.bit
         self.cascading = None
-        return effort
+        return budget
 
     def _place(self, timer: Timer) -> None:
         tick = -(-timer.deadline // self.tick)  # rounded up: never early
@@ -176,7 +176,7 @@ class Wheel:
     def check(self) -> int:
         """Verify every invariant; return how many timers the wheel holds, due ones included."""
         count = self.due.check()
-        soonest = NEVER
+        soonest = END_OF_TIME
         for level, slots in enumerate(self.levels):
             for index, slot in enumerate(slots):
                 held = slot.check()

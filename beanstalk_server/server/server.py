@@ -26,7 +26,7 @@ from typing import Any, Final, Self, cast
 from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
-from beanstalk_server.queue.wheel import NEVER
+from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.startup import (
     StartError,
@@ -37,8 +37,7 @@ from beanstalk_server.server.startup import (
     open_inet_socket,
     open_unix_socket,
 )
-from beanstalk_server.storage.binlog import NEVER as NEVER_SYNC
-from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.binlog import NEVER, Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.recovery import StorageError
 from beanstalk_server.version import VERSION
@@ -298,7 +297,7 @@ class Server:
         self.slow_queue: deque[Connection] = deque()  # those of them whose next command may take a whole round
         self.round = SHORT_ROUND if self.journal.keeps else ROUND
         self.work_left = self.round  # how much more work this round of the event loop may do
-        self.armed_for = NEVER
+        self.armed_for = END_OF_TIME
         self.stopping = False
         self.committed = 0  # how many of the changes that the journal has been told of are durable
         self.failure: BaseException | None = None  # what the journal could not do: the server has stopped
@@ -457,7 +456,7 @@ class Server:
     async def _commit_all(self) -> None:
         """Commit, until everything is: one commit for all that came while the one before was in flight."""
         while True:
-            position = self.broker.recorded
+            position = self.broker.last_lsn
             try:
                 await self.journal.commit()
             except Exception as error:
@@ -471,7 +470,7 @@ class Server:
                 if connection.held:
                     self._holding.add(connection)
             self.settle()
-            if self.broker.recorded == position:
+            if self.broker.last_lsn == position:
                 break
         self._commit = None
 
@@ -563,7 +562,7 @@ class Server:
         self._cancel_timer()
         when = self.broker.next_event()
         self.armed_for = when
-        if when >= NEVER or self.stopping:
+        if when >= END_OF_TIME or self.stopping:
             return
         left = when - monotonic_ns()
         if left <= 0:
@@ -710,7 +709,7 @@ def journal_of(config: Config) -> Journal:
     return Binlog(
         RealDirectory(config.binlog),
         segment_size=config.segment_size,
-        sync_interval=NEVER_SYNC if isinstance(interval, str) else interval,
+        sync_interval=NEVER if isinstance(interval, str) else interval,
         salvage=bool(config.salvage),
     )
 

@@ -133,7 +133,7 @@ class Inspection:
             return counts.setdefault(name, Count(name))
 
         # Here the file of a job is the count, in their order, that its last put is in; `created_at` is the offset of
-        # that put, and `place` the count that its last change after that is in, or -1.
+        # that put, and `heap_index` the count that its last change after that is in, or -1.
         replay = Replay(JobTable())
         jobs = replay.jobs
         numbers: dict[str, int] = {}
@@ -150,12 +150,12 @@ class Inspection:
                 if scanner.kind == PUT:
                     job = scanner.put(replay)
                     job.body = b""
-                    job.file, job.place = numbers.setdefault(reader.name, len(numbers)), -1
+                    job.file, job.heap_index = numbers.setdefault(reader.name, len(numbers)), -1
                     job.created_at = reader.offset
                 elif scanner.kind == CHANGE:
                     changed = jobs.get(scanner.id())
                     if changed is not None:
-                        changed.place = numbers.setdefault(reader.name, len(numbers))
+                        changed.heap_index = numbers.setdefault(reader.name, len(numbers))
                 elif scanner.kind == DELETE:
                     replay.delete(scanner.id())
                 else:
@@ -165,8 +165,8 @@ class Inspection:
         names = list(numbers)
         for job in jobs.values():
             counts[names[job.file]].live += 1
-            if job.place >= 0:
-                counts[names[job.place]].live += 1
+            if job.heap_index >= 0:
+                counts[names[job.heap_index]].live += 1
         for job, key, other in replay.give_up_shared_keys():
             what = f"job {job.id} has the key {key!r} in tube {job.tube.name!r}, and so has job {other.id}"
             counted(names[job.file]).damages.append(Damage(names[job.file], job.created_at, what))

@@ -28,7 +28,7 @@ TURN: Final = 128
 """How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).
 
 A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at or a
-list names. What the broker counts as `strain` comes to that: each 4 tubes that somebody begins or ends to wait in,
+list names. What the broker counts as `cost` comes to that: each 4 tubes that somebody begins or ends to wait in,
 tubes made, and pages of their list.
 """
 
@@ -165,15 +165,15 @@ class Session(Client):
     def run(self, now: int) -> None:
         """Do the commands in `input`, until one has to wait or the turn is over (then `more` is set)."""
         broker = self.broker
-        broker.strain = 0
+        broker.cost = 0
         self.work_left = TURN
         self.blocked = False
         if self.waiting:
             if self.patient:
                 return
             broker.stop_waiting(self)
-            self.work_left -= broker.strain
-            broker.strain = 0
+            self.work_left -= broker.cost
+            broker.cost = 0
             self.replies.append(grammar.TIMED_OUT)
         if self.busy or self.choked or self.closed:
             return
@@ -184,11 +184,11 @@ class Session(Client):
             self.piled.clear()
             self.piled_size = 0
         data = self.input
-        recorded = broker.recorded
+        recorded = broker.last_lsn
         done = self._run(data, now)
-        self.work_left -= broker.strain
-        if broker.recorded != recorded:
-            self.position = broker.recorded
+        self.work_left -= broker.cost
+        if broker.last_lsn != recorded:
+            self.position = broker.last_lsn
         self.consumed += done
         self.input = data[done:] if done < len(data) else b""
         if self.closed:
@@ -216,11 +216,11 @@ class Session(Client):
         self._answer(grammar.DEADLINE_SOON)
 
     def on_kicked(self, count: int) -> None:
-        self.position = self.broker.recorded
+        self.position = self.broker.last_lsn
         self._answer(grammar.kicked(count))
 
     def on_cleared(self, count: int) -> None:
-        self.position = self.broker.recorded
+        self.position = self.broker.last_lsn
         self._answer(grammar.cleared(count))
 
     def on_failed(self) -> None:
@@ -238,7 +238,7 @@ class Session(Client):
         position = 0
         size = len(data)
         while position < size and not self.held:
-            if self.work_left <= broker.strain:
+            if self.work_left <= broker.cost:
                 self.more = True
                 break
             if self.broker.admits != ALL and self._must_wait(data, position):
@@ -472,7 +472,7 @@ class Session(Client):
 
     def _wait(self, until: int, waits: bool, batch: int) -> None:
         """Nothing is ready: wait, or say why not."""
-        if self.soon:
+        if self.jobs_in_safety_margin:
             self.replies.append(grammar.DEADLINE_SOON)
         elif waits and self.patient:
             self.broker.wait(self, until, batch)

@@ -141,8 +141,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             job = self.broker.reserve(client, self.now)
             jobs = [job.id] if job else []
             assert jobs == [number for number in [self.model.reserve(mirror, self.now)] if number]
-        assert bool(client.soon) == any(held.soon for held in mirror.held)
-        if not jobs and not client.soon:
+        assert bool(client.jobs_in_safety_margin) == any(held.in_safety_margin for held in mirror.held)
+        if not jobs and not client.jobs_in_safety_margin:
             until = 0 if forever else self.now + timeout
             self.broker.wait(client, until, batch)
             self.model.wait(mirror, until, batch)
@@ -237,7 +237,11 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         for mirror in self.model.jobs:
             job = self.broker.jobs[mirror.id]
             assert STATES[job.state] == mirror.state
-            assert (job.priority, job.delay, job.soon) == (mirror.priority, mirror.delay, mirror.soon)
+            assert (job.priority, job.delay, job.in_safety_margin) == (
+                mirror.priority,
+                mirror.delay,
+                mirror.in_safety_margin,
+            )
             assert (job.ttr, job.key) == (mirror.ttr, mirror.key)
             counters = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
             assert counters == (mirror.reserves, mirror.timeouts, mirror.releases, mirror.buries, mirror.kicks)

@@ -17,17 +17,17 @@ def new_job(number):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["push", "remove", "first"]), st.integers(0, 30), st.integers(0, 5))))
-def test_the_heap_is_a_list_sorted_by_rank_and_id(steps):
+def test_the_heap_is_a_list_sorted_by_sort_key_and_id(steps):
     heap = JobHeap()
     held = {}
-    for action, number, rank in steps:
+    for action, number, sort_key in steps:
         if action == "push" and number not in held:
             held[number] = new_job(number)
-            heap.push(held[number], rank)
+            heap.push(held[number], sort_key)
         elif action == "remove" and number in held:
             heap.remove(held.pop(number))
         elif action == "first" and held:
-            first = min(held.values(), key=lambda job: (job.rank, job.id))
+            first = min(held.values(), key=lambda job: (job.sort_key, job.id))
             assert heap.jobs[0] is first
             heap.remove(held.pop(first.id))
         heap.check()
@@ -37,9 +37,9 @@ def test_the_heap_is_a_list_sorted_by_rank_and_id(steps):
 def test_a_job_that_takes_a_free_place_may_have_to_rise():
     heap = JobHeap()
     jobs = [new_job(number) for number in range(7)]
-    for job, rank in zip(jobs, [0, 10, 1, 11, 12, 2, 3], strict=True):
-        heap.push(job, rank)
-    heap.remove(jobs[3])  # the last job, of rank 3, comes below the one of rank 10
+    for job, sort_key in zip(jobs, [0, 10, 1, 11, 12, 2, 3], strict=True):
+        heap.push(job, sort_key)
+    heap.remove(jobs[3])  # the last job, of sort key 3, comes below the one of sort key 10
     heap.check()
 
 
@@ -47,7 +47,7 @@ def test_a_broken_heap_is_noticed():
     heap = JobHeap()
     for number in range(5):
         heap.push(new_job(number), number)
-    heap.jobs[0].rank = 9
+    heap.jobs[0].sort_key = 9
     with pytest.raises(AssertionError):
         heap.check()
 

@@ -15,32 +15,32 @@ TUBE = Tube("t", 0)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5).map(lambda n: n << (PAGE - 1)))))
 def test_it_is_a_dictionary_of_jobs_by_id(steps):
     table, model = JobTable(), {}
-    for is_taken_in, number in steps:
+    for is_taken_in, job_id in steps:
         if is_taken_in:
-            model[number] = Job(number, 0, 0, 0, b"", TUBE, 0)
-            table.add(model[number])
+            model[job_id] = Job(job_id, 0, 0, 0, b"", TUBE, 0)
+            table.add(model[job_id])
         else:
-            model.pop(number, None)
-            table.remove(number)
+            model.pop(job_id, None)
+            table.remove(job_id)
         table.check()
-        assert table.get(number) is model.get(number)
-        assert (number in table) is (number in model)
+        assert table.get(job_id) is model.get(job_id)
+        assert (job_id in table) is (job_id in model)
     assert len(table) == len(model)
     assert sorted(table) == sorted(model)
     assert {job.id: job for job in table.values()} == model
-    assert all(table[number] is job for number, job in model.items())
+    assert all(table[job_id] is job for job_id, job in model.items())
 
 
 def test_pages_that_nothing_is_left_in_are_gone():
     table = JobTable()
-    for number in range(1, 5 << PAGE, 1000):
-        table.add(Job(number, 0, 0, 0, b"", TUBE, 0))
-        table.remove(number)
+    for job_id in range(1, 5 << PAGE, 1000):
+        table.add(Job(job_id, 0, 0, 0, b"", TUBE, 0))
+        table.remove(job_id)
     assert not table._pages
 
 
-def keyed(number, key):
-    job = Job(number, 0, 0, 0, b"", TUBE, 0)
+def keyed(job_id, key):
+    job = Job(job_id, 0, 0, 0, b"", TUBE, 0)
     job.key = key
     return job
 
@@ -50,8 +50,8 @@ def test_it_is_a_dictionary_of_jobs_by_key_however_many_pages_it_has(steps):
     table, model = KeyTable(), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "FULL", 3)
-        for step, (is_taken_in, number) in enumerate(steps):
-            key = f"k{number}"
+        for step, (is_taken_in, job_id) in enumerate(steps):
+            key = f"k{job_id}"
             if is_taken_in:
                 table.add(model.setdefault(key, keyed(step, key)))
             else:

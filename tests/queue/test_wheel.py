@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_server.queue.ring import UNLINKED
-from beanstalk_server.queue.wheel import NEVER, Timer, Wheel
+from beanstalk_server.queue.wheel import END_OF_TIME, Timer, Wheel
 
 TICK = 10
 FOREVER = 2**32 * 10**9
@@ -24,24 +24,24 @@ def take_due(wheel):
     return taken
 
 
-def run_to(wheel, end, effort=1000):
+def run_to(wheel, end, budget=1000):
     """Drive the wheel as a server does; return (moment, timer) for each timer that came due by the end."""
     fired = []
     now = wheel.now * wheel.tick
     while wheel.next_event <= end:
         now = max(now, wheel.next_event)
-        wheel.advance(now, effort)
+        wheel.advance(now, budget)
         wheel.check()
         fired += [(now, timer) for timer in take_due(wheel)]
-    wheel.advance(end, effort)
+    wheel.advance(end, budget)
     return fired
 
 
 def test_an_empty_wheel_wakes_nobody():
     wheel = Wheel(0, TICK)
-    assert wheel.next_event == NEVER
+    assert wheel.next_event == END_OF_TIME
     wheel.advance(10**18, 100)
-    assert wheel.next_event == NEVER
+    assert wheel.next_event == END_OF_TIME
 
 
 def test_a_timer_fires_at_the_first_tick_that_is_not_before_its_deadline():
@@ -91,7 +91,7 @@ def test_removing_the_last_timer_of_a_slot_empties_the_wheel():
         wheel.remove(timer)
         wheel.check()
     wheel.advance(0, 1)
-    assert wheel.next_event == NEVER
+    assert wheel.next_event == END_OF_TIME
 
 
 def test_a_timer_that_is_due_can_still_be_removed():
@@ -152,8 +152,8 @@ steps = st.lists(
 )
 
 
-@given(steps=steps, effort=st.integers(1, 5))
-def test_the_wheel_is_a_list_sorted_by_tick(steps, effort):
+@given(steps=steps, budget=st.integers(1, 5))
+def test_the_wheel_is_a_list_sorted_by_tick(steps, budget):
     """Against the obvious: a list of (tick, order of setting), sorted whenever time passes."""
     wheel = Wheel(0, TICK)
     timers = [new_timer() for _ in range(16)]
@@ -172,7 +172,7 @@ def test_the_wheel_is_a_list_sorted_by_tick(steps, effort):
         else:
             end = now + step[1]
             expected = sorted((key, id(timer)) for timer, key in pending.items() if key[0] * TICK <= end)
-            fired = run_to(wheel, end, effort)
+            fired = run_to(wheel, end, budget)
             assert sorted(id(timer) for _, timer in fired) == sorted(found for _, found in expected)
             for moment, timer in fired:
                 tick, _ = pending.pop(timer)

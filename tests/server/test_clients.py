@@ -273,7 +273,7 @@ def test_every_connection_sends_at_once_and_is_kept_alive(server):
 def test_nothing_is_left_of_clients_and_jobs_that_are_gone_without_the_cycle_collector(server):
     def left():
         names = [type(found).__name__ for found in gc.get_objects()]
-        return [names.count(name) for name in ("Session", "Connection", "Job", "Kick", "Departure")]
+        return [names.count(name) for name in ("Session", "Connection", "Job", "BulkKick", "BulkDisconnect")]
 
     gc.collect()
     before = left()

@@ -229,11 +229,11 @@ def test_replies_that_report_a_change_wait_for_its_commit_and_others_do_not():
     run(work)
 
 
-async def recorded(server, count, within=10):
+async def told(server, count, within=10):
     """Return when the journal has been told of so many changes."""
     end = time.monotonic() + within
-    while server.broker.recorded < count:
-        assert time.monotonic() < end, f"only {server.broker.recorded} of {count} changes after {within} s"
+    while server.broker.last_lsn < count:
+        assert time.monotonic() < end, f"only {server.broker.last_lsn} of {count} changes after {within} s"
         await asyncio.sleep(0)
 
 
@@ -244,7 +244,7 @@ def test_one_commit_serves_all_who_came_while_the_one_before_was_in_flight():
             clients = [await Conversation.with_(server) for _ in range(20)]
             for client in clients:
                 client.writer.write(b"put 0 0 60 1\r\nx\r\n" * 10)
-            await recorded(server, 200)
+            await told(server, 200)
             journal.may_commit.set()
             for client in clients:
                 for _ in range(10):
@@ -263,7 +263,7 @@ def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\ndelete 1\r\n")
             client.writer.write_eof()
-            await recorded(server, 2)
+            await told(server, 2)
             journal.may_commit.set()
             assert await asyncio.wait_for(client.reader.read(), 10) == b"INSERTED 1\r\nDELETED\r\n"
             await client.close()
@@ -277,7 +277,7 @@ def test_a_client_that_is_gone_before_its_commit_leaves_nothing_behind():
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            await recorded(server, 1)
+            await told(server, 1)
             linger = struct.pack("ii", 1, 0)  # a reset, not an end
             client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             client.writer.transport.abort()
@@ -302,8 +302,8 @@ def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
             count = 60_000
             sent = asyncio.ensure_future(drain(client.writer, b"put 0 0 60 1\r\nx\r\npeek 1\r\n" * count))
             before = -1
-            while before != server.broker.recorded:
-                before = server.broker.recorded
+            while before != server.broker.last_lsn:
+                before = server.broker.last_lsn
                 await asyncio.sleep(0.1)
             assert 0 < before < count, "it goes on, but not for ever"
             journal.may_commit.set()
@@ -328,8 +328,8 @@ def test_changes_that_wait_for_a_slow_commit_weigh_what_they_have_brought(size):
             put = b"put 0 0 60 %d\r\n%b\r\n" % (size, b"x" * size)
             sent = asyncio.ensure_future(drain(client.writer, put * count))
             before = -1
-            while before != server.broker.recorded:
-                before = server.broker.recorded
+            while before != server.broker.last_lsn:
+                before = server.broker.last_lsn
                 await asyncio.sleep(0.1)
             assert 0 < before * size < 1 << 20
             journal.may_commit.set()
@@ -348,7 +348,7 @@ def test_what_comes_after_a_quit_is_not_read_while_its_commit_is_in_flight():
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\nquit\r\n")
-            await recorded(server, 1)
+            await told(server, 1)
             (connection,) = server.connections
             sent = asyncio.ensure_future(drain(client.writer, b"list-tube-used\r\n" * 1_000_000))
             for _ in range(100):
@@ -375,7 +375,7 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            await recorded(server, 1)
+            await told(server, 1)
             journal.error = OSError(5, "Input/output error")
             journal.may_commit.set()
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -397,7 +397,7 @@ def test_what_nobody_was_told_of_is_committed_when_the_server_stops():
         journal = RecordingJournal()
         journal.may_commit.set()
         async with Server(Config(port=0), journal=journal) as server:
-            server.broker.recorded += 1
+            server.broker.last_lsn += 1
         assert journal.commits == 1
 
     run(work)

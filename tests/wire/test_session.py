@@ -266,7 +266,7 @@ def test_deadlines_keep_the_order_of_the_commands_of_one_packet(client):
     assert client.send(b"peek-delayed\r\n") == b"FOUND 2 1\r\nb\r\n"
 
 
-def test_what_is_due_goes_on_at_once_when_the_effort_was_not_enough(world, client):
+def test_what_is_due_goes_on_at_once_when_the_budget_was_not_enough(world, client):
     for _ in range(3):
         client.put(delay=1)
     world.now += 2_000_000_000

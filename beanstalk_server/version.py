@@ -1,3 +1,24 @@
-"""The version, in its only place."""
+"""Which version this is: of the package, and of the protocol that it speaks.
 
-VERSION = "0.1.0"
+Must import nothing from the package: the build reads it before there is one.
+"""
+
+from typing import Final
+
+VERSION: Final = "0.2.0"
+"""The version of the distribution, in its only place."""
+
+PROTOCOL: Final = "1.13"
+"""The version of beanstalkd whose protocol this server speaks."""
+
+
+def version_in_stats(protocol: str = PROTOCOL) -> str:
+    """The version that `stats` tells: the protocol's first, then this server's as build metadata.
+
+    A client that wants to know what a server can do compares this with beanstalkd's versions, as a semantic version
+    (semver.org) or number by number; beanstalkd itself puts what is no release behind a plus sign too.
+
+    Args:
+        protocol: the version of beanstalkd that the server answers as, such as "1.13".
+    """
+    return f"{protocol}.0+beanstalk-server.{VERSION}"

@@ -40,7 +40,7 @@ from beanstalk_server.server.startup import (
 from beanstalk_server.storage.binlog import NEVER, Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.recovery import StorageError
-from beanstalk_server.version import VERSION
+from beanstalk_server.version import VERSION, version_in_stats
 from beanstalk_server.wire.session import TURN, Session
 from beanstalk_server.wire.statistics import Process
 
@@ -719,7 +719,7 @@ def this_process(max_job_size: int, now: int) -> Process:
     node = os.uname()
     return Process(
         pid=os.getpid(),
-        version=VERSION,
+        version=version_in_stats(),
         instance=secrets.token_hex(8),
         hostname=node.nodename,
         os=node.version,

@@ -17,6 +17,7 @@ from running import Caller, clean_environment, run_to_end
 
 from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.client import Client
+from beanstalk_server.version import VERSION
 
 
 def test_a_server_inside_a_program(loop_factory):
@@ -311,7 +312,7 @@ def test_a_start_that_cannot_succeed_is_one_line_too():
 
 
 def test_help_and_version():
-    assert run_to_end("-v")[:2] == (0, "beanstalk-server 0.1.0\n")
+    assert run_to_end("-v")[:2] == (0, f"beanstalk-server {VERSION}\n")
     code, said, _ = run_to_end("-h")
     assert code == 0
     assert "BEANSTALK_SERVER_MAX_JOB_SIZE" in said

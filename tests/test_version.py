@@ -1,0 +1,50 @@
+"""The version that `stats` tells, by the rules of those who read it."""
+
+import re
+
+import pytest
+from packaging.version import Version
+
+from beanstalk_server import __version__
+from beanstalk_server.version import VERSION, version_in_stats
+
+# semver.org, "Is there a suggested regular expression?", without names
+SEMANTIC = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(?:-(?:(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+(?:[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
+)
+
+
+def as_semantic(version):
+    return tuple(int(number) for number in SEMANTIC.fullmatch(version).groups())
+
+
+def as_fivebeans(version):
+    """fivebeans, in JavaScript: beanstalkd's versions have two numbers, so it adds a third; a fourth goes again."""
+    version += ".0"
+    if re.search(r"\d+\.\d+\.\d+\.\d+", version):
+        version = re.sub(r"\.\d+$", "", version)
+    return as_semantic(version)
+
+
+def as_php(version):
+    """PHP's version_compare: the numbers, in their order, up to the first word."""
+    return tuple(int(number) for number in re.match(r"[\d.]+", version)[0].split("."))
+
+
+def as_python(version):
+    return Version(version).release
+
+
+@pytest.mark.parametrize("reading", [as_semantic, as_fivebeans, as_php, as_python])
+@pytest.mark.parametrize("protocol", ["1.12", "1.13"])
+def test_who_asks_for_beanstalkd_1_8_or_newer_finds_it(reading, protocol):
+    major, minor = map(int, protocol.split("."))
+    assert (1, 8) <= reading(version_in_stats(protocol))[:2] == (major, minor)
+
+
+def test_it_says_which_server_this_is():
+    assert version_in_stats() == f"1.13.0+beanstalk-server.{VERSION}"
+    assert version_in_stats("1.12") == f"1.12.0+beanstalk-server.{VERSION}"
+    assert __version__ == VERSION

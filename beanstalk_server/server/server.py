@@ -37,7 +37,7 @@ from beanstalk_server.server.startup import (
     open_inet_socket,
     open_unix_socket,
 )
-from beanstalk_server.storage.binlog import NEVER, Binlog
+from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.recovery import StorageError
 from beanstalk_server.version import VERSION, version_in_stats
@@ -709,7 +709,7 @@ def journal_of(config: Config) -> Journal:
     return Binlog(
         RealDirectory(config.binlog),
         segment_size=config.segment_size,
-        sync_interval=NEVER if isinstance(interval, str) else interval,
+        sync_interval=NO_SYNC if isinstance(interval, str) else interval,
         salvage=bool(config.salvage),
     )
 

@@ -31,9 +31,9 @@ from beanstalk_server.storage.segment_log import (
     DROP_SPARE,
     NOTHING,
     SEAL,
-    Log,
+    CommitBatch,
     NoRoomError,
-    Portion,
+    SegmentLog,
     Spare,
     cut_size,
 )
@@ -45,10 +45,10 @@ SEGMENT_SIZE: Final = 10485760
 BLOCK: Final = 4096
 """The size of a segment is a multiple of this, in bytes, as the size of beanstalkd's files is."""
 
-NEVER: Final = -1.0
+NO_SYNC: Final = -1.0
 """The interval between syncs when there are none."""
 
-RETRY: Final = 1_000_000_000
+RETRY_INTERVAL: Final = 1_000_000_000
 """How long after the disk was found to be full it is tried again, in nanoseconds."""
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Binlog(Journal):
         directory: where; this binlog has it for itself from `restore` to `close`.
         segment_size: bytes of a segment, rounded up to whole blocks; one that has to hold a larger job is larger.
         sync_interval: milliseconds. 0: a commit returns when all is synced. More: it returns when all is written, and
-            a sync follows at most so much later. NEVER: no sync, but of a segment that is full.
+            a sync follows at most so much later. NO_SYNC: no sync, but of a segment that is full.
         salvage: go on behind what is damaged, at the start.
         clock: nanoseconds, monotonic; the server's.
         wall_clock: nanoseconds since 1970.
@@ -102,7 +102,7 @@ class Binlog(Journal):
         self._sync_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
         self._spare_number = 0
-        self._retry: asyncio.TimerHandle | None = None  # until the disk is tried again
+        self._retry_timer: asyncio.TimerHandle | None = None  # until the disk is tried again
         self._full_until = 0  # when the disk, found to be full, is tried again
         self._failure: BaseException | None = None
         self._tail: Segment | None = None  # what was written last
@@ -136,14 +136,14 @@ class Binlog(Journal):
             raise
         self._log = self._new_log(replay.jobs)
         self._log.clock_offset = replay.clock_offset
-        self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.number)
+        self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.commit_number)
         try:
             self._make_ready()
         except OSError as error:
             raise unusable(self.directory, error) from error
 
-    def _new_log(self, live: JobTable) -> Log:
-        return Log(live, self.segment_size, self._draw_salt, self._boot, self._tell_admission)
+    def _new_log(self, live: JobTable) -> SegmentLog:
+        return SegmentLog(live, self.segment_size, self._draw_salt, self._boot, self._tell_admission)
 
     def _make_ready(self) -> None:
         """Begin behind the newest segment; in it, where the disk has no room for another."""
@@ -239,28 +239,28 @@ class Binlog(Journal):
             await self._write(sync=not self.sync_interval)
         if self.sync_interval > 0 and self._sync_timer is None:
             self._sync_timer = asyncio.get_running_loop().call_later(self.sync_interval / 1000, self._begin_sync)
-        self._look_after()
+        self._schedule_upkeep()
 
     async def _write(self, *, sync: bool) -> None:
         """Write what there is; who calls it holds `_writing`."""
         if self._failure is not None:
             raise self._failure
-        portions = self._log.take(self._wall_clock(), self.clock_offset())
-        await self._do_write(portions, sync=sync)
+        batches = self._log.take(self._wall_clock(), self.clock_offset())
+        await self._do_write(batches, sync=sync)
 
-    async def _do_write(self, portions: list[Portion], *, sync: bool) -> None:
+    async def _do_write(self, batches: list[CommitBatch], *, sync: bool) -> None:
         try:
-            self._tail = await self._in_thread(partial(write, self.directory, self._tail, portions, sync))
+            self._tail = await self._in_thread(partial(write, self.directory, self._tail, batches, sync))
         except BaseException as error:  # whatever it was, it is not known what has been written
             self._failure = error
             raise
-        for portion in portions:
-            portion.segment.written = portion.offset + COMMIT_SIZE + portion.size
-            if portion.spare is not None:
-                portion.segment.durable = portion.segment.written
+        for batch in batches:
+            batch.segment.written = batch.offset + COMMIT_SIZE + batch.size
+            if batch.spare is not None:
+                batch.segment.durable = batch.segment.written
         if sync and self._tail is not None:  # what was written before, without a sync, is on the disk too
             self._tail.durable = self._tail.written
-        if any(portion.spare is not None for portion in portions):
+        if any(batch.spare is not None for batch in batches):
             self._log.close_segments()
 
     def _begin_sync(self) -> None:
@@ -281,25 +281,25 @@ class Binlog(Journal):
 
     # Room ahead, and no garbage behind
 
-    def _look_after(self) -> None:
+    def _schedule_upkeep(self) -> None:
         """See to it that something is done if there is something to do."""
         if self._upkeep is not None or self._closing:
             return
         if self._log.next_step(self._may_allocate()) != NOTHING:
-            self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
+            self._upkeep = asyncio.get_running_loop().create_task(self._run_upkeep())
         else:
-            self._look_later()
+            self._schedule_retry()
 
-    def _look_later(self) -> None:
+    def _schedule_retry(self) -> None:
         """Where changes have to wait and nothing can be done, look again when the disk may have room."""
-        if self._log.admits != ALL and self._retry is None and not self._closing:
-            self._retry = asyncio.get_running_loop().call_later(RETRY / 1e9, self._look_again)
+        if self._log.admits != ALL and self._retry_timer is None and not self._closing:
+            self._retry_timer = asyncio.get_running_loop().call_later(RETRY_INTERVAL / 1e9, self._retry_upkeep)
 
-    def _look_again(self) -> None:
-        self._retry = None
-        self._look_after()
+    def _retry_upkeep(self) -> None:
+        self._retry_timer = None
+        self._schedule_upkeep()
 
-    async def _keep_up(self) -> None:
+    async def _run_upkeep(self) -> None:
         allocations = 16 + 2 * len(self._log.segments)  # more than cleaning all of them takes: it does not go round
         try:
             while not self._closing and self._failure is None:
@@ -328,7 +328,7 @@ class Binlog(Journal):
         finally:
             self._upkeep = None
         if self._failure is None:
-            self._look_later()
+            self._schedule_retry()
 
     async def _allocate(self) -> None:
         for size in self._sizes(self._log.spare_size()):
@@ -357,7 +357,7 @@ class Binlog(Journal):
         async with self._writing:
             await self._write(sync=True)
             # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
-            await self._do_write(self._log.take_mark(self._wall_clock(), self.clock_offset()), sync=False)
+            await self._do_write(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
         if not self._log.wants(segment.size):
             await self._in_thread(partial(remove, self.directory, segment))
@@ -409,7 +409,7 @@ class Binlog(Journal):
     def _note_full(self, error: OSError) -> None:
         if not self._full_until:
             log.error("%s: no new segment: %s; puts that need one are refused", self.directory.path, error.strerror)
-        self._full_until = self._clock() + RETRY
+        self._full_until = self._clock() + RETRY_INTERVAL
         self._log.disk_is_full = True
 
     def _note_room(self) -> None:
@@ -422,7 +422,7 @@ class Binlog(Journal):
 
     async def close(self) -> None:
         self._closing = True
-        for timer in (self._sync_timer, self._retry):
+        for timer in (self._sync_timer, self._retry_timer):
             if timer is not None:
                 timer.cancel()
         for task in (self._upkeep, self._syncing):
@@ -441,7 +441,7 @@ class Binlog(Journal):
             return
         try:
             await self._write(sync=True)
-            await self._do_write(self._log.take_mark(self._wall_clock(), self.clock_offset()), sync=True)
+            await self._do_write(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=True)
         except Exception as error:
             self._failure = error
             if self.on_failure is not None:
@@ -454,7 +454,7 @@ class Binlog(Journal):
         if not self._log.segments:
             return
         newest = self._log.segments[-1]
-        mark = Mark(newest.sequence, newest.end, self._log.number)
+        mark = Mark(newest.sequence, newest.end, self._log.commit_number)
         try:
             await self._in_thread(partial(write_mark, self.directory, mark))
         except OSError as error:
@@ -470,8 +470,8 @@ class Binlog(Journal):
 # What is done off the event loop
 
 
-def write(directory: Directory, tail: Segment | None, portions: list[Portion], sync: bool) -> Segment | None:
-    """Write portions in their order; a segment begins only when all of the one before is on the disk.
+def write(directory: Directory, tail: Segment | None, batches: list[CommitBatch], sync: bool) -> Segment | None:
+    """Write batches in their order; a segment begins only when all of the one before is on the disk.
 
     Args:
         tail: the segment that was written last.
@@ -481,21 +481,21 @@ def write(directory: Directory, tail: Segment | None, portions: list[Portion], s
         The segment that is written last now.
     """
     try:
-        return _write(directory, tail, portions, sync)
+        return _write(directory, tail, batches, sync)
     except OSError as error:
         if error.filename is None:
-            newest = portions[-1].segment if portions else tail
+            newest = batches[-1].segment if batches else tail
             error.filename = str(directory.path / (newest.name if newest is not None else ""))
         raise
 
 
-def _write(directory: Directory, tail: Segment | None, portions: list[Portion], sync: bool) -> Segment | None:
-    for portion in portions:
-        segment = portion.segment
-        data = b"".join(portion.chunks)
-        if portion.spare is None:
+def _write(directory: Directory, tail: Segment | None, batches: list[CommitBatch], sync: bool) -> Segment | None:
+    for batch in batches:
+        segment = batch.segment
+        data = b"".join(batch.chunks)
+        if batch.spare is None:
             assert segment.file is not None, "a segment is open while it is written"
-            segment.file.write(portion.offset, data)
+            segment.file.write(batch.offset, data)
             continue
         if tail is not None and tail.file is not None:
             if tail.is_cut:
@@ -503,10 +503,10 @@ def _write(directory: Directory, tail: Segment | None, portions: list[Portion], 
             tail.file.sync()
             tail.file.close()
             tail.file = None
-        segment.file = directory.open(portion.spare.name, write=True)
+        segment.file = directory.open(batch.spare.name, write=True)
         segment.file.write(0, encode_header(segment.sequence, segment.salt) + data)
         segment.file.sync()
-        directory.rename(portion.spare.name, segment.name)
+        directory.rename(batch.spare.name, segment.name)
         directory.sync()
         tail = segment
     if sync and tail is not None and tail.file is not None:

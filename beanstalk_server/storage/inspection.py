@@ -213,7 +213,7 @@ class Inspection:
             if fault:  # as at a start, it is told, and nothing is missing
                 log.warning("%s/%s: %s", self.directory.path, STOPPED, fault)
             done = 0
-            number = 0
+            commit_number = 0
             expected = self.segments[0][0] if self.segments else 0
             for sequence, name in self.segments:
                 if sequence != expected:
@@ -221,7 +221,7 @@ class Inspection:
                         "the file is missing" if sequence == expected + 1 else "the files from here on are missing"
                     )
                     on_damage(Damage(segment_name(expected), 0, missing))
-                    number = 0
+                    commit_number = 0
                 expected = sequence + 1
                 file = self.directory.open(name)
                 try:
@@ -234,7 +234,7 @@ class Inspection:
                         self.tail = tail or Tail(size, 0)
                         end = self.tail.end
                     window = _Window(file, end, done, on_progress)
-                    number = yield from self._read_segment(window, name, sequence, number, on_damage)
+                    commit_number = yield from self._read_segment(window, name, sequence, commit_number, on_damage)
                 finally:
                     file.close()
                 done += size
@@ -242,11 +242,11 @@ class Inspection:
                 on_damage(Damage(segment_name(mark.sequence), 0, MISSING))
 
     def _read_segment(
-        self, file: ReadableFile, name: str, sequence: int, number: int, on_damage: Callable[[Damage], None]
+        self, file: ReadableFile, name: str, sequence: int, commit_number: int, on_damage: Callable[[Damage], None]
     ) -> Generator[Reader, None, int]:
         """As `_read`, of one segment; return the number of its last commit, or 0 when that is not known."""
         try:
-            reader = open_reader(self.directory, file, name, sequence, number)
+            reader = open_reader(self.directory, file, name, sequence, commit_number)
         except FormatError as error:
             on_damage(Damage(name, 0, str(error), file.size()))
             return 0
@@ -256,7 +256,7 @@ class Inspection:
                 yield reader
             if not find_fault(reader, has_skipped):
                 self.next_id = max(self.next_id, reader.next_id)
-                return reader.number
+                return reader.commit_number
             offset, what = reader.offset, reader.fault
             if not offset:  # without its header, nothing in it can be told from other bytes
                 on_damage(Damage(name, 0, what, file.size()))

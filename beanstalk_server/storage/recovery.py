@@ -43,7 +43,7 @@ from beanstalk_server.storage.segment import (
     segment_name,
     segment_names,
 )
-from beanstalk_server.storage.segment_log import FIRST, OPENING, Spare
+from beanstalk_server.storage.segment_log import BATCH_OVERHEAD, SEGMENT_OVERHEAD, Spare
 from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
 
 UNUSABLE: Final = 10
@@ -54,7 +54,7 @@ DAMAGED: Final = 65
 
 REWRITING: Final = "rewriting"
 COMPLETE: Final = "rewriting/complete"
-PORTION: Final = 1 << 20  # bytes written in one piece
+BATCH_SIZE: Final = 1 << 20  # bytes written in one piece
 MISSING: Final = "the file is missing, which was the newest when the last server stopped"
 SECOND: Final = 1_000_000_000
 
@@ -78,7 +78,7 @@ class Recovered:
     next_id: int = 1
     sequence: int = 0
     """Of the last segment."""
-    number: int = 0
+    commit_number: int = 0
     """Of the last commit."""
 
 
@@ -180,7 +180,7 @@ def find_spares(directory: Directory) -> list[Spare]:
             if not is_spare(name):
                 continue
             size = _erase(directory, name)
-            if size > FIRST:
+            if size > SEGMENT_OVERHEAD:
                 spares.append(Spare(name, size))
             else:
                 directory.remove(name)
@@ -227,11 +227,11 @@ def _replay(
             missing = segment_name(found.sequence + 1)
             _damage(directory, missing, 0, "the file is missing", salvage)
             damaged.append("")
-            found.number = 0
+            found.commit_number = 0
         is_last = sequence == names[-1][0]
         if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress, mark):
             damaged.append(name)
-    if mark is not None and not damaged and (found.sequence, found.number) < (mark.sequence, mark.number):
+    if mark is not None and not damaged and (found.sequence, found.commit_number) < (mark.sequence, mark.commit_number):
         _damage(directory, segment_name(mark.sequence), 0, MISSING, salvage)
         damaged.append("")
     found.next_id = max(found.next_id, replay.last_id + 1)
@@ -271,12 +271,12 @@ def _replay_segment(
                 _erase_torn_tail(directory, name, file, tail)
         progress.total = max(progress.total, progress.done + file.size())
         try:
-            reader = open_reader(directory, file, name, sequence, found.number)
+            reader = open_reader(directory, file, name, sequence, found.commit_number)
         except FormatError as error:
             _damage(directory, name, 0, str(error), salvage)
             log.warning("%s/%s: %d bytes skipped", directory.path, name, file.size())
             found.sequence = sequence
-            found.number = 0
+            found.commit_number = 0
             return True
         segment = Segment(sequence, reader.size, reader.salt, reader.version)
         while True:
@@ -289,7 +289,7 @@ def _replay_segment(
             damaged = True
             if not reader.offset:
                 log.warning("%s/%s: skipped: its header is needed to read on", directory.path, name)
-                reader.number = 0
+                reader.commit_number = 0
                 break
             log.warning("%s/%s: %d bytes skipped", directory.path, name, reader.skip())
         segment.end = segment.durable = reader.offset
@@ -297,19 +297,19 @@ def _replay_segment(
         found.segments.append(segment)
         found.next_id = max(found.next_id, reader.next_id)
         found.sequence = sequence
-        found.number = reader.number
+        found.commit_number = reader.commit_number
         progress.done += reader.size
         return damaged
     finally:
         file.close()
 
 
-def open_reader(directory: Directory, file: ReadableFile, name: str, sequence: int, number: int) -> Reader:
+def open_reader(directory: Directory, file: ReadableFile, name: str, sequence: int, commit_number: int) -> Reader:
     """A reader at the beginning of a segment; it has a fault already if the header is not the right one.
 
     Args:
         sequence: which segment it should be, by its name.
-        number: of the last commit in the segment before; 0 when that is not known.
+        commit_number: of the last commit in the segment before; 0 when that is not known.
 
     Raises:
         FormatError: this is no segment.
@@ -323,7 +323,7 @@ def open_reader(directory: Directory, file: ReadableFile, name: str, sequence: i
         raise
     if reader.sequence != sequence and not reader.fault:
         reader.fault = f"the header of segment {reader.sequence}"
-    reader.number = number
+    reader.commit_number = commit_number
     return reader
 
 
@@ -524,8 +524,8 @@ def _write_jobs(
     def flush() -> None:
         nonlocal size
         if segment is not None and file is not None:
-            found.number += 1
-            commit = encode_commit(found.number, segment.durable, size, found.next_id, 0, segment.seed)
+            found.commit_number += 1
+            commit = encode_commit(found.commit_number, segment.durable, size, found.next_id, 0, segment.seed)
             file.write(segment.end, b"".join([commit, *chunks]))
             segment.end += COMMIT_SIZE + size
             chunks.clear()
@@ -543,7 +543,7 @@ def _write_jobs(
         nonlocal file, size
         finish()
         found.sequence += 1
-        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + OPENING + length), draw_salt())
+        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + BATCH_OVERHEAD + length), draw_salt())
         segments.append(begun)
         file = directory.create(f"{REWRITING}/{begun.name}")
         file.write(0, encode_header(begun.sequence, begun.salt))
@@ -560,7 +560,7 @@ def _write_jobs(
         size += length
         job.file = segment.sequence
         segment.ids.append(job.id)
-        if size >= PORTION:
+        if size >= BATCH_SIZE:
             flush()
     finish()
     return segments

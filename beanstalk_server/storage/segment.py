@@ -147,7 +147,7 @@ class Reader:
             )
         self.fault = ""
         self.offset = HEADER_SIZE
-        self.number = 0  # of the last commit, 0 before the first
+        self.commit_number = 0  # of the last commit, 0 before the first
         self.commits = 0  # how many there have been
         self.next_id = 1  # as the last commit has it
         self.first_end = 0  # where the first commit's records end
@@ -191,14 +191,14 @@ class Reader:
         scanner.end = 0
 
     def _take_commit(self) -> bool:
-        number, _, length, next_id, _ = self.scanner.commit()
+        commit_number, _, length, next_id, _ = self.scanner.commit()
         if self.offset < self._commit_end:
             self.fault = "a commit within another"
-        elif self.number and number != self.number + 1:
-            self.fault = f"commit {number}, where {self.number + 1} should be"
+        elif self.commit_number and commit_number != self.commit_number + 1:
+            self.fault = f"commit {commit_number}, where {self.commit_number + 1} should be"
         if self.fault:
             return False
-        self.number = number
+        self.commit_number = commit_number
         self.next_id = next_id
         self.commit_start = self.offset
         self._commit_end = self._base + self.scanner.end + length
@@ -247,7 +247,7 @@ class Reader:
         scanner.end = place if place >= 0 else len(scanner.data)
         self._base = damaged
         self._commit_end = -1
-        self.number = 0
+        self.commit_number = 0
         self.fault = ""
         return skipped
 

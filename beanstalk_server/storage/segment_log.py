@@ -50,31 +50,31 @@ from beanstalk_server.storage.record import (
 )
 from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 
-OPENING: Final = COMMIT_SIZE + CLOCK_SIZE
-"""Bytes that may stand before the first record of a portion. (Behind its last, there is always room for one more
+BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
+"""Bytes that may stand before the first record of a batch. (Behind its last, there is always room for one more
 CLOCK.)"""
 
-TOLERANCE: Final = 10_000_000
+CLOCK_TOLERANCE: Final = 10_000_000
 """A wall clock that differs from what was told by no more is not told anew, in nanoseconds: a tick. The two clocks are
 read one after the other, and a process may have to wait in between. What adds up is told when it is more."""
 
-SLICE: Final = 1 << 16
-LARGE_SLICE: Final = 1 << 18
+CLEANING_SLICE: Final = 1 << 16
+URGENT_CLEANING_SLICE: Final = 1 << 18
 """Bytes of records that one slice of cleaning moves; the large one, about two milliseconds, while somebody waits."""
 
 COMMIT_LIMIT: Final = 1 << 20
 """Bytes of records that may wait to be written, before whoever wants to add to them waits too."""
 
-ONE: Final = OPENING + CHANGE_SIZE
+LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + CHANGE_SIZE
 """Bytes of a change in a commit of its own: what there must be room for, for a change to be accepted."""
 
-FIRST: Final = HEADER_SIZE + OPENING + CLOCK_SIZE
+SEGMENT_OVERHEAD: Final = HEADER_SIZE + BATCH_OVERHEAD + CLOCK_SIZE
 """Bytes of a file that its records do not get."""
 
-GLANCE: Final = 16
+GARBAGE_COST: Final = 16
 """What it takes to look at a record that is garbage, in the same unit."""
 
-SMALL: Final = 1024
+SMALL_CLEAR: Final = 1024
 """A clear of no more bytes is taken from the room that is kept for changes; a larger one needs room as a put does."""
 
 NOTHING: Final = 0
@@ -93,18 +93,18 @@ class Spare:
         self.size = size
 
 
-class Portion:
+class CommitBatch:
     """Records that go into one segment in one piece."""
 
     def __init__(self, segment: Segment, spare: Spare | None) -> None:
         self.segment = segment
-        self.spare = spare  # the file that becomes the segment with this portion, if it is its first
+        self.spare = spare  # the file that becomes the segment with this batch, if it is its first
         self.offset = segment.end
         self.chunks: list[bytes] = [b""]  # the first is its COMMIT record
         self.size = 0  # bytes of its records, without that one
 
 
-class Log:
+class SegmentLog:
     """The segments and what is to be written.
 
     Args:
@@ -134,9 +134,9 @@ class Log:
         self.by_sequence: dict[int, Segment] = {}
         self.spares: list[Spare] = []
         self.spare_room = 0  # bytes of records that fit into them
-        self.portions: list[Portion] = []  # to be written; the last one is open
+        self.batches: list[CommitBatch] = []  # to be written; the last one is open
         self.sequence = 0  # of the last segment
-        self.number = 0  # of the last commit
+        self.commit_number = 0  # of the last commit
         self.next_id = 1
         self.live_size = 0  # bytes of the records of all jobs
         self.record_size = 0  # bytes of all records that there are
@@ -195,8 +195,8 @@ class Log:
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
         """Take note that all jobs of a tube but these are gone; `forget` follows for each. False without room."""
         size = clear_size(tube_name, reserved_ids)
-        has_place = size + OPENING <= self._tail_room() or self._smallest(size) is not None
-        if not has_place or (size > SMALL and self.lacks(size)):
+        has_place = size + BATCH_OVERHEAD <= self._tail_room() or self._smallest(size) is not None
+        if not has_place or (size > SMALL_CLEAR and self.lacks(size)):
             return False
         segment = self._make_place(size)
         self._append(segment, encode_clear(tube_name, reserved_ids, segment.seed))
@@ -231,24 +231,24 @@ class Log:
 
     def _append(self, segment: Segment, record: bytes) -> None:
         size = len(record)
-        portion = self.portions[-1]
-        portion.chunks.append(record)
-        portion.size += size
+        batch = self.batches[-1]
+        batch.chunks.append(record)
+        batch.size += size
         segment.end += size
         self.record_size += size
         self.pending += size
         self.written += 1
 
     def _make_place(self, size: int, is_job: bool = False) -> Segment:
-        """The segment that the next record goes into; a portion of it is open.
+        """The segment that the next record goes into; a batch of it is open.
 
         Raises:
             NoRoomError: all room is used up.
         """
         if self.segments:
             segment = self.segments[-1]
-            is_open = bool(self.portions) and self.portions[-1].segment is segment
-            needed = size if is_open else size + OPENING
+            is_open = bool(self.batches) and self.batches[-1].segment is segment
+            needed = size if is_open else size + BATCH_OVERHEAD
             if needed <= self._tail_room() and not (is_job and self._is_too_much(segment, size)):
                 if not is_open:
                     self._open_portion(segment, None)
@@ -259,7 +259,7 @@ class Log:
         raise NoRoomError("no space is left, not even what was set aside")
 
     def _begin_segment(self, spare: Spare) -> Segment:
-        """Make a spare the tail; a portion of it is open."""
+        """Make a spare the tail; a batch of it is open."""
         self.spares.remove(spare)
         self.spare_room -= _capacity(spare)
         if self.segments:
@@ -278,7 +278,7 @@ class Log:
         return segment
 
     def _open_portion(self, segment: Segment, spare: Spare | None) -> None:
-        self.portions.append(Portion(segment, spare))
+        self.batches.append(CommitBatch(segment, spare))
         segment.end += COMMIT_SIZE
         self.record_size += COMMIT_SIZE
         self.pending += COMMIT_SIZE
@@ -286,10 +286,10 @@ class Log:
             self._tell_clock()
 
     def _tell_clock(self) -> None:
-        portion = self.portions[-1]
-        segment = portion.segment
-        portion.chunks.append(encode_clock(self.clock_offset, self.boot, segment.seed))
-        portion.size += CLOCK_SIZE
+        batch = self.batches[-1]
+        segment = batch.segment
+        batch.chunks.append(encode_clock(self.clock_offset, self.boot, segment.seed))
+        batch.size += CLOCK_SIZE
         segment.end += CLOCK_SIZE
         self.record_size += CLOCK_SIZE
         self.pending += CLOCK_SIZE
@@ -297,8 +297,8 @@ class Log:
 
     # What is to be written
 
-    def take(self, written_at: int, clock_offset: int) -> list[Portion]:
-        """What has to be written now, in this order; the next record begins a new portion.
+    def take(self, written_at: int, clock_offset: int) -> list[CommitBatch]:
+        """What has to be written now, in this order; the next record begins a new batch.
 
         If the wall clock has been set, that is told at the end: it is true of all that stands before.
 
@@ -306,36 +306,36 @@ class Log:
             written_at: wall clock, nanoseconds.
             clock_offset: that less the server's clock.
         """
-        portions = self.portions
-        if portions and abs(clock_offset - self.clock_offset) > TOLERANCE and self._has_place_for_clock():
+        batches = self.batches
+        if batches and abs(clock_offset - self.clock_offset) > CLOCK_TOLERANCE and self._has_place_for_clock():
             self.clock_offset = clock_offset
             self._tell_clock()
-        self.portions = []
+        self.batches = []
         self.pending = 0
-        for portion in portions:
-            segment = portion.segment
-            self.number += 1
-            portion.chunks[0] = encode_commit(
-                self.number, segment.durable, portion.size, self.next_id, written_at, segment.seed
+        for batch in batches:
+            segment = batch.segment
+            self.commit_number += 1
+            batch.chunks[0] = encode_commit(
+                self.commit_number, segment.durable, batch.size, self.next_id, written_at, segment.seed
             )
         if self.admits != ALL:
             self.look_at_room()
-        return portions
+        return batches
 
     def _has_place_for_clock(self) -> bool:
         tail = self.segments[-1]
         return tail.size - tail.end >= CLOCK_SIZE
 
-    def take_mark(self, written_at: int, clock_offset: int) -> list[Portion]:
+    def checkpoint(self, written_at: int, clock_offset: int) -> list[CommitBatch]:
         """What has to be written so that it is known how much has reached the disk: a commit, of nothing if need be.
 
         None, when there is no place for it, or no segment.
         """
-        if self.portions:
+        if self.batches:
             return self.take(written_at, clock_offset)
         if not self.segments or self.segments[-1].is_closed:
             return []
-        if self._tail_room() >= OPENING:
+        if self._tail_room() >= BATCH_OVERHEAD:
             self._open_portion(self.segments[-1], None)
         else:
             spare = self._smallest(CHANGE_SIZE)
@@ -346,7 +346,7 @@ class Log:
     # Room
 
     def _is_before_put_end(self, size: int) -> bool:
-        return bool(self.segments) and self.segments[-1].end + size + OPENING <= self.put_end
+        return bool(self.segments) and self.segments[-1].end + size + BATCH_OVERHEAD <= self.put_end
 
     def _tail_room(self) -> int:
         if not self.segments:
@@ -356,11 +356,11 @@ class Log:
 
     def _fits_tail(self, size: int) -> bool:
         """Whether a job may be put into the tail."""
-        return size + OPENING <= self._tail_room() and not self._is_too_much(self.segments[-1], size)
+        return size + BATCH_OVERHEAD <= self._tail_room() and not self._is_too_much(self.segments[-1], size)
 
     def _is_too_much(self, segment: Segment, size: int) -> bool:
         """Whether a segment, made for one large job, would have more to move than another file can take."""
-        return segment.size > self.segment_size and 0 < segment.live > self.segment_size - FIRST - size
+        return segment.size > self.segment_size and 0 < segment.live > self.segment_size - SEGMENT_OVERHEAD - size
 
     def _smallest(self, size: int) -> Spare | None:
         """The smallest spare that a record fits into."""
@@ -396,13 +396,13 @@ class Log:
             return room
         if kept is not None:
             room -= _capacity(kept)
-            if oldest is None or oldest.size - FIRST >= needed:
+            if oldest is None or oldest.size - SEGMENT_OVERHEAD >= needed:
                 return room
-        elif oldest is None or oldest.size - FIRST < needed:
+        elif oldest is None or oldest.size - SEGMENT_OVERHEAD < needed:
             return -1
         # What is moved beside what is kept is moved into the tail. Its file, if it is large enough, is kept then.
-        commits = 2 + oldest.live // SLICE  # of what is moved; and a mark
-        return room - oldest.live - commits * OPENING
+        commits = 2 + oldest.live // CLEANING_SLICE  # of what is moved; and a mark
+        return room - oldest.live - commits * BATCH_OVERHEAD
 
     def has_usual_spare(self) -> bool:
         """Whether a spare is there that is as large as a segment."""
@@ -415,12 +415,12 @@ class Log:
     def _needed(self, size: int) -> int:
         """Bytes of records that any segment would have to find a place for, with one more job of this size."""
         tail_live = self.segments[-1].live if self.segments else 0
-        return max(self.largest_live, tail_live, min(tail_live + size, max(self.segment_size - FIRST, size)))
+        return max(self.largest_live, tail_live, min(tail_live + size, max(self.segment_size - SEGMENT_OVERHEAD, size)))
 
     def _surplus_with(self, size: int) -> int:
         """The surplus that a job would leave; below 0 when it does not fit."""
         if self._fits_tail(size):
-            tail_room = self._tail_room() - size - OPENING
+            tail_room = self._tail_room() - size - BATCH_OVERHEAD
             return self._surplus_if(size, tail_room, None, self._oldest())
         spare = self._smallest(size)  # the rest of the tail is given up
         if spare is None:
@@ -441,11 +441,11 @@ class Log:
         if surplus >= (0 if is_at_limit and not self.disk_is_full else self.headroom()):
             return 0
         if not self._fits_tail(size) and self._smallest(size) is None:
-            return max(FIRST + size, self.segment_size)
+            return max(SEGMENT_OVERHEAD + size, self.segment_size)
         if surplus < 0 and self._surplus_if(size, self._tail_room(), None, self._oldest()) < 0:
-            return max(FIRST + self._needed(size), self.segment_size)
+            return max(SEGMENT_OVERHEAD + self._needed(size), self.segment_size)
         if surplus < 0 and not self._fits_tail(size):
-            return max(FIRST + size, self.segment_size)  # and what is kept to move into stays that
+            return max(SEGMENT_OVERHEAD + size, self.segment_size)  # and what is kept to move into stays that
         return self.segment_size
 
     def spare_size(self) -> int:
@@ -456,7 +456,7 @@ class Log:
                 needed = self._needed(0)
             elif self.disk_size > self.limit():
                 needed = self._smaller()
-        return max(FIRST + needed, self.segment_size)
+        return max(SEGMENT_OVERHEAD + needed, self.segment_size)
 
     def _smaller(self) -> int:
         """How many bytes a spare should hold so that a larger one can go, which was made for a larger job; or 0."""
@@ -465,12 +465,12 @@ class Log:
         if kept is None:
             return 0
         slack = self.segment_size >> 4
-        if kept.size > max(FIRST + needed, self.segment_size) + slack:
+        if kept.size > max(SEGMENT_OVERHEAD + needed, self.segment_size) + slack:
             return max(needed, 1)
         oldest = self._oldest()
-        beside = 2 * (OPENING + ONE) + (0 if oldest is None else oldest.live)
+        beside = 2 * (BATCH_OVERHEAD + LONE_CHANGE_SIZE) + (0 if oldest is None else oldest.live)
         others = [spare.size for spare in self.spares if spare is not kept and _capacity(spare) >= beside]
-        if others and min(others) > max(FIRST + beside, self.segment_size) + slack:
+        if others and min(others) > max(SEGMENT_OVERHEAD + beside, self.segment_size) + slack:
             return beside
         return 0
 
@@ -478,23 +478,27 @@ class Log:
         """Find out how far puts and changes may go, and what may be told at all."""
         tail_room = self._tail_room()
         surplus = self._surplus()
-        step = min(self.segment_size >> 4, SLICE)
+        step = min(self.segment_size >> 4, CLEANING_SLICE)
         soon = self.headroom() + step
         is_crowded = self.disk_is_full or self._is_at_limit()
         if self.pending > COMMIT_LIMIT:
             admits = NONE
-        elif surplus < (soon if is_crowded else ONE) and self._can_clean():
+        elif surplus < (soon if is_crowded else LONE_CHANGE_SIZE) and self._can_clean():
             admits = NONE  # cleaning makes the room that puts, or even changes, need
-        elif surplus >= ONE or (surplus < 0 and not self.disk_is_full) or not self.live_size:
+        elif surplus >= LONE_CHANGE_SIZE or (surplus < 0 and not self.disk_is_full) or not self.live_size:
             admits = ALL
         else:
-            admits = DELETIONS if max(tail_room, self.spare_room) >= ONE else NONE
+            admits = DELETIONS if max(tail_room, self.spare_room) >= LONE_CHANGE_SIZE else NONE
         if tail_room:
             tail = self.segments[-1]
             room = min(tail_room, max(COMMIT_LIMIT - self.pending, 0))
-            for_jobs = room if tail.size <= self.segment_size else max(self.segment_size - FIRST - tail.live, 0)
+            for_jobs = (
+                room if tail.size <= self.segment_size else max(self.segment_size - SEGMENT_OVERHEAD - tail.live, 0)
+            )
             self.put_end = tail.end + min(room, for_jobs, max(surplus - soon, 0) >> 1)
-            self.end = tail.end + min(room, surplus - soon if surplus >= soon else min(surplus - ONE, step))
+            self.end = tail.end + min(
+                room, surplus - soon if surplus >= soon else min(surplus - LONE_CHANGE_SIZE, step)
+            )
         else:
             self.put_end = self.end = 0
         if admits != self.admits:
@@ -551,9 +555,13 @@ class Log:
         if (is_short or is_large) and self._is_worth_cleaning():
             if oldest is not None:
                 return CLEAN
-            if self.segments and self._smallest(CHANGE_SIZE) is not None and (is_large or 0 <= surplus < ONE):
+            if (
+                self.segments
+                and self._smallest(CHANGE_SIZE) is not None
+                and (is_large or 0 <= surplus < LONE_CHANGE_SIZE)
+            ):
                 return SEAL
-        if surplus < ONE and may_allocate:
+        if surplus < LONE_CHANGE_SIZE and may_allocate:
             return ALLOCATE
         return NOTHING
 
@@ -572,7 +580,7 @@ class Log:
         if self._garbage() >= self._much_garbage():
             return True
         # Behind the records of a segment there may be more room than a job needs; a change can use it.
-        return self._garbage() + self._waste() >= self.segment_size >> 6 and self._surplus() < ONE
+        return self._garbage() + self._waste() >= self.segment_size >> 6 and self._surplus() < LONE_CHANGE_SIZE
 
     def _droppable(self) -> Spare | None:
         """A spare without which there is room all the same; not the last that is as large as a segment."""
@@ -581,7 +589,7 @@ class Log:
         for spare in sorted(self.spares, key=self._oddness, reverse=True):
             if usual == [spare]:
                 continue
-            if self._surplus_if(0, tail_room, spare, self._oldest()) >= ONE:
+            if self._surplus_if(0, tail_room, spare, self._oldest()) >= LONE_CHANGE_SIZE:
                 return spare
         return None
 
@@ -591,7 +599,7 @@ class Log:
     def wants(self, size: int) -> bool:
         """Whether a file of this size should become a spare, when it is a segment no longer."""
         if self.disk_is_full:
-            return size > FIRST + ONE
+            return size > SEGMENT_OVERHEAD + LONE_CHANGE_SIZE
         surplus = self._surplus()
         is_short = surplus < self.headroom() + (self.segment_size >> 1)
         is_as_wanted = size >= self.spare_size() and (size == self.segment_size or surplus < 0)
@@ -610,12 +618,12 @@ class Log:
 
     def _garbage(self) -> int:
         """Bytes of records that cleaning everything would get rid of: its own commits are not among them."""
-        own = 4 * COMMIT_SIZE + OPENING + self.segment_size // SLICE * COMMIT_SIZE
+        own = 4 * COMMIT_SIZE + BATCH_OVERHEAD + self.segment_size // CLEANING_SLICE * COMMIT_SIZE
         return self.record_size - self.live_size - len(self.segments) * own
 
     def _waste(self) -> int:
         """Bytes behind the records of segments that nothing is appended to."""
-        taken = self.disk_size - self.spare_room - len(self.spares) * FIRST
+        taken = self.disk_size - self.spare_room - len(self.spares) * SEGMENT_OVERHEAD
         return taken - self.record_size - len(self.segments) * HEADER_SIZE - self._tail_room()
 
     # Cleaning
@@ -627,25 +635,25 @@ class Log:
             Whether it has none any more. `remove_oldest` may follow when all that is to be written is on the disk.
         """
         segment = self.segments[0]
-        budget = SLICE if self.admits == ALL else LARGE_SLICE
+        budget = CLEANING_SLICE if self.admits == ALL else URGENT_CLEANING_SLICE
         self.is_cleaning = True
         ids = segment.ids
         while budget > 0 and segment.live:
             if segment.cleaned == len(ids):  # what fits into the tail has been moved
                 segment.cleaned = 0
                 self.may_leave_tail = True
-            number: int = ids[segment.cleaned]
-            job = self.live.get(number)
+            job_id: int = ids[segment.cleaned]
+            job = self.live.get(job_id)
             if job is None or job.file != segment.sequence:
-                budget -= GLANCE
+                budget -= GARBAGE_COST
             elif job.tube.is_cleared(job):  # to put it again would bring it back
                 self._forget(job)
-                budget -= GLANCE
+                budget -= GARBAGE_COST
             else:
                 size = put_size(job)
                 if not self._fits_tail(size):
                     if self.disk_is_full and not self.may_leave_tail:  # smaller jobs may still fit
-                        budget -= GLANCE
+                        budget -= GARBAGE_COST
                         segment.cleaned += 1
                         continue
                     if not self._may_move_into(self._smallest(size), segment):
@@ -665,7 +673,7 @@ class Log:
         if spare is None:
             return False
         needed = self._needed(0)
-        if oldest.size - FIRST >= needed:
+        if oldest.size - SEGMENT_OVERHEAD >= needed:
             return True
         return any(_capacity(other) >= needed for other in self.spares if other is not spare)
 
@@ -702,14 +710,16 @@ class Log:
         self.look_at_room()
         return spare
 
-    def adopt(self, segments: list[Segment], spares: list[Spare], next_id: int, sequence: int, number: int) -> None:
+    def adopt(
+        self, segments: list[Segment], spares: list[Spare], next_id: int, sequence: int, commit_number: int
+    ) -> None:
         """Begin behind what is there at the start.
 
         Args:
             segments: oldest first; nothing is appended to them, unless `reopen` follows.
             spares: files of zeros.
             next_id: the smallest id that has never been given.
-            sequence, number: of the last segment and the last commit.
+            sequence, commit_number: of the last segment and the last commit.
         """
         self.segments = segments
         self.by_sequence = {segment.sequence: segment for segment in segments}
@@ -725,7 +735,7 @@ class Log:
         self.record_size = sum([segment.end - HEADER_SIZE for segment in segments])
         self.next_id = next_id
         self.sequence = sequence
-        self.number = number
+        self.commit_number = commit_number
         self.look_at_room()
 
     def may_put(self) -> bool:
@@ -776,14 +786,14 @@ class Log:
         assert self.spare_room == sum(_capacity(spare) for spare in self.spares)
         assert self.largest_live >= max([segment.live for segment in self.segments[:-1]], default=0)
         assert self._waste() == sum(segment.size - segment.end for segment in self.segments) - self._tail_room()
-        assert self.pending == sum(COMMIT_SIZE + portion.size for portion in self.portions)
-        for portion in self.portions:
-            assert portion.segment.sequence in self.by_sequence
+        assert self.pending == sum(COMMIT_SIZE + batch.size for batch in self.batches)
+        for batch in self.batches:
+            assert batch.segment.sequence in self.by_sequence
 
 
 def _capacity(spare: Spare) -> int:
     """How long a record can be that goes into it first."""
-    return spare.size - FIRST
+    return spare.size - SEGMENT_OVERHEAD
 
 
 def cut_size(segment: Segment) -> int:

@@ -27,7 +27,7 @@ class Mark(NamedTuple):
     """Of the newest segment."""
     end: int
     """The offset in it at which its records end."""
-    number: int
+    commit_number: int
     """Of the last commit."""
 
 

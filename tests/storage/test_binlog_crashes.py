@@ -19,7 +19,7 @@ from memory_disk import Crash, MemoryDirectory
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import ALL
-from beanstalk_server.storage.binlog import NEVER, Binlog
+from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 
 SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
@@ -129,10 +129,10 @@ class Life:
 
     async def commit(self):
         position = self.told.position()
-        number = self.binlog._log.number
+        number = self.binlog._log.commit_number
         await self.binlog.commit()
         self.history.acknowledge(position)
-        if self.binlog._log.number > number:  # else there was nothing to write, and the disk knows of no clock
+        if self.binlog._log.commit_number > number:  # else there was nothing to write, and the disk knows of no clock
             self.clocks.told(self.binlog._log.clock_offset)
 
     async def room(self):
@@ -422,7 +422,7 @@ def test_a_machine_that_stops_at_any_operation_loses_nothing_that_was_acknowledg
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=PHASES)
-@given(st.integers(0, 1 << 32), st.sampled_from((50.0, NEVER)))
+@given(st.integers(0, 1 << 32), st.sampled_from((50.0, NO_SYNC)))
 def test_without_a_sync_for_each_reply_it_comes_back_to_what_was_told_at_some_moment(seed, sync_interval):
     assert every_crash(seed, sync_interval) > 20
 
@@ -438,7 +438,7 @@ def test_a_start_builds_on_nothing_that_is_not_on_the_disk(seed):
         clocks = Clocks()
         directory = MemoryDirectory()
         directory.crash_at = kill_at
-        run_life(history, directory, rng, clocks, 60, sync_interval=NEVER)
+        run_life(history, directory, rng, clocks, 60, sync_interval=NO_SYNC)
         operations = max(directory.operations, operations)
         clocks.come_back(rng)
         second = run_life(history, directory.after_a_kill(), rng, clocks, 10)
@@ -449,7 +449,7 @@ def test_a_start_builds_on_nothing_that_is_not_on_the_disk(seed):
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
-@given(st.integers(0, 1 << 32), st.sampled_from((0.0, 50.0, NEVER)))
+@given(st.integers(0, 1 << 32), st.sampled_from((0.0, 50.0, NO_SYNC)))
 def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(seed, sync_interval):
     rng = random.Random(seed)
     history = History()

@@ -157,9 +157,9 @@ class Written:
             self.cleared.setdefault((tube, *reserved_ids), set()).update(ended)
             return clear(tube, reserved_ids)
 
-        async def heard_write(portions, *, sync):
-            self.states[binlog._log.number] = dict(self.now)
-            await do_write(portions, sync=sync)
+        async def heard_write(batches, *, sync):
+            self.states[binlog._log.commit_number] = dict(self.now)
+            await do_write(batches, sync=sync)
 
         binlog.put, binlog.change, binlog.delete, binlog._do_write = heard_put, heard_change, heard_delete, heard_write
         binlog.clear = heard_clear

@@ -147,7 +147,7 @@ class Connection:
         session = self.session
         if self.queued or server.work_left <= 0:
             server.work_left -= len(data) >> 10
-            session.pile(data)
+            session.queue_input(data)
             server.enqueue(self)
             self._regulate()
             server.settle()
@@ -156,7 +156,7 @@ class Connection:
         server.work_left -= TURN + TRANSFER - session.work_left + (len(data) >> 10)
         if session.replies:
             self._send()
-        if session.input or session.closed or self.held_size > OUTPUT_LIMIT:
+        if session.framer.size() or session.closed or self.held_size > OUTPUT_LIMIT:
             self._regulate()
         if server.queue or server.slow_queue:
             server.serve_queue()

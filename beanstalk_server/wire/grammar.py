@@ -19,13 +19,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-LINE_LIMIT: Final = 224
-"""The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
-
-EXTENDED_LINE_LIMIT: Final = 320
-"""The same for the commands that begin with one of LONG_COMMANDS: beanstalkd's limit has no room for a long key."""
-
 LONG_COMMANDS: Final = (b"put-keyed ", b"replace-keyed ", b"reschedule-keyed ")
+"""How the commands begin whose line may be as long as framing.EXTENDED_LINE_LIMIT."""
 
 CHANGES: Final = (
     b"release ",

@@ -11,7 +11,6 @@ Must never know sockets, files, or which other sessions there are; reads no cloc
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -21,7 +20,17 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.wire import grammar
-from beanstalk_server.wire.grammar import EXTENDED_LINE_LIMIT, LINE_LIMIT, SECOND
+from beanstalk_server.wire.framing import (
+    BODY,
+    BODY_LOST,
+    BODY_SKIPPED,
+    BODY_WITHOUT_CRLF,
+    LINE,
+    LINE_TOO_LONG,
+    NEED_MORE,
+    Framer,
+)
+from beanstalk_server.wire.grammar import SECOND
 from beanstalk_server.wire.statistics import Process, stats, stats_job, stats_tube, tube_list
 
 TURN: Final = 128
@@ -34,9 +43,6 @@ tubes made, and pages of their list.
 
 STATS_WORK: Final = 8
 """What writing the answer to a stats command costs besides, in the same unit."""
-
-LF: Final = 10
-CRLF: Final = b"\r\n"
 
 log = logging.getLogger("beanstalk_server.session")
 
@@ -54,31 +60,25 @@ class Session(Client):
 
     __slots__ = (
         "blocked",
-        "body",
         "broker",
         "choked",
         "closed",
         "consumed",
         "counts",
         "ended",
-        "expected",
+        "framer",
         "held",
-        "input",
         "logs_commands",
         "more",
         "name",
         "number",
         "on_answer",
-        "overlong",
         "patient",
-        "piled",
-        "piled_size",
         "position",
         "process",
         "put",
         "put_at",
         "replies",
-        "verdict",
         "work_left",
     )
 
@@ -98,9 +98,7 @@ class Session(Client):
         self.name = name
         self.logs_commands = logs_commands
         self.replies: list[bytes] = []
-        self.input = b""  # what has come and is not done yet
-        self.piled: list[bytes] = []  # what has come behind it, until `run` joins the two
-        self.piled_size = 0  # its bytes
+        self.framer = Framer(grammar.LONG_COMMANDS)
         self.consumed = 0  # how many bytes of input have been done; its owner sets it back
         self.choked = False  # set by the owner: the client does not read its replies
         self.ended = False  # the client has shut down its sending side
@@ -111,34 +109,26 @@ class Session(Client):
         self.work_left = TURN  # how much more work this turn may do
         self.position = 0  # the replies report changes up to this one of those that the journal has been told of
         self.patient = True  # a reserve may wait; not when the client is seen to have shut down its sending side
-        self.overlong = False  # in a line that is too long, up to its end
-        self.expected = 0  # how many bytes of a body, with its CR LF, are still to come
-        self.put: grammar.Put | None = None  # the put it belongs to; None when it is too big, and swallowed
+        self.put: grammar.Put | None = None  # the put whose body is to come; None when it is too big
         self.put_at = 0  # when it came, in nanoseconds
         self.number = 0  # the id of its job
-        self.body: io.BytesIO | None = None  # what has come of it, when it comes in pieces
-        self.verdict = b""  # what to answer to a put whose body is swallowed
         broker.connect()
 
     # What the owner calls
 
     def receive(self, data: bytes, now: int) -> None:
         """Take bytes from the client, and do what they ask for."""
-        if self.input or self.closed:
-            self.pile(data)
-        else:
-            self.input = data
+        self.queue_input(data)
         self.run(now)
 
-    def pile(self, data: bytes) -> None:
+    def queue_input(self, data: bytes) -> None:
         """Take bytes from the client, and leave them to the next `run`. Nothing is kept after a quit."""
         if not self.closed:
-            self.piled.append(data)
-            self.piled_size += len(data)
+            self.framer.feed(data)
 
     def waiting_size(self) -> int:
         """How many bytes have come and are not done yet."""
-        return len(self.input) + self.piled_size
+        return self.framer.size()
 
     def lose_patience(self) -> None:
         """The client has shut down its sending side, though not all that it sent may have come: wait for nothing.
@@ -158,7 +148,7 @@ class Session(Client):
     def disconnect(self, now: int) -> None:
         """The client is gone: give back what it holds. Nothing may be called after this."""
         self.closed = True
-        self._drop_input()
+        self.framer.clear()
         self.on_answer = _ignore
         self.broker.disconnect(self, now)
 
@@ -179,27 +169,18 @@ class Session(Client):
             return
         self.held = False
         self.more = False
-        if self.piled:
-            self.input = b"".join([self.input, *self.piled])
-            self.piled.clear()
-            self.piled_size = 0
-        data = self.input
+        framer = self.framer
+        size = framer.size()
         recorded = broker.last_lsn
-        done = self._run(data, now)
+        self._run(framer, now)
         self.work_left -= broker.cost
         if broker.last_lsn != recorded:
             self.position = broker.last_lsn
-        self.consumed += done
-        self.input = data[done:] if done < len(data) else b""
+        self.consumed += size - framer.size()
         if self.closed:
-            self._drop_input()
+            framer.clear()
         elif self.ended and not self.held and not self.more and not self.blocked:
             self.closed = True
-
-    def _drop_input(self) -> None:
-        self.input = b""
-        self.piled.clear()
-        self.piled_size = 0
 
     # The broker's answers
 
@@ -232,67 +213,38 @@ class Session(Client):
 
     # Bytes to commands
 
-    def _run(self, data: bytes, now: int) -> int:
-        """Do commands until something holds; return how many bytes of the data are done."""
+    def _run(self, framer: Framer, now: int) -> None:
+        """Do commands until something holds."""
         broker = self.broker
-        position = 0
-        size = len(data)
-        while position < size and not self.held:
+        while not self.held and framer.size():
             if self.work_left <= broker.cost:
                 self.more = True
-                break
-            if self.broker.admits != ALL and self._must_wait(data, position):
+                return
+            if broker.admits != ALL and self._must_wait(framer):
                 self.blocked = True
-                break
+                return
             self.work_left -= 1
             now += 1  # so that deadlines given in one turn keep the order of their commands
             try:
-                if self.expected:
-                    taken = min(self.expected, size - position)
-                    piece = data if taken == size else data[position : position + taken]
-                    position += taken
-                    self._take_body(piece, now)
-                    continue
-                # As in beanstalkd: a line ends at its first CR if LF follows, and nowhere else within the limit. What
-                # is longer is swallowed in pieces of the limit; a CR LF that straddles two of them is not an end.
-                end = data.find(b"\r", position, position + LINE_LIMIT - 1)
-                if end < 0 or end + 1 == size or data[end + 1] != LF:
-                    if size - position < LINE_LIMIT:
-                        break
-                    if not self.overlong and data.startswith(grammar.LONG_COMMANDS, position):
-                        end = data.find(b"\r\n", position, position + EXTENDED_LINE_LIMIT)
-                        if end >= 0:
-                            line = data[position:end]
-                            position = end + 2
-                            self._command(line, now)
-                            continue
-                        if size - position < EXTENDED_LINE_LIMIT:
-                            break
-                    position += LINE_LIMIT
-                    self.overlong = True
-                    continue
-                line = data[position:end]
-                position = end + 2
-                if self.overlong:
-                    self.overlong = False
-                    self.replies.append(grammar.BAD_FORMAT)
-                    continue
-                self._command(line, now)
+                event = framer.next()
+                if event == LINE:
+                    self._command(framer.take(), now)
+                elif event == BODY:
+                    self._take_body(framer.take(), now)
+                elif event == NEED_MORE:
+                    return
+                else:
+                    self.put = None
+                    self.replies.append(_FRAMING_REPLIES[event])
             except Exception:
                 log.exception("%s: a command failed; this is a bug of the server", self.name)
                 self.replies.append(grammar.INTERNAL_ERROR)
-        return position
 
-    def _must_wait(self, data: bytes, position: int) -> bool:
+    def _must_wait(self, framer: Framer) -> bool:
         """Whether what comes next is the end of a put's body, or a command, that the journal may not be told of now."""
-        is_closed = self.broker.admits == NONE
-        if self.expected:
-            return is_closed and self.put is not None and len(data) - position >= self.expected
-        if self.overlong:
-            return False
-        return data.startswith(grammar.CHANGES, position) or (
-            is_closed and data.startswith(grammar.DELETIONS, position)
-        )
+        if framer.begins_with(grammar.CHANGES):
+            return True
+        return self.broker.admits == NONE and (framer.ends_body() or framer.begins_with(grammar.DELETIONS))
 
     def _command(self, line: bytes, now: int) -> None:
         if self.logs_commands:
@@ -341,8 +293,7 @@ class Session(Client):
             return
         self.counts[command] += 1
         if put.size > self.process.max_job_size:
-            self.expected = put.size + 2
-            self._swallow(grammar.JOB_TOO_BIG)
+            self.framer.begin_body(put.size, False)
             return
         if put.trailing:
             self.replies.append(grammar.BAD_FORMAT)
@@ -352,49 +303,16 @@ class Session(Client):
         self.put_at = now
         if not put.key:
             self.number = self.broker.take_id()
-        self.expected = put.size + 2
+        self.framer.begin_body(put.size, True)
 
-    def _take_body(self, piece: bytes, now: int) -> None:
-        """Take what has come of a body; when it is complete, answer."""
-        self.expected -= len(piece)
+    def _take_body(self, body: bytes, now: int) -> None:
         put = self.put
-        if put is None:
-            if not self.expected:
-                self.replies.append(self.verdict)
-            return
-        try:
-            if self.expected or self.body is not None:
-                if self.body is None:
-                    self.body = io.BytesIO()
-                self.body.write(piece)
-                if self.expected:
-                    return
-                self.body.seek(put.size)
-                ends = self.body.read() == CRLF
-                self.body.truncate(put.size)
-                body = self.body.getvalue()  # the bytes themselves, and no copy of them
-                self.body = None
-            else:
-                body = piece[: put.size]
-                ends = piece.endswith(CRLF)
-        except MemoryError:
-            self._swallow(grammar.OUT_OF_MEMORY)
-            return
+        assert put is not None, "a body follows a put"
         self.put = None
-        if not ends:
-            self.replies.append(grammar.EXPECTED_CRLF)
-        elif put.key:
+        if put.key:
             self._end_put_keyed(put, body, now)
         else:
             self._end_put(put, body, now)
-
-    def _swallow(self, verdict: bytes) -> None:
-        """Keep nothing of the body, whatever of it is still to come, and answer when it has ended."""
-        self.put = None
-        self.body = None
-        self.verdict = verdict
-        if not self.expected:
-            self.replies.append(verdict)
 
     def _end_put(self, put: grammar.Put, body: bytes, now: int) -> None:
         broker = self.broker
@@ -722,6 +640,13 @@ class Session(Client):
 def _ignore() -> None:
     """Nobody is there to be told."""
 
+
+_FRAMING_REPLIES: Final[dict[int, bytes]] = {
+    LINE_TOO_LONG: grammar.BAD_FORMAT,
+    BODY_WITHOUT_CRLF: grammar.EXPECTED_CRLF,
+    BODY_SKIPPED: grammar.JOB_TOO_BIG,
+    BODY_LOST: grammar.OUT_OF_MEMORY,
+}
 
 # By what the broker says: DONE, TOO_LATE, NOT_FOUND.
 _CANCEL_REPLIES: Final = (grammar.CANCELLED, grammar.TOO_LATE, grammar.NOT_FOUND)

@@ -358,15 +358,15 @@ def test_a_body_announced_as_4_gib_is_swallowed_and_not_held(client):
         sent = piece[:left]
         left -= len(sent)
         assert client.send(sent) == (b"" if left else b"JOB_TOO_BIG\r\n")
-        assert not client.session.input
-        assert not client.session.body
+        assert not client.session.waiting_size()
+        assert not client.session.framer._body
     assert client.put() == 1
 
 
 def test_memory_for_a_body_is_taken_as_it_arrives():
     client = World(max_job_size=1 << 30).connect()
     assert client.send(b"put 0 0 1 1073741824\r\nabc") == b""
-    assert client.session.body.getvalue() == b"abc"
+    assert client.session.framer._body.getvalue() == b"abc"
 
 
 class NoRoom(io.BytesIO):
@@ -394,11 +394,11 @@ def test_a_large_body_in_pieces_is_held_once():
 
 def test_a_body_that_memory_does_not_hold_is_swallowed_to_its_end(world, client):
     assert client.send(b"put 0 0 1 20\r\n") == b""
-    client.session.body = NoRoom()
+    client.session.framer._body = NoRoom()
     assert client.send(b"0123456789") == b""
     assert client.send(b"0123456789\r\nlist-tube-used\r\n") == b"OUT_OF_MEMORY\r\nUSING default\r\n"
     assert client.send(b"put 0 0 1 20\r\n0123456789") == b""
-    client.session.body = NoRoom(b"0123456789")
+    client.session.framer._body = NoRoom(b"0123456789")
     assert client.send(b"0123456789\r\nlist-tube-used\r\n") == b"OUT_OF_MEMORY\r\nUSING default\r\n"
     assert client.send(b"put 0 0 1 65536\r\n" + b"x" * 65538) == b"JOB_TOO_BIG\r\n"
     assert client.put() == 3
@@ -619,11 +619,9 @@ def test_nothing_is_kept_of_what_comes_after_a_quit(client):
 def test_what_comes_piece_by_piece_behind_a_wait_is_joined_once(world, client):
     client.send(b"reserve\r\n")
     sent = b"list-tube-used\r\n" * 1000
-    joined = client.session.input
     for place in range(0, len(sent), 2):
         client.send(sent[place : place + 2])
-        joined = joined or client.session.input
-        assert client.session.input is joined, "or each piece costs a copy of all before it"
+    assert len(client.session.framer._queued) == len(sent) / 2 - 1, "or each piece costs a copy of all before it"
     assert client.session.waiting_size() == len(sent)
     world.connect().put()
     assert client.read() == b"RESERVED 1 1\r\nx\r\n" + b"USING default\r\n" * 1000

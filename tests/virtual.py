@@ -61,17 +61,15 @@ class Caller:
 
     def go_on(self):
         self.session.run(self.world.now)
-        while self.session.more:
+        while self.session.has_more:
             self.session.run(self.world.now)
 
     def read(self):
-        replies = b"".join(self.session.replies)
-        self.session.replies.clear()
-        return replies
+        return self.session.take_replies()
 
     def shut_down(self):
         """Shut down the sending side; return what comes back."""
-        self.session.end()
+        self.session.end_input()
         self.go_on()
         self.world.settle()
         return self.read()

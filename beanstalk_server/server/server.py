@@ -41,7 +41,7 @@ from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.recovery import StorageError
 from beanstalk_server.version import VERSION, version_in_stats
-from beanstalk_server.wire.session import TURN, Session
+from beanstalk_server.wire.session import SESSION_QUANTUM, Session
 from beanstalk_server.wire.statistics import Process
 
 INPUT_LIMIT: Final = 1 << 16
@@ -53,10 +53,10 @@ OUTPUT_LIMIT: Final = 1 << 18
 Where replies wait for a commit, the commands that they answer count too: a change of 64 KiB is answered in 12 bytes.
 """
 
-ROUND: Final = 16 * TURN
+ROUND: Final = 16 * SESSION_QUANTUM
 """How much work, in the unit of a session's turn, one round of the event loop does before it looks for input again."""
 
-SHORT_ROUND: Final = 6 * TURN
+SHORT_ROUND: Final = 6 * SESSION_QUANTUM
 """The same with a journal: a reply to a change may wait for two commits, and their ends are noticed between rounds."""
 
 TRANSFER: Final = 4
@@ -153,10 +153,10 @@ class Connection:
             server.settle()
             return
         session.receive(data, monotonic_ns())
-        server.work_left -= TURN + TRANSFER - session.work_left + (len(data) >> 10)
+        server.work_left -= session.cost + TRANSFER + (len(data) >> 10)
         if session.replies:
             self._send()
-        if session.framer.size() or session.closed or self.held_size > OUTPUT_LIMIT:
+        if session.input_size or session.closed or self.held_size > OUTPUT_LIMIT:
             self._regulate()
         if server.queue or server.slow_queue:
             server.serve_queue()
@@ -164,17 +164,17 @@ class Connection:
             server.arm()
 
     def eof_received(self) -> bool:
-        self.session.end()
+        self.session.end_input()
         self.server.enqueue(self)
         self.server.settle()
         return True  # replies may still have to be sent; `_regulate` closes
 
     def pause_writing(self) -> None:
-        self.session.choked = True
+        self.session.pause_output()
         self._regulate()
 
     def resume_writing(self) -> None:
-        self.session.choked = False
+        self.session.resume_output()
         self.server.enqueue(self)
         self.server.settle_soon()
 
@@ -212,23 +212,22 @@ class Connection:
 
     def on_hang_up(self) -> None:
         """The client has shut down its sending side, or is gone, while it waits and is not read from."""
-        self.session.lose_patience()
+        self.session.forbid_waiting()
         self.server.enqueue(self)
 
     def _send(self) -> None:
         """Send the replies in one write."""
-        replies = self.session.replies
-        data = replies[0] if len(replies) == 1 else b"".join(replies)
-        replies.clear()
+        session = self.session
+        consumed = session.consumed
+        data = session.take_replies()
         server = self.server
-        if server.journal.keeps and (self.held or self.session.position > server.committed):
-            weight = len(data) + self.session.consumed
-            self.held.append((self.session.position, data, weight))
+        if server.journal.keeps and (self.held or session.reply_lsn > server.committed):
+            weight = len(data) + consumed
+            self.held.append((session.reply_lsn, data, weight))
             self.held_size += weight
             server.hold(self)
         else:
             self.transport.write(data)
-        self.session.consumed = 0
 
     def release(self) -> None:
         """Send the replies whose commit has returned."""
@@ -248,17 +247,17 @@ class Connection:
                 if not self.held:
                     self.transport.close()
                     self.server.work_left -= CLOSE
-                elif self.reading and not session.ended:
+                elif self.reading and not session.input_ended:
                     self.reading = False  # what comes after a quit is nobody's
                     self.transport.pause_reading()
             return
         if session.blocked and not self.blocked:
             self.blocked = True
             self.server.blocked.append(self)
-        if session.more and not session.choked and self.held_size <= OUTPUT_LIMIT:
+        if session.has_more and not session.output_paused and self.held_size <= OUTPUT_LIMIT:
             self.server.enqueue(self)
-        reading = not session.choked and session.waiting_size() <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
-        if reading is not self.reading and not session.ended and not self.transport.is_closing():
+        reading = not session.output_paused and session.input_size <= INPUT_LIMIT and self.held_size <= OUTPUT_LIMIT
+        if reading is not self.reading and not session.input_ended and not self.transport.is_closing():
             self.reading = reading
             if reading:
                 self.server.forget_hang_up(self)
@@ -546,7 +545,7 @@ class Server:
         except Exception:
             log.exception("%s: a connection failed; this is a bug of the server", connection.name)
             connection.transport.abort()
-        self.work_left -= TURN + TRANSFER - connection.session.work_left
+        self.work_left -= connection.session.cost + TRANSFER
 
     def _begin_round(self) -> None:
         self._next_round = None

@@ -1,10 +1,10 @@
 """One client's conversation: bytes in, replies out, in the order of the commands.
 
-A session takes bytes as they come, split anywhere, and puts its replies into `replies`, for its owner to send in one
-piece. It stops taking commands while the broker owes it an answer (a reserve that waits, a kick of many jobs), while
-its owner says that the client does not read (`choked`), and after a turn's share of work, so that a client that sends
-a hundred thousand commands at once does not keep the others waiting. What is left stays in `input`, and
-`run` goes on with it.
+Whoever owns a session gives it the bytes that come (`receive`) and sends what `take_replies` gives. A session does no
+more commands while the broker owes it an answer (to a reserve that waits, to a kick of many jobs), while its client
+does not read (`pause_output`), while the journal does not admit the next one (`blocked`), and when its turn has cost
+SESSION_QUANTUM (`has_more`): a client that sends a hundred thousand commands at once must not keep others waiting. What
+is left of the input waits for the next `run`.
 
 Must never know sockets, files, or which other sessions there are; reads no clock.
 """
@@ -33,16 +33,16 @@ from beanstalk_server.wire.framing import (
 from beanstalk_server.wire.grammar import SECOND
 from beanstalk_server.wire.statistics import Process, stats, stats_job, stats_tube, tube_list
 
-TURN: Final = 128
-"""How much work is done for one client before others get their turn, in units of a simple command (1 to 3 µs).
+SESSION_QUANTUM: Final = 128
+"""What one turn of a client may cost before others get theirs. The unit is a simple command (1 to 3 µs).
 
-A kilobyte of reply is a unit more, each job kicked is one, and so is each 32 tubes that a reserve has to look at or a
-list names. What the broker counts as `cost` comes to that: each 4 tubes that somebody begins or ends to wait in,
-tubes made, and pages of their list.
+A kilobyte of reply costs one more, and so does each job kicked, and each 32 tubes that a reserve looks at or a list
+names. What the broker counts as its `cost` comes on top: for each 4 tubes that somebody begins or ends to wait in, for
+tubes made, and for pages of their list.
 """
 
-STATS_WORK: Final = 8
-"""What writing the answer to a stats command costs besides, in the same unit."""
+STATISTICS_COST: Final = 8
+"""What a stats command costs besides."""
 
 log = logging.getLogger("beanstalk_server.session")
 
@@ -53,33 +53,33 @@ class Session(Client):
     Args:
         broker: where its jobs are.
         process: what stats tells, and where commands are counted.
-        on_answer: called when the broker has answered something that the session waited for: `replies` has grown,
-            and `run` may go on. It is called in the midst of another session's command: take note, and return.
-        name: what to call it in the log, where each command is a line when `logs_commands` is set.
+        on_answer: called when the broker has answered what the session waited for: there are replies to take, and `run`
+            may go on. It is called in the midst of another session's command: take note, and return.
+        name: what the log calls the client.
+        logs_commands: whether each of its commands is a line of the log.
     """
 
     __slots__ = (
-        "blocked",
+        "blocked",  # the next command may be done when the journal admits it
         "broker",
-        "choked",
-        "closed",
-        "consumed",
-        "counts",
-        "ended",
-        "framer",
-        "held",
+        "budget",  # how much more this turn may cost
+        "closed",  # nothing more will be answered: its owner sends what `take_replies` gives, and hangs up
+        "consumed",  # how many bytes of input have been done since replies were last taken
+        "counts",  # of the commands, as stats tells them
+        "framer",  # what has come and is not done yet
+        "has_more",  # the turn was over before the input was: `run` can go on at once
+        "input_ended",  # the client has shut down its sending side, and all that it sent has come
+        "job_id",  # of the put
         "logs_commands",
-        "more",
+        "may_wait",  # a reserve may wait for a job
         "name",
-        "number",
         "on_answer",
-        "patient",
-        "position",
+        "output_paused",  # the client does not read its replies
         "process",
-        "put",
-        "put_at",
-        "replies",
-        "work_left",
+        "put",  # the put whose body is to come; None when the body is nobody's
+        "put_at",  # when it came, in nanoseconds
+        "replies",  # not taken yet
+        "reply_lsn",  # the last change that the replies report, as an LSN of the broker
     )
 
     def __init__(
@@ -97,27 +97,26 @@ class Session(Client):
         self.on_answer = on_answer
         self.name = name
         self.logs_commands = logs_commands
-        self.replies: list[bytes] = []
         self.framer = Framer(grammar.LONG_COMMANDS)
-        self.consumed = 0  # how many bytes of input have been done; its owner sets it back
-        self.choked = False  # set by the owner: the client does not read its replies
-        self.ended = False  # the client has shut down its sending side
-        self.closed = False  # nothing will be answered any more: send what is in replies, and hang up
-        self.held = False  # no command may be done now
-        self.blocked = False  # the next command is for the journal, which may not be told of it now
-        self.more = False  # there is more to do at once: the turn was over before the input was
-        self.work_left = TURN  # how much more work this turn may do
-        self.position = 0  # the replies report changes up to this one of those that the journal has been told of
-        self.patient = True  # a reserve may wait; not when the client is seen to have shut down its sending side
-        self.put: grammar.Put | None = None  # the put whose body is to come; None when it is too big
-        self.put_at = 0  # when it came, in nanoseconds
-        self.number = 0  # the id of its job
+        self.replies: list[bytes] = []
+        self.reply_lsn = 0
+        self.consumed = 0
+        self.budget = SESSION_QUANTUM
+        self.has_more = False
+        self.blocked = False
+        self.closed = False
+        self.input_ended = False
+        self.output_paused = False
+        self.may_wait = True
+        self.put: grammar.Put | None = None
+        self.put_at = 0
+        self.job_id = 0
         broker.connect()
 
     # What the owner calls
 
     def receive(self, data: bytes, now: int) -> None:
-        """Take bytes from the client, and do what they ask for."""
+        """Take bytes from the client, and do what they ask for, for one turn."""
         self.queue_input(data)
         self.run(now)
 
@@ -126,24 +125,67 @@ class Session(Client):
         if not self.closed:
             self.framer.feed(data)
 
-    def waiting_size(self) -> int:
-        """How many bytes have come and are not done yet."""
-        return self.framer.size()
+    def run(self, now: int) -> None:
+        """Do the commands that have come, until one has to wait or the turn is over (then `has_more` is set)."""
+        broker = self.broker
+        broker.cost = 0
+        self.budget = SESSION_QUANTUM
+        self.blocked = False
+        if self.waiting:
+            if self.may_wait:
+                return
+            broker.stop_waiting(self)
+            self.budget -= broker.cost
+            broker.cost = 0
+            self.replies.append(grammar.TIMED_OUT)
+        if self.busy or self.output_paused or self.closed:
+            return
+        self.has_more = False
+        framer = self.framer
+        size = framer.size()
+        lsn = broker.last_lsn
+        self._run(framer, now)
+        self.budget -= broker.cost
+        if broker.last_lsn != lsn:
+            self.reply_lsn = broker.last_lsn
+        self.consumed += size - framer.size()
+        if self.closed:
+            framer.clear()
+        elif self.input_ended and not (self.waiting or self.busy or self.has_more or self.blocked):
+            self.closed = True
 
-    def lose_patience(self) -> None:
+    def take_replies(self) -> bytes:
+        """The replies since the last call, in one piece; b"" when there are none."""
+        replies = self.replies
+        if not replies:
+            return b""
+        taken = replies[0] if len(replies) == 1 else b"".join(replies)
+        replies.clear()
+        self.consumed = 0
+        return taken
+
+    def pause_output(self) -> None:
+        """The client does not read: do no commands, until `resume_output`."""
+        self.output_paused = True
+
+    def resume_output(self) -> None:
+        """The client reads again. `run` must follow."""
+        self.output_paused = False
+
+    def forbid_waiting(self) -> None:
         """The client has shut down its sending side, though not all that it sent may have come: wait for nothing.
 
         `run` must follow.
         """
-        self.patient = False
+        self.may_wait = False
 
-    def end(self) -> None:
+    def end_input(self) -> None:
         """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`.
 
         `run` must follow.
         """
-        self.ended = True
-        self.patient = False
+        self.input_ended = True
+        self.may_wait = False
 
     def disconnect(self, now: int) -> None:
         """The client is gone: give back what it holds. Nothing may be called after this."""
@@ -152,35 +194,15 @@ class Session(Client):
         self.on_answer = _ignore
         self.broker.disconnect(self, now)
 
-    def run(self, now: int) -> None:
-        """Do the commands in `input`, until one has to wait or the turn is over (then `more` is set)."""
-        broker = self.broker
-        broker.cost = 0
-        self.work_left = TURN
-        self.blocked = False
-        if self.waiting:
-            if self.patient:
-                return
-            broker.stop_waiting(self)
-            self.work_left -= broker.cost
-            broker.cost = 0
-            self.replies.append(grammar.TIMED_OUT)
-        if self.busy or self.choked or self.closed:
-            return
-        self.held = False
-        self.more = False
-        framer = self.framer
-        size = framer.size()
-        recorded = broker.last_lsn
-        self._run(framer, now)
-        self.work_left -= broker.cost
-        if broker.last_lsn != recorded:
-            self.position = broker.last_lsn
-        self.consumed += size - framer.size()
-        if self.closed:
-            framer.clear()
-        elif self.ended and not self.held and not self.more and not self.blocked:
-            self.closed = True
+    @property
+    def input_size(self) -> int:
+        """How many bytes have come and are not done yet."""
+        return self.framer.size()
+
+    @property
+    def cost(self) -> int:
+        """What the last `run` has cost, in the unit of SESSION_QUANTUM."""
+        return SESSION_QUANTUM - self.budget
 
     # The broker's answers
 
@@ -197,11 +219,11 @@ class Session(Client):
         self._answer(grammar.DEADLINE_SOON)
 
     def on_kicked(self, count: int) -> None:
-        self.position = self.broker.last_lsn
+        self.reply_lsn = self.broker.last_lsn
         self._answer(grammar.kicked(count))
 
     def on_cleared(self, count: int) -> None:
-        self.position = self.broker.last_lsn
+        self.reply_lsn = self.broker.last_lsn
         self._answer(grammar.cleared(count))
 
     def on_failed(self) -> None:
@@ -216,14 +238,14 @@ class Session(Client):
     def _run(self, framer: Framer, now: int) -> None:
         """Do commands until something holds."""
         broker = self.broker
-        while not self.held and framer.size():
-            if self.work_left <= broker.cost:
-                self.more = True
+        while framer.size() and not (self.waiting or self.busy or self.closed):
+            if self.budget <= broker.cost:
+                self.has_more = True
                 return
             if broker.admits != ALL and self._must_wait(framer):
                 self.blocked = True
                 return
-            self.work_left -= 1
+            self.budget -= 1
             now += 1  # so that deadlines given in one turn keep the order of their commands
             try:
                 event = framer.next()
@@ -273,7 +295,7 @@ class Session(Client):
             self.replies.append(grammar.refusal(line))
 
     def _quit(self, line: bytes, now: int) -> None:
-        self.closed = self.held = True
+        self.closed = True
 
     # Producers
 
@@ -302,7 +324,7 @@ class Session(Client):
         self.put = put
         self.put_at = now
         if not put.key:
-            self.number = self.broker.take_id()
+            self.job_id = self.broker.take_id()
         self.framer.begin_body(put.size, True)
 
     def _take_body(self, body: bytes, now: int) -> None:
@@ -319,9 +341,9 @@ class Session(Client):
         if broker.draining:
             self.replies.append(grammar.DRAINING)
         elif broker.put(
-            self, self.number, put.priority, put.delay, max(put.ttr, SECOND), body, self.put_at, now, put.key
+            self, self.job_id, put.priority, put.delay, max(put.ttr, SECOND), body, self.put_at, now, put.key
         ):
-            self.replies.append(grammar.inserted(self.number))
+            self.replies.append(grammar.inserted(self.job_id))
         else:
             self.replies.append(grammar.OUT_OF_MEMORY)
 
@@ -329,7 +351,7 @@ class Session(Client):
         broker = self.broker
         job = broker.find_keyed(self.use, put.key)
         if job is None:
-            self.number = broker.take_id()
+            self.job_id = broker.take_id()
             self._end_put(put, body, now)
         elif not put.replaces:
             self.replies.append(grammar.exists(job.id))
@@ -372,7 +394,7 @@ class Session(Client):
         limit, timeout = batch
         self.broker.set_worker(self)
         jobs = self.broker.reserve_batch(self, limit, now)
-        self.work_left -= len(jobs) * (1 + (len(self.watched) >> 5))
+        self.budget -= len(jobs) * (1 + (len(self.watched) >> 5))
         if jobs:
             self._reply_bulk(grammar.reserved_batch([(job.id, job.body) for job in jobs]))
         else:
@@ -381,7 +403,7 @@ class Session(Client):
     def _reserve_until(self, until: int, waits: bool, now: int) -> None:
         broker = self.broker
         broker.set_worker(self)
-        self.work_left -= len(self.watched) >> 5
+        self.budget -= len(self.watched) >> 5
         job = broker.reserve(self, now)
         if job is not None:
             self._reply_bulk(grammar.reserved(job.id, job.body))
@@ -392,9 +414,8 @@ class Session(Client):
         """Nothing is ready: wait, or say why not."""
         if self.jobs_in_safety_margin:
             self.replies.append(grammar.DEADLINE_SOON)
-        elif waits and self.patient:
+        elif waits and self.may_wait:
             self.broker.wait(self, until, batch)
-            self.held = True
         else:
             self.replies.append(grammar.TIMED_OUT)
 
@@ -513,10 +534,8 @@ class Session(Client):
         count = self.broker.clear(self, tube)
         if count == NO_ROOM:
             self.replies.append(grammar.OUT_OF_MEMORY)
-        elif count < 0:
-            self.held = True
-        else:
-            self.work_left -= count
+        elif count >= 0:  # else it is answered later
+            self.budget -= count
             self.replies.append(grammar.cleared(count))
 
     # Everybody else
@@ -556,10 +575,8 @@ class Session(Client):
             return
         self.counts[grammar.KICK] += 1
         count = self.broker.kick(self, bound, now)
-        if count < 0:
-            self.held = True
-        else:
-            self.work_left -= count
+        if count >= 0:  # else it is answered later
+            self.budget -= count
             self.replies.append(grammar.kicked(count))
 
     def _kick_job(self, arguments: bytes, now: int) -> None:
@@ -571,7 +588,7 @@ class Session(Client):
 
     def _stats(self, line: bytes, now: int) -> None:
         self.counts[grammar.STATS] += 1
-        self.work_left -= STATS_WORK
+        self.budget -= STATISTICS_COST
         self._reply_bulk(grammar.ok(stats(self.broker, self.process, now).encode()))
 
     def _stats_job(self, arguments: bytes, now: int) -> None:
@@ -580,7 +597,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.STATS_JOB] += 1
-        self.work_left -= STATS_WORK
+        self.budget -= STATISTICS_COST
         job = self.broker.find(number)
         if job is None:
             self.replies.append(grammar.NOT_FOUND)
@@ -593,7 +610,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.STATS_TUBE] += 1
-        self.work_left -= STATS_WORK
+        self.budget -= STATISTICS_COST
         tube = self.broker.tubes.get(name)
         if tube is None:
             self.replies.append(grammar.NOT_FOUND)
@@ -610,7 +627,7 @@ class Session(Client):
 
     def _list_tubes_watched(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES_WATCHED] += 1
-        self.work_left -= len(self.watched) >> 5
+        self.budget -= len(self.watched) >> 5
         self._reply_bulk(grammar.ok(tube_list(self.watched)))
 
     def _pause_tube(self, arguments: bytes, now: int) -> None:
@@ -634,7 +651,7 @@ class Session(Client):
     def _reply_bulk(self, reply: bytes) -> None:
         """A reply that may be large."""
         self.replies.append(reply)
-        self.work_left -= len(reply) >> 10
+        self.budget -= len(reply) >> 10
 
 
 def _ignore() -> None:

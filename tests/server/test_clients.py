@@ -163,8 +163,8 @@ def test_a_client_that_never_reads_is_not_read_from(server):
         except BlockingIOError:
             assert producer.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     assert sent < 64 << 20
-    (connection,) = [found for found in server.server.connections if found.session.choked]
-    assert server.call(lambda: connection.session.waiting_size()) < 2 << 20
+    (connection,) = [found for found in server.server.connections if found.session.output_paused]
+    assert server.call(lambda: connection.session.input_size) < 2 << 20
     assert server.call(connection.transport.get_write_buffer_size) < 4 << 20
     # When it reads at last, it gets an answer to each whole command that it has sent.
     caller.socket.setblocking(True)
@@ -190,7 +190,7 @@ def test_a_client_may_send_much_behind_a_reserve_that_waits(server):
     while not (waiting := [found for found in list(server.server.connections) if found.session.waiting]):
         pass
     (connection,) = waiting
-    assert server.call(lambda: connection.session.waiting_size()) < 1 << 20
+    assert server.call(lambda: connection.session.input_size) < 1 << 20
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     expected = len(b"RESERVED 1 1\r\nx\r\n") + 15 * count
     received = 0

@@ -354,7 +354,7 @@ def test_what_comes_after_a_quit_is_not_read_while_its_commit_is_in_flight():
             for _ in range(100):
                 await asyncio.sleep(0)
             assert not connection.transport.is_reading()
-            assert connection.session.waiting_size() == 0
+            assert connection.session.input_size == 0
             journal.may_commit.set()
             assert await client.reader.readline() == b"INSERTED 1\r\n"
             with contextlib.suppress(ConnectionError):

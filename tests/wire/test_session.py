@@ -7,7 +7,7 @@ import pytest
 from virtual import World
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
-from beanstalk_server.wire.session import TURN
+from beanstalk_server.wire.session import SESSION_QUANTUM
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
@@ -109,18 +109,18 @@ def test_commands_come_split_at_any_byte(client):
 
 
 def test_many_commands_in_one_packet_are_answered_in_order(client):
-    count = 3 * TURN
+    count = 3 * SESSION_QUANTUM
     sent = b"".join(b"put 0 0 1 1\r\nx\r\ndelete %d\r\n" % number for number in range(1, count + 1))
     replies = b"".join(b"INSERTED %d\r\nDELETED\r\n" % number for number in range(1, count + 1))
     assert client.send(sent) == replies
 
 
 def test_a_turn_ends_after_its_share_of_work(world, client):
-    client.session.receive(b"list-tube-used\r\n" * (TURN + 1), world.now)
-    assert len(client.session.replies) == TURN
-    assert client.session.more
+    client.session.receive(b"list-tube-used\r\n" * (SESSION_QUANTUM + 1), world.now)
+    assert len(client.session.replies) == SESSION_QUANTUM
+    assert client.session.has_more
     client.go_on()
-    assert len(client.session.replies) == TURN + 1
+    assert len(client.session.replies) == SESSION_QUANTUM + 1
     client.read()
     client.put(b"x" * 60_000)
     client.session.receive(b"peek-ready\r\n" * 100, world.now)
@@ -137,16 +137,16 @@ def test_dear_commands_use_up_a_turn_sooner(world, client):
         client.read()
         return count
 
-    assert done_in_a_turn(b"stats\r\n" * 100) < TURN / 8
-    assert done_in_a_turn(b"stats-tube default\r\n" * 100) < TURN / 8
+    assert done_in_a_turn(b"stats\r\n" * 100) < SESSION_QUANTUM / 8
+    assert done_in_a_turn(b"stats-tube default\r\n" * 100) < SESSION_QUANTUM / 8
     for _ in range(100):
         client.put(delay=100)
-    assert done_in_a_turn(b"kick 100\r\n" + b"list-tube-used\r\n" * 100) < TURN - 90
+    assert done_in_a_turn(b"kick 100\r\n" + b"list-tube-used\r\n" * 100) < SESSION_QUANTUM - 90
     client.send(b"delete 1\r\n" + b"".join(b"watch t%d\r\n" % number for number in range(320)))
     client.send(b"ignore default\r\n")
-    assert done_in_a_turn(b"reserve-with-timeout 0\r\n" * 100) < TURN / 9
-    assert done_in_a_turn(b"list-tubes\r\n" * 100) < TURN / 2
-    assert done_in_a_turn(b"list-tubes-watched\r\n" * 100) < TURN / 10
+    assert done_in_a_turn(b"reserve-with-timeout 0\r\n" * 100) < SESSION_QUANTUM / 9
+    assert done_in_a_turn(b"list-tubes\r\n" * 100) < SESSION_QUANTUM / 2
+    assert done_in_a_turn(b"list-tubes-watched\r\n" * 100) < SESSION_QUANTUM / 10
 
 
 class NeverSearched(list):
@@ -172,7 +172,7 @@ def test_a_long_watch_list_is_not_searched(world, client):
 def test_the_list_of_all_tubes_is_written_again_only_where_it_has_changed(world, client):
     def work():
         client.session.receive(b"list-tubes\r\n", world.now)
-        return TURN - client.session.work_left - (len(client.read()) >> 10)
+        return client.session.cost - (len(client.read()) >> 10)
 
     for number in range(3000):
         client.send(b"watch tube-%d\r\n" % number)
@@ -189,8 +189,8 @@ def test_the_list_of_all_tubes_is_written_again_only_where_it_has_changed(world,
 
 
 def test_to_make_tubes_is_dearer_than_to_use_them(world, client):
-    client.session.receive(b"".join(b"use t%d\r\n" % number for number in range(TURN)), world.now)
-    assert len(client.session.replies) < TURN / 4
+    client.session.receive(b"".join(b"use t%d\r\n" % number for number in range(SESSION_QUANTUM)), world.now)
+    assert len(client.session.replies) < SESSION_QUANTUM / 4
     client.go_on()
 
 
@@ -216,10 +216,10 @@ def test_a_turn_ends_sooner_when_those_it_serves_watch_many_tubes(world, client)
 def test_a_turn_ends_sooner_when_its_client_waits_in_many_tubes_over_and_over(world):
     client = wide(world)
     client.session.receive(b"reserve-with-timeout 1\r\n", world.now)
-    assert client.session.work_left < -400
-    client.session.end()
+    assert client.session.budget < -400
+    client.session.end_input()
     client.session.run(world.now)
-    assert client.session.work_left < -300
+    assert client.session.budget < -300
     assert client.read() == b"TIMED_OUT\r\n"
 
 
@@ -358,7 +358,7 @@ def test_a_body_announced_as_4_gib_is_swallowed_and_not_held(client):
         sent = piece[:left]
         left -= len(sent)
         assert client.send(sent) == (b"" if left else b"JOB_TOO_BIG\r\n")
-        assert not client.session.waiting_size()
+        assert not client.session.input_size
         assert not client.session.framer._body
     assert client.put() == 1
 
@@ -587,9 +587,9 @@ def test_a_client_that_disconnects_gives_back_its_jobs_and_its_place(world, clie
 
 
 def test_what_was_sent_before_a_half_close_is_done_over_many_turns(world, client):
-    client.session.receive(b"list-tube-used\r\n" * 3 * TURN, world.now)
-    assert client.session.more
-    assert client.shut_down() == b"USING default\r\n" * 3 * TURN
+    client.session.receive(b"list-tube-used\r\n" * 3 * SESSION_QUANTUM, world.now)
+    assert client.session.has_more
+    assert client.shut_down() == b"USING default\r\n" * 3 * SESSION_QUANTUM
     assert client.session.closed
 
 
@@ -598,7 +598,7 @@ def test_a_half_close_waits_for_the_answer_to_a_kick(world, client):
         client.put(delay=100)
     client.session.receive(b"kick 600\r\n", world.now)
     client.session.receive(b"list-tube-used\r\n", world.now)  # comes while the kick is under way
-    client.session.end()
+    client.session.end_input()
     client.go_on()
     assert client.read() == b""
     assert not client.session.closed
@@ -610,10 +610,10 @@ def test_a_half_close_waits_for_the_answer_to_a_kick(world, client):
 def test_nothing_is_kept_of_what_comes_after_a_quit(client):
     assert client.send(b"put 0 0 60 1\r\nx\r\nquit\r\nlist-tube-used\r\n") == b"INSERTED 1\r\n"
     assert client.session.closed
-    assert client.session.waiting_size() == 0
+    assert client.session.input_size == 0
     for _ in range(3):
         assert client.send(b"list-tube-used\r\n") == b""
-    assert client.session.waiting_size() == 0
+    assert client.session.input_size == 0
 
 
 def test_what_comes_piece_by_piece_behind_a_wait_is_joined_once(world, client):
@@ -622,7 +622,7 @@ def test_what_comes_piece_by_piece_behind_a_wait_is_joined_once(world, client):
     for place in range(0, len(sent), 2):
         client.send(sent[place : place + 2])
     assert len(client.session.framer._queued) == len(sent) / 2 - 1, "or each piece costs a copy of all before it"
-    assert client.session.waiting_size() == len(sent)
+    assert client.session.input_size == len(sent)
     world.connect().put()
     assert client.read() == b"RESERVED 1 1\r\nx\r\n" + b"USING default\r\n" * 1000
 
@@ -1208,10 +1208,10 @@ def test_a_bug_behind_a_command_answers_internal_error_and_reaches_nobody_else(c
     assert other.send(b"delete 1\r\n") == b"DELETED\r\n"
 
 
-def test_a_choked_client_is_done_nothing_for_until_it_reads(world, client):
-    client.session.choked = True
+def test_no_command_is_done_for_a_client_that_does_not_read(world, client):
+    client.session.pause_output()
     assert client.send(b"list-tube-used\r\n") == b""
-    client.session.choked = False
+    client.session.resume_output()
     client.go_on()
     assert client.read() == b"USING default\r\n"
 
@@ -1273,11 +1273,11 @@ def test_a_client_that_waits_for_the_journal_and_does_not_read_does_not_wait_any
     world.broker.set_admission(NONE)
     caller.send(b"delete 1\r\n")
     assert caller.session.blocked
-    caller.session.choked = True
+    caller.session.pause_output()
     world.broker.set_admission(ALL)
     caller.go_on()
     assert not caller.session.blocked
-    caller.session.choked = False
+    caller.session.resume_output()
     caller.go_on()
     assert caller.read() == b"NOT_FOUND\r\n"
 

@@ -43,7 +43,7 @@ from typing import Final
 from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
-from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, READY, RESERVED, URGENT, Job
+from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, NO_EXTRAS, READY, RESERVED, URGENT, Job
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.ring import UNLINKED
@@ -88,7 +88,7 @@ DEFAULT: Final = "default"
 
 
 def _bury_sequence(job: Job) -> int:
-    return job.deadline
+    return job.extras.bury_sequence
 
 
 class Broker:
@@ -374,13 +374,7 @@ class Broker:
             False when the journal has no room: then nothing has changed.
         """
         tube = job.tube
-        fresh = Job(job.id, priority, delay, ttr, body, tube, job.created_at)
-        fresh.key = job.key
-        fresh.reserves = job.reserves
-        fresh.timeouts = job.timeouts
-        fresh.releases = job.releases
-        fresh.buries = job.buries
-        fresh.kicks = job.kicks
+        fresh = job.renewed(priority, delay, ttr, body)
         if not self._record_put(fresh, now):
             return False
         self._leave(job)
@@ -442,9 +436,9 @@ class Broker:
                 self._enter_ready(job, now)
         buried.sort(key=_bury_sequence)
         for job in buried:
-            self._enter_buried(job, job.deadline)
+            self._enter_buried(job, job.extras.bury_sequence)
         if buried:
-            self.bury_sequence = buried[-1].deadline
+            self.bury_sequence = buried[-1].extras.bury_sequence
         self.next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
         return len(self.jobs)
 
@@ -574,7 +568,7 @@ class Broker:
         self._leave_reserved(job)
         job.priority = priority
         job.delay = delay
-        job.releases += 1
+        job.own_extras().releases += 1
         self._enter(job, now)
         self._record_change(job)
         return True
@@ -586,7 +580,7 @@ class Broker:
             return False
         self._leave_reserved(job)
         job.priority = priority
-        job.buries += 1
+        job.own_extras().buries += 1
         self.bury_sequence += 1
         self._enter_buried(job, self.bury_sequence)
         self._record_change(job)
@@ -653,7 +647,7 @@ class Broker:
 
     def _kick_job(self, job: Job, now: int) -> None:
         self._leave(job)
-        job.kicks += 1
+        job.own_extras().kicks += 1
         self._enter_ready(job, now)
         self._record_change(job)
 
@@ -869,7 +863,7 @@ class Broker:
             if self.stop_waiting(client):
                 client.on_deadline_soon()
             return
-        job.timeouts += 1
+        job.own_extras().timeouts += 1
         self.timeouts += 1
         self._leave_reserved(job)
         self._enter_ready(job, now)
@@ -946,9 +940,10 @@ class Broker:
 
     def _enter_buried(self, job: Job, sequence: int) -> None:
         job.state = BURIED
-        job.deadline = sequence
         tube = job.tube
-        job.sort_key = tube.clears
+        extras = job.own_extras()
+        extras.bury_sequence = sequence
+        extras.clears = tube.clears
         tube.buried.append(job)
         tube.buried_count += 1
         self.buried += 1
@@ -1049,6 +1044,7 @@ class Broker:
         """Verify every invariant there is, at a moment when no call is under way."""
         self.wheel.check()
         assert self.tube_list == list(self.tubes.values()) or set(self.tube_list) == set(self.tubes.values())
+        self._check_extras()
         counts = [0] * (DELETED + 1)
         urgent = 0
         clients: dict[Client, int] = {}
@@ -1078,6 +1074,11 @@ class Broker:
         assert [self.ready, self.reserved, self.buried, self.delayed] == counts[READY:DELETED]
         assert self.urgent == urgent
         self._check_tubes()
+
+    def _check_extras(self) -> None:
+        shared = NO_EXTRAS
+        counters = (shared.timeouts, shared.releases, shared.buries, shared.kicks, shared.bury_sequence, shared.clears)
+        assert not any(counters), "a job has written to what it has not got"
 
     def _check_tubes(self) -> None:
         cost = self.cost

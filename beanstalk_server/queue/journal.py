@@ -158,10 +158,10 @@ class Journal:
             stored_time(job.created_at, clock_offset),
             stored_deadline(job, clock_offset),
             job.reserves,
-            job.timeouts,
-            job.releases,
-            job.buries,
-            job.kicks,
+            job.extras.timeouts,
+            job.extras.releases,
+            job.extras.buries,
+            job.extras.kicks,
         )
 
 

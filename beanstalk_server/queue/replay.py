@@ -10,7 +10,7 @@ tube there were when it was last told whole, or spared. Those that there have be
 
 from __future__ import annotations
 
-from beanstalk_server.queue.job import DELAYED, Job, stored_time
+from beanstalk_server.queue.job import BURIED, DELAYED, NO_EXTRAS, Job, stored_time
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
 
@@ -171,9 +171,12 @@ class Replay:
     ) -> None:
         """What is told of a job each time."""
         job.state = state
-        job.deadline = deadline - self.shift if state == DELAYED else deadline
+        job.deadline = deadline - self.shift if state == DELAYED else 0
         job.reserves = reserves
-        job.timeouts = timeouts
-        job.releases = releases
-        job.buries = buries
-        job.kicks = kicks
+        if timeouts or releases or buries or kicks or state == BURIED or job.extras is not NO_EXTRAS:
+            extras = job.own_extras()
+            extras.timeouts = timeouts
+            extras.releases = releases
+            extras.buries = buries
+            extras.kicks = kicks
+            extras.bury_sequence = deadline if state == BURIED else 0

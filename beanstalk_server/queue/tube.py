@@ -82,6 +82,6 @@ class Tube(Timer):
         if not self.clearing or job.state == RESERVED:
             return False
         if job.state == BURIED:
-            return job.sort_key != self.clears
+            return job.extras.clears != self.clears
         heap = self.ready if job.state == READY else self.delayed
         return not heap.holds(job)

@@ -273,7 +273,7 @@ def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
             buried.append(job)
         else:
             yield stored(job)
-    for job in sorted(buried, key=attrgetter("deadline")):
+    for job in sorted(buried, key=attrgetter("extras.bury_sequence")):
         yield stored(job)
 
 

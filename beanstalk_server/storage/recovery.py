@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple
 
+from beanstalk_server.queue.job import stored_deadline
 from beanstalk_server.queue.journal import replay_stored
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
@@ -556,7 +557,7 @@ def _write_jobs(
         length = put_size(job)
         if segment.end + COMMIT_SIZE + size + length > segment.size:
             segment = begin(length)
-        chunks.append(encode_put(job, job.state, job.created_at, job.deadline, segment.seed))
+        chunks.append(encode_put(job, job.state, job.created_at, stored_deadline(job, 0), segment.seed))
         size += length
         job.file = segment.sequence
         segment.ids.append(job.id)

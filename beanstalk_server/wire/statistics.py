@@ -124,6 +124,7 @@ def stats_tube(tube: Tube, now: int) -> str:
 
 def stats_job(broker: Broker, job: Job, now: int) -> str:
     """The answer to stats-job."""
+    extras = job.extras
     return (
         "---\n"
         f"id: {job.id}\n"
@@ -136,10 +137,10 @@ def stats_job(broker: Broker, job: Job, now: int) -> str:
         f"time-left: {max(broker.time_left(job, now), 0) // SECOND}\n"
         f"file: {job.file}\n"
         f"reserves: {job.reserves}\n"
-        f"timeouts: {job.timeouts}\n"
-        f"releases: {job.releases}\n"
-        f"buries: {job.buries}\n"
-        f"kicks: {job.kicks}\n" + (f'key: "{job.key}"\n' if job.key else "")
+        f"timeouts: {extras.timeouts}\n"
+        f"releases: {extras.releases}\n"
+        f"buries: {extras.buries}\n"
+        f"kicks: {extras.kicks}\n" + (f'key: "{job.key}"\n' if job.key else "")
     )
 
 

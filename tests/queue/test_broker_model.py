@@ -243,7 +243,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
                 mirror.in_safety_margin,
             )
             assert (job.ttr, job.key) == (mirror.ttr, mirror.key)
-            counters = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
+            extras = job.extras
+            counters = (job.reserves, extras.timeouts, extras.releases, extras.buries, extras.kicks)
             assert counters == (mirror.reserves, mirror.timeouts, mirror.releases, mirror.buries, mirror.kicks)
             assert self.broker.time_left(job, 0) == (mirror.deadline if mirror.state in ("delayed", "reserved") else 0)
         for name, tube in self.broker.tubes.items():
@@ -265,8 +266,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         assert sorted(again.jobs) == sorted(self.broker.jobs)
         for number, job in ((job.id, job) for job in self.broker.jobs.values()):
             other = again.jobs[number]
-            names = ("id", "priority", "delay", "ttr", "body", "key", "created_at", "releases", "buries", "kicks")
+            names = ("id", "priority", "delay", "ttr", "body", "key", "created_at")
             assert [getattr(other, name) for name in names] == [getattr(job, name) for name in names]
+            names = ("releases", "buries", "kicks")
+            assert [getattr(other.extras, name) for name in names] == [getattr(job.extras, name) for name in names]
             assert other.tube.name == job.tube.name
             state = STATES[job.state]
             if state == "reserved" or (state == "delayed" and job.deadline <= self.now):

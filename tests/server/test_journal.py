@@ -420,7 +420,7 @@ def test_what_came_due_while_nobody_was_there_is_ready_at_once_and_the_rest_late
     assert broker.first_ready(broker.tubes["t"]).id == 4
     assert broker.next_id == 10
     assert broker.time_left(broker.find(9), 30 * SECOND) == 20 * SECOND
-    assert broker.find(2).buries == 0, "it is not buried again"
+    assert broker.find(2).extras.buries == 0, "it is not buried again"
 
 
 def test_the_journal_that_keeps_nothing_makes_nobody_wait():

@@ -10,7 +10,7 @@ from memory_disk import MemoryDirectory, Node
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.job import DELAYED, LAST_TIME
+from beanstalk_server.queue.job import DELAYED, LAST_TIME, NO_EXTRAS
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
@@ -223,7 +223,7 @@ def test_segments_of_version_1_are_read_and_have_no_clock(machine):
     seed = seed_of(7)
     tube = SimpleNamespace(name="old")
     job = SimpleNamespace(id=1, tube=tube, key="", body=b"x", priority=3, delay=HOUR, ttr=SECOND)
-    job.reserves = job.timeouts = job.releases = job.buries = job.kicks = 0
+    job.reserves, job.extras = 0, NO_EXTRAS
     put = encode_put(job, DELAYED, machine.wall, machine.wall + HOUR, seed)
     assert put_size(job) == len(put)
     for more in (b"", encode_clock(0, machine.boot, seed)):

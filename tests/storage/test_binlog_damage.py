@@ -36,9 +36,11 @@ SALVAGES = 300
 
 def shape(job):
     """What a job is, without what is told with its next change only."""
-    deadline = 0 if job.state == STATES.index("ready") else job.deadline
+    extras = job.extras
+    deadline = extras.bury_sequence if job.state == STATES.index("buried") else job.deadline
     times = (job.delay, job.ttr, job.created_at, deadline)
-    return (job.tube.name, job.key, job.state, job.priority, job.body, times, job.releases, job.buries, job.kicks)
+    counts = (extras.releases, extras.buries, extras.kicks)
+    return (job.tube.name, job.key, job.state, job.priority, job.body, times, *counts)
 
 
 def stored_shape(stored):

@@ -23,6 +23,7 @@ HOT = [
     "beanstalk_server/queue/broker.py",
     "beanstalk_server/storage/record.py",
     "beanstalk_server/storage/segment.py",
+    "beanstalk_server/storage/room.py",
     "beanstalk_server/storage/segment_log.py",
     "beanstalk_server/storage/replaying.py",
     "beanstalk_server/wire/framing.py",

@@ -24,19 +24,9 @@ from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
 from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
 from beanstalk_server.storage.recovery import find_spares, open_directory, recover, unusable
+from beanstalk_server.storage.room import ALLOCATE, COMMIT_LIMIT, DROP_SPARE, NOTHING, SEAL, Spare
 from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
-from beanstalk_server.storage.segment_log import (
-    ALLOCATE,
-    COMMIT_LIMIT,
-    DROP_SPARE,
-    NOTHING,
-    SEAL,
-    CommitBatch,
-    NoRoomError,
-    SegmentLog,
-    Spare,
-    cut_size,
-)
+from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog, cut_size
 from beanstalk_server.storage.stopped import Mark, write_mark
 
 SEGMENT_SIZE: Final = 10485760
@@ -96,6 +86,7 @@ class Binlog(Journal):
         self._in_thread = in_thread or self._in_own_thread
         self._draw_salt = draw_salt
         self._log = self._new_log(self.live)
+        self._room = self._log.room
         self._threads: ThreadPoolExecutor | None = None
         self._writing = asyncio.Lock()  # who holds it writes and syncs
         self._upkeep: asyncio.Task[None] | None = None
@@ -135,6 +126,7 @@ class Binlog(Journal):
             self.directory.unlock()
             raise
         self._log = self._new_log(replay.jobs)
+        self._room = self._log.room
         self._log.clock_offset = replay.clock_offset
         self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.commit_number)
         try:
@@ -147,14 +139,14 @@ class Binlog(Journal):
 
     def _make_ready(self) -> None:
         """Begin behind the newest segment; in it, where the disk has no room for another."""
-        log = self._log
-        if log.segments:
-            if self._can_allocate() if log.has_usual_spare() else self._allocate_one(self.segment_size):
+        segments, room = self._log.segments, self._room
+        if segments:
+            if self._can_allocate() if room.has_usual_spare() else self._allocate_one(self.segment_size):
                 self._cut_newest()
-            elif log.segments[-1].version == VERSION:
-                self._tail = log.reopen()
+            elif segments[-1].version == VERSION:
+                self._tail = self._log.reopen()
                 self._tail.file = self.directory.open(self._tail.name, write=True)
-        while not log.may_put() and self._allocate_at_once(log.spare_size()):
+        while not room.may_put() and self._allocate_at_once(room.spare_size()):
             pass
 
     def _can_allocate(self) -> bool:
@@ -169,7 +161,7 @@ class Binlog(Journal):
         return True
 
     def _cut_newest(self) -> None:
-        newest = self._log.cut()
+        newest = self._log.cut_newest()
         if newest is None:
             return
         file = self.directory.open(newest.name, write=True)
@@ -203,7 +195,7 @@ class Binlog(Journal):
     @property
     def admits(self) -> int:
         """What may be told now: ALL, DELETIONS or NONE."""
-        return self._log.admits
+        return self._room.admits
 
     def _tell_admission(self, admits: int) -> None:
         if self.on_admission is not None:
@@ -285,14 +277,14 @@ class Binlog(Journal):
         """See to it that something is done if there is something to do."""
         if self._upkeep is not None or self._closing:
             return
-        if self._log.next_step(self._may_allocate()) != NOTHING:
+        if self._room.next_step(self._may_allocate()) != NOTHING:
             self._upkeep = asyncio.get_running_loop().create_task(self._run_upkeep())
         else:
             self._schedule_retry()
 
     def _schedule_retry(self) -> None:
         """Where changes have to wait and nothing can be done, look again when the disk may have room."""
-        if self._log.admits != ALL and self._retry_timer is None and not self._closing:
+        if self._room.admits != ALL and self._retry_timer is None and not self._closing:
             self._retry_timer = asyncio.get_running_loop().call_later(RETRY_INTERVAL / 1e9, self._retry_upkeep)
 
     def _retry_upkeep(self) -> None:
@@ -303,17 +295,17 @@ class Binlog(Journal):
         allocations = 16 + 2 * len(self._log.segments)  # more than cleaning all of them takes: it does not go round
         try:
             while not self._closing and self._failure is None:
-                if self._log.pending > COMMIT_LIMIT:  # cleaning too is committed in pieces that nobody waits long for
+                if self._room.pending > COMMIT_LIMIT:  # cleaning too is committed in pieces that nobody waits long for
                     async with self._writing:
                         await self._write(sync=not self.sync_interval)
-                step = self._log.next_step(self._may_allocate() and allocations > 0)
+                step = self._room.next_step(self._may_allocate() and allocations > 0)
                 if step == NOTHING:
                     break
                 if step == ALLOCATE:
                     allocations -= 1
                     await self._allocate()
                 elif step == DROP_SPARE:
-                    spare = self._log.drop_spare()
+                    spare = self._room.drop_spare()
                     await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
@@ -331,7 +323,7 @@ class Binlog(Journal):
             self._schedule_retry()
 
     async def _allocate(self) -> None:
-        for size in self._sizes(self._log.spare_size()):
+        for size in self._sizes(self._room.spare_size()):
             try:
                 spare = await self._in_thread(partial(self._create_spare, self._spare_name(), size, fill=True))
             except OSError as error:
@@ -342,7 +334,7 @@ class Binlog(Journal):
 
     def _sizes(self, size: int) -> list[int]:
         """Of a spare: what is wanted; and less, where the disk has no room for that and nothing could be cleaned."""
-        if self._log.has_room_to_clean():
+        if self._room.has_room_to_clean():
             return [size]
         smaller = [self.segment_size >> shift for shift in range(1, 7)]
         return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK]
@@ -350,7 +342,7 @@ class Binlog(Journal):
     def _take_spare(self, spare: Spare) -> None:
         if spare.size >= self.segment_size:
             self._note_room()
-        self._log.add_spare(spare)
+        self._room.add_spare(spare)
 
     async def _remove_oldest(self) -> None:
         """The oldest segment has no job any more: let it go, when all that has come after it is on the disk."""
@@ -359,17 +351,17 @@ class Binlog(Journal):
             # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
             await self._do_write(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
-        if not self._log.wants(segment.size):
+        if not self._room.should_recycle(segment.size):
             await self._in_thread(partial(remove, self.directory, segment))
             return
         name = self._spare_name()
         await self._in_thread(partial(recycle, self.directory, segment, name))
-        self._log.add_spare(Spare(name, segment.size))
+        self._room.add_spare(Spare(name, segment.size))
 
     def _make_room(self, record_size: int) -> bool:
         """Make room for a put of so many bytes on the spot, which takes well below a millisecond; False without any."""
         may_allocate = self._may_allocate()
-        while size := self._log.lacks(record_size):
+        while size := self._room.spare_needed(record_size):
             if not may_allocate or not self._allocate_at_once(size):
                 return False
         return True
@@ -410,13 +402,13 @@ class Binlog(Journal):
         if not self._full_until:
             log.error("%s: no new segment: %s; puts that need one are refused", self.directory.path, error.strerror)
         self._full_until = self._clock() + RETRY_INTERVAL
-        self._log.disk_is_full = True
+        self._room.disk_is_full = True
 
     def _note_room(self) -> None:
         if self._full_until:
             log.info("%s: there is room again", self.directory.path)
         self._full_until = 0
-        self._log.disk_is_full = False
+        self._room.disk_is_full = False
 
     # The end
 

@@ -34,6 +34,7 @@ from beanstalk_server.storage.record import (
     put_size,
 )
 from beanstalk_server.storage.replaying import replay_records
+from beanstalk_server.storage.room import BATCH_OVERHEAD, SEGMENT_OVERHEAD, Spare
 from beanstalk_server.storage.segment import (
     HEADER_SIZE,
     FormatError,
@@ -44,7 +45,6 @@ from beanstalk_server.storage.segment import (
     segment_name,
     segment_names,
 )
-from beanstalk_server.storage.segment_log import BATCH_OVERHEAD, SEGMENT_OVERHEAD, Spare
 from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
 
 UNUSABLE: Final = 10

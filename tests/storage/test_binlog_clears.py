@@ -207,7 +207,7 @@ def test_cleaning_does_not_bring_back_what_a_clear_has_taken_out():
         await process.binlog.commit()
         assert come_back(directory.after_a_kill()) == {}
         process.advance()
-        assert (process.client.cleared, log.live_size) == ([MANY], 0)
+        assert (process.client.cleared, log.room.live_size) == ([MANY], 0)
 
     run(work)
 

@@ -373,9 +373,9 @@ def ignore_crash(loop, context):
 def assert_bound(life):
     log = life.binlog._log
     largest = max([segment.size for segment in log.segments] + [SEGMENT])
-    files = len(log.segments) + len(log.spares)
+    files = len(log.segments) + len(log.room.spares)
     used = sum(len(node.data) for name, node in life.directory.nodes.items() if name != "stopped")
-    assert used <= 2 * log.live_size + 2 * largest + 256 * files, log.next_step(True)
+    assert used <= 2 * log.room.live_size + 2 * largest + 256 * files, log.room.next_step(True)
 
 
 def crash_and_recover(seed, crash_at, sync_interval=0.0):

@@ -16,7 +16,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.storage.binlog import Binlog
-from beanstalk_server.storage.segment_log import COMMIT_LIMIT
+from beanstalk_server.storage.room import COMMIT_LIMIT
 
 SECOND = 1_000_000_000
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -92,8 +92,8 @@ class Queue:
 
     def bound(self):
         """What the directory may take, in bytes (docs/binlog.md, promise 7)."""
-        files = len(self.log.segments) + len(self.log.spares)
-        return 2 * self.log.live_size + 2 * self.log.segment_size + 256 * files
+        files = len(self.log.segments) + len(self.log.room.spares)
+        return 2 * self.log.room.live_size + 2 * self.log.room.segment_size + 256 * files
 
     def check(self):
         self.log.check()
@@ -107,7 +107,7 @@ class Queue:
         """The next process, when this one has been stopped, or killed."""
         directory = self.directory.after_a_kill() if is_killed else self.directory
         directory.locked = False
-        return Queue(directory, self.log.segment_size, self.now)
+        return Queue(directory, self.log.room.segment_size, self.now)
 
 
 sizes = st.sampled_from((0, 10, 100, 1000, 3000, 4000, 9000, 20_000, 60_000))
@@ -270,7 +270,7 @@ def test_cleaning_is_written_in_pieces():
         await queue.binlog.commit()
         pending = []
         take = queue.log.take
-        queue.log.take = lambda *clocks: (pending.append(queue.log.pending), take(*clocks))[1]
+        queue.log.take = lambda *clocks: (pending.append(queue.log.room.pending), take(*clocks))[1]
         for number in jobs[::2]:
             await queue.delete(number)
         await queue.commit()

@@ -1,0 +1,460 @@
+"""How much room a binlog has, who may use it, and what should be done to have more of it ahead and no garbage behind.
+
+The log tells of the segments, the spares and the records that it counts; the room answers questions and gives advice.
+It changes no segment, and it must never know what is in a record, nor touch a file.
+
+Segments stand in the order of their numbers, and the last one, the tail, is appended to. Room ahead is the rest of the
+tail, and the spares: files of zeros that are no segments yet. Garbage is removed at the other end: the jobs that the
+oldest segment still holds are moved to the tail, and it goes.
+
+Four rules, in bytes, S being the size of a segment:
+
+- One spare is kept that the jobs of any segment can be moved into: as large as a segment, or as the largest job. While
+  the oldest segment is moved, its own file is the next to be kept, if it is large enough. What is free beside that is
+  the *surplus*.
+- A put leaves a surplus of a *headroom*, an eighth of S and a sixteenth of the live records, for changes and deletions.
+  When they have used it up, they wait until cleaning has turned garbage into room: there is enough garbage then,
+  because only garbage has used up the headroom. Where the files of a full disk differ so much in size that nothing fits
+  any more, deletions go on in what is left.
+- Half of S more than that is wanted ahead.
+- All files together take no more than twice the live records and two segments. What is kept to move into, a place for a
+  job that is being moved, and for a put that fits nowhere, may exceed that for a while.
+
+Changes wait, too, while much is waiting to be written: a commit has a size, so that nobody waits long for his.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.storage.record import CHANGE_SIZE, CLOCK_SIZE, COMMIT_SIZE, PUT_SIZE
+from beanstalk_server.storage.segment import HEADER_SIZE, Segment
+
+BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
+"""Bytes that may stand before the first record of a batch. (Behind its last, there is always room for one more
+CLOCK.)"""
+
+SEGMENT_OVERHEAD: Final = HEADER_SIZE + BATCH_OVERHEAD + CLOCK_SIZE
+"""Bytes of a file that its records do not get."""
+
+LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + CHANGE_SIZE
+"""Bytes of a change in a commit of its own: what there must be room for, for a change to be accepted."""
+
+COMMIT_LIMIT: Final = 1 << 20
+"""Bytes of records that may wait to be written, before whoever wants to add to them waits too."""
+
+CLEANING_SLICE: Final = 1 << 16
+URGENT_CLEANING_SLICE: Final = 1 << 18
+"""Bytes of records that one slice of cleaning moves; the large one, about two milliseconds, while somebody waits."""
+
+NOTHING: Final = 0
+ALLOCATE: Final = 1
+CLEAN: Final = 2
+DROP_SPARE: Final = 3
+SEAL: Final = 4
+"""What should be done next."""
+
+
+class Spare:
+    """A file of zeros that will be a segment."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+
+
+class Room:
+    """What there is, in bytes, and what follows from it.
+
+    Args:
+        segments: the log's own list, oldest first; read only.
+        segment_size: bytes.
+        on_admission: called with what may be told, when that changes: ALL, DELETIONS or NONE.
+    """
+
+    def __init__(
+        self, segments: list[Segment], segment_size: int, on_admission: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self.segments = segments
+        self.segment_size = segment_size
+        self.on_admission = on_admission
+        # Counted by the log, which appends:
+        self.live_size = 0  # bytes of the records of all jobs
+        self.record_size = 0  # bytes of all records that there are
+        self.pending = 0  # bytes of records that are to be written
+        # Said by the log, which cleans:
+        self.is_cleaning = False  # the oldest segment is being moved, and will be to its end
+        self.stuck_on = 0  # bytes of the record that cleaning found no place for, or 0
+        # Said by the binlog, which makes files:
+        self.disk_is_full = False  # what is given away now may not be had again
+        # Counted here:
+        self.spares: list[Spare] = []
+        self.spare_room = 0  # bytes of records that fit into them
+        self.disk_size = 0  # bytes of all segments and spares
+        self.largest_live = 0  # bytes of live records; no segment but the tail has more
+        # Found by `review`:
+        self.admits = ALL
+        self.put_end = 0  # offset in the tail; a put that ends before it needs no other question
+        self.change_end = 0  # offset in the tail; a record that ends behind it asks for the next review
+
+    # What there is
+
+    def adopt(self) -> None:
+        """Count the segments that a start has found."""
+        self.largest_live = max([segment.live for segment in self.segments], default=0)
+        self.disk_size = sum([segment.size for segment in self.segments])
+        self.record_size = sum([segment.end - HEADER_SIZE for segment in self.segments])
+        self.live_size = sum([segment.live for segment in self.segments])
+
+    def add_spare(self, spare: Spare) -> None:
+        """There is one more spare."""
+        self.spares.append(spare)
+        self.spare_room += capacity(spare)
+        self.disk_size += spare.size
+        if self.stuck_on <= capacity(spare):
+            self.stuck_on = 0
+        self.review()
+
+    def begin_segment(self, spare: Spare) -> None:
+        """A spare is about to be the tail in the place of the present one."""
+        self.spares.remove(spare)
+        self.spare_room -= capacity(spare)
+        if self.segments:
+            tail = self.segments[-1]
+            self.largest_live = max(self.largest_live, tail.live)
+            # What is left of its space is given back where it is much, and can be had again.
+            tail.is_cut = (
+                not self.disk_is_full and tail.size - tail.end > self.segment_size >> 2 and self._is_at_limit()
+            )
+        self.put_end = self.change_end = 0
+
+    def drop_spare(self) -> Spare:
+        """Give up a spare that is not needed; to remove its file is left to the caller."""
+        spare = self._droppable()
+        assert spare is not None, "`next_step` has said DROP_SPARE"
+        self.spares.remove(spare)
+        self.spare_room -= capacity(spare)
+        self.disk_size -= spare.size
+        self.review()
+        return spare
+
+    def resize(self, segment: Segment, size: int) -> None:
+        """A segment's file is made shorter."""
+        self.disk_size -= segment.size - size
+        segment.size = size
+
+    def remove_oldest(self, segment: Segment) -> None:
+        """The oldest segment, which has been taken off the list, is gone."""
+        self.is_cleaning = False
+        self.stuck_on = 0
+        self.disk_size -= segment.size
+        self.record_size -= segment.end - HEADER_SIZE
+        self.largest_live = max([other.live for other in self.segments[:-1]], default=0)
+        self.review()
+
+    # Places
+
+    def tail_room(self) -> int:
+        """How long a record with its commit can be that is appended to the tail."""
+        if not self.segments:
+            return 0
+        tail = self.segments[-1]
+        return 0 if tail.is_closed else max(tail.size - tail.end - CLOCK_SIZE, 0)
+
+    def fits_tail(self, size: int) -> bool:
+        """Whether a job may be put into the tail."""
+        return size + BATCH_OVERHEAD <= self.tail_room() and not self.is_too_much(self.segments[-1], size)
+
+    def is_too_much(self, segment: Segment, size: int) -> bool:
+        """Whether one more job in a segment that was made for a large one is more than another file can take."""
+        return segment.size > self.segment_size and 0 < segment.live > self.segment_size - SEGMENT_OVERHEAD - size
+
+    def smallest_spare(self, size: int) -> Spare | None:
+        """The smallest spare that a record fits into."""
+        best: Spare | None = None
+        for spare in self.spares:
+            if size <= capacity(spare) and (best is None or spare.size < best.size):
+                best = spare
+        return best
+
+    def has_usual_spare(self) -> bool:
+        """Whether a spare is there that is as large as a segment."""
+        return any(spare.size >= self.segment_size for spare in self.spares)
+
+    def may_move_into(self, spare: Spare | None, oldest: Segment) -> bool:
+        """Whether jobs of the oldest segment may be moved into a spare: not if that leaves none for larger jobs."""
+        if spare is None:
+            return False
+        needed = self._needed(0)
+        if oldest.size - SEGMENT_OVERHEAD >= needed:
+            return True
+        return any(capacity(other) >= needed for other in self.spares if other is not spare)
+
+    def may_begin(self, spare: Spare) -> bool:
+        """Whether, with this spare as the tail, any segment could still be moved."""
+        return self._surplus_if(0, capacity(spare), spare, self.segments[0]) >= 0
+
+    # Who may use it
+
+    def is_before_put_end(self, size: int) -> bool:
+        """Whether there is room for a put: the quick answer, where False means only that it is to be looked at."""
+        return bool(self.segments) and self.segments[-1].end + size + BATCH_OVERHEAD <= self.put_end
+
+    def spare_needed(self, size: int) -> int:
+        """How large a spare would have to be, in bytes, for a put to find room, or to be nearer to it; 0 if it fits.
+
+        Where the files take all that they should, a put need not leave the headroom: the disk has room.
+
+        Args:
+            size: of the put record.
+        """
+        surplus = self._surplus_with(size)
+        is_at_limit = self.disk_size + self.segment_size > self.limit() + 2 * size
+        if surplus >= (0 if is_at_limit and not self.disk_is_full else self.headroom()):
+            return 0
+        if not self.fits_tail(size) and self.smallest_spare(size) is None:
+            return max(SEGMENT_OVERHEAD + size, self.segment_size)
+        if surplus < 0 and self._surplus_if(size, self.tail_room(), None, self.oldest()) < 0:
+            return max(SEGMENT_OVERHEAD + self._needed(size), self.segment_size)
+        if surplus < 0 and not self.fits_tail(size):
+            return max(SEGMENT_OVERHEAD + size, self.segment_size)  # and what is kept to move into stays that
+        return self.segment_size
+
+    def may_put(self) -> bool:
+        """Whether a small job would find room."""
+        return not self.spare_needed(PUT_SIZE)
+
+    def review(self) -> None:
+        """Find out how far puts and changes may go, and what may be told at all."""
+        tail_room = self.tail_room()
+        surplus = self._surplus()
+        step = min(self.segment_size >> 4, CLEANING_SLICE)
+        wanted = self.headroom() + step
+        is_crowded = self.disk_is_full or self._is_at_limit()
+        if self.pending > COMMIT_LIMIT:
+            admits = NONE
+        elif surplus < (wanted if is_crowded else LONE_CHANGE_SIZE) and self._can_clean():
+            admits = NONE  # cleaning makes the room that puts, or even changes, need
+        elif surplus >= LONE_CHANGE_SIZE or (surplus < 0 and not self.disk_is_full) or not self.live_size:
+            admits = ALL
+        else:
+            admits = DELETIONS if max(tail_room, self.spare_room) >= LONE_CHANGE_SIZE else NONE
+        if tail_room:
+            tail = self.segments[-1]
+            room = min(tail_room, max(COMMIT_LIMIT - self.pending, 0))
+            for_jobs = (
+                room if tail.size <= self.segment_size else max(self.segment_size - SEGMENT_OVERHEAD - tail.live, 0)
+            )
+            self.put_end = tail.end + min(room, for_jobs, max(surplus - wanted, 0) >> 1)
+            self.change_end = tail.end + min(
+                room, surplus - wanted if surplus >= wanted else min(surplus - LONE_CHANGE_SIZE, step)
+            )
+        else:
+            self.put_end = self.change_end = 0
+        if admits != self.admits:
+            self.admits = admits
+            self.on_admission(admits)
+
+    # What should be done
+
+    def limit(self) -> int:
+        """Bytes that all files together should take at the most."""
+        return 2 * self.live_size + 2 * self.segment_size
+
+    def headroom(self) -> int:
+        """Bytes of surplus that a put leaves for changes and deletions."""
+        return (self.segment_size >> 3) + (self.live_size >> 4)
+
+    def next_step(self, may_allocate: bool) -> int:
+        """What should be done next: ALLOCATE a spare, CLEAN the oldest segment, DROP_SPARE, SEAL the tail, or NOTHING.
+
+        Args:
+            may_allocate: not right after the disk was found to be full.
+        """
+        oldest = self.oldest()
+        if oldest is not None and not oldest.live:
+            return CLEAN
+        if self.stuck_on:  # in the middle of cleaning
+            return ALLOCATE if may_allocate else NOTHING
+        surplus = self._surplus()
+        if surplus < 0 and may_allocate:
+            return ALLOCATE
+        if self.is_cleaning and oldest is not None:
+            return CLEAN
+        limit = self.limit()
+        is_short = surplus < self.headroom() + (self.segment_size >> 1)
+        is_large = self.disk_size > limit
+        if is_short and may_allocate and self.disk_size + self.segment_size <= limit:
+            return ALLOCATE
+        if is_large and may_allocate and self._has_large_tail():
+            spare = self.smallest_spare(CHANGE_SIZE)
+            return SEAL if spare is not None and spare.size <= self.segment_size else ALLOCATE
+        if is_large and self._droppable() is not None:
+            return DROP_SPARE
+        if is_large and may_allocate and self._smaller():
+            return ALLOCATE
+        if (is_short or is_large) and self._is_worth_cleaning():
+            if oldest is not None:
+                return CLEAN
+            if (
+                self.segments
+                and self.smallest_spare(CHANGE_SIZE) is not None
+                and (is_large or 0 <= surplus < LONE_CHANGE_SIZE)
+            ):
+                return SEAL
+        if surplus < LONE_CHANGE_SIZE and may_allocate:
+            return ALLOCATE
+        return NOTHING
+
+    def spare_size(self) -> int:
+        """How large the next spare should be: a segment, or larger for jobs that are larger."""
+        needed = self.stuck_on
+        if not needed:
+            if self._surplus() < 0:
+                needed = self._needed(0)
+            elif self.disk_size > self.limit():
+                needed = self._smaller()
+        return max(SEGMENT_OVERHEAD + needed, self.segment_size)
+
+    def should_recycle(self, size: int) -> bool:
+        """Whether a file of this size should become a spare, when it is a segment no longer."""
+        if self.disk_is_full:
+            return size > SEGMENT_OVERHEAD + LONE_CHANGE_SIZE
+        surplus = self._surplus()
+        is_short = surplus < self.headroom() + (self.segment_size >> 1)
+        is_as_wanted = size >= self.spare_size() and (size == self.segment_size or surplus < 0)
+        return is_short and is_as_wanted and (surplus < 0 or self.disk_size + size <= self.limit())
+
+    def has_room_to_clean(self) -> bool:
+        """Whether the jobs of the oldest segment can be moved."""
+        return bool(self.segments or self.spares) and not self.stuck_on and self._surplus() >= 0
+
+    def oldest(self) -> Segment | None:
+        """The oldest segment, if it is not the tail."""
+        return self.segments[0] if len(self.segments) > 1 else None
+
+    def waste(self) -> int:
+        """Bytes behind the records of segments that nothing is appended to."""
+        taken = self.disk_size - self.spare_room - len(self.spares) * SEGMENT_OVERHEAD
+        return taken - self.record_size - len(self.segments) * HEADER_SIZE - self.tail_room()
+
+    # Surplus and garbage
+
+    def _surplus(self) -> int:
+        """Bytes of small records that fit beside the jobs of the oldest segment; below 0 when those may not fit."""
+        return self._surplus_if(0, self.tail_room(), None, self.oldest())
+
+    def _surplus_if(self, size: int, tail_room: int, taken: Spare | None, oldest: Segment | None) -> int:
+        """`_surplus`, if there were one more job of this size, so much room in the tail, and one spare less.
+
+        Args:
+            oldest: the segment that would have to be moved, unless it is the tail.
+        """
+        needed = self._needed(size)
+        room = tail_room
+        kept: Spare | None = None
+        for spare in self.spares:
+            if spare is not taken:
+                room += capacity(spare)
+                if capacity(spare) >= needed and (kept is None or spare.size < kept.size):
+                    kept = spare
+        if not needed:
+            return room
+        if kept is not None:
+            room -= capacity(kept)
+            if oldest is None or oldest.size - SEGMENT_OVERHEAD >= needed:
+                return room
+        elif oldest is None or oldest.size - SEGMENT_OVERHEAD < needed:
+            return -1
+        # What is moved beside what is kept is moved into the tail. Its file, if it is large enough, is kept then.
+        commits = 2 + oldest.live // CLEANING_SLICE  # of what is moved; and a checkpoint
+        return room - oldest.live - commits * BATCH_OVERHEAD
+
+    def _surplus_with(self, size: int) -> int:
+        """The surplus that a job would leave; below 0 when it does not fit."""
+        if self.fits_tail(size):
+            tail_room = self.tail_room() - size - BATCH_OVERHEAD
+            return self._surplus_if(size, tail_room, None, self.oldest())
+        spare = self.smallest_spare(size)  # the rest of the tail is given up
+        if spare is None:
+            return -1
+        oldest = self.segments[0] if self.segments else None
+        return self._surplus_if(size, capacity(spare) - size, spare, oldest)
+
+    def _needed(self, size: int) -> int:
+        """Bytes of records that any segment would have to find a place for, with one more job of this size."""
+        tail_live = self.segments[-1].live if self.segments else 0
+        return max(self.largest_live, tail_live, min(tail_live + size, max(self.segment_size - SEGMENT_OVERHEAD, size)))
+
+    def _smaller(self) -> int:
+        """How many bytes a spare should hold so that a larger one can go, which was made for a larger job; or 0."""
+        needed = self._needed(0)
+        kept = self.smallest_spare(needed)
+        if kept is None:
+            return 0
+        slack = self.segment_size >> 4
+        if kept.size > max(SEGMENT_OVERHEAD + needed, self.segment_size) + slack:
+            return max(needed, 1)
+        oldest = self.oldest()
+        beside = 2 * (BATCH_OVERHEAD + LONE_CHANGE_SIZE) + (0 if oldest is None else oldest.live)
+        others = [spare.size for spare in self.spares if spare is not kept and capacity(spare) >= beside]
+        if others and min(others) > max(SEGMENT_OVERHEAD + beside, self.segment_size) + slack:
+            return beside
+        return 0
+
+    def _droppable(self) -> Spare | None:
+        """A spare without which there is room all the same; not the last that is as large as a segment."""
+        tail_room = self.tail_room()
+        usual = [spare for spare in self.spares if spare.size >= self.segment_size]
+        for spare in sorted(self.spares, key=self._oddness, reverse=True):
+            if usual == [spare]:
+                continue
+            if self._surplus_if(0, tail_room, spare, self.oldest()) >= LONE_CHANGE_SIZE:
+                return spare
+        return None
+
+    def _oddness(self, spare: Spare) -> int:
+        return abs(spare.size - self.segment_size)
+
+    def _is_at_limit(self) -> bool:
+        return self.disk_size + self.segment_size > self.limit()
+
+    def _has_large_tail(self) -> bool:
+        """Whether the tail was made for a larger job than it has, and could be cut."""
+        return self.tail_room() > self.segment_size >> 4 and self.segments[-1].size > self.segment_size
+
+    def _can_clean(self) -> bool:
+        return self.oldest() is not None and not self.stuck_on and self._is_worth_cleaning()
+
+    def _is_worth_cleaning(self) -> bool:
+        if self._garbage() >= self._much_garbage():
+            return True
+        # Behind the records of a segment there may be more room than a job needs; a change can use it.
+        return self._garbage() + self.waste() >= self.segment_size >> 6 and self._surplus() < LONE_CHANGE_SIZE
+
+    def _much_garbage(self) -> int:
+        """Bytes of garbage that are worth a cleaning."""
+        much = (self.segment_size >> 4) + (self.live_size >> 5)
+        return much if self.admits == ALL else much >> 3
+
+    def _garbage(self) -> int:
+        """Bytes of records that cleaning everything would remove: its own commits are not among them."""
+        own = 4 * COMMIT_SIZE + BATCH_OVERHEAD + self.segment_size // CLEANING_SLICE * COMMIT_SIZE
+        return self.record_size - self.live_size - len(self.segments) * own
+
+    def check(self) -> None:
+        """Verify every invariant there is."""
+        sizes = [segment.size for segment in self.segments] + [spare.size for spare in self.spares]
+        assert self.disk_size == sum(sizes)
+        assert self.record_size == sum(segment.end - HEADER_SIZE for segment in self.segments)
+        assert self.live_size == sum(segment.live for segment in self.segments)
+        assert self.spare_room == sum(capacity(spare) for spare in self.spares)
+        assert self.largest_live >= max([segment.live for segment in self.segments[:-1]], default=0)
+        assert self.waste() == sum(segment.size - segment.end for segment in self.segments) - self.tail_room()
+
+
+def capacity(spare: Spare) -> int:
+    """How long a record can be that goes into a spare first."""
+    return spare.size - SEGMENT_OVERHEAD

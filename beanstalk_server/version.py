@@ -22,3 +22,10 @@ def version_in_stats(protocol: str = PROTOCOL) -> str:
         protocol: the version of beanstalkd that the server answers as, such as "1.13".
     """
     return f"{protocol}.0+beanstalk-server.{VERSION}"
+
+
+def full_version() -> str:
+    """This server's version, and whether its hot modules are compiled: "0.2.0 (compiled)" or "0.2.0 (pure Python)"."""
+    from beanstalk_server.queue import ring  # the build reads this file before there are any modules
+
+    return f"{VERSION} ({'pure Python' if ring.__file__.endswith('.py') else 'compiled'})"

@@ -1,9 +1,14 @@
-"""Settings: from the command line, from the environment, and refused."""
+"""Options: from the command line, from the environment, and refused; and as the README tells them."""
+
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from beanstalk_server import Config, ConfigError
 from beanstalk_server.config import parse_command_line
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
@@ -16,14 +21,19 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
     [
         (
             "-l ::1 -p 1234 -u nobody -z 10 -V",
-            Config(listen="::1", port="1234", user="nobody", max_job_size=10, verbosity=1),
+            Config(listen="::1", port=1234, user="nobody", max_job_size=10, verbosity=1),
         ),
-        ("--listen ::1 --port 1234 --max-job-size 10", Config(listen="::1", port="1234", max_job_size=10)),
-        ("-l::1 -p1234 -z10 -VVV", Config(listen="::1", port="1234", max_job_size=10, verbosity=3)),
+        ("--listen ::1 --port 1234 --max-job-size 10", Config(listen="::1", port=1234, max_job_size=10)),
+        ("-l::1 -p1234 -z10 -VVV", Config(listen="::1", port=1234, max_job_size=10, verbosity=3)),
         ("-c -n -cn", Config()),
         ("-z 99999999999", Config(max_job_size=1 << 30)),
         ("--tick 0.5", Config(tick=0.5)),
-        ("--stalls", Config(stalls=1)),
+        ("--stalls", Config(stalls=True)),
+        ("-p beanstalk", Config(port="beanstalk")),
+        ("-f 50 -s 4096 --salvage", Config(sync_interval=50, segment_size=4096, salvage=True)),
+        ("-f 50 -F", Config(sync_interval="never")),
+        ("-f never", Config(sync_interval="never")),
+        ("-F -f 50", Config(sync_interval=50)),
     ],
 )
 def test_options(line, config):
@@ -36,22 +46,46 @@ def test_the_environment_goes_behind_the_command_line():
         "BEANSTALK_SERVER_LISTEN": "localhost",
         "BEANSTALK_SERVER_VERBOSITY": "2",
         "BEANSTALK_SERVER_TICK": "20",
+        "BEANSTALK_SERVER_STALLS": "1",
+        "BEANSTALK_SERVER_SALVAGE": "0",
     }
-    assert parse_command_line(["-p", "2"], environment) == Config(listen="localhost", port="2", verbosity=2, tick=20.0)
+    assert parse_command_line(["-p", "2"], environment) == Config(
+        listen="localhost", port=2, verbosity=2, tick=20, stalls=True
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "environment", "said"),
     [
-        ("-z -1", {}, "-z/--max-job-size: -1 is not between 0 and 1073741824"),
-        ("-z 1.5", {}, "-z/--max-job-size: '1.5' is not a number"),
-        ("--tick 0", {}, "--tick: 0.0 is not between 0.001 and 1000 milliseconds"),
-        ("--tick nan", {}, "--tick: nan is not between 0.001 and 1000 milliseconds"),
-        ("", {"BEANSTALK_SERVER_VERBOSITY": "x"}, "BEANSTALK_SERVER_VERBOSITY: 'x' is not a number"),
-        ("", {"BEANSTALK_SERVER_VERBOSITY": "-1"}, "-V/--verbosity: -1 is negative"),
-        ("-l unix:", {}, "-l/--listen: 'unix:' is no host, address or unix:PATH"),
-        ("", {"BEANSTALK_SERVER_PORT": ""}, "-p/--port: '' is no port"),
-        ("-p 65536", {}, "-p/--port: '65536' is not between 0 and 65535"),
+        ("-z -1", {}, "-z/--max-job-size: bad value '-1': must be a whole number of bytes from 0 to 1073741824"),
+        ("-z 1.5", {}, "-z/--max-job-size: bad value '1.5': must be a whole number of bytes from 0 to 1073741824"),
+        ("-s 0", {}, "-s/--segment-size: bad value '0': must be a whole number of bytes from 1 to 1099511627776"),
+        ("--tick 0", {}, "--tick: bad value '0': must be a number of milliseconds from 0.001 to 1000"),
+        ("--tick nan", {}, "--tick: bad value 'nan': must be a number of milliseconds from 0.001 to 1000"),
+        ("--tick never", {}, "--tick: bad value 'never': must be a number of milliseconds from 0.001 to 1000"),
+        (
+            "-f often",
+            {},
+            "-f/--sync-interval: bad value 'often': must be a number of milliseconds from 0 to 2147483648, or 'never'",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_VERBOSITY": "x"},
+            "BEANSTALK_SERVER_VERBOSITY: bad value 'x': must be a whole number, 0 or greater",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_VERBOSITY": "-1"},
+            "BEANSTALK_SERVER_VERBOSITY: bad value '-1': must be a whole number, 0 or greater",
+        ),
+        ("", {"BEANSTALK_SERVER_STALLS": "maybe"}, "BEANSTALK_SERVER_STALLS: bad value 'maybe': must be 0 or 1"),
+        ("-l unix:", {}, "-l/--listen: bad value 'unix:': must be a host name, an address or unix:PATH"),
+        (
+            "",
+            {"BEANSTALK_SERVER_PORT": ""},
+            "BEANSTALK_SERVER_PORT: bad value '': must be a number from 0 to 65535, or the name of a service",
+        ),
+        ("-p 65536", {}, "-p/--port: bad value '65536': must be a number from 0 to 65535, or the name of a service"),
         ("--max 1", {}, "unrecognized arguments: --max 1"),
     ],
 )
@@ -61,12 +95,48 @@ def test_what_is_refused(line, environment, said):
     assert str(caught.value) == said
 
 
-def test_a_value_of_another_type_is_refused():
-    for settings in ({"port": 1.5}, {"listen": None}, {"max_job_size": True}, {"max_job_size": "10"}):
-        with pytest.raises(ConfigError, match=" is a "):
-            Config(**settings)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"port": 1.5},
+        {"port": True},
+        {"listen": None},
+        {"user": 0},
+        {"sync_interval": "often"},
+        {"sync_interval": True},
+        {"max_job_size": True},
+        {"max_job_size": "10"},
+        {"max_job_size": (1 << 30) + 1},
+        {"tick": "10"},
+        {"verbosity": "1"},
+        {"stalls": 2},
+    ],
+)
+def test_a_bad_value_from_python_is_refused_too(values):
+    with pytest.raises(ConfigError, match=r": bad value .*: must be "):
+        Config(**values)
 
 
-def test_the_changed_settings():
+def test_the_changed_options():
     assert Config().changed() == {}
     assert Config(port=0, verbosity=1).changed() == {"port": 0, "verbosity": 1}
+
+
+def test_the_readme_has_every_option():
+    table = "\n".join(rows_of_options())
+    assert table in README.read_text(), f"the table in README.md must be:\n\n{table}\n"
+
+
+def rows_of_options():
+    yield "| option | default | what it does |"
+    yield "|---|---|---|"
+    for setting in fields(Config):
+        short, kind, meaning, also = (setting.metadata[name] for name in ("short", "kind", "meaning", "also"))
+        long = "--" + setting.name.replace("_", "-")
+        metavar = kind.argument.get("metavar")
+        flags = ", ".join(f"`{flag} {metavar}`" if metavar else f"`{flag}`" for flag in (short, long) if flag)
+        default = f"`{setting.default}`" if metavar and setting.default != "" else ""
+        yield f"| {flags} | {default} | {meaning} |"
+        if also:
+            flag, value = also.split()
+            yield f"| `{flag}` |  | the same as `{short} {value}` |"

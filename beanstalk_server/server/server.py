@@ -40,7 +40,7 @@ from beanstalk_server.server.startup import (
 from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.recovery import StorageError
-from beanstalk_server.version import VERSION, version_in_stats
+from beanstalk_server.version import full_version, version_in_stats
 from beanstalk_server.wire.session import SESSION_QUANTUM, Session
 from beanstalk_server.wire.statistics import Process
 
@@ -358,7 +358,7 @@ class Server:
             self._addresses.append(name if isinstance(name, str) else (name[0], name[1]))
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         places = ", ".join(_name_of_address(address) for address in self._addresses)
-        log.info("beanstalk-server %s listens on %s (%s)", VERSION, places, settings)
+        log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
         if self._stalls is not None:
             self._stalls.start(self.loop)
 

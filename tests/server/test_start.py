@@ -17,7 +17,7 @@ from running import Caller, clean_environment, run_to_end
 
 from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.client import Client
-from beanstalk_server.version import VERSION
+from beanstalk_server.version import full_version
 
 
 def test_a_server_inside_a_program(loop_factory):
@@ -52,7 +52,7 @@ def test_hosts_and_addresses(run, host):
 def test_the_log_tells_version_address_and_changed_settings(launch):
     process = launch("-p", "0", "-z", "100", "--tick", "5")
     assert "beanstalk-server 0." in process.log
-    assert "(port=0, max_job_size=100, tick=5.0)" in process.log
+    assert "with port=0, max_job_size=100, tick=5.0" in process.log
     process.stop()
     assert "stopped" in process.log
 
@@ -295,8 +295,8 @@ def test_systemd_is_told_of_readiness_and_of_the_stop(launch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["-p", "70000"], "-p/--port: '70000' is not between 0 and 65535"),
-        (["-z", "lots"], "-z/--max-job-size: 'lots' is not a number"),
+        (["-p", "70000"], "-p/--port: bad value '70000': must be a number from 0 to 65535, or the name of a service"),
+        (["-z", "lots"], "-z/--max-job-size: bad value 'lots': must be a whole number of bytes from 0 to 1073741824"),
         (["--bogus"], "unrecognized arguments: --bogus"),
         (["-l"], "argument -l/--listen: expected one argument"),
         (["extra"], "unrecognized arguments: extra"),
@@ -312,7 +312,7 @@ def test_a_start_that_cannot_succeed_is_one_line_too():
 
 
 def test_help_and_version():
-    assert run_to_end("-v")[:2] == (0, f"beanstalk-server {VERSION}\n")
+    assert run_to_end("-v")[:2] == (0, f"beanstalk-server {full_version()}\n")
     code, said, _ = run_to_end("-h")
     assert code == 0
     assert "BEANSTALK_SERVER_MAX_JOB_SIZE" in said

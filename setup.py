@@ -30,7 +30,10 @@ HOT = [
     "beanstalk_server/wire/grammar.py",
     "beanstalk_server/wire/statistics.py",
     "beanstalk_server/wire/session.py",
-    "beanstalk_server/server/server.py",
+    "beanstalk_server/server/listeners.py",
+    "beanstalk_server/server/scheduler.py",
+    "beanstalk_server/server/commits.py",
+    "beanstalk_server/server/connection.py",
 ]
 
 extensions = []

@@ -8,7 +8,7 @@ The command line is `beanstalk-server`. From Python, the same server runs inside
 
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.server.server import Server
-from beanstalk_server.server.startup import StartError
+from beanstalk_server.server.start_error import StartError
 from beanstalk_server.version import VERSION
 
 __version__ = VERSION

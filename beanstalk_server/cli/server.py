@@ -17,7 +17,7 @@ import uvloop
 
 from beanstalk_server.config import Config, ConfigError, parse_command_line
 from beanstalk_server.server.server import Server
-from beanstalk_server.server.startup import StartError
+from beanstalk_server.server.start_error import StartError
 
 BAD_OPTION = 5
 """The exit status for an option or value that cannot be; as beanstalkd's."""

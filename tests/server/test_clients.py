@@ -163,7 +163,7 @@ def test_a_client_that_never_reads_is_not_read_from(server):
         except BlockingIOError:
             assert producer.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     assert sent < 64 << 20
-    (connection,) = [found for found in server.server.connections if found.session.output_paused]
+    (connection,) = [found for found in server.server.connections.open if found.session.output_paused]
     assert server.call(lambda: connection.session.input_size) < 2 << 20
     assert server.call(connection.transport.get_write_buffer_size) < 4 << 20
     # When it reads at last, it gets an answer to each whole command that it has sent.
@@ -187,7 +187,7 @@ def test_a_client_may_send_much_behind_a_reserve_that_waits(server):
     while data and time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
             data = data[caller.socket.send(data) :]
-    while not (waiting := [found for found in list(server.server.connections) if found.session.waiting]):
+    while not (waiting := [found for found in list(server.server.connections.open) if found.session.waiting]):
         pass
     (connection,) = waiting
     assert server.call(lambda: connection.session.input_size) < 1 << 20
@@ -222,7 +222,7 @@ def test_a_client_that_is_not_read_from_while_it_waits_is_seen_to_hang_up(server
     """Else it would get a job that nobody will ever see."""
     caller, producer = server.connect(), server.connect()
     caller.send(b"reserve\r\n")
-    while not (waiting := [found for found in list(server.server.connections) if found.session.waiting]):
+    while not (waiting := [found for found in list(server.server.connections.open) if found.session.waiting]):
         pass
     caller.send(b"use aa\r\n" * 10_000)
     while waiting[0].reading:
@@ -263,7 +263,7 @@ def test_hundreds_of_clients_that_pipeline_do_not_keep_another_waiting_for_long(
 def test_every_connection_sends_at_once_and_is_kept_alive(server):
     caller = server.connect()
     caller.ask(b"list-tube-used\r\n")
-    (connection,) = server.server.connections
+    (connection,) = server.server.connections.open
     sock = connection.transport.get_extra_info("socket")
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -292,7 +292,7 @@ def test_nothing_is_left_of_clients_and_jobs_that_are_gone_without_the_cycle_col
             while cleaner.ask(b"delete %d\r\n" % number) != b"DELETED\r\n":
                 pass  # its holder is not gone yet
         cleaner.close()
-        while server.call(lambda: len(server.server.connections)):
+        while server.call(lambda: len(server.server.connections.open)):
             pass
         assert left() == before
     finally:

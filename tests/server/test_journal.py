@@ -281,12 +281,12 @@ def test_a_client_that_is_gone_before_its_commit_leaves_nothing_behind():
             linger = struct.pack("ii", 1, 0)  # a reset, not an end
             client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             client.writer.transport.abort()
-            while server.connections:
+            while server.connections.open:
                 await asyncio.sleep(0.001)
             journal.may_commit.set()
-            while server.committed < 1:
+            while server.gate.durable_lsn < 1:
                 await asyncio.sleep(0)
-            assert not server._holding
+            assert not server.gate._waiting
             other = await Conversation.with_(server)
             assert await other.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 2\r\n"
             await other.close()
@@ -349,7 +349,7 @@ def test_what_comes_after_a_quit_is_not_read_while_its_commit_is_in_flight():
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\nquit\r\n")
             await told(server, 1)
-            (connection,) = server.connections
+            (connection,) = server.connections.open
             sent = asyncio.ensure_future(drain(client.writer, b"list-tube-used\r\n" * 1_000_000))
             for _ in range(100):
                 await asyncio.sleep(0)
@@ -380,14 +380,14 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
             journal.may_commit.set()
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await asyncio.wait_for(client.reader.readexactly(1), 10)
-            while server.connections:
+            while server.connections.open:
                 await asyncio.sleep(0)
             assert server.failure is journal.error
             with pytest.raises(OSError, match=r"refused|Connect call failed"):
                 await Conversation.with_(server)
             client.writer.close()
         assert journal.commits == 1, "a commit that failed is not tried again"
-        assert "the journal failed: nothing more is acknowledged" in caplog.text
+        assert "the journal failed; nothing more is acknowledged" in caplog.text
 
     run(work)
 

@@ -361,7 +361,7 @@ def test_a_socket_path_that_cannot_be_removed_stays_and_is_told(launch, tmp_path
     process = launch("-l", f"unix:{path}", "-u", "nobody")
     caller = Caller(str(path))
     assert process.stop() == 0
-    assert "the socket stays behind: Permission denied" in process.log
+    assert "cannot remove the socket's path: Permission denied" in process.log
     caller.close()
 
 
@@ -373,7 +373,7 @@ def test_a_timer_that_fails_stops_no_other(run, caplog):
 
     def fail_soon():
         broker.wait(Client(broker.default), time.monotonic_ns())  # nobody has said how it is told
-        server.server.settle()
+        server.server.scheduler.run_pending()
 
     server.call(fail_soon)
     assert other.ask(b"reserve-with-timeout 2\r\n") == b"RESERVED 1 1\r\n"
@@ -386,7 +386,7 @@ def test_a_connection_that_fails_is_dropped_and_no_other(run, caplog):
     server = run()
     caller = server.connect()
     caller.ask(b"list-tube-used\r\n")
-    (connection,) = server.server.connections
+    (connection,) = server.server.connections.open
     other = server.connect()
     other.ask(b"list-tube-used\r\n")
 
@@ -399,8 +399,8 @@ def test_a_connection_that_fails_is_dropped_and_no_other(run, caplog):
 
     def fail():
         connection.transport = Failing(connection.transport)
-        server.server.enqueue(connection)
-        server.server.settle()
+        server.server.scheduler.enqueue(connection)
+        server.server.scheduler.run_pending()
 
     server.call(fail)
     assert caller.rest() == b""
@@ -420,11 +420,12 @@ def test_a_client_that_cannot_be_looked_out_for_is_served_all_the_same(run, capl
         def register(self, *_):
             raise OSError(28, "No space left on device")
 
-    epoll, server.server._hang_ups = server.server._hang_ups, Full()
+    hangups = server.server.hangups
+    epoll, hangups._epoll = hangups._epoll, Full()
     caller.send(b"use aa\r\n" * 10_000)
     while "No space left on device" not in caplog.text:
         pass
-    server.server._hang_ups = epoll
+    hangups._epoll = epoll
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     assert caller.line() == b"RESERVED 1 1\r\n"
     assert caller.read(3 + 100_000) == b"x\r\n" + b"USING aa\r\n" * 10_000
@@ -434,7 +435,8 @@ def test_a_client_that_cannot_be_looked_out_for_is_served_all_the_same(run, capl
 
 def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog):
     server = run()
-    listener = server.server._listeners[0]
+    listeners = server.server.listeners
+    listener = listeners._listeners[0].sock
 
     class Full:
         def accept(self):
@@ -443,9 +445,9 @@ def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog)
         def fileno(self):
             return listener.fileno()
 
-    server.call(server.server._accept, Full())
-    assert "no connection can be accepted for a second: Too many open files" in caplog.text
-    server.call(server.server._accept_again, listener)
+    server.call(listeners.accept, Full())
+    assert "no connection can be accepted for 1 s: Too many open files" in caplog.text
+    server.call(listeners.accept_again, listener)
     caller = server.connect()
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     caller.close()
@@ -453,7 +455,7 @@ def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog)
 
 def test_who_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, caplog):
     server = run()
-    server.call(setattr, server.server, "_connections_left", 3)
+    server.call(setattr, server.server.listeners, "limit", 3)
     taken = [server.connect() for _ in range(3)]
     for caller in taken:
         assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
@@ -463,11 +465,11 @@ def test_who_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, c
     for caller in taken:
         for _ in range(20):
             assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        assert len(server.server.connections) == 3
+        assert len(server.server.connections.open) == 3
     for caller, next_one in zip(taken, waiting, strict=True):
         caller.close()
         assert next_one.line() == b"USING default\r\n"
-    assert caplog.text.count("connections are all that the file limit allows") == 1
+    assert caplog.messages.count("all 3 connections that the file limit allows are taken: others wait") == 1
     for caller in waiting:
         caller.close()
     other = server.connect()

@@ -1,0 +1,318 @@
+"""One client: its transport, its session, and what lies between the two.
+
+Bytes that come are handed to the session; the replies of one turn are written in one piece, when the changes that they
+report are durable. A client that does not read is not read from: while its replies pile up in the transport, its
+session is paused, and so is reading.
+
+Must never know how a client came here, or whose turn it is next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, cast
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.server.commits import CommitGate, Committer
+from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.listeners import Listeners, name_of_address
+from beanstalk_server.server.scheduler import Scheduler
+from beanstalk_server.wire.session import Session
+from beanstalk_server.wire.statistics import Process
+
+INPUT_LIMIT: Final = 1 << 16
+"""Bytes of commands that may pile up behind one that waits, before the client is not read from."""
+
+OUTPUT_LIMIT: Final = 1 << 18
+"""Bytes of replies that may pile up for a client, before it is not read from.
+
+Where replies wait for a commit, the commands that they answer count too: a change of 64 KiB is answered in 12 bytes.
+"""
+
+TRANSFER_COST: Final = 4
+"""What it costs to be read from and written to, in the unit of a session's turn: system calls cost more than a command.
+
+A kilobyte that is read costs one more, so that whoever sends large bodies waits for the next round too.
+"""
+
+CLOSE_COST: Final = 12
+"""What it costs to close a connection, in the same unit."""
+
+SLOW: Final = 512
+"""A client that watches more tubes than this waits in a queue of its own, so that others do not wait behind its
+reserves."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Connection(Committer):
+    """One client's transport, and the session behind it.
+
+    An asyncio protocol by what it can do, not by what it inherits: compiled, a class that inherits from one that is
+    not compiled is as slow as if it were not either.
+    """
+
+    __slots__ = (
+        "connected",
+        "connections",
+        "gate",
+        "hangup_fd",
+        "name",
+        "reading",
+        "scheduler",
+        "session",
+        "transport",
+        "uncommitted",
+        "uncommitted_size",
+    )
+
+    session: Session
+    transport: asyncio.Transport
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__()
+        self.connections = connections
+        self.scheduler = connections.scheduler
+        self.gate = connections.gate
+        self.connected = False  # the session is there, and has not been disconnected
+        self.reading = True
+        self.uncommitted: deque[tuple[int, bytes, int]] = deque()  # replies that wait: for which LSN, bytes, weight
+        self.uncommitted_size = 0  # the sum of the weights: bytes of the replies, and of the commands they answer
+        self.hangup_fd = -1  # the file descriptor that is watched for a hang-up; -1 when none is
+        self.name = ""  # what the log calls the client
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        connections = self.connections
+        if connections.closing:  # it was accepted before the sockets were closed
+            self.transport.abort()
+            return
+        self.transport.set_write_buffer_limits(OUTPUT_LIMIT)
+        verbosity = connections.verbosity
+        if verbosity:
+            self.name = _name_of_peer(self.transport)
+            log.info("%s connected", self.name)
+        self.session = Session(connections.broker, connections.process, self.on_answer, self.name, verbosity > 1)
+        self.connected = True
+        connections.open.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        scheduler = self.scheduler
+        session = self.session
+        if self.queued or scheduler.budget <= 0:
+            scheduler.budget -= len(data) >> 10
+            session.queue_input(data)
+            scheduler.enqueue(self)
+            self._regulate()
+            scheduler.run_pending()
+            return
+        session.receive(data, scheduler.clock())
+        scheduler.budget -= session.cost + TRANSFER_COST + (len(data) >> 10)
+        if session.replies:
+            self._send()
+        if session.input_size or session.closed or self.uncommitted_size > OUTPUT_LIMIT:
+            self._regulate()
+        if scheduler.queue or scheduler.slow_queue:
+            scheduler.serve_queues()
+        if scheduler.wheel.next_event < scheduler.timer_deadline:
+            scheduler.set_timer()
+
+    def eof_received(self) -> bool:
+        self.session.end_input()
+        self.scheduler.enqueue(self)
+        self.scheduler.run_pending()
+        return True  # replies may still have to be sent; `_regulate` closes
+
+    def pause_writing(self) -> None:
+        self.session.pause_output()
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self.session.resume_output()
+        self.scheduler.enqueue(self)
+        self.scheduler.run_pending_soon()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        connections = self.connections
+        if connections.verbosity:
+            log.info("%s disconnected", self.name)
+        self.uncommitted.clear()
+        self._unwatch_hangup()
+        self.gate.forget(self)
+        self.scheduler.unblock(self)
+        if not connections.closing:
+            self._disconnect()
+        connections.remove(self)
+        if not connections.closing:
+            self.scheduler.run_pending()
+
+    # What the session, the scheduler, the gate and the hang-up watch call
+
+    def on_answer(self) -> None:
+        """The broker has answered something that the session waited for."""
+        self.scheduler.enqueue(self)
+
+    def take_turn(self) -> int:
+        """Go on with what is left of the input, and send what there is to send."""
+        session = self.session
+        try:
+            if not self.connected or self.transport.is_closing():
+                return 0
+            session.run(self.scheduler.clock())
+            if session.replies:
+                self._send()
+            self._regulate()
+        except Exception:
+            log.exception("%s: a connection failed; this is a bug of the server", self.name)
+            self.transport.abort()
+        return session.cost + TRANSFER_COST
+
+    def is_slow(self) -> bool:
+        return len(self.session.watched) > SLOW
+
+    def on_commit(self) -> bool:
+        """Send the replies whose commit has returned."""
+        uncommitted = self.uncommitted
+        durable_lsn = self.gate.durable_lsn
+        while uncommitted and uncommitted[0][0] <= durable_lsn:
+            _, data, weight = uncommitted.popleft()
+            self.uncommitted_size -= weight
+            self.transport.write(data)
+        self._regulate()
+        return bool(uncommitted)
+
+    def on_hangup(self) -> None:
+        """The client has shut down its sending side, or is gone, while it is not read from."""
+        self.hangup_fd = -1
+        self.session.forbid_waiting()
+        self.scheduler.enqueue(self)
+        self.scheduler.run_pending_soon()
+
+    # Replies, reading and the end
+
+    def _send(self) -> None:
+        """Send the replies in one write, now or when they may be."""
+        session = self.session
+        consumed = session.consumed
+        data = session.take_replies()
+        gate = self.gate
+        if gate.is_open or (not self.uncommitted and session.reply_lsn <= gate.durable_lsn):
+            self.transport.write(data)
+        else:
+            weight = len(data) + consumed
+            self.uncommitted.append((session.reply_lsn, data, weight))
+            self.uncommitted_size += weight
+            gate.await_commit(self)
+
+    def _regulate(self) -> None:
+        """Close, have another turn or not, and read or not, as the session's state demands."""
+        session = self.session
+        if session.closed:
+            if not self.transport.is_closing():
+                self._disconnect()
+                if not self.uncommitted:
+                    self.transport.close()
+                    self.scheduler.budget -= CLOSE_COST
+                elif self.reading and not session.input_ended:
+                    self.reading = False  # what comes after a quit is nobody's
+                    self.transport.pause_reading()
+            return
+        if session.blocked:
+            self.scheduler.block(self)
+        if session.has_more and not session.output_paused and self.uncommitted_size <= OUTPUT_LIMIT:
+            self.scheduler.enqueue(self)
+        reading = (
+            not session.output_paused and session.input_size <= INPUT_LIMIT and self.uncommitted_size <= OUTPUT_LIMIT
+        )
+        if reading is not self.reading and not session.input_ended and not self.transport.is_closing():
+            self.reading = reading
+            if reading:
+                self._unwatch_hangup()
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+                self._watch_hangup()
+
+    def _watch_hangup(self) -> None:
+        descriptor = self.transport.get_extra_info("socket").fileno()
+        if self.connections.hangups.watch(descriptor, self.on_hangup):
+            self.hangup_fd = descriptor
+
+    def _unwatch_hangup(self) -> None:
+        if self.hangup_fd >= 0:
+            self.connections.hangups.unwatch(self.hangup_fd)
+            self.hangup_fd = -1
+
+    def _disconnect(self) -> None:
+        """Give back what the client holds, at once and once only."""
+        if self.connected:
+            self.connected = False
+            self.session.disconnect(self.scheduler.clock())
+
+
+class Connections:
+    """The connections that are open, and what all of them share."""
+
+    __slots__ = (
+        "_emptied",
+        "broker",
+        "closing",
+        "gate",
+        "hangups",
+        "listeners",
+        "open",
+        "process",
+        "scheduler",
+        "verbosity",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        process: Process,
+        scheduler: Scheduler,
+        gate: CommitGate,
+        hangups: HangupWatch,
+        listeners: Listeners,
+        verbosity: int,
+    ) -> None:
+        self.broker = broker
+        self.process = process
+        self.scheduler = scheduler
+        self.gate = gate
+        self.hangups = hangups
+        self.listeners = listeners
+        self.verbosity = verbosity  # 1: log connections, 2: and commands
+        self.open: set[Connection] = set()
+        self.closing = False  # the server stops: new connections are refused
+        self._emptied = asyncio.Event()
+
+    def make(self) -> Connection:
+        """The protocol of a connection that has been accepted."""
+        return Connection(self)
+
+    def remove(self, connection: Connection) -> None:
+        """This connection is gone."""
+        self.listeners.connection_closed()
+        self.open.discard(connection)
+        if not self.open:
+            self._emptied.set()
+
+    async def abort_all(self) -> None:
+        """Close all connections, whatever is still to be sent. Returns when they are gone."""
+        while self.open:
+            self._emptied.clear()
+            for connection in list(self.open):
+                connection.transport.abort()
+            await self._emptied.wait()
+
+
+def _name_of_peer(transport: asyncio.Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    if isinstance(peer, tuple):
+        return name_of_address((peer[0], peer[1]))
+    return f"unix client {transport.get_extra_info('socket').fileno()}"

@@ -1,0 +1,65 @@
+"""Hang-ups of clients that are not read from, whose end the event loop would not see.
+
+What such a client has sent is still there to be read; but if it waits for a job, it must not get one any more. On
+Linux, an epoll of its own reports when a client shuts down its sending side. Elsewhere a hang-up is noticed when the
+client is read from again.
+
+Must never know what a connection is: it takes file descriptors, and calls what it is given with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+from collections.abc import Callable
+
+log = logging.getLogger("beanstalk_server")
+
+
+class HangupWatch:
+    """Watches sockets for a hang-up, from `start` to `stop`."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[int, Callable[[], None]] = {}  # by file descriptor
+        self._epoll: select.epoll | None = None
+        self._loop: asyncio.AbstractEventLoop
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Report hang-ups in this event loop from now on."""
+        self._loop = loop
+        if hasattr(select, "epoll"):
+            self._epoll = select.epoll()
+            loop.add_reader(self._epoll.fileno(), self.report)
+
+    def stop(self) -> None:
+        """Report nothing any more."""
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    def watch(self, descriptor: int, on_hangup: Callable[[], None]) -> bool:
+        """Call `on_hangup` once, when the client on this socket hangs up. False when that cannot be seen."""
+        if self._epoll is None:
+            return False
+        try:
+            self._epoll.register(descriptor, select.EPOLLRDHUP)
+        except OSError as error:
+            log.warning("a client's hang-up will be noticed late: %s", error.strerror)
+            return False
+        self._callbacks[descriptor] = on_hangup
+        return True
+
+    def unwatch(self, descriptor: int) -> None:
+        """Undo a `watch` that was answered with True, unless the hang-up has been reported."""
+        if self._callbacks.pop(descriptor, None) is not None and self._epoll is not None:
+            self._epoll.unregister(descriptor)
+
+    def report(self) -> None:
+        """Report each hang-up that there has been."""
+        assert self._epoll is not None
+        for descriptor, _ in self._epoll.poll(0):
+            on_hangup = self._callbacks[descriptor]
+            self.unwatch(descriptor)
+            on_hangup()

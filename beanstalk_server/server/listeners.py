@@ -1,0 +1,336 @@
+"""Where clients come in: listening sockets, opened or inherited, and the connections accepted from them.
+
+Accepting is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers come
+back to a busy server, each of them would wait for the rounds of all before it.
+
+Must never know what a connection says: it makes each one's protocol by the function that it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final
+
+from beanstalk_server.config import option
+from beanstalk_server.server.start_error import StartError
+
+BACKLOG: Final = 1024
+"""Connections that the system keeps for each socket until they are accepted."""
+
+ACCEPTS: Final = 64
+"""Connections accepted from one socket in one round of the event loop."""
+
+ACCEPT_PAUSE: Final = 1
+"""Seconds without accepting, after the system had no file or memory for a connection."""
+
+FULL_LOG_INTERVAL: Final = 60
+"""Seconds between two lines of the log that say that all connections are taken."""
+
+OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
+
+Address = tuple[str, int] | str
+"""Host and port, or the path of a UNIX socket."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Listener:
+    """One listening socket."""
+
+    __slots__ = ("_inode", "_path", "address", "sock")
+
+    def __init__(self, sock: socket.socket, path: str = "") -> None:
+        self.sock = sock
+        name = sock.getsockname()
+        self.address: Address = name if isinstance(name, str) else (name[0], name[1])
+        self._path = path  # of a UNIX socket that this server has made, and has to remove
+        self._inode = os.stat(path).st_ino if path else 0
+
+    def listen(self) -> None:
+        """Let clients connect from now on. Nothing, when they may already.
+
+        Raises:
+            StartError: another server was quicker.
+        """
+        try:
+            self.sock.listen(BACKLOG)
+        except OSError as error:
+            raise StartError(f"{option('listen')} {self.sock.getsockname()}: {error.strerror}", 111) from error
+
+    def remove_path(self) -> None:
+        """Remove the path of a UNIX socket that this server has made, unless it has become another's."""
+        if not self._path:
+            return
+        try:
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("%s: cannot remove the socket's path: %s", self._path, error.strerror)
+
+
+class Listeners:
+    """All listening sockets of a server, and the limit on the connections that come through them."""
+
+    __slots__ = ("_accepting", "_full", "_full_logged_at", "_listeners", "_loop", "_make_protocol", "limit", "taken")
+
+    _loop: asyncio.AbstractEventLoop
+    _make_protocol: Callable[[], Any]
+
+    def __init__(self) -> None:
+        self.limit = sys.maxsize  # how many connections there may be at a time
+        self.taken = 0  # how many there are, with those that are being set up
+        self._listeners: list[Listener] = []
+        self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
+        self._full = False  # nothing is accepted, because all connections are taken
+        self._full_logged_at = -float(FULL_LOG_INTERVAL)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where clients may connect."""
+        return [listener.address for listener in self._listeners]
+
+    def open(self, listen: str, port: int | str) -> None:
+        """Take the sockets that systemd has opened for this process, or else open the one that the settings ask for.
+
+        Nobody can connect to the latter yet.
+
+        Raises:
+            StartError: a socket cannot be had.
+        """
+        self._listeners = [Listener(sock) for sock in inherited_sockets()]
+        if self._listeners:
+            return
+        if listen.startswith("unix:"):
+            path = listen.removeprefix("unix:")
+            self._listeners.append(Listener(open_unix_socket(path), path))
+        else:
+            self._listeners.append(Listener(open_inet_socket(listen, port)))
+
+    def listen(self) -> None:
+        """Let clients connect from now on. Nobody is accepted before `start`.
+
+        Raises:
+            StartError: another server was quicker.
+        """
+        for listener in self._listeners:
+            listener.listen()
+
+    def start(self, loop: asyncio.AbstractEventLoop, make_protocol: Callable[[], Any], headroom: int) -> None:
+        """Accept connections from now on.
+
+        Args:
+            make_protocol: makes the asyncio protocol of one connection.
+            headroom: how many file descriptors no connection gets, because the process may need them.
+        """
+        self._loop = loop
+        self._make_protocol = make_protocol
+        self.limit = connections_allowed(headroom)
+        for listener in self._listeners:
+            loop.add_reader(listener.sock.fileno(), self.accept, listener.sock)
+
+    async def stop(self) -> None:
+        """Accept nothing any more. Returns when no connection is being set up."""
+        for listener in self._listeners:
+            self._loop.remove_reader(listener.sock.fileno())
+        self.close()
+        await asyncio.gather(*self._accepting)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for listener in self._listeners:
+            listener.sock.close()
+
+    def remove_paths(self) -> None:
+        """Remove the paths of the UNIX sockets that this server has made."""
+        for listener in self._listeners:
+            listener.remove_path()
+
+    def connection_closed(self) -> None:
+        """One connection is gone: whoever waits may take its place."""
+        self.taken -= 1
+        if self._full:
+            self._full = False
+            for listener in self._listeners:
+                self._loop.call_soon(self.accept_again, listener.sock)
+
+    def accept(self, sock: socket.socket) -> None:
+        """Accept the connections that wait at a socket, up to a bound."""
+        for _ in range(ACCEPTS):
+            if self.taken >= self.limit:
+                self._pause_until_one_is_gone()
+                return
+            try:
+                accepted, _ = sock.accept()
+            except OSError as error:
+                if error.errno not in OUT_OF_RESOURCES:  # nobody waits any more, or that client is gone again
+                    return
+                # Those that wait stay in the backlog.
+                log.warning("no connection can be accepted for %d s: %s", ACCEPT_PAUSE, error.strerror)
+                self._loop.remove_reader(sock.fileno())
+                self._loop.call_later(ACCEPT_PAUSE, self.accept_again, sock)
+                return
+            accepted.setblocking(False)
+            self.taken += 1
+            task = self._loop.create_task(self._set_up(accepted))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+
+    def accept_again(self, sock: socket.socket) -> None:
+        """Go on accepting at a socket, unless it has been closed or all connections are taken."""
+        if sock.fileno() >= 0 and not self._full:
+            self._loop.add_reader(sock.fileno(), self.accept, sock)
+
+    def _pause_until_one_is_gone(self) -> None:
+        """All connections that the file limit allows are taken: who comes now stays in the backlog."""
+        self._full = True
+        for listener in self._listeners:
+            self._loop.remove_reader(listener.sock.fileno())
+        now = monotonic()
+        if now - self._full_logged_at >= FULL_LOG_INTERVAL:
+            self._full_logged_at = now
+            log.warning("all %d connections that the file limit allows are taken: others wait", self.taken)
+
+    async def _set_up(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make_protocol, accepted)
+        except OSError as error:
+            log.info("a client was gone before it was served: %s", error.strerror)
+            accepted.close()
+            self.connection_closed()
+
+
+def name_of_address(address: Address) -> str:
+    """An address as the log and the settings write it: host:port, [host]:port or unix:PATH."""
+    if isinstance(address, str):
+        return "unix:" + address
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def inherited_sockets() -> list[socket.socket]:
+    """The listening sockets that systemd has opened for this process, as sd_listen_fds(3) has it.
+
+    Raises:
+        StartError: one of them is no listening stream socket.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    given = os.environ.get("LISTEN_FDS", "0")
+    if not (given.isascii() and given.isdecimal()):
+        raise StartError(f"LISTEN_FDS: {given!r} is not a number", 111)
+    for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        os.environ.pop(variable, None)
+    sockets = []
+    for descriptor in range(FIRST_INHERITED, FIRST_INHERITED + int(given)):
+        try:
+            sock = socket.socket(fileno=descriptor)
+            listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as error:
+            raise StartError(f"LISTEN_FDS: file {descriptor} is no socket: {error.strerror}", 111) from error
+        if not listens:
+            raise StartError(f"LISTEN_FDS: file {descriptor} is no listening TCP or UNIX socket", 111)
+        sock.setblocking(False)
+        sockets.append(sock)
+    return sockets
+
+
+def open_inet_socket(host: str, port: int | str) -> socket.socket:
+    """A TCP socket that is bound to the first address of the host that works.
+
+    Raises:
+        StartError: none does.
+    """
+    where = f"{option('listen')} {host} {option('port')} {port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise StartError(f"{where}: {getattr(error, 'strerror', None) or 'no such host'}", 111) from error
+    failure = OSError(errno.EADDRNOTAVAIL, "no such address")
+    for family, kind, protocol, _, address in found:
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            failure = error
+            continue
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections inherit these two
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.bind(address)
+        except OSError as error:
+            failure = error
+            sock.close()
+            continue
+        return sock
+    raise StartError(f"{where}: {failure.strerror}", 111)
+
+
+def open_unix_socket(path: str) -> socket.socket:
+    """A UNIX socket bound to a path; one that a dead server has left there is replaced, a live one is not.
+
+    Raises:
+        StartError: something else is there, a server is alive there, or the path cannot be used.
+    """
+    where = f"{option('listen')} unix:{path}"
+    try:
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            if _is_alive(path):
+                raise StartError(f"{where}: another server listens there", 111)
+            log.info("%s: replacing the socket of a server that is gone", path)
+            os.unlink(path)
+        else:
+            raise StartError(f"{where}: something that is no socket is there", 111)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise StartError(f"{where}: {error.strerror or error}", 111) from error
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        sock.bind(path)
+    except OSError as error:
+        sock.close()
+        raise StartError(f"{where}: {error.strerror or error}", 111) from error
+    return sock
+
+
+def _is_alive(path: str) -> bool:
+    """Whether a server listens on this UNIX socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # it does, and is so busy that connections pile up
+            return True
+    return True
+
+
+def connections_allowed(headroom: int) -> int:
+    """How many connections this process may have besides what it has open now; one at the least.
+
+    Args:
+        headroom: how many file descriptors it will need for other things.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        taken = len(os.listdir("/dev/fd")) - 1  # but for the one of this look
+    except OSError:
+        taken = FIRST_INHERITED
+    return max(limit - taken - headroom, 1)

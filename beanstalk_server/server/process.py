@@ -1,0 +1,31 @@
+"""The process that the server runs in, as `stats` shows it."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from beanstalk_server.version import version_in_stats
+from beanstalk_server.wire.statistics import Process
+
+
+def this_process(max_job_size: int, now: int) -> Process:
+    """This process, which starts to serve at that moment, in nanoseconds."""
+    node = os.uname()
+    return Process(
+        pid=os.getpid(),
+        version=version_in_stats(),
+        instance=os.urandom(8).hex(),
+        hostname=node.nodename,
+        os=node.version,
+        platform=node.machine,
+        max_job_size=max_job_size,
+        started_at=now,
+        cpu_times=cpu_times,
+    )
+
+
+def cpu_times() -> tuple[float, float]:
+    """Seconds that this process has spent in user and in system mode."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime, usage.ru_stime

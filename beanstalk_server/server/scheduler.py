@@ -1,0 +1,236 @@
+"""Whose turn it is: nobody waits for long because of somebody else's load.
+
+A client does one turn of work at a time, and a round of the event loop has a budget of some turns. Who has more to do
+stands in a queue, first come, first served. What the broker has to do by itself, when something is due, is bounded
+too, and a timer calls for it.
+
+    what                        bound                          what is left
+    --------------------------  -----------------------------  -------------------------------------
+    one client's commands       SESSION_QUANTUM                stands in a queue
+    one round of all clients    ROUND_QUANTUM, or with a       the next round, after the event loop
+                                journal the smaller one        has looked for input
+    what is due                 ADVANCE_TIME                   the next round
+
+Must never know sockets, replies or commands. Time comes from a clock that its owner may replace, in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Final
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.wheel import END_OF_TIME
+from beanstalk_server.wire.session import SESSION_QUANTUM
+
+ROUND_QUANTUM: Final = 16 * SESSION_QUANTUM
+"""The budget of one round of the event loop, in the unit of a session's turn."""
+
+JOURNALED_ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
+"""The same with a journal: a reply to a change may wait for two commits, and their ends are noticed between rounds."""
+
+ADVANCE_TIME: Final = 4_000_000
+"""How long one round of the event loop does what is due, in nanoseconds."""
+
+MILLISECOND: Final = 1_000_000
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Runnable:
+    """Who may be given a turn. The two flags are the scheduler's."""
+
+    __slots__ = ("blocked", "queued")
+
+    def __init__(self) -> None:
+        self.queued = False  # in a queue of those that have more to do
+        self.blocked = False  # among those that wait for the journal's admission
+
+    def take_turn(self) -> int:
+        """Do a turn's work; return its cost. Raises nothing."""
+        raise NotImplementedError
+
+    def is_slow(self) -> bool:
+        """Whether the next turn may cost a whole round."""
+        raise NotImplementedError
+
+
+class Scheduler:
+    """Gives turns to whoever has something to do, and lets the broker do what is due.
+
+    Args:
+        quantum: the budget of a round.
+        clock: tells nanoseconds, as the broker counts them.
+    """
+
+    __slots__ = (
+        "_loop",
+        "_next_round",
+        "_timer",
+        "blocked",
+        "broker",
+        "budget",
+        "clock",
+        "quantum",
+        "queue",
+        "slow_queue",
+        "stopped",
+        "timer_deadline",
+        "wheel",
+    )
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, broker: Broker, quantum: int, clock: Callable[[], int] = monotonic_ns) -> None:
+        self.broker = broker
+        self.wheel = broker.wheel
+        self.quantum = quantum
+        self.clock = clock
+        self.budget = quantum  # what this round of the event loop may still spend
+        self.queue: deque[Runnable] = deque()  # who has more to do, or an answer to send
+        self.slow_queue: deque[Runnable] = deque()  # those of them whose next turn may cost a whole round
+        self.blocked: deque[Runnable] = deque()  # who wants to change something when the journal has room
+        self.timer_deadline = END_OF_TIME  # what the timer is set for
+        self.stopped = False
+        self._timer: asyncio.Handle | None = None
+        self._next_round: asyncio.Handle | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use the timers of this event loop from now on."""
+        self._loop = loop
+
+    def stop(self) -> None:
+        """Give no turns any more, and let nothing come due."""
+        self.stopped = True
+        self._cancel_timer()
+        if self._next_round is not None:
+            self._next_round.cancel()
+            self._next_round = None
+        for runnable in self.blocked:
+            runnable.blocked = False
+        self.queue.clear()
+        self.slow_queue.clear()
+        self.blocked.clear()
+
+    # Turns
+
+    def enqueue(self, runnable: Runnable) -> None:
+        """Promise a turn; `run_pending` must follow."""
+        if not runnable.queued:
+            runnable.queued = True
+            if runnable.is_slow():
+                self.slow_queue.append(runnable)
+            else:
+                self.queue.append(runnable)
+
+    def block(self, runnable: Runnable) -> None:
+        """Promise a turn as soon as the journal admits everything; `run_pending` must follow."""
+        if not runnable.blocked:
+            runnable.blocked = True
+            self.blocked.append(runnable)
+
+    def unblock(self, runnable: Runnable) -> None:
+        """Undo `block`: there is nobody any more."""
+        if runnable.blocked:
+            runnable.blocked = False
+            self.blocked.remove(runnable)
+
+    def on_admission(self, admits: int) -> None:
+        """What the journal admits has changed; the broker knows it."""
+        if admits == DELETIONS:
+            for runnable in self.blocked:  # whoever wants to delete something may go on
+                runnable.blocked = False
+                self.enqueue(runnable)
+            self.blocked.clear()
+        if admits != NONE:
+            self.run_pending_soon()
+
+    def run_pending(self) -> None:
+        """Do what follows from what has been done: others have their turns, and something may be due sooner."""
+        if self.queue or self.slow_queue or self.blocked:
+            self.serve_queues()
+        if self.wheel.next_event < self.timer_deadline:
+            self.set_timer()
+
+    def run_pending_soon(self) -> None:
+        """`run_pending` in a new round, where nothing else may be done now."""
+        if self._next_round is None and not self.stopped:
+            self._next_round = self._loop.call_soon(self._begin_round)
+
+    def serve_queues(self) -> None:
+        """Give each in the queues a turn, as long as the round has a budget.
+
+        After them come those that had to wait for the journal, as long as it admits everything.
+        """
+        queue = self.queue
+        slow_queue = self.slow_queue
+        blocked = self.blocked
+        while self.budget > 0:
+            if queue:
+                self._serve(queue.popleft())
+            elif slow_queue:
+                self._serve(slow_queue.popleft())
+            elif blocked and self.broker.admits == ALL:
+                self._serve_blocked()
+            else:
+                return
+        if queue or slow_queue or blocked:
+            self.run_pending_soon()
+
+    def _serve(self, runnable: Runnable) -> None:
+        runnable.queued = False
+        self.budget -= runnable.take_turn()
+
+    def _serve_blocked(self) -> None:
+        runnable = self.blocked.popleft()
+        runnable.blocked = False
+        self.budget -= runnable.take_turn()
+
+    def _begin_round(self) -> None:
+        self._next_round = None
+        self.budget = self.quantum
+        if self.slow_queue:  # one in each round, however many others there are
+            self._serve(self.slow_queue.popleft())
+        if self.blocked and self.broker.admits == ALL:
+            self._serve_blocked()
+        self.run_pending()
+
+    # Time
+
+    def set_timer(self) -> None:
+        """Set the timer for the broker's next event."""
+        self._cancel_timer()
+        when = self.broker.next_event()
+        self.timer_deadline = when
+        if when >= END_OF_TIME or self.stopped:
+            return
+        left = when - self.clock()
+        if left <= 0:
+            self._timer = self._loop.call_soon(self._advance)
+        else:
+            # Rounded up to the milliseconds that the event loop counts in, so as not to wake twice.
+            self._timer = self._loop.call_later(-(-left // MILLISECOND) / 1000, self._advance)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _advance(self) -> None:
+        """Do what is due, for some milliseconds; what is left after that is done in the next round."""
+        self._timer = None
+        now = self.clock()
+        end = now + ADVANCE_TIME
+        try:
+            while now < end and self.broker.next_event() <= now:
+                self.broker.advance(now)
+                now = self.clock()
+        except Exception:
+            log.exception("a timer failed; this is a bug of the server")
+        self.set_timer()
+        self.run_pending()

@@ -23,12 +23,13 @@ from bench.generator import LoadError
 from bench.results import Results
 from bench.run import Run
 from bench.scenarios import SCENARIOS
-from bench.servers import DEFAULT_PEERS, PEERS, SOURCES, missing, version
+from bench.servers import DEFAULT_PEERS, PEERS, missing, version
+from harness.servers import ROOT
 
 QUICK = 0.1
 """The size of a quick run, of the full one."""
 
-DOCUMENTS = (SOURCES / "README.md", SOURCES / "docs" / "performance.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     described.add_argument(
         "--directory",
         type=Path,
-        default=SOURCES,
+        default=ROOT,
         help="on whose disk servers keep their jobs, in a directory that is removed (default: this checkout)",
     )
     described.add_argument(
@@ -77,7 +78,7 @@ def main() -> int:
     pairs = options.pairs or (2 if options.quick else 5)
     started = time.monotonic()
     results.about = about_this_run(peers, pairs, options.quick)
-    name = options.results or SOURCES / "bench" / "results" / (
+    name = options.results or ROOT / "bench" / "results" / (
         f"{results.about['date'][:16].replace(':', '').replace(' ', '-')}{'-quick' if options.quick else ''}.json"
     )
     raise_file_limit()
@@ -148,7 +149,7 @@ def show(results: Results, console: Console) -> None:
 
 def publish(results: Results, console: Console) -> None:
     """Write the documents' tables and plots."""
-    drawn = plots.draw(results, SOURCES / "docs" / "plots")
+    drawn = plots.draw(results, ROOT / "docs" / "plots")
     console.print(f"{len(drawn)} plots in docs/plots")
     for document in DOCUMENTS:
         left = tables.write_into(document, results)
@@ -177,7 +178,7 @@ def commit() -> str:
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
         capture_output=True,
         text=True,
-        cwd=SOURCES,
+        cwd=ROOT,
         check=False,
     )
     return done.stdout.strip() or "unknown"

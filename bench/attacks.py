@@ -30,8 +30,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from bench.dialect import DIALECTS, MOVED
-from bench.servers import SOURCES
 from bench.target import BUFFER, SECOND, Target, UnexpectedReplyError, ask, clock
+from harness.servers import ROOT
 
 STEP = 0.01  # seconds
 PIECE = 1 << 20  # bytes sent at once, and read at once
@@ -284,7 +284,7 @@ class Attack:
     def __init__(self, target: Target, attack: str, arguments: dict[str, Any]) -> None:
         order = json.dumps({"attack": attack, "arguments": arguments})
         command = [sys.executable, "-m", "bench.attacks", str(target.port), str(target.pid), order]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=SOURCES)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout

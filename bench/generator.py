@@ -18,6 +18,7 @@ from typing import Any
 from bench import servers
 from bench.loads import LOADS, pin
 from bench.target import Target
+from harness.servers import ROOT
 
 
 class LoadError(Exception):
@@ -43,7 +44,7 @@ class Generator:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                cwd=servers.SOURCES,
+                cwd=ROOT,
                 start_new_session=True,
             )
         assert self._process.stdin is not None

@@ -16,7 +16,8 @@ from typing import Any
 from bench.generator import Generator
 from bench.results import Results
 from bench.samples import Sample
-from bench.servers import Server, ServerError, directories
+from bench.servers import Server, directories
+from harness.servers import ServerError
 
 
 @dataclass(frozen=True)

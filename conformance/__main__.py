@@ -17,7 +17,8 @@ from pathlib import Path
 from conformance import report
 from conformance.conversation import Conversation, FormatError, read_all, read_file
 from conformance.running import Run, against, started
-from conformance.servers import BEANSTALKD, OURS, ServerError, parse_address
+from conformance.servers import parse_address
+from harness.servers import BEANSTALKD, OURS, ServerError
 
 
 def main() -> int:
@@ -25,7 +26,12 @@ def main() -> int:
         prog="python -m conformance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--start", action="append", metavar="WHICH", help="ours, beanstalkd, or a path; may be repeated")
+    where.add_argument(
+        "--start",
+        action="append",
+        metavar="WHICH",
+        help="ours, interpreted (the sources), beanstalkd, or a path; may be repeated",
+    )
     where.add_argument("--both", action="store_true", help="the same as --start beanstalkd --start ours")
     where.add_argument("--against", metavar="ADDRESS", help="HOST:PORT or unix:PATH")
     parser.add_argument("--only", metavar="TEXT", help="those with this in their title or theme")

@@ -26,7 +26,8 @@ from typing import Final
 from conformance import text
 from conformance.holding import TIMEOUT, MismatchError, Observer, Peer
 from conformance.scripts import JOB, LIMIT, Leave, Say, Script, said, with_ids
-from conformance.servers import OURS, Process, started
+from conformance.servers import Process, started
+from harness.servers import OURS
 
 LONGEST: Final = 0.8
 """Seconds that a script may last before a ttr of 1 could run out: then it says nothing."""
@@ -179,14 +180,16 @@ class Pair:
     """Two servers that are said the same; the first one's answers are the truth.
 
     Attributes:
+        ours: this server, as a program of `harness.servers`.
         turns: what has been said in the last script.
         difference: what was the last one.
         scripts, commands, voids: how many there have been.
         replies: how many of each kind, by their first word.
     """
 
-    def __init__(self, reference: str) -> None:
+    def __init__(self, reference: str, ours: str = OURS) -> None:
         self.reference = reference
+        self.ours = ours
         self.turns: list[Turn] = []
         self.difference = ""
         self.scripts = self.commands = self.voids = 0
@@ -203,7 +206,8 @@ class Pair:
 
     def _start(self) -> None:
         self.sides = [
-            Side(self._stack.enter_context(started(program, ("-z", str(LIMIT))))) for program in (self.reference, OURS)
+            Side(self._stack.enter_context(started(program, ("-z", str(LIMIT)))))
+            for program in (self.reference, self.ours)
         ]
         self.base = self._put_and_delete()
 

@@ -24,7 +24,7 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.comparing import DifferenceError, Pair
 from conformance.scripts import Script, scripts
-from conformance.servers import BEANSTALKD, ServerError
+from harness.servers import BEANSTALKD, INTERPRETED, OURS, ServerError
 
 ROUND = 200
 """How many scripts are drawn from one seed."""
@@ -65,6 +65,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="for how long (default: 60)")
     parser.add_argument("--seed", type=int, default=None, help="of the first round (default: any)")
     parser.add_argument("--reference", default=BEANSTALKD, help="beanstalkd, or a path")
+    parser.add_argument("--ours", default=OURS, choices=[OURS, INTERPRETED], help="as installed, or the sources")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: its servers are stopped
     number = random.randrange(1 << 32) if options.seed is None else options.seed
@@ -73,7 +74,7 @@ def main() -> int:
     found = 0
     directory = None
     try:
-        with Pair(options.reference) as pair, contextlib.suppress(KeyboardInterrupt):
+        with Pair(options.reference, options.ours) as pair, contextlib.suppress(KeyboardInterrupt):
             while time.monotonic() - began < options.seconds:
                 if conversation := compare_round(pair, number):
                     found += 1

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.conversation import Conversation, Step
-from conformance.servers import Address, Process, Server, connect
+from conformance.servers import Process, Server
 from conformance.text import TextError
+from harness.caller import Address, connect
 
 PATIENCE: Final = 2.0
 """Seconds until an answer must have come, where the conversation does not say so itself."""

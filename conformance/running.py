@@ -17,7 +17,9 @@ from typing import Final
 from conformance import servers
 from conformance.conversation import Conversation
 from conformance.holding import MismatchError, Outcome, clean, hold
-from conformance.servers import Address, Process, Server, ServerError
+from conformance.servers import Process, Server
+from harness.caller import Address
+from harness.servers import ServerError
 
 TRIES: Final = 4
 
@@ -45,7 +47,7 @@ def started(program: str, conversations: Sequence[Conversation], at_once: int = 
     """Hold them all with servers that are started for it, the longest first; outcomes are in their order.
 
     Args:
-        program: as for `servers.Process`.
+        program: as for `servers.started`.
         at_once: how many are held at a time.
     """
     began = time.monotonic()

@@ -5,6 +5,7 @@ must not be. Tests that run on anything else prove nothing, so pytest stops befo
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -22,6 +23,11 @@ PACKAGES = {
 # No deadline, because machines are shared; on CI the same examples in each run.
 settings.register_profile("default", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("default")
+
+# What a shell without job control starts in the background ignores SIGINT, and so would the servers and tools that the
+# tests start. A handler that does nothing is not inherited.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def pytest_addoption(parser, pluginmanager):

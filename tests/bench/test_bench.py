@@ -17,7 +17,8 @@ from bench.generator import LoadError
 from bench.results import Results
 from bench.run import Run, Variant
 from bench.scenarios import hostile
-from bench.servers import SOURCES, Server, ServerError, missing, stalls_of
+from bench.servers import Server, missing, stalls_of
+from harness.servers import ROOT, ServerError
 
 # /proc
 
@@ -113,7 +114,7 @@ def test_a_small_load_on_each_server(run, peer):
                 sample = run.load("handover", server, workers=3, in_flight=2, seconds=0.05)
                 assert sample["commands"] >= 6
                 assert len(run.load("steady", server, connections=2, seconds=0.1, window=0.05)) == 2
-    assert server.process.poll() is not None
+    assert server.process.status is not None
 
 
 def test_a_load_that_fails_says_why_and_the_generator_lives_on(run):
@@ -191,7 +192,7 @@ def test_an_attack_is_answered_beside_and_leaves_no_connection_and_no_process(ru
             assert sample["peak"] > 1_000_000, attack
             assert processes_that_attack(server) == [], attack
             wait_until(lambda: connections_of(server) == 1)  # that which asks
-    assert server.process.poll() is not None
+    assert server.process.status is not None
 
 
 def test_puts_whose_replies_nobody_reads_come_to_an_end(run):
@@ -248,7 +249,7 @@ def test_an_attack_that_fails_costs_its_own_row_only(run, monkeypatch):
         "hostile: -b, 4 clients put, quit, and go on sending, interpreted -f0": "it would not"
     }
     assert made
-    assert all(server.process.poll() is not None for server in made)
+    assert all(server.process.status is not None for server in made)
 
 
 def test_a_server_may_begin_with_a_copy_of_jobs(run, tmp_path):
@@ -275,7 +276,7 @@ def test_a_quick_run_ends_with_tables_results_and_plots(tmp_path):
     path = tmp_path / "run.json"
     options = ["--quick", "--pairs", "1", "--peers", "interpreted", "--scenario", "request-response"]
     command = [sys.executable, "-m", "bench", *options, "--results", str(path), "--directory", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=SOURCES, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert "request-response" in done.stdout
     assert "the figures to reach" in done.stdout

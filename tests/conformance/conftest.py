@@ -1,10 +1,10 @@
-"""What the tests of the conformance room share: the server to compare with, where there is one."""
+"""What the tests of the conformance room share: the servers, where they are installed."""
 
 import os
 
 import pytest
 
-from conformance.servers import BEANSTALKD, find
+from harness.servers import BEANSTALKD, advice, find, imported
 
 
 def missing(what, how):
@@ -18,5 +18,11 @@ def missing(what, how):
 @pytest.fixture(scope="session")
 def beanstalkd():
     if find(BEANSTALKD) is None:
-        missing("beanstalkd", "Debian: apt-get install beanstalkd")
+        missing(BEANSTALKD, advice(BEANSTALKD))
     return BEANSTALKD
+
+
+@pytest.fixture
+def program(request):
+    """A server by its parameter: "ours", the package that the tests run on, or beanstalkd."""
+    return imported() if request.param == "ours" else request.getfixturevalue(request.param)

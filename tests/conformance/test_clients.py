@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import missing
 
-from conformance.servers import OURS, started
+from conformance.servers import started
+from harness.servers import BEANSTALKD
 
 DIRECTORY = Path(__file__).parents[2] / "conformance" / "clients"
 
@@ -25,9 +26,9 @@ def command(name):
 
 
 @pytest.mark.parametrize("name", ["greenstalk", "pystalkd", "jackd"])
-@pytest.mark.parametrize("program", [OURS, "beanstalkd"])
-def test_a_client_that_others_wrote(name, program, request):
+@pytest.mark.parametrize("program", ["ours", BEANSTALKD], indirect=True)
+def test_a_client_that_others_wrote(name, program):
     arguments = command(name)
-    with started(program if program == OURS else request.getfixturevalue(program)) as server:
+    with started(program) as server:
         done = subprocess.run([*arguments, *map(str, server.address)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import pytest
 from conformance import differences, report
 from conformance.conversation import read, read_all
 from conformance.running import started
-from conformance.servers import OURS
+from harness.servers import BEANSTALKD, imported
 
 CONVERSATIONS = read_all()
 
@@ -45,11 +45,10 @@ def test_every_difference_that_is_named_is_intended():
     assert [(found.place, found.differs) for found in CONVERSATIONS if found.differs not in {"", *intended}] == []
 
 
-@pytest.mark.parametrize("program", [OURS, "beanstalkd"])
-def test_every_conversation_passes(program, request):
-    run = started(program if program == OURS else request.getfixturevalue(program), CONVERSATIONS)
+@pytest.mark.parametrize("program", ["ours", BEANSTALKD], indirect=True)
+def test_every_conversation_passes(program):
+    run = started(program, CONVERSATIONS)
     assert run.passed, report.failures([run])
-    assert run.seconds < 60
 
 
 def test_a_conversation_that_is_wrong_fails_and_shows_what_came():
@@ -85,7 +84,7 @@ is closed
 > list-tube-used
 < USING {"default"}
 """
-    run = started(OURS, list(read(wrong, "wrong.txt")))
+    run = started(imported(), list(read(wrong, "wrong.txt")))
     assert not run.passed
     assert [outcome.status for outcome in run.outcomes] == ["failed"] * 7
     assert [outcome.transcript[-1] for outcome in run.outcomes] == [

@@ -9,7 +9,7 @@ from conformance.conversation import read
 from conformance.fuzz import compare_round
 from conformance.running import started
 from conformance.scripts import Leave, Say, line, valid
-from conformance.servers import OURS
+from harness.servers import imported
 
 KINDS = (
     b"BAD_FORMAT UNKNOWN_COMMAND INSERTED EXPECTED_CRLF JOB_TOO_BIG USING DEADLINE_SOON TIMED_OUT RESERVED NOT_FOUND "
@@ -20,7 +20,7 @@ KINDS = (
 
 @pytest.fixture
 def pair(beanstalkd):
-    with Pair(beanstalkd) as pair:
+    with Pair(beanstalkd, imported()) as pair:
         yield pair
 
 
@@ -42,7 +42,7 @@ def test_a_difference_shrinks_to_a_conversation_that_shows_it(pair, beanstalkd):
     assert found is not None
     (conversation,) = read(found, "found.txt")
     assert len(conversation.steps) < 12
-    held = [started(program, [conversation]) for program in (beanstalkd, OURS)]
+    held = [started(program, [conversation]) for program in (beanstalkd, imported())]
     assert [run.passed for run in held] == [True, False], report.failures(held)
 
 
@@ -54,7 +54,7 @@ def test_every_reply_is_written_so_that_it_can_be_expected(pair, beanstalkd):
     )
     pair.compare([Say(0, commands, 0), Say(1, (b"reserve\r\nuse a\r\n",), 0), Leave(0, False), Leave(1, True)])
     (conversation,) = read(pair.conversation("written"), "written.txt")
-    held = [started(program, [conversation]) for program in (beanstalkd, OURS)]
+    held = [started(program, [conversation]) for program in (beanstalkd, imported())]
     assert all(run.passed for run in held), report.failures(held)
 
 

@@ -8,10 +8,11 @@ import contextlib
 
 import pytest
 import uvloop
-from beanstalkd import Beanstalkd
-from running import Process, Running
+from on_directory import Beanstalkd
 
 from beanstalk_server import Config
+from harness import servers
+from harness.in_thread import ServerThread
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
@@ -21,13 +22,13 @@ def loop_factory(request):
 
 @pytest.fixture
 def run(loop_factory):
-    """Starts servers, and stops them when the test is over."""
+    """Starts servers in threads, and stops them when the test is over."""
     with contextlib.ExitStack() as stack:
 
         def start(**settings):
-            running = Running(Config(**({"port": 0} | settings)), loop_factory)
-            stack.callback(running.stop)
-            return running
+            server = ServerThread(Config(**({"port": 0} | settings)), loop_factory)
+            stack.callback(server.stop)
+            return server
 
         yield start
 
@@ -38,10 +39,8 @@ def launch():
     with contextlib.ExitStack() as stack:
 
         def start(*options, **keywords):
-            process = Process(*options, **keywords)
-            stack.callback(process.process.wait)
-            stack.callback(process.process.stderr.close)
-            stack.callback(process.process.kill)
+            process = servers.launch(*options, **keywords)
+            stack.callback(process.kill)
             return process
 
         yield start

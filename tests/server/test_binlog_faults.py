@@ -12,13 +12,15 @@ import sys
 import time
 
 import pytest
-from beanstalkd import PROGRAM, Beanstalkd, needs_beanstalkd
 from crc32c import crc32c
-from running import Caller, clean_environment, run_to_end
+from on_directory import Beanstalkd, needs_beanstalkd
 
 from beanstalk_server import Config, Server
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
+from harness import servers
+from harness.caller import Caller
+from harness.servers import BEANSTALKD, find, run_to_end
 
 UNUSABLE = 10
 DAMAGED = 65
@@ -66,7 +68,7 @@ def test_connections_leave_the_journal_its_files(launch, tmp_path):
     """Idle connections that take all there are must cost no job, and not end the server."""
     options = ("-p", "0", "-b", str(tmp_path), "-s", "4096")
     command = " ".join(["ulimit", "-n", "64;", "exec", sys.executable, "-m", "beanstalk_server", *options])
-    process = launch(command=["bash", "-c", command])
+    process = launch(line=["bash", "-c", command])
     caller = Caller(process.address)
     put(caller)
     idle = [Caller(process.address) for _ in range(80)]
@@ -154,7 +156,9 @@ def test_a_second_server_in_the_same_process_lets_beanstalkd_in_no_more_than_the
     assert first.lock()
     assert not second.lock()
     second.unlock()
-    done = subprocess.run([PROGRAM, "-p", "0", "-b", str(tmp_path)], capture_output=True, timeout=10, check=False)
+    done = subprocess.run(
+        [find(BEANSTALKD), "-p", "0", "-b", str(tmp_path)], capture_output=True, timeout=10, check=False
+    )
     assert done.returncode == 10, done
     first.unlock()
     assert second.lock()
@@ -442,7 +446,7 @@ sys.exit(main(sys.argv[2:]))
 def test_the_process_ends_by_itself_when_the_disk_fails(launch, tmp_path, options):
     broken = tmp_path / "broken"
     command = [sys.executable, "-c", FAILING, str(broken), "-p", "0", "-b", str(tmp_path / "binlog"), *options]
-    process = launch(command=command)
+    process = launch(line=command)
     caller = Caller(process.address)
     put(caller)
     broken.touch()
@@ -450,15 +454,14 @@ def test_the_process_ends_by_itself_when_the_disk_fails(launch, tmp_path, option
     with contextlib.suppress(ConnectionError):
         caller.rest()
     caller.close()
-    process.log += process.process.stderr.read()
-    assert process.process.wait(10) == JOURNAL_FAILED
+    assert process.wait() == JOURNAL_FAILED
     assert "the journal failed; nothing more is acknowledged, and the server stops: [Errno 5]" in process.log
     assert "Traceback" not in process.log
 
 
 def test_what_fails_at_the_very_end_is_told_too(launch, tmp_path):
     broken = tmp_path / "broken"
-    process = launch(command=[sys.executable, "-c", FAILING, str(broken), "-p", "0", "-b", str(tmp_path / "b"), "-F"])
+    process = launch(line=[sys.executable, "-c", FAILING, str(broken), "-p", "0", "-b", str(tmp_path / "b"), "-F"])
     caller = Caller(process.address)
     put(caller)
     broken.touch()
@@ -483,8 +486,8 @@ def test_a_signal_while_a_big_directory_is_recovered_ends_the_process(launch, tm
     caller.close()
     process.stop(signal.SIGKILL)
     recovering = subprocess.Popen(
-        [sys.executable, "-m", "beanstalk_server", "-p", "0", "-b", str(tmp_path)],
-        env=clean_environment(),
+        [*servers.command(servers.imported()), "-p", "0", "-b", str(tmp_path)],
+        env=servers.environment_of(servers.imported()),
         cwd="/",
         stderr=subprocess.PIPE,
         text=True,

@@ -5,31 +5,9 @@ import re
 import time
 
 import pytest
-from beanstalkd import Beanstalkd, needs_beanstalkd
-from running import Caller, Process
+from on_directory import Beanstalkd, Ours, needs_beanstalkd
 
 NAMES = ("oldest-index", "current-index", "records-migrated", "records-written", "max-size")
-
-
-class Ours:
-    """This server on a directory, asked as beanstalkd is."""
-
-    def __init__(self, directory, *options):
-        self._process = Process("-p", "0", "-b", str(directory), *options)
-        self._caller = Caller(self._process.address)
-
-    ask = Beanstalkd.ask
-    put = Beanstalkd.put
-    stats = Beanstalkd.stats
-    reserve_job = Beanstalkd.reserve_job
-    peek = Beanstalkd.peek
-    _job = Beanstalkd._job
-    _number = Beanstalkd._number
-
-    def stop(self):
-        self._caller.close()
-        self._process.stop()
-        self._process.process.stderr.close()
 
 
 def story(start):
@@ -101,18 +79,18 @@ def test_an_old_job_in_the_oldest_segment_keeps_neither_disk_nor_memory(tmp_path
     size = 1 << 20
     server = Ours(tmp_path, "-s", str(size), "-f", "1000")
     assert server.put(b"old" * 100) == 1
-    status = f"/proc/{server._process.process.pid}/status"
+    status = f"/proc/{server.process.pid}/status"
     largest = 0
     memory = []
     batch = 1000
     for first in range(2, 200_002, batch):
         numbers = range(first, first + batch)
-        server._caller.send(
+        server.caller.send(
             b"".join(b"put 0 0 60 100\r\n%b\r\ndelete %d\r\n" % (bytes(100), number) for number in numbers)
         )
         for number in numbers:
-            assert server._caller.line() == b"INSERTED %d\r\n" % number
-            assert server._caller.line() == b"DELETED\r\n"
+            assert server.caller.line() == b"INSERTED %d\r\n" % number
+            assert server.caller.line() == b"DELETED\r\n"
         sizes = []
         for entry in os.scandir(tmp_path):
             try:

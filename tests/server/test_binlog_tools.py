@@ -10,10 +10,11 @@ import sys
 import threading
 
 import pytest
-from beanstalkd import needs_beanstalkd
-from running import Caller, clean_environment
+from on_directory import needs_beanstalkd
 
 from beanstalk_server.cli import binlog as binlog_cli
+from harness.caller import Caller
+from harness.servers import command, environment_of, imported
 
 JOBS = 10_000
 PASSES = {"age", "time-left"}
@@ -23,8 +24,8 @@ PASSES = {"age", "time-left"}
 def tool(*arguments, **keywords):
     """A tool as a process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "beanstalk_server", "binlog", *map(str, arguments)],
-        env=clean_environment(),
+        [*command(imported()), "binlog", *map(str, arguments)],
+        env=environment_of(imported()),
         cwd="/",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -184,8 +185,7 @@ def test_the_tools_keep_away_from_a_server(served, tmp_path):
 
 
 def test_what_a_killed_server_leaves_is_whole(served, tmp_path):
-    served.process.kill()
-    served.process.wait()
+    served.kill()
     status, out, err = done("verify", tmp_path / "jobs")
     assert (status, err) == (0, "")
     assert re.fullmatch(r"total +2000 +2000 +0 +\d+ +\d+  whole", out.splitlines()[-1])

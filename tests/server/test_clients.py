@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import greenstalk
 import pytest
-from running import Caller
 
 from beanstalk_server import Config, Server
 from beanstalk_server.wire.grammar import RESERVE_WITH_TIMEOUT
+from harness.caller import Caller
 
 
 @pytest.fixture

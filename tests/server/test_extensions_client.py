@@ -2,7 +2,6 @@
 
 import random
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import greenstalk
 import pytest
-from running import SOURCES, clean_environment
 
 from beanstalk_server.client import Client, ExistsError, TooLateError, _seconds
+from harness import servers
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "undo_delete.py"
 
@@ -130,15 +129,7 @@ def test_the_example_prints_what_its_docstring_promises(server):
     promised = re.search(r"It prints:\n\n(.*?)\n\"\"\"", EXAMPLE.read_text(), re.DOTALL)[1]
     host, port = server.address
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), f"{host}:{port}"],
-        env=clean_environment({"PYTHONPATH": str(SOURCES)}),
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = servers.run([sys.executable, str(EXAMPLE), f"{host}:{port}"])
     assert done.stderr == ""
     assert done.stdout.splitlines() == [line.strip() for line in promised.splitlines()]
     assert time.monotonic() - started < 10

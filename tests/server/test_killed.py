@@ -12,7 +12,9 @@ import time
 from collections import Counter
 
 import pytest
-from running import Caller, Process
+
+from harness.caller import Caller
+from harness.servers import launch
 
 SEGMENT = 65536
 CLIENTS = 4
@@ -190,7 +192,7 @@ def test_a_server_that_is_killed_keeps_what_it_has_acknowledged(tmp_path, option
     found = [0, 0, 0]
     recovery = time.monotonic()
     for round_number in range(rounds + 1):
-        process = Process("-p", "0", "-b", str(tmp_path), "-s", str(SEGMENT), *options)
+        process = launch("-p", "0", "-b", str(tmp_path), "-s", str(SEGMENT), *options)
         try:
             if round_number % AUDIT == 0 or round_number == rounds:
                 found = [one + more for one, more in zip(found, audit(book, process.address), strict=True)]
@@ -205,9 +207,7 @@ def test_a_server_that_is_killed_keeps_what_it_has_acknowledged(tmp_path, option
                 worker.start()
             time.sleep(rng.uniform(0.05, 0.25))
         finally:
-            process.process.kill()
-            process.process.wait()
-            process.process.stderr.close()
+            process.kill()
         for worker in workers:
             worker.join(10)
             assert worker.failure is None, worker.failure

@@ -3,11 +3,12 @@
 import os
 import random
 import shutil
+import signal
 import threading
 import time
 
 import pytest
-from beanstalkd import needs_beanstalkd
+from on_directory import needs_beanstalkd
 
 from beanstalk_server.queue.journal import StoredJob
 from beanstalk_server.storage.beanstalkd.format import files, read, write
@@ -289,7 +290,7 @@ def test_a_kill_in_the_midst_of_puts_and_deletes(launch_beanstalkd, directory, s
                 commands.append((gone, n, b"delete %d\r\n" % n))
         sender = threading.Thread(target=server.send_until_it_ends, args=[b"".join(data for _, _, data in commands)])
         sender.start()
-        killer = threading.Timer(chance.uniform(0, 0.02), server.end_process)
+        killer = threading.Timer(chance.uniform(0, 0.02), server.process.send_signal, [signal.SIGKILL])
         killer.start()
         for known, n, _ in commands:
             try:

@@ -8,16 +8,17 @@ import re
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import time
 
 import pytest
-from running import Caller, clean_environment, run_to_end
 
 from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.client import Client
 from beanstalk_server.version import full_version
+from harness import servers
+from harness.caller import Caller
+from harness.servers import run_to_end
 
 
 def test_a_server_inside_a_program(loop_factory):
@@ -167,7 +168,7 @@ def test_a_user_that_does_not_exist():
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
 def test_it_becomes_another_user_once_the_socket_is_open(launch):
     process = launch("-p", "0", "-u", "nobody")
-    with open(f"/proc/{process.process.pid}/status") as file:
+    with open(f"/proc/{process.pid}/status") as file:
         ids = {line.split()[0]: line.split()[1:5] for line in file if line.startswith(("Uid", "Gid"))}
     nobody = pwd.getpwnam("nobody")
     assert ids == {"Uid:": [str(nobody.pw_uid)] * 4, "Gid:": [str(nobody.pw_gid)] * 4}
@@ -241,7 +242,7 @@ def test_sockets_that_systemd_has_opened(launch, tmp_path):
     unix.listen()
     sockets = [tcp, unix]
     os.set_inheritable(tcp.fileno(), True)
-    process = launch(command=activated(sockets, "-p", "1"), pass_fds=[sock.fileno() for sock in sockets])
+    process = launch(line=activated(sockets, "-p", "1"), pass_fds=[sock.fileno() for sock in sockets])
     for address in (tcp.getsockname(), f"{tmp_path}/socket"):
         caller = Caller(address)
         assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
@@ -265,16 +266,7 @@ def test_a_file_that_is_no_listening_socket():
 
 
 def run_shell(command, descriptor):
-    done = subprocess.run(
-        command,
-        env=clean_environment(),
-        cwd="/",
-        pass_fds=[descriptor],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
+    done = servers.run(command, pass_fds=[descriptor])
     return done.returncode, done.stdout, done.stderr
 
 

@@ -1,51 +1,37 @@
-"""The real beanstalkd, for the tests that hold this server against it."""
+"""A server with a directory, and one connection to it: this server or beanstalkd, asked and told the same."""
 
 import contextlib
 import os
 import re
-import shutil
-import socket
-import subprocess
 import time
 
 import pytest
-from running import Caller
 
-PROGRAM = shutil.which("beanstalkd")
+from harness.caller import Caller
+from harness.servers import BEANSTALKD, find, launch, start
 
 needs_beanstalkd = pytest.mark.skipif(
-    PROGRAM is None and os.environ.get("CI") != "true", reason="beanstalkd is not installed: nothing to compare with"
+    find(BEANSTALKD) is None and os.environ.get("CI") != "true",
+    reason="beanstalkd is not installed: nothing to compare with",
 )
 
 
-class Beanstalkd:
-    """beanstalkd on a directory, and one connection to it."""
+class OnDirectory:
+    """A process, and one connection to it."""
 
-    def __init__(self, directory, *options):
-        assert PROGRAM, "CI needs beanstalkd"
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-        self.said = None
-        command = [PROGRAM, "-l", "127.0.0.1", "-p", str(port), "-b", str(directory), "-f0", *options]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 20
-        while True:
-            with contextlib.suppress(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            assert time.monotonic() < deadline and self._process.poll() is None
-            time.sleep(0.01)
-        self.address = ("127.0.0.1", port)
-        self._caller = Caller(self.address)
+    def __init__(self, process):
+        self.process = process
+        self.address = process.address
+        self.caller = Caller(process.address)
 
     def ask(self, command):
-        return self._caller.ask(command.encode() + b"\r\n")
+        return self.caller.ask(command.encode() + b"\r\n")
 
     def put(self, body=b"body", tube="default", priority=100, delay=0, ttr=60):
         """Put a job; return its id."""
         assert self.ask(f"use {tube}").startswith(b"USING")
-        self._caller.send(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body))
-        return self._number(self._caller.line())
+        self.caller.send(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body))
+        return self._number(self.caller.line())
 
     def reserve(self, tube):
         """Reserve the best job of a tube; return its id."""
@@ -70,7 +56,7 @@ class Beanstalkd:
 
     def stats(self, command):
         size = self._number(self.ask(command))
-        text = self._caller.read(size + 2).decode()
+        text = self.caller.read(size + 2).decode()
         return {
             key: int(value) if value.isdigit() else value.strip('"')
             for key, value in re.findall(r"^([a-z-]+): (.*?)\r?$", text, re.MULTILINE)
@@ -96,33 +82,27 @@ class Beanstalkd:
 
     def send_until_it_ends(self, data):
         with contextlib.suppress(ConnectionError):
-            self._caller.send(data)
+            self.caller.send(data)
 
     def line(self):
-        return self._caller.line()
-
-    def end_process(self):
-        self._process.kill()
+        return self.caller.line()
 
     def kill(self):
-        """SIGKILL; return what it has said to its standard error."""
-        self._process.kill()
-        return self._end()
+        """SIGKILL; return what it has logged."""
+        self.process.kill()
+        self.caller.close()
+        return self.process.log
 
     def stop(self):
-        self._process.terminate()
-        return self._end()
-
-    def _end(self):
-        if self.said is None:
-            self._caller.close()
-            self.said = self._process.communicate(timeout=10)[1].decode()
-        return self.said
+        """SIGTERM; return what it has logged."""
+        self.caller.close()
+        self.process.stop()
+        return self.process.log
 
     def _job(self, line):
         match = re.fullmatch(rb"(?:RESERVED|FOUND) (\d+) (\d+)\r\n", line)
         assert match, line
-        body = self._caller.read(int(match[2]) + 2)
+        body = self.caller.read(int(match[2]) + 2)
         assert body[-2:] == b"\r\n"
         return int(match[1]), body[:-2]
 
@@ -130,3 +110,17 @@ class Beanstalkd:
         match = re.fullmatch(rb"(?:INSERTED|OK) (\d+)\r\n", line)
         assert match, line
         return int(match[1])
+
+
+class Ours(OnDirectory):
+    """This server."""
+
+    def __init__(self, directory, *options):
+        super().__init__(launch("-p", "0", "-b", str(directory), *options))
+
+
+class Beanstalkd(OnDirectory):
+    """beanstalkd, which syncs before each reply unless told otherwise."""
+
+    def __init__(self, directory, *options):
+        super().__init__(start(BEANSTALKD, ["-b", str(directory), "-f0", *options]))

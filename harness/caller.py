@@ -1,0 +1,55 @@
+"""A client on a plain socket, which sends any bytes and reads just as much as it is told to."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+Address = tuple[str, int] | str
+"""Host and port, or the path of a UNIX socket."""
+
+TIMEOUT: Final = 20.0
+"""Seconds that a server may take to accept, to answer, or to read."""
+
+
+def connect(address: Address) -> socket.socket:
+    """A connection that sends at once."""
+    if isinstance(address, str):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(TIMEOUT)
+        sock.connect(address)
+        return sock
+    sock = socket.create_connection(address, TIMEOUT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+class Caller:
+    """One connection. What takes longer than TIMEOUT raises TimeoutError."""
+
+    def __init__(self, address: Address) -> None:
+        self.socket = connect(address)
+        self._file = self.socket.makefile("rb")
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def line(self) -> bytes:
+        """The next line with its end, or what there is of it when the server closes."""
+        return self._file.readline()
+
+    def read(self, count: int) -> bytes:
+        return self._file.read(count)
+
+    def ask(self, data: bytes) -> bytes:
+        """Send a command and read one line."""
+        self.send(data)
+        return self.line()
+
+    def rest(self) -> bytes:
+        """Everything until the server closes."""
+        return self._file.read()
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()

@@ -1,0 +1,297 @@
+"""Starts server processes, waits until they answer, keeps their logs, and ends them: this server, beanstalkd, Redis.
+
+Knows nothing of what is done with them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.caller import Address
+
+ROOT: Final = Path(__file__).parents[1]
+
+OURS: Final = "ours"
+"""This server as it is installed."""
+
+INTERPRETED: Final = "interpreted"
+"""This server's sources as they are, nothing compiled."""
+
+BEANSTALKD: Final = "beanstalkd"
+REDIS: Final = "redis"
+
+PACKAGES: Final = {BEANSTALKD: "beanstalkd", REDIS: "redis-server"}
+"""The Debian package, and the command in it."""
+
+START_WITHIN: Final = 20.0
+"""Seconds until a server must answer: a hundred times what it takes."""
+
+STOP_WITHIN: Final = 20.0
+"""Seconds until a server that has been told to stop must have ended."""
+
+RUN_WITHIN: Final = 30.0
+"""Seconds until a command that is run to its end must have ended."""
+
+PRECISION: Final = 0.005
+"""Of the time to the first answer: the part of it that passes between two attempts to get it."""
+
+QUESTIONS: Final = {REDIS: (b"PING\r\n", b"+PONG\r\n")}
+QUESTION: Final = (b"ping\r\n", b"UNKNOWN_COMMAND\r\n")
+"""What a server is asked first, and what it must answer: a command that beanstalk servers do not know or count."""
+
+
+class ServerError(Exception):
+    """A server that is not installed or does not start, and why."""
+
+
+def find(program: str) -> str | None:
+    """Where a program is (one of those above, or a path), or None."""
+    return sys.executable if program in (OURS, INTERPRETED) else shutil.which(PACKAGES.get(program, program))
+
+
+def advice(program: str) -> str:
+    """How to get a program that is not installed."""
+    return f"Debian: apt-get install {PACKAGES[program]}"
+
+
+def imported() -> str:
+    """The program that is the package which this process imports: OURS or INTERPRETED."""
+    import beanstalk_server
+
+    return INTERPRETED if Path(beanstalk_server.__file__).parents[1] == ROOT else OURS
+
+
+def command(program: str) -> list[str]:
+    """How to run a program.
+
+    Raises:
+        ServerError: it is not installed.
+    """
+    path = find(program)
+    if path is None:
+        package = PACKAGES.get(program)
+        raise ServerError(f"{package or program} is not installed" + (f" ({advice(program)})" if package else ""))
+    return [path, "-P", "-m", "beanstalk_server"] if program in (OURS, INTERPRETED) else [path]
+
+
+def environment_of(program: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This environment without any setting of this server, and with its sources only where they are asked for."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BEANSTALK_SERVER_")}
+    kept.pop("PYTHONPATH", None)
+    return kept | ({"PYTHONPATH": str(ROOT)} if program == INTERPRETED else {}) | dict(more or {})
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has just now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Process:
+    """A server that runs as a process, and answers.
+
+    Args:
+        program: as which its environment is made.
+        command: the whole command line.
+        address: where it will listen; without, its log says where it does.
+        environment: more of it.
+        directory: its working directory.
+        within: seconds that it may take to its first answer.
+        processor: the one that it has to stay on.
+
+    Attributes:
+        first_answer: seconds from its start to its first answer, where `address` is given.
+
+    Raises:
+        ServerError: it does not start.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        command: Sequence[str],
+        address: Address | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: str | Path = "/",
+        within: float = START_WITHIN,
+        processor: int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self.program = program
+        self.first_answer = 0.0
+        self._given = address
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 closed by _end()
+        self._said: str | None = None
+        self._started = time.perf_counter()
+        self._process = subprocess.Popen(
+            command,
+            stdout=self._log,
+            stderr=self._log,
+            env=environment_of(program, environment),
+            cwd=directory,
+            pass_fds=pass_fds,
+            start_new_session=True,  # Ctrl-C is for whoever has started it, and stops it
+        )
+        try:
+            if processor is not None:
+                os.sched_setaffinity(self.pid, {processor})
+            self._wait_until_it_answers(within)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_it_answers(self, within: float) -> None:
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise ServerError(f"{self.program} does not start: {self.log.strip() or self._process.returncode}")
+            passed = time.perf_counter() - self._started
+            if passed > within:
+                wanted = f"an answer from {self._given}" if self._given else "'listens on' in its log"
+                raise ServerError(f"{self.program} does not start: no {wanted} within {within:g} s: {self.log.strip()}")
+            time.sleep(max(0.0005, passed * PRECISION))
+        self.first_answer = time.perf_counter() - self._started
+
+    def _answers(self) -> bool:
+        if self._given is None:
+            return "listens on" in self.log
+        question, answer = QUESTIONS.get(self.program, QUESTION)
+        try:
+            with socket.create_connection(self._given, START_WITHIN) as sock:  # type: ignore[arg-type]
+                sock.sendall(question)
+                return sock.recv(100) == answer and self._process.poll() is None
+        except OSError:
+            return False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def address(self) -> Address:
+        """Where it listens: the first of its addresses."""
+        if self._given is not None:
+            return self._given
+        found = re.search(r"listens on (?:\[(.*?)\]|([^\s:]+)):(\d+)", self.log)
+        if found is None:
+            raise ServerError(f"{self.program} listens on no port: {self.log.strip()}")
+        return found[1] or found[2], int(found[3])
+
+    @property
+    def log(self) -> str:
+        """What it has written so far, to its standard output and error."""
+        if self._said is not None:
+            return self._said
+        return os.pread(self._log.fileno(), 1 << 26, 0).decode(errors="replace")
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status (minus the signal that has ended it), or None while it runs."""
+        return self._process.poll()
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def stop(self, number: int = signal.SIGTERM, within: float = STOP_WITHIN) -> int:
+        """Tell it to stop, and kill it if it does not; return its exit status."""
+        self.send_signal(number)
+        return self.wait(within)
+
+    def wait(self, within: float = STOP_WITHIN) -> int:
+        """Wait until it ends by itself, and kill it if it does not; return its exit status."""
+        try:
+            self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        return self._end()
+
+    def kill(self) -> int:
+        """End it at once, as a crash would."""
+        self._process.kill()
+        self._process.wait()
+        return self._end()
+
+    def _end(self) -> int:
+        if self._said is None:
+            self._said = self.log
+            self._log.close()
+        return self._process.returncode
+
+
+def start(
+    program: str,
+    options: Sequence[str] = (),
+    *,
+    directory: str | Path = "/",
+    within: float = START_WITHIN,
+    processor: int | None = None,
+) -> Process:
+    """A server on a free port of 127.0.0.1.
+
+    Args:
+        program: OURS, INTERPRETED, BEANSTALKD, REDIS, or the path of a beanstalkd.
+        options: of its command line, besides its address.
+
+    Raises:
+        ServerError: it is not installed, or does not start.
+    """
+    path = command(program)
+    where = ("--bind", "127.0.0.1", "--port") if program == REDIS else ("-l", "127.0.0.1", "-p")
+    while True:
+        port = free_port()
+        line = [*path, *where, str(port), *options]
+        try:
+            return Process(program, line, ("127.0.0.1", port), directory=directory, within=within, processor=processor)
+        except ServerError as error:
+            if "in use" not in str(error):  # else, somebody has taken the port in between
+                raise
+
+
+def launch(
+    *options: str,
+    line: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> Process:
+    """The server that this process imports, with these options and no others; its log says where it listens.
+
+    Args:
+        line: the whole command line, instead of the options.
+    """
+    program = imported()
+    return Process(program, line or [*command(program), *options], environment=environment, pass_fds=pass_fds)
+
+
+def run(
+    line: Sequence[str], environment: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with the package that this process imports; return its status, output and errors."""
+    return subprocess.run(
+        line,
+        env=environment_of(imported(), environment),
+        cwd="/",
+        pass_fds=pass_fds,
+        capture_output=True,
+        text=True,
+        timeout=RUN_WITHIN,
+        check=False,
+    )
+
+
+def run_to_end(*options: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """Run the server that this process imports, where it must not start; return exit status, output and errors."""
+    done = run([*command(imported()), *options], environment)
+    return done.returncode, done.stdout, done.stderr

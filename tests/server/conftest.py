@@ -5,6 +5,8 @@ These tests run twice: on the sources, and on the package as it is installed, wh
 
 import asyncio
 import contextlib
+import tempfile
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -31,6 +33,15 @@ def run(loop_factory):
             return server
 
         yield start
+
+
+@pytest.fixture
+def open_path():
+    """A directory that other users reach, which tmp_path is not."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
 
 
 @pytest.fixture

@@ -90,35 +90,30 @@ def test_a_file_where_the_directory_should_be(tmp_path):
 
 
 @needs_root
-def test_a_directory_that_may_not_be_written_to(tmp_path):
-    os.chmod(tmp_path, 0o755)
-    status, line = refusal("-b", str(tmp_path), "-u", "nobody")
+def test_a_directory_that_may_not_be_written_to(open_path):
+    status, line = refusal("-b", str(open_path), "-u", "nobody")
     assert status == UNUSABLE
-    assert line.endswith(f"{tmp_path}: cannot be locked: Permission denied")
+    assert line.endswith(f"{open_path}: cannot be locked: Permission denied")
 
 
 @needs_root
-def test_a_segment_that_may_not_be_read_is_named_once(launch, tmp_path):
-    os.chown(tmp_path, pwd.getpwnam("nobody").pw_uid, -1)
-    for path in (tmp_path, *list(tmp_path.parents)[:-2]):
-        os.chmod(path, os.stat(path).st_mode | 0o055)
-    filled(launch, tmp_path)
-    os.unlink(tmp_path / "lock")
-    for name in os.listdir(tmp_path):
-        os.chmod(tmp_path / name, 0o600)
-    status, line = refusal("-b", str(tmp_path), "-u", "nobody")
+def test_a_segment_that_may_not_be_read_is_named_once(launch, open_path):
+    os.chown(open_path, pwd.getpwnam("nobody").pw_uid, -1)
+    filled(launch, open_path)
+    os.unlink(open_path / "lock")
+    for name in os.listdir(open_path):
+        os.chmod(open_path / name, 0o600)
+    status, line = refusal("-b", str(open_path), "-u", "nobody")
     assert status == UNUSABLE
-    assert line.endswith(f"-b/--binlog {tmp_path}/segment.0000000001: cannot be used: Permission denied")
+    assert line.endswith(f"-b/--binlog {open_path}/segment.0000000001: cannot be used: Permission denied")
 
 
 @needs_root
-def test_the_files_belong_to_the_user_that_the_server_becomes(launch, tmp_path):
+def test_the_files_belong_to_the_user_that_the_server_becomes(launch, open_path):
     nobody = pwd.getpwnam("nobody").pw_uid
-    directory = tmp_path / "binlog"
+    directory = open_path / "binlog"
     directory.mkdir()
     os.chown(directory, nobody, -1)
-    for path in list(directory.parents)[:-2]:
-        os.chmod(path, os.stat(path).st_mode | 0o055)
     process = launch("-p", "0", "-b", str(directory), "-u", "nobody")
     caller = Caller(process.address)
     put(caller)

@@ -347,9 +347,8 @@ def test_a_socket_path_that_has_become_anothers_is_left_alone(launch, tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
-def test_a_socket_path_that_cannot_be_removed_stays_and_is_told(launch, tmp_path):
-    path = tmp_path / "socket"
-    tmp_path.chmod(0o755)
+def test_a_socket_path_that_cannot_be_removed_stays_and_is_told(launch, open_path):
+    path = open_path / "socket"
     process = launch("-l", f"unix:{path}", "-u", "nobody")
     caller = Caller(str(path))
     assert process.stop() == 0

@@ -17,9 +17,10 @@ from tqdm import tqdm
 
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.storage.beanstalkd.export import export
+from beanstalk_server.storage.binlog_reader import Damage
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.inspection import Count, Damage, Inspection, inspect, shown_job
-from beanstalk_server.storage.recovery import DAMAGED, UNUSABLE, StorageError
+from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
+from beanstalk_server.storage.inspection import Count, Inspection, inspect, shown_job
 
 BAD_OPTION: Final = 5
 """The exit status for an option that cannot be; as the server's."""
@@ -152,7 +153,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _tell_torn(binlog: Inspection) -> None:
-    if binlog.tail.torn:
+    if binlog.tail is not None and binlog.tail.torn:
         _, name = binlog.segments[-1]
         torn = f"{binlog.tail.torn} bytes at offset {binlog.tail.end}"
         print(

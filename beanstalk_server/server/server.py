@@ -24,7 +24,7 @@ from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.recovery import StorageError
+from beanstalk_server.storage.errors import StorageError
 from beanstalk_server.version import full_version
 
 HEADROOM: Final = 8

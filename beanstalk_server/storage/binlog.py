@@ -22,8 +22,9 @@ from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
+from beanstalk_server.storage.errors import lock_directory, unusable
 from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
-from beanstalk_server.storage.recovery import find_spares, open_directory, recover, unusable
+from beanstalk_server.storage.recovery import find_spares, recover
 from beanstalk_server.storage.room import ALLOCATE, COMMIT_LIMIT, DROP_SPARE, NOTHING, SEAL, Spare
 from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
 from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog, cut_size
@@ -42,7 +43,7 @@ RETRY_INTERVAL: Final = 1_000_000_000
 """How long after the disk was found to be full it is tried again, in nanoseconds."""
 
 T = TypeVar("T")
-log = logging.getLogger("beanstalk_server")
+logger = logging.getLogger("beanstalk_server")
 
 
 class Binlog(Journal):
@@ -110,7 +111,7 @@ class Binlog(Journal):
         Raises:
             StorageError: it cannot be used, or is damaged.
         """
-        open_directory(self.directory)
+        lock_directory(self.directory)
         try:
             found = recover(
                 self.directory,
@@ -400,13 +401,13 @@ class Binlog(Journal):
 
     def _note_full(self, error: OSError) -> None:
         if not self._full_until:
-            log.error("%s: no new segment: %s; puts that need one are refused", self.directory.path, error.strerror)
+            logger.error("%s: no new segment: %s; puts that need one are refused", self.directory.path, error.strerror)
         self._full_until = self._clock() + RETRY_INTERVAL
         self._room.disk_is_full = True
 
     def _note_room(self) -> None:
         if self._full_until:
-            log.info("%s: there is room again", self.directory.path)
+            logger.info("%s: there is room again", self.directory.path)
         self._full_until = 0
         self._room.disk_is_full = False
 
@@ -450,7 +451,7 @@ class Binlog(Journal):
         try:
             await self._in_thread(partial(write_mark, self.directory, mark))
         except OSError as error:
-            log.info("%s: no mark of this stop is left: %s", self.directory.path, error.strerror)
+            logger.info("%s: no mark of this stop is left: %s", self.directory.path, error.strerror)
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:

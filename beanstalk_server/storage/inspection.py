@@ -6,14 +6,13 @@ told and passed over. Must never write, nor run beside a server that uses the di
 
 from __future__ import annotations
 
-import logging
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from time import monotonic_ns, time_ns
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from beanstalk_server.queue.job import BURIED, Job
@@ -21,30 +20,17 @@ from beanstalk_server.queue.journal import Journal, StoredJob
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.storage.disk import Directory, ReadableFile, boot_id
+from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progress, Tail
+from beanstalk_server.storage.disk import Directory, boot_id
+from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
 from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES
-from beanstalk_server.storage.recovery import (
-    MISSING,
-    REWRITING,
-    StorageError,
-    Tail,
-    beanstalkd_files,
-    find_fault,
-    find_tail,
-    missing_behind,
-    open_directory,
-    open_reader,
-    unusable,
-)
-from beanstalk_server.storage.replaying import replay_records
-from beanstalk_server.storage.segment import FormatError, Reader, Segment, segment_name, segment_names
-from beanstalk_server.storage.stopped import STOPPED, read_mark
+from beanstalk_server.storage.recovery import REWRITING, beanstalkd_files
+from beanstalk_server.storage.segment import Segment, segment_names
+from beanstalk_server.storage.segment_reader import SegmentReader
 
 SECOND: Final = 1_000_000_000
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
-
-log = logging.getLogger("beanstalk_server")
 
 
 class _Unchanged(Journal):
@@ -55,24 +41,6 @@ class _Unchanged(Journal):
 
 
 _UNCHANGED: Final = _Unchanged()
-
-Progress = Callable[[int], None]
-"""Called now and then with how many bytes of all segments have been read."""
-
-
-class Damage(NamedTuple):
-    """A place where a segment is not what this server writes."""
-
-    segment: str
-    offset: int
-    """Bytes from the beginning of the file."""
-    what: str
-    skipped: int = 0
-    """Bytes that cannot be read."""
-
-    def __str__(self) -> str:
-        skipped = f"; {self.skipped} bytes skipped" if self.skipped else ""
-        return f"damaged at offset {self.offset}: {self.what}{skipped}"
 
 
 @dataclass(slots=True)
@@ -106,20 +74,15 @@ class Inspection:
         """The present boot of this machine, and its clocks: jobs are due when a server would find them due."""
         self.clock_offset = time_ns() - monotonic_ns()
         self.segments = segment_names(directory)
-        self.tail = Tail(0, 0)
-        """How the newest segment ends; known when everything has been read."""
+        self.tail: Tail | None = None
+        """How the newest segment ends, unless it is damaged; known when everything has been read."""
         self.next_id = 1
         """The smallest id that has never been given; known when everything has been read."""
 
     def size(self) -> int:
         """Bytes of all segments."""
-        total = 0
         with _readable(self.directory):
-            for _, name in self.segments:
-                file = self.directory.open(name)
-                total += file.size()
-                file.close()
-        return total
+            return BinlogReader(self.directory, _ignore).size()
 
     def count(self, on_progress: Progress | None = None) -> list[Count]:
         """Check every record; say what each segment holds, oldest first, those that are missing included.
@@ -170,7 +133,7 @@ class Inspection:
         for job, key, other in replay.give_up_shared_keys():
             what = f"job {job.id} has the key {key!r} in tube {job.tube.name!r}, and so has job {other.id}"
             counted(names[job.file]).damages.append(Damage(names[job.file], job.created_at, what))
-        if self.segments:
+        if self.tail is not None:
             counted(self.segments[-1][1]).torn = self.tail.torn
         return list(counts.values())
 
@@ -195,74 +158,22 @@ class Inspection:
         """
         replay = Replay(JobTable(), self.clock_offset)
         for reader in self._read(on_damage, on_progress):
-            segment = Segment(reader.sequence, reader.size, reader.salt, reader.version)
-            while replay_records(reader, replay, segment):
-                pass
+            reader.replay(replay, Segment(reader.sequence, reader.size, reader.salt, reader.version))
         replay.finish(self.boot)
         replay.give_up_shared_keys()
         self.next_id = max(self.next_id, replay.last_id + 1)
         return _in_order(replay.jobs.values())
 
-    def _read(self, on_damage: Callable[[Damage], None], on_progress: Progress | None) -> Iterator[Reader]:
-        """A reader of each segment, oldest first, and the same one again behind each damage.
-
-        Whoever gets it calls `next` until that says False.
-        """
+    def _read(self, on_damage: Callable[[Damage], None], on_progress: Progress | None) -> Iterator[SegmentReader]:
         with _readable(self.directory):
-            mark, fault = read_mark(self.directory)
-            if fault:  # as at a start, it is told, and nothing is missing
-                log.warning("%s/%s: %s", self.directory.path, STOPPED, fault)
-            done = 0
-            commit_number = 0
-            expected = self.segments[0][0] if self.segments else 0
-            for sequence, name in self.segments:
-                if sequence != expected:
-                    missing = (
-                        "the file is missing" if sequence == expected + 1 else "the files from here on are missing"
-                    )
-                    on_damage(Damage(segment_name(expected), 0, missing))
-                    commit_number = 0
-                expected = sequence + 1
-                file = self.directory.open(name)
-                try:
-                    size = end = file.size()
-                    if sequence == self.segments[-1][0]:
-                        tail = find_tail(file, name)
-                        missing = missing_behind(mark, sequence, tail)
-                        if missing and tail is not None:
-                            on_damage(Damage(name, tail.end, missing))
-                        self.tail = tail or Tail(size, 0)
-                        end = self.tail.end
-                    window = _Window(file, end, done, on_progress)
-                    commit_number = yield from self._read_segment(window, name, sequence, commit_number, on_damage)
-                finally:
-                    file.close()
-                done += size
-            if mark is not None and expected <= mark.sequence:
-                on_damage(Damage(segment_name(mark.sequence), 0, MISSING))
+            binlog = BinlogReader(self.directory, on_damage)
+            yield from binlog.read(on_progress)
+            self.tail = binlog.tail
+            self.next_id = binlog.next_id
 
-    def _read_segment(
-        self, file: ReadableFile, name: str, sequence: int, commit_number: int, on_damage: Callable[[Damage], None]
-    ) -> Generator[Reader, None, int]:
-        """As `_read`, of one segment; return the number of its last commit, or 0 when that is not known."""
-        try:
-            reader = open_reader(self.directory, file, name, sequence, commit_number)
-        except FormatError as error:
-            on_damage(Damage(name, 0, str(error), file.size()))
-            return 0
-        has_skipped = False
-        while True:
-            if not reader.fault:
-                yield reader
-            if not find_fault(reader, has_skipped):
-                self.next_id = max(self.next_id, reader.next_id)
-                return reader.commit_number
-            offset, what = reader.offset, reader.fault
-            if not offset:  # without its header, nothing in it can be told from other bytes
-                on_damage(Damage(name, 0, what, file.size()))
-                return 0
-            on_damage(Damage(name, offset, what, reader.skip()))
-            has_skipped = True
+
+def _ignore(_: Damage) -> None:
+    """Whoever wants to know only how much there is."""
 
 
 def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
@@ -291,7 +202,7 @@ def inspect(directory: Directory) -> Iterator[Inspection]:
         names = directory.names()
     has_lock = "lock" in names
     if has_lock:
-        open_directory(directory)
+        lock_directory(directory)
     try:
         with _readable(directory):
             names = directory.names()
@@ -326,27 +237,6 @@ def _readable(directory: Directory) -> Iterator[None]:
         raise unusable(directory, error) from error
 
 
-class _Window:
-    """A file up to an offset; tells how far it has been read."""
-
-    def __init__(self, file: ReadableFile, end: int, before: int, on_progress: Progress | None) -> None:
-        self._file = file
-        self._end = end
-        self._before = before  # bytes, in the files before
-        self._furthest = 0
-        self._on_progress = on_progress
-
-    def read(self, offset: int, size: int) -> bytes:
-        data = self._file.read(offset, min(size, self._end - offset))
-        if self._on_progress is not None and offset + len(data) > self._furthest:
-            self._furthest = offset + len(data)
-            self._on_progress(self._before + self._furthest)
-        return data
-
-    def size(self) -> int:
-        return self._end
-
-
 # How records and jobs are shown: docs/binlog-tools.md
 
 
@@ -367,7 +257,7 @@ def shown_job(job: StoredJob) -> dict[str, object]:
     }
 
 
-def _shown_record(reader: Reader, replay: Replay) -> dict[str, object]:
+def _shown_record(reader: SegmentReader, replay: Replay) -> dict[str, object]:
     """The record that the reader stands at; the replay is empty, and is so again."""
     scanner = reader.scanner
     kind = TYPES[scanner.kind]

@@ -15,15 +15,16 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic_ns
-from typing import Final, NamedTuple
+from typing import Final
 
 from beanstalk_server.queue.job import stored_deadline
 from beanstalk_server.queue.journal import replay_stored
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
-from beanstalk_server.storage.disk import ZEROS, Directory, File, ReadableFile
+from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
+from beanstalk_server.storage.disk import ZEROS, Directory, File
+from beanstalk_server.storage.errors import DAMAGED, StorageError, unusable
 from beanstalk_server.storage.record import (
     CLOCK_SIZE,
     COMMIT_SIZE,
@@ -33,41 +34,16 @@ from beanstalk_server.storage.record import (
     encode_put,
     put_size,
 )
-from beanstalk_server.storage.replaying import replay_records
 from beanstalk_server.storage.room import BATCH_OVERHEAD, SEGMENT_OVERHEAD, Spare
-from beanstalk_server.storage.segment import (
-    HEADER_SIZE,
-    FormatError,
-    Reader,
-    Segment,
-    encode_header,
-    is_spare,
-    segment_name,
-    segment_names,
-)
-from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
-
-UNUSABLE: Final = 10
-"""The exit status for a directory that cannot be used; as beanstalkd's."""
-
-DAMAGED: Final = 65
-"""The exit status for a binlog that is damaged (EX_DATAERR of sysexits.h)."""
+from beanstalk_server.storage.segment import HEADER_SIZE, Segment, encode_header, is_spare, segment_names
+from beanstalk_server.storage.stopped import STOPPED
 
 REWRITING: Final = "rewriting"
 COMPLETE: Final = "rewriting/complete"
 BATCH_SIZE: Final = 1 << 20  # bytes written in one piece
-MISSING: Final = "the file is missing, which was the newest when the last server stopped"
 SECOND: Final = 1_000_000_000
 
-log = logging.getLogger("beanstalk_server")
-
-
-class StorageError(Exception):
-    """The binlog cannot be used: one line that names the file and what would help. `status` is the exit status."""
-
-    def __init__(self, message: str, status: int = UNUSABLE) -> None:
-        super().__init__(message)
-        self.status = status
+logger = logging.getLogger("beanstalk_server")
 
 
 @dataclass
@@ -84,35 +60,21 @@ class Recovered:
 
 
 class Progress:
-    """Tells once a second how far it is."""
+    """Says in the log, once a second, how far recovery is."""
 
-    def __init__(self, total: int, clock: Callable[[], int] = monotonic_ns) -> None:
-        self.total = total
-        self.done = 0  # bytes, in the files before
+    def __init__(self, replay: Replay, total: int, clock: Callable[[], int] = monotonic_ns) -> None:
+        self._replay = replay
+        self._total = total  # bytes
         self._clock = clock
         self._next = clock() + SECOND
 
-    def tell(self, at: int, jobs: int) -> None:
-        """So many bytes of this file have been read, and so many jobs are live so far."""
+    def tell(self, done: int) -> None:
+        """So many bytes have been read."""
         now = self._clock()
-        if now < self._next:
-            return
-        self._next = now + SECOND
-        log.info("recovering: %d of %d MiB, %d jobs", (self.done + at) >> 20, self.total >> 20, jobs)
-
-
-def open_directory(directory: Directory) -> None:
-    """Lock a directory.
-
-    Raises:
-        StorageError: another server has it, or it cannot be written to.
-    """
-    try:
-        if directory.lock():
-            return
-    except OSError as error:
-        raise StorageError(f"{directory.path}: cannot be locked: {error.strerror}") from error
-    raise StorageError(f"{directory.path}: another server uses this directory")
+        if now >= self._next:
+            self._next = now + SECOND
+            jobs = len(self._replay.jobs)
+            logger.info("recovering: %d of %d MiB, %d jobs", done >> 20, self._total >> 20, jobs)
 
 
 def recover(
@@ -147,17 +109,9 @@ def recover(
             )
         if old:
             return _take_over(directory, replay, old, salvage, segment_size, draw_salt, boot)
-        return _replay(directory, replay, segments, salvage, segment_size, draw_salt, boot)
+        return _replay(directory, replay, salvage, segment_size, draw_salt, boot)
     except OSError as error:
         raise unusable(directory, error) from error
-
-
-def unusable(directory: Directory, error: OSError) -> StorageError:
-    """What a person is told when the system refuses something."""
-    where = Path(error.filename) if error.filename else directory.path
-    if not where.is_relative_to(directory.path):
-        where = directory.path / where
-    return StorageError(f"{where}: cannot be used: {error.strerror or error}")
 
 
 def beanstalkd_files(directory: Directory) -> list[str]:
@@ -211,200 +165,71 @@ def _erase(directory: Directory, name: str) -> int:
 def _replay(
     directory: Directory,
     replay: Replay,
-    names: list[tuple[int, str]],
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
     boot: bytes,
 ) -> Recovered:
     found = Recovered()
-    damaged: list[str] = []
-    progress = Progress(0)
-    mark, fault = read_mark(directory)
-    if fault:
-        log.warning("%s/%s: %s", directory.path, STOPPED, fault)
-    for sequence, name in names:
-        if found.sequence and sequence != found.sequence + 1:
-            missing = segment_name(found.sequence + 1)
-            _damage(directory, missing, 0, "the file is missing", salvage)
-            damaged.append("")
-            found.commit_number = 0
-        is_last = sequence == names[-1][0]
-        if _replay_segment(directory, replay, name, sequence, is_last, salvage, found, progress, mark):
-            damaged.append(name)
-    if mark is not None and not damaged and (found.sequence, found.commit_number) < (mark.sequence, mark.commit_number):
-        _damage(directory, segment_name(mark.sequence), 0, MISSING, salvage)
-        damaged.append("")
-    found.next_id = max(found.next_id, replay.last_id + 1)
+
+    def on_damage(damage: Damage) -> None:
+        place = f"{directory.path}/{damage.segment}"
+        if not salvage:
+            raise StorageError(
+                f"{place}: damaged at offset {damage.offset}: {damage.what}; "
+                "--salvage goes on behind it, without what is lost",
+                DAMAGED,
+            )
+        logger.warning("%s: %s", place, damage)
+
+    binlog = BinlogReader(directory, on_damage)
+    for reader in binlog.read(Progress(replay, binlog.size()).tell):
+        if not found.segments or found.segments[-1].sequence != reader.sequence:
+            found.segments.append(Segment(reader.sequence, reader.file.size(), reader.salt, reader.version))
+        segment = found.segments[-1]
+        reader.replay(replay, segment)
+        segment.end = segment.durable = reader.offset
+        segment.is_closed = True
+    found.sequence = binlog.sequence
+    found.commit_number = binlog.commit_number
+    found.next_id = max(binlog.next_id, replay.last_id + 1)
     replay.finish(boot)
     for job, key, holder in replay.give_up_shared_keys():
-        log.warning("job %d has lost its key %r in tube %r: job %d has it too", job.id, key, job.tube.name, holder.id)
-    if damaged:
-        kept = [name for name in damaged if name]
-        removed = [name for _, name in names if name not in kept] + [STOPPED]
+        logger.warning(
+            "job %d has lost its key %r in tube %r: job %d has it too", job.id, key, job.tube.name, holder.id
+        )
+    if binlog.damaged:
+        names = [name for _, name in binlog.segments]
+        kept = [name for name in names if name in binlog.damaged]
+        removed = [name for name in names if name not in binlog.damaged] + [STOPPED]
         found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
-        log.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
+        logger.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
+    elif binlog.tail is not None:
+        _settle_tail(directory, found.segments[-1].name, binlog.tail)
     return found
 
 
-def _replay_segment(
-    directory: Directory,
-    replay: Replay,
-    name: str,
-    sequence: int,
-    is_last: bool,
-    salvage: bool,
-    found: Recovered,
-    progress: Progress,
-    mark: Mark | None,
-) -> bool:
-    """Replay one segment; return whether it is damaged, and salvaged."""
-    file = directory.open(name, write=is_last)
-    try:
-        damaged = False
-        if is_last:
-            tail = find_tail(file, name)
-            missing = missing_behind(mark, sequence, tail)
-            if tail is not None and missing:
-                _damage(directory, name, tail.end, missing, salvage)
-                damaged = True
-            elif tail is not None:
-                _erase_torn_tail(directory, name, file, tail)
-        progress.total = max(progress.total, progress.done + file.size())
-        try:
-            reader = open_reader(directory, file, name, sequence, found.commit_number)
-        except FormatError as error:
-            _damage(directory, name, 0, str(error), salvage)
-            log.warning("%s/%s: %d bytes skipped", directory.path, name, file.size())
-            found.sequence = sequence
-            found.commit_number = 0
-            return True
-        segment = Segment(sequence, reader.size, reader.salt, reader.version)
-        while True:
-            if not reader.fault:
-                while replay_records(reader, replay, segment):
-                    progress.tell(reader.offset, len(replay.jobs))
-            if not find_fault(reader, damaged):
-                break
-            _damage(directory, name, reader.offset, reader.fault, salvage)
-            damaged = True
-            if not reader.offset:
-                log.warning("%s/%s: skipped: its header is needed to read on", directory.path, name)
-                reader.commit_number = 0
-                break
-            log.warning("%s/%s: %d bytes skipped", directory.path, name, reader.skip())
-        segment.end = segment.durable = reader.offset
-        segment.is_closed = True
-        found.segments.append(segment)
-        found.next_id = max(found.next_id, reader.next_id)
-        found.sequence = sequence
-        found.commit_number = reader.commit_number
-        progress.done += reader.size
-        return damaged
-    finally:
-        file.close()
-
-
-def open_reader(directory: Directory, file: ReadableFile, name: str, sequence: int, commit_number: int) -> Reader:
-    """A reader at the beginning of a segment; it has a fault already if the header is not the right one.
-
-    Args:
-        sequence: which segment it should be, by its name.
-        commit_number: of the last commit in the segment before; 0 when that is not known.
-
-    Raises:
-        FormatError: this is no segment.
-        StorageError: it is one of a newer version.
-    """
-    try:
-        reader = Reader(file, name)
-    except FormatError as error:
-        if error.version:
-            raise StorageError(f"{directory.path}/{error}") from None
-        raise
-    if reader.sequence != sequence and not reader.fault:
-        reader.fault = f"the header of segment {reader.sequence}"
-    reader.commit_number = commit_number
-    return reader
-
-
-def find_fault(reader: Reader, has_skipped: bool) -> str:
-    """What is wrong where the reader has stopped, or "" at the end of a segment.
-
-    Args:
-        has_skipped: that something is missing is known already.
-    """
-    if not reader.fault and reader.content_end() > reader.offset:
-        reader.fault = "something behind the last record"
-    if not reader.fault and not reader.commits and not has_skipped:
-        reader.fault = "there is no commit"  # but it gets its name when its first one is on the disk
-    return reader.fault
-
-
-class Tail(NamedTuple):
-    """How the newest segment ends."""
-
-    end: int
-    """The offset at which the last whole commit ends."""
-    torn: int
-    """Bytes behind it of what was being written when the last process ended."""
-
-
-def find_tail(file: ReadableFile, name: str) -> Tail | None:
-    """Find how the newest segment ends; None when it is damaged.
-
-    A commit that is not whole is torn as a whole: it had not been acknowledged.
-    """
-    try:
-        reader = Reader(file, name)
-    except FormatError:
-        return None
-    if reader.fault:
-        return None
-    while reader.next():
-        pass
-    content_end = reader.content_end()
-    end = reader.whole_end()
-    if not reader.commits:
-        return None  # no crash leaves that: a segment gets its name when its first commit is on the disk
-    if not reader.fault and content_end <= reader.offset:
-        return Tail(end, 0)
-    if reader.is_known_durable(reader.offset):
-        return None  # it was not torn: it is damaged
-    return Tail(end, content_end - end)
-
-
-def missing_behind(mark: Mark | None, sequence: int, tail: Tail | None) -> str:
-    """What a clean stop has left in the newest segment, and is not there any more; or ""."""
-    if mark is None or tail is None or mark.sequence != sequence or mark.end <= tail.end:
-        return ""
-    return f"{mark.end - tail.end} bytes are missing that were there when the last server stopped"
-
-
-def _erase_torn_tail(directory: Directory, name: str, file: File, tail: Tail) -> None:
+def _settle_tail(directory: Directory, name: str, tail: Tail) -> None:
     """Write zeros over what was torn in the newest segment, and have what is before that on the disk.
 
     The last process may have ended before it had synced the segment, or its name; what follows will build on it.
     """
-    if tail.torn:
-        log.warning(
-            "%s/%s: %d bytes erased at offset %d: a write that was torn, and never acknowledged",
-            directory.path,
-            name,
-            tail.torn,
-            tail.end,
-        )
-        for offset in range(tail.end, tail.end + tail.torn, len(ZEROS)):
-            file.write(offset, ZEROS[: tail.end + tail.torn - offset])
-    file.sync()
+    file = directory.open(name, write=True)
+    try:
+        if tail.torn:
+            logger.warning(
+                "%s/%s: %d bytes erased at offset %d: a write that was torn, and never acknowledged",
+                directory.path,
+                name,
+                tail.torn,
+                tail.end,
+            )
+            for offset in range(tail.end, tail.end + tail.torn, len(ZEROS)):
+                file.write(offset, ZEROS[: tail.end + tail.torn - offset])
+        file.sync()
+    finally:
+        file.close()
     directory.sync()
-
-
-def _damage(directory: Directory, name: str, offset: int, what: str, salvage: bool) -> None:
-    message = f"{directory.path}/{name}: damaged at offset {offset}: {what}"
-    if not salvage:
-        raise StorageError(f"{message}; --salvage goes on behind it, without what is lost", DAMAGED)
-    log.warning("%s", message)
 
 
 # beanstalkd's files
@@ -420,14 +245,14 @@ def _take_over(
     boot: bytes,
 ) -> Recovered:
     """Write the jobs of a beanstalkd directory anew, and set its files aside."""
-    log.info("%s: taking over the jobs of beanstalkd from %d files", directory.path, len(old))
+    logger.info("%s: taking over the jobs of beanstalkd from %d files", directory.path, len(old))
     warnings: list[str] = []
     try:
         contents = beanstalkd7.read(directory.path, warnings.append)
     except beanstalkd7.UnknownVersionError as error:
         raise StorageError(str(error)) from None
     for warning in warnings:
-        log.warning("%s", warning)
+        logger.warning("%s", warning)
     if contents.damages and not salvage:
         raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
     for number, job in enumerate(contents.jobs(), 1):
@@ -436,7 +261,7 @@ def _take_over(
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
     found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [STOPPED])
     count, path = len(replay.jobs), directory.path
-    log.info("%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd", path, count, path)
+    logger.info("%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd", path, count, path)
     return found
 
 
@@ -497,7 +322,7 @@ def _finish_rewriting(directory: Directory) -> None:
         directory.sync()
         directory.sync(REWRITING)
     elif names:
-        log.info("%s: undoing what was not complete when the last start ended", directory.path)
+        logger.info("%s: undoing what was not complete when the last start ended", directory.path)
     for name in directory.names(REWRITING):
         directory.remove(f"{REWRITING}/{name}")
     if REWRITING in directory.names():

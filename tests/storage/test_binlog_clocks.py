@@ -16,9 +16,11 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage import disk
 from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.errors import StorageError
 from beanstalk_server.storage.record import CLOCK, encode_clock, encode_commit, encode_put, put_size
-from beanstalk_server.storage.recovery import StorageError, recover
-from beanstalk_server.storage.segment import MAGIC, Reader, seed_of, segment_names
+from beanstalk_server.storage.recovery import recover
+from beanstalk_server.storage.segment import MAGIC, seed_of, segment_names
+from beanstalk_server.storage.segment_reader import SegmentReader
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
@@ -163,7 +165,7 @@ def test_steps_are_told_and_jitter_is_not(machine):
         machine.wall += step
         machine.put(0)
     ((_, name),) = segment_names(machine.directory)
-    reader = Reader(machine.directory.open(name), name)
+    reader = SegmentReader(machine.directory.open(name), name)
     offsets = []
     while reader.next():
         if reader.scanner.kind == CLOCK:

@@ -20,9 +20,11 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, PUT
-from beanstalk_server.storage.recovery import DAMAGED, StorageError, recover
-from beanstalk_server.storage.segment import HEADER_SIZE, Reader, segment_names
+from beanstalk_server.storage.recovery import recover
+from beanstalk_server.storage.segment import HEADER_SIZE, segment_names
+from beanstalk_server.storage.segment_reader import SegmentReader
 
 SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
@@ -169,7 +171,7 @@ class Written:
     def _records(self, name):
         """(start, end, kind, the ids that it is about, or commit number)."""
         directory = MemoryDirectory({name: Node(self.files[name])})
-        reader = Reader(directory.open(name), name)
+        reader = SegmentReader(directory.open(name), name)
         scanner = reader.scanner
         while reader.next():
             if scanner.kind == COMMIT:
@@ -443,7 +445,7 @@ def put_keyed(broker, client):
 def test_a_key_whose_deletion_is_lost_still_names_one_job_only(small, said):
     directory = small([put_keyed, lambda broker, client: broker.delete(client, 1), put_keyed])
     name = segment_names(directory)[0][1]
-    reader = Reader(directory.open(name), name)
+    reader = SegmentReader(directory.open(name), name)
     while reader.next() and reader.scanner.kind != DELETE:
         pass
     directory.nodes[name].data[reader.offset + 10] ^= 1
@@ -484,7 +486,7 @@ def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
     directory = asyncio.run(work())
     name = segment_names(directory)[0][1]
     records = []
-    reader = Reader(directory.open(name), name)
+    reader = SegmentReader(directory.open(name), name)
     while reader.next():
         if reader.scanner.kind == PUT:
             records.append(reader.offset)

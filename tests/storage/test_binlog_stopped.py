@@ -10,8 +10,8 @@ from memory_disk import MemoryDirectory, Node
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
-from beanstalk_server.storage.recovery import DAMAGED, StorageError
 from beanstalk_server.storage.segment import segment_names
 
 SECOND = 1_000_000_000

@@ -17,8 +17,9 @@ from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 from beanstalk_server.storage.inspection import Inspection, inspect
-from beanstalk_server.storage.recovery import DAMAGED, UNUSABLE, StorageError, recover
+from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, segment_names
 
 SECOND = 1_000_000_000

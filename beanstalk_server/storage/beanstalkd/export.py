@@ -14,8 +14,9 @@ from typing import NoReturn
 
 from beanstalk_server.queue.journal import StoredJob
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
-from beanstalk_server.storage.inspection import Damage, Inspection, Progress
-from beanstalk_server.storage.recovery import DAMAGED, StorageError
+from beanstalk_server.storage.binlog_reader import Damage, Progress
+from beanstalk_server.storage.errors import DAMAGED, StorageError
+from beanstalk_server.storage.inspection import Inspection
 
 
 def export(

@@ -1,0 +1,197 @@
+"""Reads all segments of a directory, oldest first: the one loop that recovery and the tools go through.
+
+It finds what a crash has left (a torn tail) and what is damaged: a segment that is missing, a record that is not whole,
+an end that was there at the last clean stop. It tells of damage and goes on behind it; whoever reads decides whether
+that will do. It changes nothing, and it must never know what the records are for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from beanstalk_server.storage.disk import Directory, ReadableFile
+from beanstalk_server.storage.errors import StorageError
+from beanstalk_server.storage.segment import FormatError, segment_name, segment_names
+from beanstalk_server.storage.segment_reader import SegmentReader
+from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
+
+MISSING: Final = "the file is missing, which was the newest when the last server stopped"
+
+Progress = Callable[[int], None]
+"""Called now and then with how many bytes of all segments have been read."""
+
+logger = logging.getLogger("beanstalk_server")
+
+
+class Damage(NamedTuple):
+    """A place where a segment is not what this server writes."""
+
+    segment: str
+    offset: int
+    """Bytes from the beginning of the file."""
+    what: str
+    skipped: int = 0
+    """Bytes that cannot be read."""
+
+    def __str__(self) -> str:
+        skipped = f"; {self.skipped} bytes skipped" if self.skipped else ""
+        return f"damaged at offset {self.offset}: {self.what}{skipped}"
+
+
+class Tail(NamedTuple):
+    """How the newest segment ends."""
+
+    end: int
+    """The offset at which the last whole commit ends."""
+    torn: int
+    """Bytes behind it of what was being written when the last process ended."""
+
+
+class BinlogReader:
+    """Reads a directory that nobody writes to meanwhile.
+
+    Args:
+        directory: where the segments are.
+        on_damage: called with each damage, in the order of the log; what it raises ends the reading.
+    """
+
+    def __init__(self, directory: Directory, on_damage: Callable[[Damage], None]) -> None:
+        self.directory = directory
+        self.segments = segment_names(directory)
+        # Known when everything has been read:
+        self.tail: Tail | None = None  # of the newest segment, unless it is damaged
+        self.next_id = 1  # the smallest id that has never been given, as far as the commits say
+        self.commit_number = 0  # of the last commit, or 0 when that is not known
+        self.damaged: set[str] = set()  # the segments with damage, or missing
+        self._on_damage = on_damage
+        self._on_progress: Progress | None = None
+        self._done = 0  # bytes, in the segments before
+
+    @property
+    def sequence(self) -> int:
+        """Of the newest segment, or 0."""
+        return self.segments[-1][0] if self.segments else 0
+
+    def size(self) -> int:
+        """Bytes of all segments.
+
+        Raises:
+            OSError: one of them cannot be read.
+        """
+        total = 0
+        for _, name in self.segments:
+            file = self.directory.open(name)
+            total += file.size()
+            file.close()
+        return total
+
+    def read(self, on_progress: Progress | None = None) -> Iterator[SegmentReader]:
+        """A reader of each segment, oldest first, and the same one again behind each damage.
+
+        Whoever gets it reads until its `next` says False. All can be read once.
+
+        Raises:
+            StorageError: a segment is of a newer version.
+            OSError: a segment cannot be read.
+        """
+        self._on_progress = on_progress
+        mark, fault = read_mark(self.directory)
+        if fault:
+            logger.warning("%s/%s: %s", self.directory.path, STOPPED, fault)
+        before = 0
+        for sequence, name in self.segments:
+            if before and sequence != before + 1:
+                is_one = sequence == before + 2
+                what = "the file is missing" if is_one else "the files from here on are missing"
+                self._tell(Damage(segment_name(before + 1), 0, what))
+                self.commit_number = 0
+            before = sequence
+            file = self.directory.open(name)
+            try:
+                size = end = file.size()
+                if sequence == self.sequence:
+                    self.tail = find_tail(file, name)
+                    if self.tail is not None:
+                        end = self.tail.end
+                        self._check_mark(mark, name, self.tail)
+                yield from self._read_segment(file, name, sequence, end)
+            finally:
+                file.close()
+            self._done += size
+        self._check_last(mark)
+
+    def _read_segment(self, file: ReadableFile, name: str, sequence: int, end: int) -> Iterator[SegmentReader]:
+        before, self.commit_number = self.commit_number, 0
+        try:
+            reader = SegmentReader(file, name, end, self._tell_progress)
+        except FormatError as error:
+            if error.version:
+                raise StorageError(f"{self.directory.path}/{error}") from None
+            self._tell(Damage(name, 0, str(error), end))
+            return
+        reader.commit_number = before
+        if reader.sequence != sequence and not reader.fault:
+            reader.fault = f"the header of segment {reader.sequence}"
+        has_skipped = False
+        while True:
+            if not reader.fault:
+                yield reader
+            if not reader.check_end(has_skipped):
+                break
+            offset, what = reader.offset, reader.fault
+            if not offset:  # without its header, nothing in it can be told from other bytes
+                self._tell(Damage(name, 0, what, end))
+                return
+            self._tell(Damage(name, offset, what, reader.skip()))
+            has_skipped = True
+        self.next_id = max(self.next_id, reader.next_id)
+        self.commit_number = reader.commit_number
+
+    def _check_mark(self, mark: Mark | None, name: str, tail: Tail) -> None:
+        """Tell what a clean stop has left in the newest segment, and is not there any more."""
+        if mark is not None and mark.sequence == self.sequence and mark.end > tail.end:
+            what = f"{mark.end - tail.end} bytes are missing that were there when the last server stopped"
+            self._tell(Damage(name, tail.end, what))
+
+    def _check_last(self, mark: Mark | None) -> None:
+        """Tell whether the segment that was the newest at a clean stop is missing."""
+        if mark is None:
+            return
+        if self.sequence < mark.sequence or (
+            self.sequence == mark.sequence and not self.damaged and self.commit_number < mark.commit_number
+        ):
+            self._tell(Damage(segment_name(mark.sequence), 0, MISSING))
+
+    def _tell(self, damage: Damage) -> None:
+        self.damaged.add(damage.segment)
+        self._on_damage(damage)
+
+    def _tell_progress(self, offset: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self._done + offset)
+
+
+def find_tail(file: ReadableFile, name: str) -> Tail | None:
+    """Find how the newest segment ends; None when it is damaged.
+
+    A commit that is not whole is torn as a whole: it had not been acknowledged.
+    """
+    try:
+        reader = SegmentReader(file, name)
+    except FormatError:
+        return None
+    if reader.fault:
+        return None
+    while reader.next():
+        pass
+    if not reader.commits:
+        return None  # no crash leaves that: a segment gets its name when its first commit is on the disk
+    content_end = reader.content_end()
+    if not reader.fault and content_end <= reader.offset:
+        return Tail(reader.whole_end(), 0)
+    if reader.is_known_durable():
+        return None  # it was not torn: it is damaged
+    end = reader.whole_end()
+    return Tail(end, content_end - end)

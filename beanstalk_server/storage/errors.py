@@ -1,0 +1,47 @@
+"""What a person is told when storage cannot go on: one line that names the file and what would help.
+
+Must never know why a file was touched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from beanstalk_server.storage.disk import Directory
+
+UNUSABLE: Final = 10
+"""The exit status for a directory that cannot be used; as beanstalkd's."""
+
+DAMAGED: Final = 65
+"""The exit status for a binlog that is damaged (EX_DATAERR of sysexits.h)."""
+
+
+class StorageError(Exception):
+    """The binlog cannot be used: one line that names the file and what would help. `status` is the exit status."""
+
+    def __init__(self, message: str, status: int = UNUSABLE) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def unusable(directory: Directory, error: OSError) -> StorageError:
+    """What a person is told when the system refuses something."""
+    where = Path(error.filename) if error.filename else directory.path
+    if not where.is_relative_to(directory.path):
+        where = directory.path / where
+    return StorageError(f"{where}: cannot be used: {error.strerror or error}")
+
+
+def lock_directory(directory: Directory) -> None:
+    """Lock a directory, or say why not.
+
+    Raises:
+        StorageError: another server has it, or it cannot be written to.
+    """
+    try:
+        if directory.lock():
+            return
+    except OSError as error:
+        raise StorageError(f"{directory.path}: cannot be locked: {error.strerror}") from error
+    raise StorageError(f"{directory.path}: another server uses this directory")

@@ -1,0 +1,208 @@
+"""Reads one segment: commit after commit, record after record, up to its end or to what is wrong with it.
+
+It tells a torn tail, which a crash leaves, from damage. It must never know why somebody reads: recovery and the tools
+go through all segments with `binlog_reader.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.storage.disk import ReadableFile
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, PUT, Scanner
+from beanstalk_server.storage.segment import HEADER_SIZE, FormatError, Segment, decode_header, seed_of
+
+CHUNK: Final = 1 << 20  # bytes read at once
+
+
+class SegmentReader:
+    """Reads a segment, a mebibyte at a time, and checks that it is whole.
+
+    After `next` has said True, `scanner` has the record and `offset` is where it begins. After it has said False,
+    `fault` is "" and `offset` the end of the records; or `fault` says what is wrong at `offset`.
+
+    Args:
+        file: the segment.
+        name: of the file, for messages.
+        size: bytes of the file that are read; -1 for all.
+        on_read: called with the offset up to which the file has been read, after each piece.
+
+    Raises:
+        FormatError: this is no segment, or one of a newer version.
+        OSError: it cannot be read.
+    """
+
+    def __init__(
+        self, file: ReadableFile, name: str, size: int = -1, on_read: Callable[[int], None] | None = None
+    ) -> None:
+        self.file = file
+        self.name = name
+        self.size = file.size() if size < 0 else size
+        self.version, self.sequence, self.salt, is_whole = decode_header(file.read(0, HEADER_SIZE), name)
+        self.fault = ""
+        self.offset = HEADER_SIZE
+        self.commit_number = 0  # of the last commit, 0 before the first
+        self.commits = 0  # how many there have been
+        self.next_id = 1  # as the last commit has it
+        self.scanner = Scanner(seed_of(self.salt), self.version)
+        self._on_read = on_read
+        self._first_end = 0  # where the first commit's records end
+        self._commit_start = HEADER_SIZE  # where the last commit begins
+        self._commit_end = HEADER_SIZE  # where the records of the last commit end; -1 when that is not known
+        self._base = HEADER_SIZE  # where the scanner's data begins
+        if not is_whole:
+            self.fault = "a header whose checksum is wrong"
+            self.offset = 0
+
+    def next(self) -> bool:
+        """Go to the next record."""
+        scanner = self.scanner
+        while not scanner.next():
+            self.offset = self._base + scanner.end
+            self.fault = scanner.fault
+            if not scanner.more:
+                return self._is_at_end()
+            left = self.size - self._base - len(scanner.data)
+            if not left:
+                if scanner.data[scanner.end :].strip(b"\0"):
+                    self.fault = "the beginning of a record"
+                return self._is_at_end()
+            self._read_on(min(max(scanner.more, CHUNK), left))
+        self.offset = self._base + scanner.start
+        if scanner.kind == COMMIT:
+            return self._take_commit()
+        if self.offset >= self._commit_end >= 0:
+            self.fault = "a record that belongs to no commit"
+            return False
+        return True
+
+    def replay(self, replay: Replay, segment: Segment) -> None:
+        """Tell all records from here on; `next` has said False then.
+
+        Args:
+            segment: this one; the ids of all jobs that are put into it are added to its own.
+        """
+        scanner = self.scanner
+        ids = segment.ids
+        sequence = segment.sequence
+        while self.next():
+            kind = scanner.kind
+            if kind == PUT:
+                job = scanner.put(replay)
+                job.file = sequence
+                ids.append(job.id)
+            elif kind == CHANGE:
+                scanner.change(replay)
+            elif kind == DELETE:
+                replay.delete(scanner.id())
+            elif kind == CLEAR:
+                tube_name, reserved_ids = scanner.clear()
+                replay.clear(tube_name, reserved_ids)
+            elif kind == CLOCK:
+                clock_offset, boot = scanner.clock()
+                replay.clock(clock_offset, boot)
+
+    def _read_on(self, size: int) -> None:
+        scanner = self.scanner
+        start = self._base + len(scanner.data)
+        data = self.file.read(start, size)
+        if len(data) < size:
+            raise OSError(0, "the file became shorter while it was read", self.name)
+        scanner.data = scanner.data[scanner.end :] + data
+        self._base += scanner.end
+        scanner.end = 0
+        if self._on_read is not None:
+            self._on_read(start + size)
+
+    def _take_commit(self) -> bool:
+        commit_number, _, length, next_id, _ = self.scanner.commit()
+        if self.offset < self._commit_end:
+            self.fault = "a commit within another"
+        elif self.commit_number and commit_number != self.commit_number + 1:
+            self.fault = f"commit {commit_number}, where {self.commit_number + 1} should be"
+        if self.fault:
+            return False
+        self.commit_number = commit_number
+        self.next_id = next_id
+        self._commit_start = self.offset
+        self._commit_end = self._base + self.scanner.end + length
+        if not self.commits:
+            self._first_end = self._commit_end
+        self.commits += 1
+        return True
+
+    def _is_at_end(self) -> bool:
+        if not self.fault and self.offset < self._commit_end:
+            self.fault = "the end of a commit is missing"
+        return False
+
+    # The end of a segment, once `next` has said False
+
+    def check_end(self, has_skipped: bool) -> str:
+        """What is wrong where the reader has stopped, or "" at the end of a segment.
+
+        Args:
+            has_skipped: that something is missing is known already.
+        """
+        if not self.fault and self.content_end() > self.offset:
+            self.fault = "something behind the last record"
+        if not self.fault and not self.commits and not has_skipped:
+            self.fault = "there is no commit"  # but it gets its name when its first one is on the disk
+        return self.fault
+
+    def whole_end(self) -> int:
+        """Where the last whole commit ends."""
+        return self._commit_start if self.offset < self._commit_end else self.offset
+
+    def content_end(self) -> int:
+        """Where the zeros begin that the file ends with."""
+        end = self.size
+        while end > self.offset:
+            start = max(end - CHUNK, self.offset)
+            data = self.file.read(start, end - start).rstrip(b"\0")
+            if data:
+                return start + len(data)
+            end = start
+        return end
+
+    def is_known_durable(self) -> bool:
+        """Whether a later commit says that what stands at `offset` had reached the disk: then it was not torn."""
+        if self.offset < self._first_end or not self.commits:
+            return True  # a segment gets its name when its first commit is on the disk
+        scanner = self._rest(self.offset)
+        place = scanner.find(0)
+        while place >= 0:
+            scanner.end = place
+            scanner.next()
+            if scanner.kind == COMMIT and scanner.commit()[1] > self.offset:
+                return True
+            place = scanner.find(place + 1)
+        return False
+
+    def skip(self) -> int:
+        """Go on behind what is wrong at `offset`; return how many bytes are skipped.
+
+        Raises:
+            FormatError: it is the header.
+        """
+        if self.offset < HEADER_SIZE:
+            raise FormatError(f"{self.name}: without its header, its records cannot be told from other bytes")
+        damaged = self.offset
+        scanner = self._rest(damaged)
+        place = scanner.find(1 if self.scanner.fault else 0)
+        skipped = place if place >= 0 else self.content_end() - damaged
+        scanner.names = self.scanner.names
+        self.scanner = scanner
+        scanner.end = place if place >= 0 else len(scanner.data)
+        self._base = damaged
+        self._commit_end = -1
+        self.commit_number = 0
+        self.fault = ""
+        return skipped
+
+    def _rest(self, offset: int) -> Scanner:
+        scanner = Scanner(self.scanner.seed, self.version)
+        scanner.data = self.file.read(offset, self.size - offset)
+        return scanner

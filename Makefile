@@ -6,14 +6,14 @@ CLIENTS := conformance/clients
 SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
-PACKAGE := $(if $(BEANSTALK_SERVER_PURE),pure,compiled)
+PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
 
-.PHONY: serve test style types check-interpreted check-compiled conformance compatibility fuzz beanstalkd bench clean
+.PHONY: serve test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd bench clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
 
-test: style types check-interpreted check-compiled conformance
+test: style types check-interpreted check-compiled check-package conformance
 
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .
@@ -30,6 +30,9 @@ check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes t
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
 	$(VENV)/bin/pytest --package $(PACKAGE) -m "not exhaustive" tests/server
 	$(VENV)/bin/pytest --package $(PACKAGE) -m exhaustive -rP tests/server
+
+check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler
+	$(VENV)/bin/pytest -m exhaustive -rP tests/package
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules    ## the installed package beside beanstalkd
 	$(VENV)/bin/pytest --package $(PACKAGE) -rs tests/conformance
@@ -60,7 +63,6 @@ $(VENV)/bin/pip:
 	$(VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
 
 $(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
-	rm -rf build    # or what has been removed from the sources would be installed from there
 	$(VENV)/bin/pip install --quiet --upgrade .
 	touch $@
 

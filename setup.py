@@ -1,13 +1,24 @@
-"""Compiles the hot modules with mypyc; everything else about the build is in pyproject.toml.
+"""The build: compiles the hot modules with mypyc, all of them or none. What is built is said in pyproject.toml.
 
 Compiled, a command costs half the CPU time that it costs interpreted (docs/performance.md). The modules stay plain
-Python: where there is no C compiler, or with BEANSTALK_SERVER_PURE=1 in the environment, the package is built without
-the compiled ones and does the same, slower.
+Python, so that the package does the same without them, slower. BEANSTALK_SERVER_PURE in the environment decides:
+
+    (not set)   compiled; pure Python where there is no C compiler, or where it fails
+    1           pure Python
+    0           compiled, or the build fails: for those who publish wheels
+
+Everything is built in a temporary directory, so nothing that an earlier build has left gets into a package.
 """
 
 import os
+import tempfile
+from typing import Any
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError, CompileError
 
 # In the order of their imports. journal.py is left out: it is an interface for others to implement in Python.
 HOT = [
@@ -36,12 +47,57 @@ HOT = [
     "beanstalk_server/server/connection.py",
 ]
 
-extensions = []
-if not os.environ.get("BEANSTALK_SERVER_PURE"):
-    from mypyc.build import mypycify
+PURE = os.environ.get("BEANSTALK_SERVER_PURE", "")
 
-    extensions = mypycify(HOT, opt_level="3", debug_level="0", group_name="beanstalk_server")
-    for extension in extensions:
-        extension.optional = True  # without a compiler, setuptools goes on without it
 
-setup(ext_modules=extensions)
+class Build(build):
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self._directory = tempfile.TemporaryDirectory(prefix="beanstalk-server-")  # removed when the build is over
+        self.build_base = self._directory.name
+
+
+class BuildExt(build_ext):
+    """Turns HOT into C, and the C into extension modules, when it runs and not before."""
+
+    def run(self) -> None:
+        if self.inplace:
+            self.leave_out("compiled modules beside their sources would hide every change of these")
+            return
+        from mypyc.build import mypycify
+
+        self.distribution.ext_modules = mypycify(
+            HOT, opt_level="3", debug_level="0", group_name="beanstalk_server", target_dir=self.build_temp
+        )
+        self.reinitialize_command(self)
+        self.ensure_finalized()
+        try:
+            super().run()
+            for path in self.get_outputs():
+                if not os.path.exists(path):
+                    raise CompileError(f"the C compiler has not made {path}, and does not say why")
+        except (BaseError, CCompilerError) as error:
+            if PURE == "0":
+                raise
+            for path in self.get_outputs():
+                if os.path.exists(path):
+                    os.remove(path)
+            self.leave_out(str(error))
+
+    def leave_out(self, reason: str) -> None:
+        self.warn(f"the package will be pure Python: {reason}")
+        self.extensions = []
+        self.distribution.ext_modules = []
+
+
+class BdistWheel(bdist_wheel):
+    """Finds out whether the wheel is for every platform when that is known: after the build."""
+
+    def run(self) -> None:
+        self.run_command("build")
+        self.root_is_pure = not self.distribution.has_ext_modules()
+        super().run()
+
+
+to_come: list[Any] = [] if PURE not in ("", "0") else [Extension("beanstalk_server__mypyc", [])]  # see BuildExt.run
+setup(ext_modules=to_come, cmdclass={"build": Build, "build_ext": BuildExt, "bdist_wheel": BdistWheel})

@@ -6,6 +6,19 @@ which the deadlines were set.
 
 from dataclasses import dataclass, field
 
+from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.outcome import (
+    DEADLINE_SOON,
+    DONE,
+    EXISTS,
+    NOT_FOUND,
+    NOT_IGNORED,
+    PENDING,
+    REPLACED,
+    TIMED_OUT,
+    TOO_LATE,
+)
+
 SAFETY_MARGIN = 1_000_000_000
 
 
@@ -75,35 +88,62 @@ class Model:
     def find_keyed(self, tube, key):
         return next((job for job in self.jobs if job.tube == tube and job.key == key), None)
 
-    def replace(self, job, priority, delay, ttr, now):
+    def put_keyed(self, client, number, key, replaces, priority, delay, ttr, now):
+        job = self.find_keyed(client.use, key)
+        client.answers.append(("keyed", job.id if job else number))
+        if job is None:
+            self.put(client, number, priority, delay, ttr, now, key)
+            return DONE
+        if not replaces:
+            return EXISTS
+        if job.client is not None:
+            return TOO_LATE
         job.priority, job.delay, job.ttr = priority, delay, ttr
         self.ready_or_delayed(job, delay, now)
+        return REPLACED
 
     def cancel(self, number):
         job = self.find(number)
         if job is None or job.state != "delayed":
-            return "not found" if job is None else "too late"
+            return NOT_FOUND if job is None else TOO_LATE
         self.jobs.remove(job)
-        return "done"
+        return DONE
 
     def reschedule(self, number, delay, now):
         job = self.find(number)
         if job is None or job.state != "delayed":
-            return "not found" if job is None else "too late"
+            return NOT_FOUND if job is None else TOO_LATE
         job.delay = delay
         self.ready_or_delayed(job, delay, now)
-        return "done"
+        return DONE
 
-    def clear(self, tube):
+    def clear(self, client, tube):
+        if tube not in self.tubes():
+            return NOT_FOUND
         cleared = [job for job in self.jobs if job.tube == tube and job.state != "reserved"]
         for job in cleared:
             self.jobs.remove(job)
-        return len(cleared)
+        client.answers.append(("cleared", len(cleared)))
+        return DONE
 
-    def reserve_batch(self, client, limit, now):
+    def reserve(self, client, timeout, now):
+        job = self.reserve_best(client, now)
+        if job is None:
+            return self.wait(client, timeout, 0, now)
+        client.answers.append(("reserved", job.id))
+        return DONE
+
+    def reserve_batch(self, client, limit, timeout, now):
+        batch = self.best_batch(client, limit, now)
+        if not batch:
+            return self.wait(client, timeout, limit, now)
+        client.answers.append(("batch", *batch))
+        return DONE
+
+    def best_batch(self, client, limit, now):
         numbers = []
-        while len(numbers) < limit and (number := self.reserve(client, now)):
-            numbers.append(number)
+        while len(numbers) < limit and (job := self.reserve_best(client, now)):
+            numbers.append(job.id)
         return numbers
 
     def ready_or_delayed(self, job, delay, now):
@@ -115,7 +155,7 @@ class Model:
             job.state = "ready"
             self.match(now)
 
-    def reserve(self, client, now):
+    def reserve_best(self, client, now):
         ready = [
             job
             for job in self.jobs
@@ -125,7 +165,7 @@ class Model:
             return None
         job = min(ready, key=lambda job: (job.priority, job.id))
         self.hold(job, client, now)
-        return job.id
+        return job
 
     def hold(self, job, client, now):
         job.state, job.client = "reserved", client
@@ -138,8 +178,14 @@ class Model:
         job.deadline = now + job.ttr
         job.order = self.next_order()
 
-    def wait(self, client, until, batch):
-        client.waiting, client.until, client.batch = self.next_order(), until, batch
+    def wait(self, client, timeout, batch, now):
+        if any(job.in_safety_margin for job in client.held):
+            return DEADLINE_SOON
+        if timeout == 0:
+            return TIMED_OUT
+        client.waiting, client.batch = self.next_order(), batch
+        client.until = 0 if timeout == FOREVER else now + timeout
+        return PENDING
 
     def match(self, now):
         """Give ready jobs to waiting clients, as long as there is a pair."""
@@ -158,7 +204,7 @@ class Model:
             *_, job, client = min(pairs, key=lambda pair: pair[:3])
             client.waiting = 0
             if client.batch:
-                client.answers.append(("batch", *self.reserve_batch(client, client.batch, now)))
+                client.answers.append(("batch", *self.best_batch(client, client.batch, now)))
             else:
                 self.hold(job, client, now)
                 client.answers.append(("reserved", job.id))
@@ -173,9 +219,10 @@ class Model:
     def reserve_job(self, client, number, now):
         job = self.find(number)
         if job is None or job.state == "reserved":
-            return None
+            return NOT_FOUND
         self.hold(job, client, now)
-        return job.id
+        client.answers.append(("reserved", job.id))
+        return DONE
 
     def held_by(self, client, number):
         job = self.find(number)
@@ -184,36 +231,36 @@ class Model:
     def delete(self, client, number):
         job = self.find(number)
         if job is None or (job.state == "reserved" and job.client is not client):
-            return False
+            return NOT_FOUND
         self.drop(job)
         self.jobs.remove(job)
-        return True
+        return DONE
 
     def release(self, client, number, priority, delay, now):
         job = self.held_by(client, number)
         if job is None:
-            return False
+            return NOT_FOUND
         self.drop(job)
         job.priority, job.delay = priority, delay
         job.releases += 1
         self.ready_or_delayed(job, delay, now)
-        return True
+        return DONE
 
     def bury(self, client, number, priority):
         job = self.held_by(client, number)
         if job is None:
-            return False
+            return NOT_FOUND
         self.drop(job)
         job.priority, job.state, job.order = priority, "buried", self.next_order()
         job.buries += 1
-        return True
+        return DONE
 
     def touch(self, client, number, now):
         job = self.held_by(client, number)
         if job is None:
-            return False
+            return NOT_FOUND
         self.set_time_to_run(job, now)
-        return True
+        return DONE
 
     def kick(self, client, bound, now):
         kicked = sorted(self.of(client.use, "buried"), key=lambda job: job.order)
@@ -221,15 +268,16 @@ class Model:
             kicked = sorted(self.of(client.use, "delayed"), key=lambda job: (job.deadline, job.id))
         for job in kicked[:bound]:
             self.kick_job(job.id, now)
-        return len(kicked[:bound])
+        client.answers.append(("kicked", len(kicked[:bound])))
+        return DONE
 
     def kick_job(self, number, now):
         job = self.find(number)
         if job is None or job.state not in ("buried", "delayed"):
-            return False
+            return NOT_FOUND
         job.kicks += 1
         self.ready_or_delayed(job, 0, now)
-        return True
+        return DONE
 
     def watch(self, client, tube):
         if tube not in client.watched:
@@ -237,20 +285,20 @@ class Model:
 
     def ignore(self, client, tube):
         if tube not in client.watched:
-            return True
+            return DONE
         if len(client.watched) == 1:
-            return False
+            return NOT_IGNORED
         client.watched.remove(tube)
-        return True
+        return DONE
 
     def pause(self, tube, duration, now):
         if tube not in self.tubes():
-            return False
+            return NOT_FOUND
         self.paused.pop(tube, None)
         if duration:
             self.paused[tube] = (now + duration, self.next_order())
         self.match(now)
-        return True
+        return DONE
 
     def disconnect(self, client, now):
         client.waiting = 0

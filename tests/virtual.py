@@ -1,7 +1,9 @@
 """A whole server in virtual time: many clients, no sockets, no sleeping. The same steps give the same bytes."""
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.outcome import DEADLINE_SOON, FAILED, TIMED_OUT
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 from beanstalk_server.wire.session import Session
 from beanstalk_server.wire.statistics import Process
@@ -90,6 +92,42 @@ class Caller:
         assert reply.startswith(b"OK "), reply
         lines = reply.decode().split("\n")[2:-2]
         return dict(line.split(": ", 1) for line in lines)
+
+
+class RecordingClient(Client):
+    """A client of a broker, without a session: it writes down what it is told."""
+
+    __slots__ = ("answers",)
+
+    def __init__(self, broker):
+        super().__init__()
+        self.answers = []
+        broker.connect(self)
+
+    def on_reserved(self, job):
+        self.answers.append(("reserved", job.id))
+
+    def on_reserved_batch(self, jobs):
+        self.answers.append(("batch", *[job.id for job in jobs]))
+
+    def on_kicked(self, count):
+        self.answers.append(("kicked", count))
+
+    def on_cleared(self, count):
+        self.answers.append(("cleared", count))
+
+    def on_keyed(self, job_id):
+        self.answers.append(("keyed", job_id))
+
+    def on_outcome(self, outcome):
+        self.answers.append(({TIMED_OUT: "timed out", DEADLINE_SOON: "deadline soon", FAILED: "failed"}[outcome],))
+
+
+def put(broker, client, priority=0, delay=0, ttr=SECOND, body=b"x", now=SECOND, key=""):
+    """Put a job, under a key if there is one; return the outcome."""
+    if key:
+        return broker.put_keyed(client, key, False, priority, delay, ttr, body, now, now)
+    return broker.put(client, broker.take_id(), priority, delay, ttr, body, now, now)
 
 
 class MemoryJournal(Journal):

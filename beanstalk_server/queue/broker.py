@@ -43,24 +43,33 @@ from typing import Final
 from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
+from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, NO_EXTRAS, READY, RESERVED, URGENT, Job
 from beanstalk_server.queue.journal import ALL, Journal
+from beanstalk_server.queue.outcome import (
+    DEADLINE_SOON,
+    DONE,
+    DRAINING,
+    EXISTS,
+    FAILED,
+    NOT_FOUND,
+    NOT_IGNORED,
+    OUT_OF_MEMORY,
+    PENDING,
+    REPLACED,
+    TIMED_OUT,
+    TOO_LATE,
+    Outcome,
+)
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.table import JobTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import TICK, Wheel
 
 SAFETY_MARGIN: Final = 1_000_000_000
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
-
-DONE: Final = 0
-TOO_LATE: Final = 1
-NOT_FOUND: Final = 2
-"""What became of calling off a job, or of putting it off."""
-
-NO_ROOM: Final = -2
-"""What a clear returns that the journal has no room for."""
 
 BATCH_BYTES: Final = 1 << 20
 """A batch of reserved jobs ends when its bodies are more than this; it has one job at the least."""
@@ -91,8 +100,8 @@ def _bury_sequence(job: Job) -> int:
     return job.extras.bury_sequence
 
 
-class Broker:
-    """All jobs, tubes and clients.
+class Broker(Queue):
+    """All jobs, tubes and clients, in memory.
 
     Args:
         journal: is told of each change that must outlive the process.
@@ -101,17 +110,14 @@ class Broker:
     """
 
     __slots__ = (
-        "admits",
         "buried",
         "bury_sequence",
         "connections",
-        "cost",
         "default",
         "delayed",
         "draining",
         "jobs",
         "journal",
-        "last_lsn",
         "listing",
         "next_id",
         "producers",
@@ -130,6 +136,7 @@ class Broker:
     )
 
     def __init__(self, journal: Journal, now: int = 0, tick: int = TICK) -> None:
+        super().__init__()
         self.journal = journal
         self.wheel = Wheel(now, tick)
         self.jobs = JobTable()
@@ -137,12 +144,9 @@ class Broker:
         self.tubes: dict[str, Tube] = {}
         self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
         self.listing: list[bytes] = []  # their entries, in pages; empty when out of date
-        self.cost = 0  # of watch lists gone through and tubes made; whoever has spent it sets it back to 0
         self.default = self._tube(DEFAULT)
         self.next_id = 1
         self.draining = False
-        self.last_lsn = 0  # how many changes the journal has been told of
-        self.admits = ALL  # what the journal may be told now; who comes with more has to wait
         self.suspended: list[BulkKick] = []  # what goes on when it may be told everything
         self.bury_sequence = 0  # how many jobs have ever been buried: the place of the last of them in that order
         # As in stats: how many jobs are in each state, and what has happened since the start.
@@ -161,18 +165,16 @@ class Broker:
 
     # Clients and tubes
 
-    def connect(self) -> None:
-        """A client is there. It uses and watches the default tube."""
+    def connect(self, client: Client) -> None:
         self.connections += 1
         self.total_connections += 1
+        client.use = self.default
+        client.watched.append(self.default)
         self.default.using += 1
         self.default.watching += 1
 
     def disconnect(self, client: Client, now: int) -> None:
-        """A client is gone: it is given nothing more, and its jobs are ready again, in the order in which it got them.
-
-        It leaves its tubes after that. With many of either, it takes several slices; the tubes count it until then.
-        """
+        """As in Queue. It leaves its tubes after its jobs; with many of either, the tubes count it for some slices."""
         self.connections -= 1
         if client.producer:
             self.producers -= 1
@@ -185,30 +187,29 @@ class Broker:
         self.cost = 0
         self._continue_disconnect(operation, DISCONNECT_SLICE, now)
 
-    def set_producer(self, client: Client) -> None:
+    def begin_put(self, client: Client) -> None:
         if not client.producer:
             client.producer = True
             self.producers += 1
 
-    def set_worker(self, client: Client) -> None:
+    def _begin_reserve(self, client: Client) -> None:
         if not client.worker:
             client.worker = True
             self.workers += 1
 
-    def use(self, client: Client, name: str) -> None:
-        """Send the client's puts to this tube from now on."""
+    def use(self, client: Client, name: str) -> Outcome:
         tube = self._tube(name)
         tube.using += 1
         left = client.use
         client.use = tube
         left.using -= 1
         self._drop_unneeded(left)
+        return DONE
 
-    def watch(self, client: Client, name: str) -> None:
-        """Let the client's reserves take jobs of this tube too."""
+    def watch(self, client: Client, name: str) -> Outcome:
         tube = self._tube(name)
         if self._watch_position(client, tube) >= 0:
-            return
+            return DONE
         watched = client.watched
         watched.append(tube)
         tube.watching += 1
@@ -216,6 +217,7 @@ class Broker:
             client.watch_index[tube] = len(watched) - 1
         elif len(watched) > WATCH_INDEX_THRESHOLD:
             client.watch_index = {watched_tube: position for position, watched_tube in enumerate(watched)}
+        return DONE
 
     def _watch_position(self, client: Client, tube: Tube) -> int:
         """Where in the list of what the client watches the tube is; -1 when it is not."""
@@ -224,15 +226,14 @@ class Broker:
         watched = client.watched
         return watched.index(tube) if tube in watched else -1
 
-    def ignore(self, client: Client, name: str) -> bool:
-        """Undo watch. False when it is the only tube that the client watches; unwatched tubes change nothing."""
+    def ignore(self, client: Client, name: str) -> Outcome:
         tube = self.tubes.get(name)
         watched = client.watched
         position = -1 if tube is None else self._watch_position(client, tube)
         if tube is None or position < 0:
-            return True
+            return DONE
         if len(watched) == 1:
-            return False
+            return NOT_IGNORED
         # As in beanstalkd, whose order list-tubes-watched shows: the last takes the place of the one that goes.
         index = client.watch_index
         last = watched.pop()
@@ -244,26 +245,21 @@ class Broker:
             del index[tube]
         tube.watching -= 1
         self._drop_unneeded(tube)
-        return True
+        return DONE
 
-    def pause(self, name: str, duration: int, now: int) -> bool:
-        """Let no job of this tube be reserved for that many nanoseconds; 0 ends a pause.
-
-        Returns:
-            False when there is no such tube.
-        """
+    def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
         tube = self.tubes.get(name)
         if tube is None:
-            return False
+            return NOT_FOUND
         tube.pauses += 1
         tube.pause = duration
         if duration:
             self.wheel.set(tube, now + duration)
-            return True
+            return DONE
         if tube.is_linked():
             self.wheel.remove(tube)
         self._serve_waiting(tube, SLICE, now)
-        return True
+        return DONE
 
     def _tube(self, name: str) -> Tube:
         tube = self.tubes.get(name)
@@ -280,8 +276,7 @@ class Broker:
                 self.listing[-1] = b""
         return tube
 
-    def list_of_tubes(self) -> bytes:
-        """The entries of all tubes, one behind the other."""
+    def list_tubes(self) -> bytes:
         for place, page in enumerate(self.listing):
             if not page:
                 self._list_page(place)
@@ -310,6 +305,9 @@ class Broker:
             last.position = tube.position
             self.listing[tube.position // LISTED] = b""
 
+    def drain(self) -> None:
+        self.draining = True
+
     # Jobs: into the queue
 
     def set_admission(self, admits: int) -> None:
@@ -321,7 +319,6 @@ class Broker:
             self.suspended.clear()
 
     def take_id(self) -> int:
-        """The id of a job that is about to be put. It is used up even if the put comes to nothing."""
         job_id = self.next_id
         self.next_id = job_id + 1
         return job_id
@@ -336,54 +333,73 @@ class Broker:
         body: bytes,
         created_at: int,
         now: int,
-        key: str = "",
-    ) -> bool:
-        """Put a job into the tube that the client uses.
+    ) -> Outcome:
+        return self._put(client.use, job_id, "", priority, delay, ttr, body, created_at, now)
 
-        Args:
-            job_id: its id, from `take_id`.
-            priority: 0 to 2^32-1, smallest first.
-            delay: nanoseconds until it is ready; 0 means at once.
-            ttr: nanoseconds that a worker has for it.
-            body: any bytes.
-            created_at: what its age is counted from; the command may have come before the last of its body.
-            key: a name that no live job of the tube has, or "" for none.
-
-        Returns:
-            False when the journal has no room: then there is no such job.
-        """
+    def put_keyed(
+        self,
+        client: Client,
+        key: str,
+        replaces: bool,
+        priority: int,
+        delay: int,
+        ttr: int,
+        body: bytes,
+        created_at: int,
+        now: int,
+    ) -> Outcome:
         tube = client.use
+        job = self._find_keyed(tube, key)
+        if job is None:
+            job_id = self.take_id()
+            client.on_keyed(job_id)
+            return self._put(tube, job_id, key, priority, delay, ttr, body, created_at, now)
+        client.on_keyed(job.id)
+        if not replaces:
+            return EXISTS
+        if job.client is not None:
+            return TOO_LATE
+        return self._replace(job, priority, delay, ttr, body, now)
+
+    def _put(
+        self,
+        tube: Tube,
+        job_id: int,
+        key: str,
+        priority: int,
+        delay: int,
+        ttr: int,
+        body: bytes,
+        created_at: int,
+        now: int,
+    ) -> Outcome:
+        if self.draining:
+            return DRAINING
         job = Job(job_id, priority, delay, ttr, body, tube, created_at)
         job.key = key
         if not self._record_put(job, now):
-            return False
+            return OUT_OF_MEMORY
         self.jobs.add(job)
         if key:
             self._set_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
         self._enter(job, now)
-        return True
+        return DONE
 
-    def replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> bool:
-        """Give a job that no client has another body, priority, delay and ttr, as if it had been put like that.
-
-        Its id, key, age and counters stay; the delay counts from now.
-
-        Returns:
-            False when the journal has no room: then nothing has changed.
-        """
+    def _replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> Outcome:
+        """Give a job that no client has another body, priority, delay and ttr, as if it had been put like that."""
         tube = job.tube
         fresh = job.renewed(priority, delay, ttr, body)
         if not self._record_put(fresh, now):
-            return False
+            return OUT_OF_MEMORY
         self._leave(job)
         job.state = DELETED
         self.jobs.add(fresh)
         if fresh.key:
             self._set_key(tube, fresh)
         self._enter(fresh, now)
-        return True
+        return REPLACED
 
     def _set_key(self, tube: Tube, job: Job) -> None:
         if tube.keys is None:
@@ -444,7 +460,41 @@ class Broker:
 
     # Jobs: to a worker
 
-    def reserve(self, client: Client, now: int) -> Job | None:
+    def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
+        if not client.worker:
+            self._begin_reserve(client)
+        self.cost += len(client.watched) >> 5
+        job = self._reserve_best(client, now)
+        if job is None:
+            return self._wait(client, timeout, 0, now)
+        client.on_reserved(job)
+        return DONE
+
+    def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
+        """As in Queue.
+
+        Fewer than are ready, when they are more than SLICE, when the bodies of those before are more than BATCH_BYTES,
+        or when the client watches so many tubes that looking at all of them for each job takes long.
+        """
+        if not client.worker:
+            self._begin_reserve(client)
+        jobs: list[Job] = []
+        size = 0
+        cost = 1 + (len(client.watched) >> 5)
+        most = min(limit, SLICE // cost or 1)
+        while len(jobs) < most and size <= BATCH_BYTES:
+            job = self._reserve_best(client, now)
+            if job is None:
+                break
+            jobs.append(job)
+            size += len(job.body)
+        if not jobs:
+            return self._wait(client, timeout, limit, now)
+        self.cost += len(jobs) * cost
+        client.on_reserved_batch(jobs)
+        return DONE
+
+    def _reserve_best(self, client: Client, now: int) -> Job | None:
         """Reserve the ready job with the smallest (priority, id) of the tubes that the client watches."""
         best: Job | None = None
         for tube in client.watched:
@@ -463,32 +513,16 @@ class Broker:
             self._enter_reserved(best, client, now)
         return best
 
-    def reserve_batch(self, client: Client, limit: int, now: int) -> list[Job]:
-        """Reserve up to so many jobs, best first, as many calls of `reserve` would; SLICE jobs at the most.
-
-        Fewer than are ready, when the bodies of those before are more than BATCH_BYTES, or when the client watches so
-        many tubes that looking at all of them for each job takes long.
-        """
-        jobs: list[Job] = []
-        size = 0
-        most = min(limit, SLICE // (1 + (len(client.watched) >> 5)) or 1)
-        while len(jobs) < most and size <= BATCH_BYTES:
-            job = self.reserve(client, now)
-            if job is None:
-                break
-            jobs.append(job)
-            size += len(job.body)
-        return jobs
-
-    def wait(self, client: Client, until: int, batch: int = 0) -> None:
-        """Answer the client with the next job of the tubes it watches.
-
-        None is ready now: ask `reserve` first. No job of the client may be in its safety margin: it would not be told.
+    def _wait(self, client: Client, timeout: int, batch: int, now: int) -> Outcome:
+        """Nothing is ready for the client: let it wait in the tubes it watches, if it may.
 
         Args:
-            until: when to answer `on_timed_out` instead, in nanoseconds; 0 means never.
-            batch: answer with all jobs there are then, so many at the most; 0 means with one, and not as a batch.
+            batch: how many jobs it wants at the most; 0 means one, and not as a batch.
         """
+        if client.jobs_in_safety_margin:
+            return DEADLINE_SOON
+        if not timeout:
+            return TIMED_OUT
         client.waiting = True
         client.batch = batch
         self.waiting += 1
@@ -499,11 +533,11 @@ class Broker:
         for place, tube in enumerate(client.watched):
             tube.waiting.append(waits[place])
             tube.waiting_count += 1
-        if until:
-            self.wheel.set(client, until)
+        if timeout != FOREVER:
+            self.wheel.set(client, now + timeout)
+        return PENDING
 
     def stop_waiting(self, client: Client) -> bool:
-        """Owe the client no answer any more. False when it was not waiting."""
         if not client.waiting:
             return False
         self._end_wait(client)
@@ -520,28 +554,29 @@ class Broker:
         if client.is_linked():
             self.wheel.remove(client)
 
-    def reserve_job(self, client: Client, job_id: int, now: int) -> Job | None:
-        """Reserve one job, ready, delayed or buried. None when there is none, or a client has it."""
-        job = self.find(job_id)
+    def reserve_job(self, client: Client, job_id: int, now: int) -> Outcome:
+        job = self._find(job_id)
         if job is None or job.state == RESERVED:
-            return None
+            return NOT_FOUND
+        if not client.worker:
+            self._begin_reserve(client)
         was_ready = job.state == READY
         self._leave(job)
         self._enter_reserved(job, client, now)
         if not was_ready:
             self._record_change(job)  # it is not delayed or buried any more, also after a restart
-        return job
+        client.on_reserved(job)
+        return DONE
 
     # Jobs: what a worker does with them
 
-    def delete(self, client: Client, job_id: int) -> bool:
-        """Delete a job. False when there is none, or another client has it."""
-        job = self.find(job_id)
+    def delete(self, client: Client, job_id: int) -> Outcome:
+        job = self._find(job_id)
         if job is None or (job.state == RESERVED and job.client is not client):
-            return False
+            return NOT_FOUND
         job.tube.deletes += 1
         self._delete(job)
-        return True
+        return DONE
 
     def _delete(self, job: Job) -> None:
         self._record_delete(job)
@@ -560,65 +595,57 @@ class Broker:
             assert keys is not None, "a job with a key is in its tube's keys"
             keys.remove(job)
 
-    def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> bool:
-        """Make a reserved job ready, or delayed, with a new priority. False when the client does not have it."""
+    def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
-            return False
+            return NOT_FOUND
         self._leave_reserved(job)
         job.priority = priority
         job.delay = delay
         job.own_extras().releases += 1
         self._enter(job, now)
         self._record_change(job)
-        return True
+        return DONE
 
-    def bury(self, client: Client, job_id: int, priority: int) -> bool:
-        """Put a reserved job aside until it is kicked. False when the client does not have it."""
+    def bury(self, client: Client, job_id: int, priority: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
-            return False
+            return NOT_FOUND
         self._leave_reserved(job)
         job.priority = priority
         job.own_extras().buries += 1
         self.bury_sequence += 1
         self._enter_buried(job, self.bury_sequence)
         self._record_change(job)
-        return True
+        return DONE
 
-    def touch(self, client: Client, job_id: int, now: int) -> bool:
-        """Give a reserved job its whole time to run again. False when the client does not have it."""
+    def touch(self, client: Client, job_id: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
-            return False
+            return NOT_FOUND
         if job.in_safety_margin:
             job.in_safety_margin = False
             client.jobs_in_safety_margin -= 1
         self._set_time_to_run(job, client, now)
-        return True
+        return DONE
 
     # Jobs: kicked
 
-    def kick(self, client: Client, bound: int, now: int) -> int:
-        """Make buried jobs of the used tube ready, first buried first; if none is buried, delayed ones, soonest first.
-
-        Returns:
-            How many it was; -1 when there are more to kick than one slice: then `client.busy` is set, and `on_kicked`
-            follows.
-        """
+    def kick(self, client: Client, bound: int, now: int) -> Outcome:
         operation = BulkKick(client, client.use, bound)
         if self._kick(operation, SLICE, now):
-            return operation.count
+            self.cost += operation.count
+            client.on_kicked(operation.count)
+            return DONE
         client.busy = True
-        return -1
+        return PENDING
 
-    def kick_job(self, job_id: int, now: int) -> bool:
-        """Make one buried or delayed job ready. False when there is no such job."""
-        job = self.find(job_id)
+    def kick_job(self, client: Client, job_id: int, now: int) -> Outcome:
+        job = self._find(job_id)
         if job is None or (job.state != BURIED and job.state != DELAYED):
-            return False
+            return NOT_FOUND
         self._kick_job(job, now)
-        return True
+        return DONE
 
     def _kick(self, operation: BulkKick, budget: int, now: int) -> bool:
         """Kick as many jobs as the budget is; whether that was all."""
@@ -653,12 +680,13 @@ class Broker:
 
     # Jobs: called off, and put off
 
-    def cancel(self, job: Job | None) -> int:
-        """Delete a job that is still delayed: then nobody ever receives it.
+    def cancel(self, client: Client, job_id: int) -> Outcome:
+        return self._cancel(self._find(job_id))
 
-        Returns:
-            DONE; TOO_LATE when it is in another state, and nothing has changed; NOT_FOUND.
-        """
+    def cancel_keyed(self, client: Client, key: str) -> Outcome:
+        return self._cancel(self._find_keyed(client.use, key))
+
+    def _cancel(self, job: Job | None) -> Outcome:
         if job is None:
             return NOT_FOUND
         if job.state != DELAYED:
@@ -666,12 +694,13 @@ class Broker:
         self._delete(job)
         return DONE
 
-    def reschedule(self, job: Job | None, delay: int, now: int) -> int:
-        """Give a job that is still delayed another delay, counted from now; 0 makes it ready.
+    def reschedule(self, client: Client, job_id: int, delay: int, now: int) -> Outcome:
+        return self._reschedule(self._find(job_id), delay, now)
 
-        Returns:
-            DONE; TOO_LATE when it is in another state, and nothing has changed; NOT_FOUND.
-        """
+    def reschedule_keyed(self, client: Client, key: str, delay: int, now: int) -> Outcome:
+        return self._reschedule(self._find_keyed(client.use, key), delay, now)
+
+    def _reschedule(self, job: Job | None, delay: int, now: int) -> Outcome:
         if job is None:
             return NOT_FOUND
         if job.state != DELAYED:
@@ -682,17 +711,15 @@ class Broker:
         self._record_change(job)
         return DONE
 
-    def clear(self, client: Client, tube: Tube) -> int:
-        """Delete all jobs of a tube that no client has, as they are now: nobody gets one of them after this.
-
-        Returns:
-            How many it was; -1 when they are more than one slice: then `client.busy` is set, and `on_cleared` follows
-            when the last has been forgotten; NO_ROOM when the journal has none: then nothing has changed.
-        """
+    def clear(self, client: Client, name: str) -> Outcome:
+        tube = self.tubes.get(name)
+        if tube is None:
+            return NOT_FOUND
         if not (tube.ready.jobs or tube.delayed.jobs or tube.buried_count):
-            return 0
+            client.on_cleared(0)
+            return DONE
         if not self._record_clear(tube):
-            return NO_ROOM
+            return OUT_OF_MEMORY
         operation = BulkClear(client, tube)
         self.ready -= len(operation.ready)
         self.delayed -= len(operation.delayed)
@@ -711,9 +738,11 @@ class Broker:
         finally:
             self._drop_unneeded(tube)
         if done:
-            return operation.count
+            self.cost += operation.count
+            client.on_cleared(operation.count)
+            return DONE
         client.busy = operation.owes = True
-        return -1
+        return PENDING
 
     def _clear(self, operation: BulkClear, budget: int) -> bool:
         """Forget as many jobs as the budget is; whether that was all."""
@@ -741,15 +770,19 @@ class Broker:
 
     # Jobs: looked at
 
-    def find(self, job_id: int) -> Job | None:
-        """The job with this id, in any state."""
+    def peek(self, job_id: int) -> Job | None:
+        return self._find(job_id)
+
+    def _find(self, job_id: int) -> Job | None:
         job = self.jobs.get(job_id)
         if job is not None and job.tube.is_cleared(job):
             return None
         return job
 
-    def find_keyed(self, tube: Tube, key: str) -> Job | None:
-        """The job of this tube that has the key, in any state."""
+    def peek_keyed(self, client: Client, key: str) -> Job | None:
+        return self._find_keyed(client.use, key)
+
+    def _find_keyed(self, tube: Tube, key: str) -> Job | None:
         keys = tube.keys
         if keys is None:
             return None
@@ -758,23 +791,66 @@ class Broker:
             return None
         return job
 
-    def first_ready(self, tube: Tube) -> Job | None:
-        return tube.ready.jobs[0] if tube.ready.jobs else None
+    def peek_ready(self, client: Client) -> Job | None:
+        jobs = client.use.ready.jobs
+        return jobs[0] if jobs else None
 
-    def first_delayed(self, tube: Tube) -> Job | None:
-        return tube.delayed.jobs[0] if tube.delayed.jobs else None
+    def peek_delayed(self, client: Client) -> Job | None:
+        jobs = client.use.delayed.jobs
+        return jobs[0] if jobs else None
 
-    def first_buried(self, tube: Tube) -> Job | None:
-        job = tube.buried.after
+    def peek_buried(self, client: Client) -> Job | None:
+        job = client.use.buried.after
         return job if isinstance(job, Job) else None
 
-    def time_left(self, job: Job, now: int) -> int:
-        """Nanoseconds until time makes a reserved or delayed job ready; 0 in the other states."""
+    def server_statistics(self) -> ServerStatistics:
+        found = ServerStatistics(self.journal.files())
+        found.urgent = self.urgent
+        found.ready = self.ready
+        found.reserved = self.reserved
+        found.delayed = self.delayed
+        found.buried = self.buried
+        found.timeouts = self.timeouts
+        found.total_jobs = self.total_jobs
+        found.tubes = len(self.tubes)
+        found.connections = self.connections
+        found.producers = self.producers
+        found.workers = self.workers
+        found.waiting = self.waiting
+        found.total_connections = self.total_connections
+        found.draining = self.draining
+        return found
+
+    def tube_statistics(self, name: str, now: int) -> TubeStatistics | None:
+        tube = self.tubes.get(name)
+        if tube is None:
+            return None
+        found = TubeStatistics(name)
+        found.urgent = tube.urgent
+        found.ready = len(tube.ready.jobs)
+        found.reserved = len(tube.reserved)
+        found.delayed = len(tube.delayed.jobs)
+        found.buried = tube.buried_count
+        found.total_jobs = tube.total_jobs
+        found.using = tube.using
+        found.watching = tube.watching
+        found.waiting = tube.waiting_count
+        found.deletes = tube.deletes
+        found.pauses = tube.pauses
+        found.pause = tube.pause
+        found.pause_left = max(tube.deadline - now, 0) if tube.pause else 0
+        return found
+
+    def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
+        job = self._find(job_id)
+        if job is None:
+            return None
+        deadline = now
         if job.state == DELAYED:
-            return job.deadline - now
-        if job.state == RESERVED:
-            return job.deadline - now + (0 if job.in_safety_margin else SAFETY_MARGIN)
-        return 0
+            deadline = job.deadline
+        elif job.state == RESERVED:
+            deadline = job.deadline + (0 if job.in_safety_margin else SAFETY_MARGIN)
+        return JobStatistics(job, now - job.created_at, max(deadline - now, 0))
 
     # Time
 
@@ -800,7 +876,7 @@ class Broker:
                 budget = max(budget - (len(timer.body) >> 12) - self.cost, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
-                timer.on_timed_out()
+                timer.on_outcome(TIMED_OUT)
                 budget = max(budget - self.cost, 0)
             elif isinstance(timer, Tube):
                 timer.pause = 0
@@ -826,7 +902,7 @@ class Broker:
             done = self._kick(operation, budget, now)
         except Exception:
             client.busy = False
-            client.on_failed()
+            client.on_outcome(FAILED)
             raise
         if done:
             client.busy = False
@@ -840,7 +916,7 @@ class Broker:
             self.wheel.set(operation, OVERDUE)
             if operation.owes:
                 client.busy = operation.owes = False
-                client.on_failed()
+                client.on_outcome(FAILED)
             raise
         if done and operation.owes:
             client.busy = operation.owes = False
@@ -861,7 +937,7 @@ class Broker:
             client.jobs_in_safety_margin += 1
             self.wheel.set(job, job.deadline + SAFETY_MARGIN)
             if self.stop_waiting(client):
-                client.on_deadline_soon()
+                client.on_outcome(DEADLINE_SOON)
             return
         job.own_extras().timeouts += 1
         self.timeouts += 1
@@ -1056,7 +1132,7 @@ class Broker:
                 continue
             counts[job.state] += 1
             assert self.tubes[job.tube.name] is job.tube
-            assert not job.key or self.find_keyed(job.tube, job.key) is job
+            assert not job.key or self._find_keyed(job.tube, job.key) is job
             assert (job.client is not None) == (job.state == RESERVED)
             assert job.is_linked() == (job.state != READY), f"job {job_id} is {job.state} and in the wrong queue"
             assert job.in_safety_margin <= (job.state == RESERVED)
@@ -1082,7 +1158,7 @@ class Broker:
 
     def _check_tubes(self) -> None:
         cost = self.cost
-        assert self.list_of_tubes() == b"".join([tube.entry for tube in self.tube_list])
+        assert self.list_tubes() == b"".join([tube.entry for tube in self.tube_list])
         assert all(self.listing)
         self.cost = cost
         totals = [0, 0, 0, 0, 0]

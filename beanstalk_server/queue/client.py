@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.ring import UNLINKED, Link
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
@@ -21,10 +22,10 @@ class Wait(Link):
 class Client(Timer):
     """A client of the broker. Changed by the broker only; as a timer, its deadline is the end of its wait.
 
-    While `waiting` is set, the broker owes exactly one answer: `on_reserved` (`on_reserved_batch` when `batch` is not
-    0), `on_timed_out` or `on_deadline_soon`; while `busy` is set, `on_kicked`, `on_cleared` or `on_failed`. They are
-    called in the midst of another client's command or of the passing of time, so they must take note and return, and
-    never call the broker.
+    The `on_` methods tell it what its commands found. While `waiting` is set, the broker owes exactly one answer:
+    `on_reserved` (`on_reserved_batch` when `batch` is not 0), or `on_outcome` with TIMED_OUT or DEADLINE_SOON; while
+    `busy` is set, `on_kicked`, `on_cleared`, or `on_outcome` with FAILED. They may be called in the midst of its own
+    command, of another client's or of the passing of time: they must take note and return, and never call the broker.
     """
 
     __slots__ = (
@@ -42,11 +43,12 @@ class Client(Timer):
         "worker",  # has sent a reserve
     )
 
-    def __init__(self, tube: Tube) -> None:
+    use: Tube
+
+    def __init__(self) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
-        self.use = tube
-        self.watched: list[Tube] = [tube]
+        self.watched: list[Tube] = []
         self.reserved: dict[int, Job] = {}
         self.jobs_in_safety_margin = 0
         self.waiting = False
@@ -59,29 +61,25 @@ class Client(Timer):
         self.worker = False
 
     def on_reserved(self, job: Job) -> None:
-        """The job it waited for."""
+        """The job that it reserves."""
         raise NotImplementedError
 
     def on_reserved_batch(self, jobs: list[Job]) -> None:
-        """The jobs it waited for: one at least, `batch` at the most, best first."""
-        raise NotImplementedError
-
-    def on_timed_out(self) -> None:
-        """No job came in the time it wanted to wait."""
-        raise NotImplementedError
-
-    def on_deadline_soon(self) -> None:
-        """No job came, and one that it holds has entered the last second of its time to run."""
+        """The jobs that it reserves: one at least, as many as it asked for at the most, best first."""
         raise NotImplementedError
 
     def on_kicked(self, count: int) -> None:
-        """The kick that was under way is done."""
+        """So many jobs were kicked."""
         raise NotImplementedError
 
     def on_cleared(self, count: int) -> None:
-        """The clear that was under way is done."""
+        """So many jobs were cleared."""
         raise NotImplementedError
 
-    def on_failed(self) -> None:
-        """The kick or clear that was under way has failed, by a bug or by the journal's fault."""
+    def on_keyed(self, job_id: int) -> None:
+        """The id of the job that has the key of its put: the new job's, or that of the one which has it already."""
+        raise NotImplementedError
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """What was PENDING has come to this outcome, and there is nothing else to tell."""
         raise NotImplementedError

@@ -132,7 +132,7 @@ class Server:
 
     def drain(self) -> None:
         """Take no new jobs from now on: put answers DRAINING, all else goes on."""
-        self.broker.draining = True
+        self.broker.drain()
         log.info("draining: no new jobs are taken")
 
     async def stop(self) -> None:

@@ -15,10 +15,22 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.broker import NO_ROOM, Broker
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, NONE
+from beanstalk_server.queue.outcome import (
+    DEADLINE_SOON,
+    DONE,
+    DRAINING,
+    EXISTS,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    REPLACED,
+    TIMED_OUT,
+    TOO_LATE,
+    Outcome,
+)
 from beanstalk_server.wire import grammar
 from beanstalk_server.wire.framing import (
     BODY,
@@ -80,17 +92,18 @@ class Session(Client):
         "put_at",  # when it came, in nanoseconds
         "replies",  # not taken yet
         "reply_lsn",  # the last change that the replies report, as an LSN of the broker
+        "running",  # within `run`
     )
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Queue,
         process: Process,
         on_answer: Callable[[], None],
         name: str = "",
         logs_commands: bool = False,
     ) -> None:
-        super().__init__(broker.default)
+        super().__init__()
         self.broker = broker
         self.process = process
         self.counts = process.commands
@@ -103,6 +116,7 @@ class Session(Client):
         self.consumed = 0
         self.budget = SESSION_QUANTUM
         self.has_more = False
+        self.running = False
         self.blocked = False
         self.closed = False
         self.input_ended = False
@@ -111,7 +125,7 @@ class Session(Client):
         self.put: grammar.Put | None = None
         self.put_at = 0
         self.job_id = 0
-        broker.connect()
+        broker.connect(self)
 
     # What the owner calls
 
@@ -144,7 +158,9 @@ class Session(Client):
         framer = self.framer
         size = framer.size()
         lsn = broker.last_lsn
+        self.running = True
         self._run(framer, now)
+        self.running = False
         self.budget -= broker.cost
         if broker.last_lsn != lsn:
             self.reply_lsn = broker.last_lsn
@@ -212,11 +228,8 @@ class Session(Client):
     def on_reserved_batch(self, jobs: list[Job]) -> None:
         self._answer(grammar.reserved_batch([(job.id, job.body) for job in jobs]))
 
-    def on_timed_out(self) -> None:
-        self._answer(grammar.TIMED_OUT)
-
-    def on_deadline_soon(self) -> None:
-        self._answer(grammar.DEADLINE_SOON)
+    def on_keyed(self, job_id: int) -> None:
+        self.job_id = job_id
 
     def on_kicked(self, count: int) -> None:
         self.reply_lsn = self.broker.last_lsn
@@ -226,12 +239,18 @@ class Session(Client):
         self.reply_lsn = self.broker.last_lsn
         self._answer(grammar.cleared(count))
 
-    def on_failed(self) -> None:
-        self._answer(grammar.INTERNAL_ERROR)
+    def on_outcome(self, outcome: Outcome) -> None:
+        if outcome == TIMED_OUT:
+            self._answer(grammar.TIMED_OUT)
+        elif outcome == DEADLINE_SOON:
+            self._answer(grammar.DEADLINE_SOON)
+        else:
+            self._answer(grammar.INTERNAL_ERROR)
 
     def _answer(self, reply: bytes) -> None:
-        self.replies.append(reply)
-        self.on_answer()
+        self._reply_bulk(reply)
+        if not self.running:  # else it is given within the command
+            self.on_answer()
 
     # Bytes to commands
 
@@ -320,7 +339,7 @@ class Session(Client):
         if put.trailing:
             self.replies.append(grammar.BAD_FORMAT)
             return
-        self.broker.set_producer(self)
+        self.broker.begin_put(self)
         self.put = put
         self.put_at = now
         if not put.key:
@@ -337,28 +356,26 @@ class Session(Client):
             self._end_put(put, body, now)
 
     def _end_put(self, put: grammar.Put, body: bytes, now: int) -> None:
-        broker = self.broker
-        if broker.draining:
-            self.replies.append(grammar.DRAINING)
-        elif broker.put(
-            self, self.job_id, put.priority, put.delay, max(put.ttr, SECOND), body, self.put_at, now, put.key
-        ):
-            self.replies.append(grammar.inserted(self.job_id))
-        else:
-            self.replies.append(grammar.OUT_OF_MEMORY)
+        ttr = max(put.ttr, SECOND)
+        self._reply_put(self.broker.put(self, self.job_id, put.priority, put.delay, ttr, body, self.put_at, now))
 
     def _end_put_keyed(self, put: grammar.Put, body: bytes, now: int) -> None:
-        broker = self.broker
-        job = broker.find_keyed(self.use, put.key)
-        if job is None:
-            self.job_id = broker.take_id()
-            self._end_put(put, body, now)
-        elif not put.replaces:
-            self.replies.append(grammar.exists(job.id))
-        elif job.client is not None:
-            self.replies.append(grammar.too_late(job.id))
-        elif broker.replace(job, put.priority, put.delay, max(put.ttr, SECOND), body, now):
-            self.replies.append(grammar.replaced(job.id))
+        ttr = max(put.ttr, SECOND)
+        self._reply_put(
+            self.broker.put_keyed(self, put.key, put.replaces, put.priority, put.delay, ttr, body, self.put_at, now)
+        )
+
+    def _reply_put(self, outcome: Outcome) -> None:
+        if outcome == DONE:
+            self.replies.append(grammar.inserted(self.job_id))
+        elif outcome == REPLACED:
+            self.replies.append(grammar.replaced(self.job_id))
+        elif outcome == EXISTS:
+            self.replies.append(grammar.exists(self.job_id))
+        elif outcome == TOO_LATE:
+            self.replies.append(grammar.too_late(self.job_id))
+        elif outcome == DRAINING:
+            self.replies.append(grammar.DRAINING)
         else:
             self.replies.append(grammar.OUT_OF_MEMORY)
 
@@ -375,7 +392,7 @@ class Session(Client):
 
     def _reserve(self, line: bytes, now: int) -> None:
         self.counts[grammar.RESERVE] += 1
-        self._reserve_until(0, True, now)
+        self._end_reserve(self.broker.reserve(self, FOREVER if self.may_wait else 0, now))
 
     def _reserve_with_timeout(self, arguments: bytes, now: int) -> None:
         timeout = grammar.parse_timeout(arguments)
@@ -383,7 +400,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.RESERVE_WITH_TIMEOUT] += 1
-        self._reserve_until(now + timeout, timeout > 0, now)
+        self._end_reserve(self.broker.reserve(self, timeout if self.may_wait else 0, now))
 
     def _reserve_batch(self, arguments: bytes, now: int) -> None:
         batch = grammar.parse_reserve_batch(arguments)
@@ -392,44 +409,19 @@ class Session(Client):
             return
         self.counts[grammar.RESERVE_BATCH] += 1
         limit, timeout = batch
-        self.broker.set_worker(self)
-        jobs = self.broker.reserve_batch(self, limit, now)
-        self.budget -= len(jobs) * (1 + (len(self.watched) >> 5))
-        if jobs:
-            self._reply_bulk(grammar.reserved_batch([(job.id, job.body) for job in jobs]))
-        else:
-            self._wait(now + timeout, timeout > 0, limit)
+        self._end_reserve(self.broker.reserve_batch(self, limit, timeout if self.may_wait else 0, now))
 
-    def _reserve_until(self, until: int, waits: bool, now: int) -> None:
-        broker = self.broker
-        broker.set_worker(self)
-        self.budget -= len(self.watched) >> 5
-        job = broker.reserve(self, now)
-        if job is not None:
-            self._reply_bulk(grammar.reserved(job.id, job.body))
-        else:
-            self._wait(until, waits, 0)
-
-    def _wait(self, until: int, waits: bool, batch: int) -> None:
-        """Nothing is ready: wait, or say why not."""
-        if self.jobs_in_safety_margin:
-            self.replies.append(grammar.DEADLINE_SOON)
-        elif waits and self.may_wait:
-            self.broker.wait(self, until, batch)
-        else:
-            self.replies.append(grammar.TIMED_OUT)
+    def _end_reserve(self, outcome: Outcome) -> None:
+        if outcome in (TIMED_OUT, DEADLINE_SOON):
+            self.on_outcome(outcome)
 
     def _reserve_job(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
         if number < 0:
             self.replies.append(grammar.BAD_FORMAT)
             return
-        job = self.broker.reserve_job(self, number, now)
-        if job is None:
+        if self.broker.reserve_job(self, number, now) != DONE:
             self.replies.append(grammar.NOT_FOUND)
-            return
-        self.broker.set_worker(self)
-        self._reply_bulk(grammar.reserved(job.id, job.body))
 
     def _delete(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
@@ -437,7 +429,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.DELETE] += 1
-        self.replies.append(grammar.DELETED if self.broker.delete(self, number) else grammar.NOT_FOUND)
+        self.replies.append(grammar.DELETED if self.broker.delete(self, number) == DONE else grammar.NOT_FOUND)
 
     def _release(self, arguments: bytes, now: int) -> None:
         release = grammar.parse_release(arguments)
@@ -446,7 +438,7 @@ class Session(Client):
             return
         self.counts[grammar.RELEASE] += 1
         number, priority, delay = release
-        done = self.broker.release(self, number, priority, delay, now)
+        done = self.broker.release(self, number, priority, delay, now) == DONE
         self.replies.append(grammar.RELEASED if done else grammar.NOT_FOUND)
 
     def _bury(self, arguments: bytes, now: int) -> None:
@@ -456,7 +448,7 @@ class Session(Client):
             return
         self.counts[grammar.BURY] += 1
         number, priority = bury
-        self.replies.append(grammar.BURIED if self.broker.bury(self, number, priority) else grammar.NOT_FOUND)
+        self.replies.append(grammar.BURIED if self.broker.bury(self, number, priority) == DONE else grammar.NOT_FOUND)
 
     def _touch(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
@@ -464,7 +456,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.TOUCH] += 1
-        self.replies.append(grammar.TOUCHED if self.broker.touch(self, number, now) else grammar.NOT_FOUND)
+        self.replies.append(grammar.TOUCHED if self.broker.touch(self, number, now) == DONE else grammar.NOT_FOUND)
 
     def _watch(self, arguments: bytes, now: int) -> None:
         name = grammar.parse_name(arguments)
@@ -481,7 +473,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.IGNORE] += 1
-        done = self.broker.ignore(self, name)
+        done = self.broker.ignore(self, name) == DONE
         self.replies.append(grammar.watching(len(self.watched)) if done else grammar.NOT_IGNORED)
 
     # Whoever has changed their mind
@@ -492,7 +484,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.CANCEL] += 1
-        self.replies.append(_CANCEL_REPLIES[self.broker.cancel(self.broker.find(number))])
+        self.replies.append(_CANCEL_REPLIES[self.broker.cancel(self, number)])
 
     def _cancel_keyed(self, arguments: bytes, now: int) -> None:
         key = grammar.parse_name(arguments)
@@ -500,7 +492,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.CANCEL_KEYED] += 1
-        self.replies.append(_CANCEL_REPLIES[self.broker.cancel(self.broker.find_keyed(self.use, key))])
+        self.replies.append(_CANCEL_REPLIES[self.broker.cancel_keyed(self, key)])
 
     def _reschedule(self, arguments: bytes, now: int) -> None:
         reschedule = grammar.parse_reschedule(arguments)
@@ -509,7 +501,7 @@ class Session(Client):
             return
         self.counts[grammar.RESCHEDULE] += 1
         number, delay = reschedule
-        self.replies.append(_RESCHEDULE_REPLIES[self.broker.reschedule(self.broker.find(number), delay, now)])
+        self.replies.append(_RESCHEDULE_REPLIES[self.broker.reschedule(self, number, delay, now)])
 
     def _reschedule_keyed(self, arguments: bytes, now: int) -> None:
         reschedule = grammar.parse_reschedule_keyed(arguments)
@@ -518,8 +510,7 @@ class Session(Client):
             return
         self.counts[grammar.RESCHEDULE_KEYED] += 1
         key, delay = reschedule
-        job = self.broker.find_keyed(self.use, key)
-        self.replies.append(_RESCHEDULE_REPLIES[self.broker.reschedule(job, delay, now)])
+        self.replies.append(_RESCHEDULE_REPLIES[self.broker.reschedule_keyed(self, key, delay, now)])
 
     def _clear_tube(self, arguments: bytes, now: int) -> None:
         name = grammar.parse_name(arguments)
@@ -527,16 +518,11 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.CLEAR_TUBE] += 1
-        tube = self.broker.tubes.get(name)
-        if tube is None:
+        outcome = self.broker.clear(self, name)
+        if outcome == NOT_FOUND:
             self.replies.append(grammar.NOT_FOUND)
-            return
-        count = self.broker.clear(self, tube)
-        if count == NO_ROOM:
+        elif outcome == OUT_OF_MEMORY:
             self.replies.append(grammar.OUT_OF_MEMORY)
-        elif count >= 0:  # else it is answered later
-            self.budget -= count
-            self.replies.append(grammar.cleared(count))
 
     # Everybody else
 
@@ -546,7 +532,7 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.PEEK_KEYED] += 1
-        self._reply_found(self.broker.find_keyed(self.use, key))
+        self._reply_found(self.broker.peek_keyed(self, key))
 
     def _peek(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
@@ -554,19 +540,19 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.PEEK] += 1
-        self._reply_found(self.broker.find(number))
+        self._reply_found(self.broker.peek(number))
 
     def _peek_ready(self, line: bytes, now: int) -> None:
         self.counts[grammar.PEEK_READY] += 1
-        self._reply_found(self.broker.first_ready(self.use))
+        self._reply_found(self.broker.peek_ready(self))
 
     def _peek_delayed(self, line: bytes, now: int) -> None:
         self.counts[grammar.PEEK_DELAYED] += 1
-        self._reply_found(self.broker.first_delayed(self.use))
+        self._reply_found(self.broker.peek_delayed(self))
 
     def _peek_buried(self, line: bytes, now: int) -> None:
         self.counts[grammar.PEEK_BURIED] += 1
-        self._reply_found(self.broker.first_buried(self.use))
+        self._reply_found(self.broker.peek_buried(self))
 
     def _kick(self, arguments: bytes, now: int) -> None:
         bound = grammar.parse_kick(arguments)
@@ -574,22 +560,19 @@ class Session(Client):
             self.replies.append(grammar.BAD_FORMAT)
             return
         self.counts[grammar.KICK] += 1
-        count = self.broker.kick(self, bound, now)
-        if count >= 0:  # else it is answered later
-            self.budget -= count
-            self.replies.append(grammar.kicked(count))
+        self.broker.kick(self, bound, now)
 
     def _kick_job(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
         if number < 0:
             self.replies.append(grammar.BAD_FORMAT)
             return
-        self.replies.append(grammar.KICKED if self.broker.kick_job(number, now) else grammar.NOT_FOUND)
+        self.replies.append(grammar.KICKED if self.broker.kick_job(self, number, now) == DONE else grammar.NOT_FOUND)
 
     def _stats(self, line: bytes, now: int) -> None:
         self.counts[grammar.STATS] += 1
         self.budget -= STATISTICS_COST
-        self._reply_bulk(grammar.ok(stats(self.broker, self.process, now).encode()))
+        self._reply_bulk(grammar.ok(stats(self.broker.server_statistics(), self.process, now).encode()))
 
     def _stats_job(self, arguments: bytes, now: int) -> None:
         number = grammar.parse_id(arguments)
@@ -598,11 +581,11 @@ class Session(Client):
             return
         self.counts[grammar.STATS_JOB] += 1
         self.budget -= STATISTICS_COST
-        job = self.broker.find(number)
-        if job is None:
+        found = self.broker.job_statistics(number, now)
+        if found is None:
             self.replies.append(grammar.NOT_FOUND)
         else:
-            self._reply_bulk(grammar.ok(stats_job(self.broker, job, now).encode()))
+            self._reply_bulk(grammar.ok(stats_job(found).encode()))
 
     def _stats_tube(self, arguments: bytes, now: int) -> None:
         name = grammar.parse_name(arguments)
@@ -611,15 +594,15 @@ class Session(Client):
             return
         self.counts[grammar.STATS_TUBE] += 1
         self.budget -= STATISTICS_COST
-        tube = self.broker.tubes.get(name)
-        if tube is None:
+        found = self.broker.tube_statistics(name, now)
+        if found is None:
             self.replies.append(grammar.NOT_FOUND)
         else:
-            self._reply_bulk(grammar.ok(stats_tube(tube, now).encode()))
+            self._reply_bulk(grammar.ok(stats_tube(found).encode()))
 
     def _list_tubes(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBES] += 1
-        self._reply_bulk(grammar.ok(b"---\n" + self.broker.list_of_tubes()))
+        self._reply_bulk(grammar.ok(b"---\n" + self.broker.list_tubes()))
 
     def _list_tube_used(self, line: bytes, now: int) -> None:
         self.counts[grammar.LIST_TUBE_USED] += 1
@@ -640,7 +623,9 @@ class Session(Client):
         if name is None:
             self.replies.append(grammar.BAD_FORMAT)
         else:
-            self.replies.append(grammar.PAUSED if self.broker.pause(name, duration, now) else grammar.NOT_FOUND)
+            self.replies.append(
+                grammar.PAUSED if self.broker.pause(self, name, duration, now) == DONE else grammar.NOT_FOUND
+            )
 
     def _reply_found(self, job: Job | None) -> None:
         if job is None:
@@ -665,9 +650,8 @@ _FRAMING_REPLIES: Final[dict[int, bytes]] = {
     BODY_LOST: grammar.OUT_OF_MEMORY,
 }
 
-# By what the broker says: DONE, TOO_LATE, NOT_FOUND.
-_CANCEL_REPLIES: Final = (grammar.CANCELLED, grammar.TOO_LATE, grammar.NOT_FOUND)
-_RESCHEDULE_REPLIES: Final = (grammar.RESCHEDULED, grammar.TOO_LATE, grammar.NOT_FOUND)
+_CANCEL_REPLIES: Final = {DONE: grammar.CANCELLED, TOO_LATE: grammar.TOO_LATE, NOT_FOUND: grammar.NOT_FOUND}
+_RESCHEDULE_REPLIES: Final = {DONE: grammar.RESCHEDULED, TOO_LATE: grammar.TOO_LATE, NOT_FOUND: grammar.NOT_FOUND}
 
 _Command = Callable[[Session, bytes, int], None]
 

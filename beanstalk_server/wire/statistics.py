@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.job import STATES, Job
+from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.wire.grammar import COMMANDS, EXTENSIONS, SECOND
 
@@ -53,29 +53,29 @@ class Process:
         """How often each command has been given, in the order of COMMANDS and EXTENSIONS."""
 
 
-def stats(broker: Broker, process: Process, now: int) -> str:
+def stats(queue: ServerStatistics, process: Process, now: int) -> str:
     """The answer to stats."""
     user, system = process.cpu_times()
-    files = broker.journal.files()
+    files = queue.files
     lines = [
         "---",
-        f"current-jobs-urgent: {broker.urgent}",
-        f"current-jobs-ready: {broker.ready}",
-        f"current-jobs-reserved: {broker.reserved}",
-        f"current-jobs-delayed: {broker.delayed}",
-        f"current-jobs-buried: {broker.buried}",
+        f"current-jobs-urgent: {queue.urgent}",
+        f"current-jobs-ready: {queue.ready}",
+        f"current-jobs-reserved: {queue.reserved}",
+        f"current-jobs-delayed: {queue.delayed}",
+        f"current-jobs-buried: {queue.buried}",
     ]
     lines += _counts(COMMANDS, process.commands[: len(COMMANDS)])
     lines += [
-        f"job-timeouts: {broker.timeouts}",
-        f"total-jobs: {broker.total_jobs}",
+        f"job-timeouts: {queue.timeouts}",
+        f"total-jobs: {queue.total_jobs}",
         f"max-job-size: {process.max_job_size}",
-        f"current-tubes: {len(broker.tubes)}",
-        f"current-connections: {broker.connections}",
-        f"current-producers: {broker.producers}",
-        f"current-workers: {broker.workers}",
-        f"current-waiting: {broker.waiting}",
-        f"total-connections: {broker.total_connections}",
+        f"current-tubes: {queue.tubes}",
+        f"current-connections: {queue.connections}",
+        f"current-producers: {queue.producers}",
+        f"current-workers: {queue.workers}",
+        f"current-waiting: {queue.waiting}",
+        f"total-connections: {queue.total_connections}",
         f"pid: {process.pid}",
         f'version: "{process.version}"',
         f"rusage-utime: {user:.6f}",
@@ -86,7 +86,7 @@ def stats(broker: Broker, process: Process, now: int) -> str:
         f"binlog-records-migrated: {files.migrated}",
         f"binlog-records-written: {files.written}",
         f"binlog-max-size: {files.max_size}",
-        f"draining: {'true' if broker.draining else 'false'}",
+        f"draining: {'true' if queue.draining else 'false'}",
         f"id: {process.instance}",
         f'hostname: "{process.hostname}"',
         f'os: "{process.os}"',
@@ -100,30 +100,30 @@ def _counts(names: tuple[str, ...], counts: list[int]) -> list[str]:
     return [f"cmd-{name}: {count}" for name, count in zip(names, counts, strict=True)]
 
 
-def stats_tube(tube: Tube, now: int) -> str:
+def stats_tube(tube: TubeStatistics) -> str:
     """The answer to stats-tube."""
-    left = max(tube.deadline - now, 0) if tube.pause else 0
     return (
         "---\n"
         f'name: "{tube.name}"\n'
         f"current-jobs-urgent: {tube.urgent}\n"
-        f"current-jobs-ready: {len(tube.ready.jobs)}\n"
-        f"current-jobs-reserved: {len(tube.reserved)}\n"
-        f"current-jobs-delayed: {len(tube.delayed.jobs)}\n"
-        f"current-jobs-buried: {tube.buried_count}\n"
+        f"current-jobs-ready: {tube.ready}\n"
+        f"current-jobs-reserved: {tube.reserved}\n"
+        f"current-jobs-delayed: {tube.delayed}\n"
+        f"current-jobs-buried: {tube.buried}\n"
         f"total-jobs: {tube.total_jobs}\n"
         f"current-using: {tube.using}\n"
         f"current-watching: {tube.watching}\n"
-        f"current-waiting: {tube.waiting_count}\n"
+        f"current-waiting: {tube.waiting}\n"
         f"cmd-delete: {tube.deletes}\n"
         f"cmd-pause-tube: {tube.pauses}\n"
         f"pause: {tube.pause // SECOND}\n"
-        f"pause-time-left: {left // SECOND}\n"
+        f"pause-time-left: {tube.pause_left // SECOND}\n"
     )
 
 
-def stats_job(broker: Broker, job: Job, now: int) -> str:
+def stats_job(statistics: JobStatistics) -> str:
     """The answer to stats-job."""
+    job = statistics.job
     extras = job.extras
     return (
         "---\n"
@@ -131,10 +131,10 @@ def stats_job(broker: Broker, job: Job, now: int) -> str:
         f'tube: "{job.tube.name}"\n'
         f"state: {STATES[job.state]}\n"
         f"pri: {job.priority}\n"
-        f"age: {(now - job.created_at) // SECOND}\n"
+        f"age: {statistics.age // SECOND}\n"
         f"delay: {job.delay // SECOND}\n"
         f"ttr: {job.ttr // SECOND}\n"
-        f"time-left: {max(broker.time_left(job, now), 0) // SECOND}\n"
+        f"time-left: {statistics.time_left // SECOND}\n"
         f"file: {job.file}\n"
         f"reserves: {job.reserves}\n"
         f"timeouts: {extras.timeouts}\n"

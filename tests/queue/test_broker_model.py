@@ -4,11 +4,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from model import Model, ModelClient
-from virtual import MemoryJournal
+from virtual import MemoryJournal, RecordingClient
 
-from beanstalk_server.queue.broker import DONE, NOT_FOUND, TOO_LATE, Broker
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.outcome import DONE, REPLACED
 from beanstalk_server.queue.wheel import TICK
 
 SECOND = 1_000_000_000
@@ -19,6 +21,7 @@ delays = st.one_of(st.just(0), st.integers(1, 5 * SECOND))
 times_to_run = st.integers(SECOND, 4 * SECOND)
 keys = st.sampled_from(["k", "l"])
 numbers = st.integers(1, 12)
+timeouts = st.one_of(st.just(0), st.just(FOREVER), st.integers(1, 30_000_000), st.integers(1, 6 * SECOND))
 durations = st.one_of(st.integers(1, 30_000_000), st.integers(1, 6 * SECOND), st.integers(1, 3600 * SECOND))
 
 
@@ -32,30 +35,6 @@ def buried(tube):
     return found
 
 
-OUTCOMES = {DONE: "done", TOO_LATE: "too late", NOT_FOUND: "not found"}
-
-
-class RecordingClient(Client):
-    __slots__ = ("answers",)
-
-    def __init__(self, broker):
-        super().__init__(broker.default)
-        self.answers = []
-        broker.connect()
-
-    def on_reserved(self, job):
-        self.answers.append(("reserved", job.id))
-
-    def on_reserved_batch(self, jobs):
-        self.answers.append(("batch", *[job.id for job in jobs]))
-
-    def on_timed_out(self):
-        self.answers.append(("timed out",))
-
-    def on_deadline_soon(self):
-        self.answers.append(("deadline soon",))
-
-
 class BrokerAgainstModel(RuleBasedStateMachine):
     clients = Bundle("clients")
 
@@ -66,6 +45,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.broker = Broker(self.journal, start, TICK)
         self.model = Model(TICK)
         self.pairs = []
+        self.bodies = 0
 
     def step(self):
         self.now += 1
@@ -90,70 +70,73 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.step()
         number = self.broker.take_id()
-        assert self.broker.put(pair[0], number, priority, delay, ttr, b"%d" % number, self.now, self.now)
+        assert self.broker.put(pair[0], number, priority, delay, ttr, b"%d" % number, self.now, self.now) == DONE
         self.model.put(pair[1], number, priority, delay, ttr, self.now)
 
-    @rule(pair=clients, key=keys, priority=priorities, delay=delays, ttr=times_to_run)
-    def put_or_replace(self, pair, key, priority, delay, ttr):
+    @rule(pair=clients, key=keys, replaces=st.booleans(), priority=priorities, delay=delays, ttr=times_to_run)
+    def put_keyed(self, pair, key, replaces, priority, delay, ttr):
         client, mirror = pair
         if client.waiting:
             return
         self.step()
-        job = self.broker.find_keyed(client.use, key)
-        known = self.model.find_keyed(mirror.use, key)
-        assert (job and job.id) == (known and known.id)
-        if job is None:
-            number = self.broker.take_id()
-            body = b"%d" % number
-            assert self.broker.put(client, number, priority, delay, ttr, body, self.now, self.now, key)
-            self.model.put(mirror, number, priority, delay, ttr, self.now, key)
-        elif job.client is None:
-            assert self.broker.replace(job, priority, delay, ttr, b"new", self.now)
-            self.model.replace(known, priority, delay, ttr, self.now)
-            assert self.broker.find(job.id).body == b"new"
+        number = self.broker.next_id
+        self.bodies += 1
+        body = b"body %d" % self.bodies
+        before = self.model.find_keyed(mirror.use, key)
+        kept = before and self.broker.peek(before.id).body
+        outcome = self.broker.put_keyed(client, key, replaces, priority, delay, ttr, body, self.now, self.now)
+        assert outcome == self.model.put_keyed(mirror, number, key, replaces, priority, delay, ttr, self.now)
+        found = self.broker.peek_keyed(client, key)
+        assert found.id == (before.id if before else number)
+        assert found.body == (body if outcome in (DONE, REPLACED) else kept)
 
-    @rule(number=numbers)
-    def cancel(self, number):
-        assert OUTCOMES[self.broker.cancel(self.broker.find(number))] == self.model.cancel(number)
+    @rule(pair=clients, number=numbers)
+    def cancel(self, pair, number):
+        assert self.broker.cancel(pair[0], number) == self.model.cancel(number)
 
-    @rule(number=numbers, delay=delays)
-    def reschedule(self, number, delay):
+    @rule(pair=clients, key=keys)
+    def cancel_keyed(self, pair, key):
+        job = self.model.find_keyed(pair[1].use, key)
+        assert self.broker.cancel_keyed(pair[0], key) == self.model.cancel(job and job.id)
+
+    @rule(pair=clients, number=numbers, delay=delays)
+    def reschedule(self, pair, number, delay):
         self.step()
-        outcome = self.broker.reschedule(self.broker.find(number), delay, self.now)
-        assert OUTCOMES[outcome] == self.model.reschedule(number, delay, self.now)
+        outcome = self.broker.reschedule(pair[0], number, delay, self.now)
+        assert outcome == self.model.reschedule(number, delay, self.now)
+
+    @rule(pair=clients, key=keys, delay=delays)
+    def reschedule_keyed(self, pair, key, delay):
+        self.step()
+        job = self.model.find_keyed(pair[1].use, key)
+        outcome = self.broker.reschedule_keyed(pair[0], key, delay, self.now)
+        assert outcome == self.model.reschedule(job and job.id, delay, self.now)
 
     @rule(pair=clients, name=tubes)
     def clear(self, pair, name):
-        if pair[0].waiting or name not in self.broker.tubes:
+        if pair[0].waiting:
             return
-        assert self.broker.clear(pair[0], self.broker.tubes[name]) == self.model.clear(name)
+        assert self.broker.clear(pair[0], name) == self.model.clear(pair[1], name)
 
-    @rule(pair=clients, timeout=durations, forever=st.booleans(), batch=st.integers(0, 3))
-    def reserve(self, pair, timeout, forever, batch):
+    @rule(pair=clients, timeout=timeouts, batch=st.integers(0, 3))
+    def reserve(self, pair, timeout, batch):
         client, mirror = pair
         if client.waiting:
             return
         self.step()
         if batch:
-            jobs = [job.id for job in self.broker.reserve_batch(client, batch, self.now)]
-            assert jobs == self.model.reserve_batch(mirror, batch, self.now)
+            outcome = self.broker.reserve_batch(client, batch, timeout, self.now)
+            assert outcome == self.model.reserve_batch(mirror, batch, timeout, self.now)
         else:
-            job = self.broker.reserve(client, self.now)
-            jobs = [job.id] if job else []
-            assert jobs == [number for number in [self.model.reserve(mirror, self.now)] if number]
-        assert bool(client.jobs_in_safety_margin) == any(held.in_safety_margin for held in mirror.held)
-        if not jobs and not client.jobs_in_safety_margin:
-            until = 0 if forever else self.now + timeout
-            self.broker.wait(client, until, batch)
-            self.model.wait(mirror, until, batch)
+            assert self.broker.reserve(client, timeout, self.now) == self.model.reserve(mirror, timeout, self.now)
+        assert client.jobs_in_safety_margin == sum(held.in_safety_margin for held in mirror.held)
 
     @rule(pair=clients, number=numbers)
     def reserve_job(self, pair, number):
         if pair[0].waiting:
             return
         self.step()
-        job = self.broker.reserve_job(pair[0], number, self.now)
-        assert (job and job.id) == self.model.reserve_job(pair[1], number, self.now)
+        assert self.broker.reserve_job(pair[0], number, self.now) == self.model.reserve_job(pair[1], number, self.now)
 
     @rule(pair=clients, number=numbers)
     def delete(self, pair, number):
@@ -189,10 +172,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.step()
         assert self.broker.kick(pair[0], bound, self.now) == self.model.kick(pair[1], bound, self.now)
 
-    @rule(number=numbers)
-    def kick_job(self, number):
+    @rule(pair=clients, number=numbers)
+    def kick_job(self, pair, number):
         self.step()
-        assert self.broker.kick_job(number, self.now) == self.model.kick_job(number, self.now)
+        assert self.broker.kick_job(pair[0], number, self.now) == self.model.kick_job(number, self.now)
 
     @rule(pair=clients, tube=tubes)
     def use(self, pair, tube):
@@ -214,10 +197,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         assert self.broker.ignore(pair[0], tube) == self.model.ignore(pair[1], tube)
 
-    @rule(tube=tubes, duration=st.one_of(st.just(0), durations))
-    def pause(self, tube, duration):
+    @rule(pair=clients, tube=tubes, duration=st.one_of(st.just(0), durations))
+    def pause(self, pair, tube, duration):
         self.step()
-        assert self.broker.pause(tube, duration, self.now) == self.model.pause(tube, duration, self.now)
+        assert self.broker.pause(pair[0], tube, duration, self.now) == self.model.pause(tube, duration, self.now)
 
     @rule(duration=durations)
     def sleep(self, duration):
@@ -246,17 +229,24 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             extras = job.extras
             counters = (job.reserves, extras.timeouts, extras.releases, extras.buries, extras.kicks)
             assert counters == (mirror.reserves, mirror.timeouts, mirror.releases, mirror.buries, mirror.kicks)
-            assert self.broker.time_left(job, 0) == (mirror.deadline if mirror.state in ("delayed", "reserved") else 0)
+            time_left = self.broker.job_statistics(job.id, 0).time_left
+            assert time_left == (mirror.deadline if mirror.state in ("delayed", "reserved") else 0)
         for name, tube in self.broker.tubes.items():
             buried = sorted(self.model.of(name, "buried"), key=lambda job: job.order)
             delayed = sorted(self.model.of(name, "delayed"), key=lambda job: (job.deadline, job.id))
             ready = sorted(self.model.of(name, "ready"), key=lambda job: (job.priority, job.id))
+            client = Client()
+            client.use = tube
             for first, jobs in (
-                (self.broker.first_buried(tube), buried),
-                (self.broker.first_delayed(tube), delayed),
-                (self.broker.first_ready(tube), ready),
+                (self.broker.peek_buried(client), buried),
+                (self.broker.peek_delayed(client), delayed),
+                (self.broker.peek_ready(client), ready),
             ):
                 assert (first and first.id) == (jobs[0].id if jobs else None)
+            found = self.broker.tube_statistics(name, self.now)
+            assert (found.ready, found.delayed, found.buried) == (len(ready), len(delayed), len(buried))
+            assert found.using == sum(mirror.use == name for mirror in self.model.clients)
+            assert found.watching == sum(name in mirror.watched for mirror in self.model.clients)
 
     @rule()
     def a_broker_that_starts_from_the_journal_has_the_same_jobs(self):

@@ -417,10 +417,10 @@ def test_what_came_due_while_nobody_was_there_is_ready_at_once_and_the_rest_late
     assert broker.restore(offset, 30 * SECOND) == 3
     broker.check()
     assert (broker.ready, broker.delayed, broker.buried) == (1, 1, 1)
-    assert broker.first_ready(broker.tubes["t"]).id == 4
+    assert broker.tubes["t"].ready.jobs[0].id == 4
     assert broker.next_id == 10
-    assert broker.time_left(broker.find(9), 30 * SECOND) == 20 * SECOND
-    assert broker.find(2).extras.buries == 0, "it is not buried again"
+    assert broker.job_statistics(9, 30 * SECOND).time_left == 20 * SECOND
+    assert broker.peek(2).extras.buries == 0, "it is not buried again"
 
 
 def test_the_journal_that_keeps_nothing_makes_nobody_wait():

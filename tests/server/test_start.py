@@ -363,7 +363,9 @@ def test_a_timer_that_fails_stops_no_other(run, caplog):
     broker = server.server.broker
 
     def fail_soon():
-        broker.wait(Client(broker.default), time.monotonic_ns())  # nobody has said how it is told
+        client = Client()  # nobody has said how it is told
+        broker.connect(client)
+        broker.reserve(client, 1, time.monotonic_ns())
         server.server.scheduler.run_pending()
 
     server.call(fail_soon)

@@ -7,9 +7,10 @@ import random
 
 import pytest
 from memory_disk import Crash, MemoryDirectory
+from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY, PENDING
 from beanstalk_server.storage.binlog import Binlog
 
 SECOND = 1_000_000_000
@@ -21,17 +22,6 @@ async def at_once(work):
     return work()
 
 
-class Clearing(Client):
-    """A client that waits for its clear."""
-
-    def __init__(self, tube):
-        super().__init__(tube)
-        self.cleared = []
-
-    def on_cleared(self, count):
-        self.cleared.append(count)
-
-
 class Process:
     """A broker over a directory, and two of its clients."""
 
@@ -41,21 +31,20 @@ class Process:
         self.broker.restore(0, SECOND)
         self.broker.check()
         self.binlog._log.check()
-        self.client, self.other = Clearing(self.broker.default), Client(self.broker.default)
-        for _ in range(2):
-            self.broker.connect()
+        self.client, self.other = RecordingClient(self.broker), RecordingClient(self.broker)
 
     def put(self, key="", body=b"x", delay=0):
-        number = self.broker.take_id()
-        assert self.broker.put(self.client, number, 0, delay, SECOND, body, SECOND, SECOND, key)
-        return number
+        assert put(self.broker, self.client, delay=delay, body=body, key=key) == DONE
+        return self.broker.next_id - 1
 
     def reserve(self, *numbers):
         for number in numbers:
-            assert self.broker.reserve_job(self.other, number, SECOND)
+            assert self.broker.reserve_job(self.other, number, SECOND) == DONE
 
     def clear(self):
-        return self.broker.clear(self.client, self.broker.default)
+        """Clear the default tube; return the outcome, and what the client has been told by then."""
+        self.client.answers.clear()
+        return self.broker.clear(self.client, "default"), self.client.answers
 
     def advance(self):
         while self.broker.next_event() <= SECOND:
@@ -90,7 +79,7 @@ async def clear_and_take_the_key(directory):
         process.put(f"k{number}")
     process.reserve(3, 700)
     await process.binlog.commit()
-    assert process.clear() == -1
+    assert process.clear() == (PENDING, [])
     assert process.put("k0") == MANY + 1
     await process.binlog.commit()
     return process
@@ -173,10 +162,10 @@ def test_a_clear_undoes_nothing_that_came_after_it():
         for _ in range(4):
             process.put(body=bytes(300))
         process.reserve(2, 3)
-        assert process.clear() == 2
+        assert process.clear() == (DONE, [("cleared", 2)])
         process.put(body=bytes(300))
-        assert process.broker.release(process.other, 3, 0, 0, SECOND)
-        assert process.clear() == 2
+        assert process.broker.release(process.other, 3, 0, 0, SECOND) == DONE
+        assert process.clear() == (DONE, [("cleared", 2)])
         process.put(delay=SECOND)
         process.broker.use(process.client, "other")
         for _ in range(200):  # until the first segment is cleaned
@@ -198,7 +187,7 @@ def test_cleaning_does_not_bring_back_what_a_clear_has_taken_out():
         for _ in range(MANY):
             process.put(body=bytes(40))
         await process.binlog.commit()
-        assert process.clear() == -1
+        assert process.clear() == (PENDING, [])
         await process.binlog.commit()
         log = process.binlog._log
         assert len(log.segments) > 1
@@ -207,7 +196,7 @@ def test_cleaning_does_not_bring_back_what_a_clear_has_taken_out():
         await process.binlog.commit()
         assert come_back(directory.after_a_kill()) == {}
         process.advance()
-        assert (process.client.cleared, log.room.live_size) == ([MANY], 0)
+        assert (process.client.answers, log.room.live_size) == ([("cleared", MANY)], 0)
 
     run(work)
 
@@ -221,13 +210,13 @@ def test_a_clear_that_finds_no_room_changes_nothing():
         await process.binlog.commit()
         await process.settle()
         directory.capacity = 0
-        assert process.clear() == -2
+        assert process.clear() == (OUT_OF_MEMORY, [])
         process.broker.check()
         await process.binlog.commit()
         assert len(process.broker.jobs) == len(come_back(directory_with_room(directory))) == 2000
         directory.capacity = 1 << 40
         process.binlog._full_until = 0
-        assert process.clear() == 2
+        assert process.clear() == (DONE, [("cleared", 2)])
         await process.binlog.commit()
         assert set(come_back(directory.after_a_kill())) == set(range(1, 1999))
 
@@ -246,7 +235,7 @@ def test_a_key_that_names_two_jobs_is_told_and_the_younger_job_keeps_it(caplog):
     async def work(directory):
         process = Process(directory)
         process.put("k")
-        process.broker.default.keys.remove(process.broker.find(1))  # a bug
+        process.broker.default.keys.remove(process.broker.peek(1))  # a bug
         process.put("k")
         await process.binlog.commit()
 

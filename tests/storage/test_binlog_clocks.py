@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 from crc32c import crc32c
 from memory_disk import MemoryDirectory, Node
+from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import DELAYED, LAST_TIME, NO_EXTRAS
 from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage import disk
@@ -61,13 +62,12 @@ class Machine:
         )
         self.broker = Broker(self.binlog, self.now)
         self.broker.restore(self.binlog.clock_offset(), self.now)
-        self.client = Client(self.broker.default)
-        self.broker.connect()
+        self.client = RecordingClient(self.broker)
         return self
 
     def put(self, delay):
         number = self.broker.take_id()
-        assert self.broker.put(self.client, number, 0, delay, SECOND, b"", self.now, self.now)
+        assert self.broker.put(self.client, number, 0, delay, SECOND, b"", self.now, self.now) == DONE
         self.commit()
         return number
 
@@ -75,10 +75,10 @@ class Machine:
         asyncio.run(self.binlog.commit())
 
     def left(self, number=1):
-        return self.broker.time_left(self.broker.find(number), self.now)
+        return self.broker.job_statistics(number, self.now).time_left
 
     def age(self, number=1):
-        return self.now - self.broker.find(number).created_at
+        return self.broker.job_statistics(number, self.now).age
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_step_across_a_boot_cannot_be_known(machine):
 def test_a_step_within_one_commit(machine):
     """Of what is told before and after it."""
     for _ in range(2):
-        assert machine.broker.put(machine.client, machine.broker.take_id(), 0, HOUR, SECOND, b"", 0, machine.now)
+        assert put(machine.broker, machine.client, delay=HOUR, now=machine.now) == DONE
         machine.wall += 2 * HOUR
     machine.commit()
     machine.reboot()
@@ -206,8 +206,8 @@ def test_the_longest_delay_in_the_year_2127(machine):
     machine.wall = 157 * 365 * 24 * HOUR
     longest = ((1 << 32) - 1) * SECOND
     machine.put(longest)
-    assert machine.binlog.stored(machine.broker.find(1)).deadline == LAST_TIME
-    assert Journal().stored(machine.broker.find(1)).deadline > 0
+    assert machine.binlog.stored(machine.broker.peek(1)).deadline == LAST_TIME
+    assert Journal().stored(machine.broker.peek(1)).deadline > 0
     assert 100 * 365 * 24 * HOUR < machine.start().left() <= longest
 
 

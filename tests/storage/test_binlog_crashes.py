@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from memory_disk import Crash, MemoryDirectory
+from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 
 SECOND = 1_000_000_000
@@ -26,10 +27,6 @@ OFFSET = 1_700_000_000 * SECOND
 SEGMENT = 4096
 GONE = None
 PHASES = [Phase.generate]  # a seed does not shrink
-
-
-class Witness(Client):
-    """A client that only ever asks."""
 
 
 class Clocks:
@@ -123,8 +120,7 @@ class Life:
         self.broker.restore(self.clocks.offset, self.now)
         self.broker.check()
         self.binlog._log.check()
-        self.client = Client(self.broker.default)
-        self.broker.connect()
+        self.client = RecordingClient(self.broker)
         self.told = History.Telling(self.history, self.binlog, self.broker)
 
     async def commit(self):
@@ -163,16 +159,13 @@ class Life:
         broker.advance(self.now)
         jobs = broker.jobs
         number = rng.choice(list(jobs)) if jobs and rng.random() < 0.95 else rng.randrange(1, 50)
-        job = jobs.get(number)
         choice = rng.randrange(14)
         if choice < 4 or not jobs:
             body = rng.randbytes(rng.choice((0, 3, 100, 700, 5000 if rng.random() < 0.05 else 10)))
             delay = rng.choice((0, 0, 2 * SECOND, 1000 * SECOND))
             broker.use(client, rng.choice(("default", "tube")))
             key = f"k{rng.randrange(20)}" if rng.random() < 0.3 else ""
-            if key and broker.find_keyed(client.use, key) is not None:
-                key = ""
-            broker.put(client, broker.take_id(), rng.randrange(5), delay, 60 * SECOND, body, self.now, self.now, key)
+            put(broker, client, rng.randrange(5), delay, 60 * SECOND, body, self.now, key)
         elif choice < 7:
             broker.delete(client, number)
         elif choice == 7:
@@ -184,13 +177,18 @@ class Life:
         elif choice == 10:
             broker.kick(client, rng.randrange(1, 4), self.now)
         elif choice == 11:
-            broker.reschedule(job, rng.choice((0, SECOND, 100 * SECOND)), self.now)
-        elif choice == 12 and job is not None and job.client is None:
-            broker.replace(job, rng.randrange(5), rng.choice((0, 9 * SECOND)), SECOND, rng.randbytes(20), self.now)
+            broker.reschedule(client, number, rng.choice((0, SECOND, 100 * SECOND)), self.now)
+        elif choice == 12:
+            keyed = [job for job in jobs.values() if job.key]
+            if keyed:
+                job = rng.choice(keyed)
+                broker.use(client, job.tube.name)
+                delay, body = rng.choice((0, 9 * SECOND)), rng.randbytes(20)
+                broker.put_keyed(client, job.key, True, rng.randrange(5), delay, SECOND, body, self.now, self.now)
         elif choice == 13:
-            broker.reserve(client, self.now)
+            broker.reserve(client, 0, self.now)
             if rng.random() < 0.1:
-                broker.clear(client, broker.default)
+                broker.clear(client, "default")
 
 
 class History:
@@ -474,7 +472,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
         refused = 0
         for _ in range(200):
             before = len(life.broker.jobs), history.position
-            if life.broker.put(life.client, life.broker.take_id(), 0, 0, SECOND, rng.randbytes(500), 0, life.now):
+            if put(life.broker, life.client, body=rng.randbytes(500), now=life.now) == DONE:
                 await life.commit()
             else:
                 refused += 1
@@ -484,27 +482,27 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
         for _ in range(300):
             await life.room()
             number = rng.choice(list(life.broker.jobs))
-            assert life.broker.reserve_job(life.client, number, life.now)
+            assert life.broker.reserve_job(life.client, number, life.now) == DONE
             choice = rng.randrange(20)
             if choice == 0 and len(life.broker.jobs) > 1:
-                assert life.broker.delete(life.client, number)
+                assert life.broker.delete(life.client, number) == DONE
             elif choice < 10:
-                assert life.broker.release(life.client, number, 1, 0, life.now)
+                assert life.broker.release(life.client, number, 1, 0, life.now) == DONE
             else:
-                assert life.broker.bury(life.client, number, 1)
+                assert life.broker.bury(life.client, number, 1) == DONE
                 await life.room()
-                assert life.broker.kick_job(number, life.now)
+                assert life.broker.kick_job(life.client, number, life.now) == DONE
             if rng.random() < 0.7:
                 await life.commit()
             await life.settle()
         await life.commit()
         life.directory.capacity = 1 << 30
         life.now += 2 * SECOND
-        assert life.broker.put(life.client, life.broker.take_id(), 0, 0, SECOND, bytes(500), 0, life.now)
+        assert put(life.broker, life.client, body=bytes(500), now=life.now) == DONE
         await life.commit()
         for number in list(life.broker.jobs):
             await life.room()
-            assert life.broker.delete(life.client, number)
+            assert life.broker.delete(life.client, number) == DONE
         await life.commit()
         await life.settle()
         life.binlog._log.check()

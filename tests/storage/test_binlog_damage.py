@@ -12,10 +12,11 @@ from bisect import bisect_right
 
 import pytest
 from memory_disk import MemoryDirectory, Node
+from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
@@ -88,8 +89,7 @@ class Written:
         broker = Broker(binlog, SECOND)
         broker.restore(OFFSET, SECOND)
         self._listen(binlog)
-        client = Client(broker.default)
-        broker.connect()
+        client = RecordingClient(broker)
         moment = SECOND
         commits = first = 0
         while commits < COMMITS or binlog._log.sequence == first or binlog._log.segments[-1].end < TAIL + 1000:
@@ -105,7 +105,7 @@ class Written:
             await asyncio.sleep(0)  # the upkeep goes on
         # As it is when the process is killed: neither closed, nor are the zeros cut off.
         number = broker.take_id()
-        assert broker.put(client, number, 0, 0, SECOND, b"last", moment, moment)
+        assert broker.put(client, number, 0, 0, SECOND, b"last", moment, moment) == DONE
         await binlog.commit()
         binlog.directory.unlock()
         binlog._tail.file.close()
@@ -115,23 +115,23 @@ class Written:
         choice = rng.randrange(10)
         brief = broker.tubes.get("brief")
         if brief is not None and rng.random() < 0.1:
-            broker.clear(client, brief)
+            broker.clear(client, "brief")
         elif choice < (4 if len(broker.jobs) < 150 else 2):
             key = f"key{broker.next_id}" if rng.random() < 0.3 else ""
             delay = rng.choice((0, 0, 1000 * SECOND))
             broker.use(client, rng.choice(("default", "other", "brief")))
             body = rng.randbytes(rng.choice((0, 10, 100)))
-            assert broker.put(client, broker.take_id(), rng.randrange(5), delay, SECOND * 90, body, now, now, key)
+            assert put(broker, client, rng.randrange(5), delay, SECOND * 90, body, now, key) == DONE
         elif choice < 6:
             broker.delete(client, number)
         elif choice == 6:
             broker.reserve_job(client, number, now)
         elif choice == 7:
-            if broker.reserve_job(client, number, now):
+            if broker.reserve_job(client, number, now) == DONE:
                 broker.bury(client, number, 3)
         elif choice == 8:
             broker.kick(client, 1, now)
-        elif broker.reserve_job(client, number, now):
+        elif broker.reserve_job(client, number, now) == DONE:
             broker.release(client, number, 2, rng.choice((0, 500 * SECOND)), now)
 
     def _listen(self, binlog):
@@ -395,14 +395,13 @@ def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
                 broker.restore(OFFSET, 100 * SECOND)
                 broker.check()
                 binlog._log.check()
-                client = Client(broker.default)
-                broker.connect()
+                client = RecordingClient(broker)
                 highest = max(written.told)
                 assert broker.next_id > max(broker.jobs)
                 if name != written.newest:
                     assert broker.next_id > highest
                 number = broker.take_id()
-                assert broker.put(client, number, 0, 0, SECOND, b"new", SECOND, SECOND)
+                assert broker.put(client, number, 0, 0, SECOND, b"new", SECOND, SECOND) == DONE
                 await binlog.commit()
                 for other in list(broker.jobs)[::2]:
                     broker.delete(client, other)
@@ -425,8 +424,7 @@ def small():
             binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once, **CLOCKS)
             broker = Broker(binlog, SECOND)
             broker.restore(OFFSET, SECOND)
-            client = Client(broker.default)
-            broker.connect()
+            client = RecordingClient(broker)
             for command in commands:
                 command(broker, client)
                 await binlog.commit()
@@ -439,7 +437,7 @@ def small():
 
 
 def put_keyed(broker, client):
-    assert broker.put(client, broker.take_id(), 0, 0, SECOND, b"x", SECOND, SECOND, "k")
+    assert put(broker, client, key="k") == DONE
 
 
 def test_a_key_whose_deletion_is_lost_still_names_one_job_only(small, said):
@@ -472,8 +470,7 @@ def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
         binlog = Binlog(directory, segment_size=SEGMENT, sync_interval=50.0, in_thread=at_once)
         broker = Broker(binlog, SECOND)
         broker.restore(OFFSET, SECOND)
-        client = Client(broker.default)
-        broker.connect()
+        client = RecordingClient(broker)
         for _ in range(3):
             put_one(broker, client)
             await binlog.commit()
@@ -497,4 +494,4 @@ def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
 
 
 def put_one(broker, client):
-    assert broker.put(client, broker.take_id(), 0, 0, SECOND, b"x", SECOND, SECOND)
+    assert put(broker, client) == DONE

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from memory_disk import MemoryDirectory
+from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import ALL, DELETIONS
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.room import COMMIT_LIMIT
 
@@ -36,8 +37,7 @@ class Queue:
         self.binlog = Binlog(directory, segment_size=segment_size, in_thread=self._in_thread, clock=lambda: self.now)
         self.broker = Broker(self.binlog, now)
         self.broker.restore(0, now)
-        self.client = Client(self.broker.default)
-        self.broker.connect()
+        self.client = RecordingClient(self.broker)
         self.failures = []
         self.binlog.on_failure = self.failures.append
 
@@ -69,26 +69,25 @@ class Queue:
         """Put a job; return its id, or None when it is refused."""
         await self.room(DELETIONS)
         number = self.broker.take_id()
-        if self.broker.put(self.client, number, 0, delay, 100 * SECOND, bytes(size), self.now, self.now):
-            return number
-        return None
+        done = self.broker.put(self.client, number, 0, delay, 100 * SECOND, bytes(size), self.now, self.now) == DONE
+        return number if done else None
 
     async def delete(self, number):
         await self.room(DELETIONS)
-        assert self.broker.delete(self.client, number)
+        assert self.broker.delete(self.client, number) == DONE
 
     async def change(self, number):
         """Let a job be released, buried or kicked, and be ready again."""
         await self.room()
-        if self.broker.find(number).client is None:
-            assert self.broker.reserve_job(self.client, number, self.now)
+        if self.broker.peek(number).client is None:
+            assert self.broker.reserve_job(self.client, number, self.now) == DONE
         await self.room()
         if number % 2:
-            assert self.broker.release(self.client, number, 1, 0, self.now)
+            assert self.broker.release(self.client, number, 1, 0, self.now) == DONE
         else:
-            assert self.broker.bury(self.client, number, 1)
+            assert self.broker.bury(self.client, number, 1) == DONE
             await self.room()
-            assert self.broker.kick_job(number, self.now)
+            assert self.broker.kick_job(self.client, number, self.now) == DONE
 
     def bound(self):
         """What the directory may take, in bytes (docs/binlog.md, promise 7)."""
@@ -292,11 +291,11 @@ def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
         broker, client = queue.broker, queue.client
         for _ in range(10):
             for number in list(broker.jobs):  # and none of them waits
-                assert broker.kick_job(number, SECOND)
-                assert broker.reserve_job(client, number, SECOND)
-                assert broker.release(client, number, 1, 100 * SECOND, SECOND)
+                assert broker.kick_job(client, number, SECOND) == DONE
+                assert broker.reserve_job(client, number, SECOND) == DONE
+                assert broker.release(client, number, 1, 100 * SECOND, SECOND) == DONE
         for number in list(broker.jobs):
-            assert broker.delete(client, number)
+            assert broker.delete(client, number) == DONE
         await queue.commit()
         queue.check()
         await queue.stop()
@@ -313,7 +312,7 @@ def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belong_to(
         await queue.commit()
         queue.directory.ballast += queue.directory.free()
         for _ in range(1000):
-            queue.broker.reschedule(queue.broker.find(1), 100 * SECOND, SECOND)
+            queue.broker.reschedule(queue.client, 1, 100 * SECOND, SECOND)
         with pytest.raises(OSError, match="no space is left, not even what was set aside"):
             await queue.binlog.commit()
         await queue.binlog.close()

@@ -6,9 +6,10 @@ import logging
 
 import pytest
 from memory_disk import MemoryDirectory, Node
+from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
@@ -30,12 +31,11 @@ def start(directory, salvage=False):
 
 
 def put(broker, count):
-    client = Client(broker.default)
-    broker.connect()
+    client = RecordingClient(broker)
 
     async def work():
         for _ in range(count):
-            assert broker.put(client, broker.take_id(), 0, 0, SECOND, bytes(100), SECOND, SECOND)
+            assert broker.put(client, broker.take_id(), 0, 0, SECOND, bytes(100), SECOND, SECOND) == DONE
             await broker.journal.commit()
         while broker.journal._upkeep is not None:
             await asyncio.sleep(0)

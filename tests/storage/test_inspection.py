@@ -8,10 +8,11 @@ import time
 
 import pytest
 from crc32c import crc32c
+from virtual import RecordingClient, put
 
 from beanstalk_server.cli.server import main
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
@@ -41,17 +42,15 @@ class Server:
         )
         self.broker = Broker(self.binlog, NOW)
         self.broker.restore(OFFSET, NOW)
-        self.client = Client(self.broker.default)
-        self.broker.connect()
+        self.client = RecordingClient(self.broker)
 
     def put(self, body=b"body", tube="default", delay=0, key=""):
-        number = self.broker.take_id()
         self.broker.use(self.client, tube)
-        self.broker.put(self.client, number, 10, delay, 60 * SECOND, body, NOW, NOW, key)
-        return number
+        assert put(self.broker, self.client, 10, delay, 60 * SECOND, body, NOW, key) == DONE
+        return self.broker.next_id - 1
 
     def bury(self, number):
-        assert self.broker.reserve_job(self.client, number, NOW)
+        assert self.broker.reserve_job(self.client, number, NOW) == DONE
         self.broker.bury(self.client, number, 7)
 
     def delete(self, number):
@@ -179,7 +178,7 @@ def test_the_last_put_and_the_last_change_are_live(path, keep):
         number = server.put()
         for _ in range(3):
             server.bury(number)
-            server.broker.kick_job(number, NOW)
+            server.broker.kick_job(server.client, number, NOW)
         other = server.put()
         server.bury(other)
         server.delete(other)
@@ -216,8 +215,8 @@ async def cleared(server):
     for tube in ("a", "a", "b", "a"):
         server.put(tube=tube)
     server.bury(1)
-    assert server.broker.reserve_job(server.client, 2, NOW)
-    server.broker.clear(server.client, server.broker.tubes["a"])
+    assert server.broker.reserve_job(server.client, 2, NOW) == DONE
+    server.broker.clear(server.client, "a")
     server.put(tube="a")
 
 
@@ -234,7 +233,7 @@ def test_what_was_cleared_is_dead(path, keep):
 
 async def one_key_for_two(server):
     server.put(key="k")
-    server.broker.default.keys.remove(server.broker.find(1))  # a bug
+    server.broker.default.keys.remove(server.broker.peek(1))  # a bug
     server.put(key="k")
 
 
@@ -284,9 +283,9 @@ def test_damage_is_named_and_passed_over(path, keep):
     records, _ = found(path, "records")
     names = [file.name for file in segment_paths(path)]
     puts = [record for record in records if record["type"] == "put"]
-    spoilt = [next(put for put in puts if put["segment"] == name) for name in (names[0], names[-2])]
-    for put in spoilt:
-        spoil(path / put["segment"], put["offset"] + 20)
+    spoilt = [next(record for record in puts if record["segment"] == name) for name in (names[0], names[-2])]
+    for record in spoilt:
+        spoil(path / record["segment"], record["offset"] + 20)
     kept, damages = found(path, "records")
     assert kept == [record for record in records if record not in spoilt]
     assert [(damage.segment, damage.offset) for damage in damages] == [

@@ -99,7 +99,7 @@ def test_keyed_puts_that_are_not_well_formed(client, command):
 
 def test_drain_mode_takes_no_new_keyed_jobs_but_replaces_old_ones(world, client):
     client.send(keyed(b"put-keyed"))
-    world.broker.draining = True
+    world.broker.drain()
     assert client.send(keyed(b"put-keyed", key=b"l")) == b"DRAINING\r\n"
     assert client.send(keyed(b"replace-keyed", key=b"l")) == b"DRAINING\r\n"
     assert client.send(keyed(b"put-keyed")) == b"EXISTS 1\r\n"

@@ -389,7 +389,7 @@ def test_a_large_body_in_pieces_is_held_once():
         assert tracemalloc.get_traced_memory()[1] < size * 1.3
     finally:
         tracemalloc.stop()
-    assert client.session.broker.find(1).body == b"x" * size
+    assert client.session.broker.peek(1).body == b"x" * size
 
 
 def test_a_body_that_memory_does_not_hold_is_swallowed_to_its_end(world, client):
@@ -425,7 +425,7 @@ def test_a_nul_behind_a_put_that_is_too_big_makes_it_no_put(client):
 
 def test_drain_mode(world, client):
     client.put()
-    world.broker.draining = True
+    world.broker.drain()
     assert client.send(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
     assert client.send(b"put 0 0 1 1\r\nxyz") == b"EXPECTED_CRLF\r\n"
     assert client.send(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"

@@ -19,6 +19,7 @@ from beanstalk_server.server.commits import CommitGate, Committer
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.scheduler import Scheduler
+from beanstalk_server.wire.grammar import STATISTICS
 from beanstalk_server.wire.session import Session
 from beanstalk_server.wire.statistics import Process
 
@@ -109,6 +110,11 @@ class Connection(Committer):
             scheduler.enqueue(self)
             self._regulate()
             scheduler.run_pending()
+            return
+        if data[0] == STATISTICS:
+            # The event loop may report hang-ups that came before this after it, and the figures have to count them.
+            session.queue_input(data)
+            scheduler.enqueue_next_round(self)
             return
         session.receive(data, scheduler.clock())
         scheduler.budget -= session.cost + TRANSFER_COST + (len(data) >> 10)

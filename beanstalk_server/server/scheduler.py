@@ -76,6 +76,7 @@ class Scheduler:
         "broker",
         "budget",
         "clock",
+        "next_queue",
         "quantum",
         "queue",
         "slow_queue",
@@ -95,6 +96,7 @@ class Scheduler:
         self.queue: deque[Runnable] = deque()  # who has more to do, or an answer to send
         self.slow_queue: deque[Runnable] = deque()  # those of them whose next turn may cost a whole round
         self.blocked: deque[Runnable] = deque()  # who wants to change something when the journal has room
+        self.next_queue: list[Runnable] = []  # who stands in the queue when the next round begins
         self.timer_deadline = END_OF_TIME  # what the timer is set for
         self.stopped = False
         self._timer: asyncio.Handle | None = None
@@ -114,6 +116,7 @@ class Scheduler:
         for runnable in self.blocked:
             runnable.blocked = False
         self.queue.clear()
+        self.next_queue.clear()
         self.slow_queue.clear()
         self.blocked.clear()
 
@@ -127,6 +130,12 @@ class Scheduler:
                 self.slow_queue.append(runnable)
             else:
                 self.queue.append(runnable)
+
+    def enqueue_next_round(self, runnable: Runnable) -> None:
+        """Promise a turn in the next round, when the event loop has reported all input that there was in this one."""
+        runnable.queued = True
+        self.next_queue.append(runnable)
+        self.run_pending_soon()
 
     def block(self, runnable: Runnable) -> None:
         """Promise a turn as soon as the journal admits everything; `run_pending` must follow."""
@@ -194,6 +203,8 @@ class Scheduler:
     def _begin_round(self) -> None:
         self._next_round = None
         self.budget = self.quantum
+        self.queue.extend(self.next_queue)
+        self.next_queue.clear()
         if self.slow_queue:  # one in each round, however many others there are
             self._serve(self.slow_queue.popleft())
         if self.blocked and self.broker.admits == ALL:

@@ -34,6 +34,9 @@ CHANGES: Final = (
 DELETIONS: Final = (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ")
 """How the commands begin that the journal may have to be told of; a put is told when its body has come."""
 
+STATISTICS: Final = 0x73
+"""An "s": how the commands begin that tell statistics, and no others."""
+
 MAX_U32: Final = 2**32 - 1
 MAX_U64: Final = 2**64 - 1
 MAX_TIMEOUT: Final = 2**31 - 1

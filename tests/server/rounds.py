@@ -1,0 +1,172 @@
+"""A server without sockets: real connections over transports that only remember, in rounds that a test goes through.
+
+The same steps give the same bytes, as in tests/virtual.py; what is real here besides is the server's own part: whose
+turn it is, when replies leave, when a client is read from.
+"""
+
+import heapq
+from itertools import count
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.server.commits import CommitGate
+from beanstalk_server.server.connection import Connections
+from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.listeners import Listeners
+from beanstalk_server.server.process import this_process
+from beanstalk_server.server.scheduler import JOURNALED_ROUND_QUANTUM, ROUND_QUANTUM, Scheduler
+
+SECOND = 1_000_000_000
+
+
+class Call:
+    """What `call_soon` and `call_later` return."""
+
+    def __init__(self, callback, arguments):
+        self.callback, self.arguments = callback, arguments
+        self.cancelled = False
+
+    def cancel(self):
+        self.cancelled = True
+
+    def run(self):
+        if not self.cancelled:
+            self.callback(*self.arguments)
+
+
+class Loop:
+    """An event loop that does nothing by itself. `clock` is in nanoseconds."""
+
+    def __init__(self):
+        self.now = 7 * SECOND
+        self.soon = []
+        self.later = []
+        self._order = count()
+
+    def clock(self):
+        return self.now
+
+    def call_soon(self, callback, *arguments):
+        self.soon.append(Call(callback, arguments))
+        return self.soon[-1]
+
+    def call_later(self, delay, callback, *arguments):
+        call = Call(callback, arguments)
+        heapq.heappush(self.later, (self.now + round(delay * SECOND), next(self._order), call))
+        return call
+
+    def go_round(self):
+        """Call what is to be called soon, and what is due; whether there was anything."""
+        calls, self.soon = self.soon, []
+        while self.later and self.later[0][0] <= self.now:
+            calls.append(heapq.heappop(self.later)[2])
+        for call in calls:
+            call.run()
+        return bool(calls)
+
+    def settle(self):
+        while self.go_round():
+            pass
+
+    def sleep(self, seconds):
+        end = self.now + round(seconds * SECOND)
+        self.settle()
+        while self.later and self.later[0][0] <= end:
+            self.now = max(self.now, self.later[0][0])
+            self.settle()
+        self.now = end
+
+
+class Transport:
+    """Remembers what is written to it."""
+
+    def __init__(self):
+        self.written = b""
+        self.reading = True
+        self.closed = self.aborted = False
+
+    def write(self, data):
+        assert not self.is_closing()
+        self.written += data
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.aborted = True
+
+    def is_closing(self):
+        return self.closed or self.aborted
+
+    def pause_reading(self):
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self):
+        assert not self.reading
+        self.reading = True
+
+    def set_write_buffer_limits(self, high):
+        self.limit = high
+
+    def get_extra_info(self, name):
+        assert name == "socket"
+        return self
+
+    def fileno(self):
+        return -1
+
+
+class Rounds:
+    """The parts of a server that need no sockets, and a loop to move them by.
+
+    Args:
+        loop: an asyncio event loop instead, where a journal's commits are to be awaited.
+    """
+
+    def __init__(self, journal=None, loop=None):
+        self.loop = loop or Loop()
+        self.clock = self.loop.clock if isinstance(self.loop, Loop) else lambda: round(self.loop.time() * SECOND)
+        self.journal = journal or Journal()
+        self.broker = Broker(self.journal, self.clock())
+        quantum = JOURNALED_ROUND_QUANTUM if self.journal.keeps else ROUND_QUANTUM
+        self.scheduler = Scheduler(self.broker, quantum, self.clock)
+        self.failures = []
+        self.gate = CommitGate(
+            self.journal, self.broker, self.scheduler, lambda: self.failures.append(self.gate.failure)
+        )
+        self.hangups = HangupWatch()
+        self.listeners = Listeners()
+        self.process = this_process(65535, self.clock())
+        self.connections = Connections(
+            self.broker, self.process, self.scheduler, self.gate, self.hangups, self.listeners, 0
+        )
+        self.scheduler.start(self.loop)
+        self.gate.start(self.loop)
+
+    def connect(self):
+        return Caller(self)
+
+
+class Caller:
+    """One client, by what the event loop would call for it."""
+
+    def __init__(self, rounds):
+        self.connection = rounds.connections.make()
+        self.transport = Transport()
+        self.connection.connection_made(self.transport)
+
+    def send(self, data):
+        """The event loop reports these bytes; return what has been written by the end of that."""
+        self.connection.data_received(data)
+        return self.read()
+
+    def read(self):
+        written, self.transport.written = self.transport.written, b""
+        return written
+
+    def shut_down(self):
+        assert self.connection.eof_received(), "the server closes, when all is said"
+
+    def lose(self):
+        self.connection.connection_lost(None)

@@ -1,0 +1,234 @@
+"""Replies and commits, with a journal that commits when a test says so."""
+
+import asyncio
+
+import pytest
+from rounds import Rounds
+
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
+from beanstalk_server.server.connection import OUTPUT_LIMIT
+
+PUT = b"put 0 0 60 1\r\nx\r\n"
+ASK = b"list-tube-used\r\n"
+USING = b"USING default\r\n"
+
+
+class SlowJournal(Journal):
+    """Each commit ends when `end_commit` is called."""
+
+    keeps = True
+
+    def __init__(self):
+        self.commits = []  # all there have been; the last may be under way
+
+    async def commit(self):
+        self.commits.append(asyncio.get_running_loop().create_future())
+        await self.commits[-1]
+
+    async def end_commit(self, error=None):
+        await settle()
+        if error is None:
+            self.commits[-1].set_result(None)
+        else:
+            self.commits[-1].set_exception(error)
+        await settle()
+
+
+async def settle():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def in_loop():
+    """Runs a test in an event loop, with the parts of a server over a slow journal."""
+
+    def run(test):
+        async def main():
+            await test(Rounds(SlowJournal(), asyncio.get_running_loop()))
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_a_reply_to_a_change_waits_for_its_commit_and_what_follows_it_waits_behind(in_loop):
+    async def test(rounds):
+        caller, other = rounds.connect(), rounds.connect()
+        assert caller.send(ASK) == USING
+        assert caller.send(PUT) == b""
+        assert caller.send(ASK) == b""
+        assert other.send(ASK) == USING, "others report no change"
+        await rounds.journal.end_commit()
+        assert caller.read() == b"INSERTED 1\r\n" + USING
+
+    in_loop(test)
+
+
+def test_what_comes_while_a_commit_is_in_flight_belongs_to_the_next(in_loop):
+    async def test(rounds):
+        early, late = rounds.connect(), rounds.connect()
+        early.send(PUT)
+        await settle()
+        late.send(PUT)
+        early.send(PUT)
+        await rounds.journal.end_commit()
+        assert (early.read(), late.read()) == (b"INSERTED 1\r\n", b"")
+        assert rounds.gate.durable_lsn == 1
+        await rounds.journal.end_commit()
+        assert (early.read(), late.read()) == (b"INSERTED 3\r\n", b"INSERTED 2\r\n")
+        await settle()
+        assert len(rounds.journal.commits) == 2, "nothing is left to be committed"
+
+    in_loop(test)
+
+
+def test_a_job_that_is_not_durable_may_be_reserved_at_once(in_loop):
+    async def test(rounds):
+        producer, worker = rounds.connect(), rounds.connect()
+        worker.send(b"reserve\r\n")
+        producer.send(PUT)
+        assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
+        await rounds.journal.end_commit()
+
+    in_loop(test)
+
+
+def test_a_client_that_waits_for_too_much_is_not_read_from_until_a_commit_returns(in_loop):
+    async def test(rounds):
+        caller = rounds.connect()
+        put = b"put 0 0 60 60000\r\n%b\r\n" % (b"x" * 60000)
+        sent = 0
+        while caller.transport.reading:
+            caller.send(put)
+            sent += 1
+            await settle()
+        assert sent == OUTPUT_LIMIT // len(put) + 1
+        await rounds.journal.end_commit()
+        await rounds.journal.end_commit()
+        assert caller.read().count(b"INSERTED") == sent
+        assert caller.transport.reading
+
+    in_loop(test)
+
+
+def test_a_connection_closes_after_its_last_commit(in_loop):
+    async def test(rounds):
+        caller = rounds.connect()
+        caller.send(PUT + b"quit\r\n" + ASK)
+        assert not caller.transport.closed
+        assert not caller.transport.reading, "what comes after a quit is nobody's"
+        assert rounds.broker.connections == 0
+        await rounds.journal.end_commit()
+        assert caller.read() == b"INSERTED 1\r\n"
+        assert caller.transport.closed
+
+    in_loop(test)
+
+
+def test_nothing_is_sent_to_a_client_that_is_gone(in_loop):
+    async def test(rounds):
+        caller, other = rounds.connect(), rounds.connect()
+        caller.send(PUT)
+        caller.lose()
+        await rounds.journal.end_commit()
+        assert caller.read() == b""
+        assert other.send(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+
+    in_loop(test)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_after_a_failure_nothing_is_acknowledged_or_committed(in_loop, caplog, is_late):
+    async def test(rounds):
+        caller = rounds.connect()
+        caller.send(PUT)
+        error = OSError(5, "Input/output error")
+        if is_late:  # the journal says so by itself, with a commit under way
+            await settle()
+            rounds.journal.on_failure(error)
+            await rounds.journal.end_commit(error)
+        else:
+            await rounds.journal.end_commit(error)
+        assert rounds.failures == [error]
+        assert rounds.gate.failed.is_set()
+        caller.send(PUT)
+        await settle()
+        await rounds.gate.commit_rest()
+        assert caller.read() == b""
+        assert len(rounds.journal.commits) == 1
+        assert caplog.text.count("the journal failed; nothing more is acknowledged") == 1
+
+    in_loop(test)
+
+
+def test_what_nobody_waits_for_is_committed_at_the_end(in_loop):
+    async def test(rounds):
+        caller = rounds.connect()
+        caller.send(PUT)
+        caller.lose()
+        await rounds.journal.end_commit()
+        rounds.broker.last_lsn += 1
+        rest = asyncio.ensure_future(rounds.gate.commit_rest())
+        await rounds.journal.end_commit()
+        await rest
+        assert rounds.gate.durable_lsn == rounds.broker.last_lsn == 2
+
+    in_loop(test)
+
+
+def test_whoever_the_journal_does_not_admit_goes_on_in_the_order_in_which_they_came(in_loop):
+    async def test(rounds):
+        callers = [rounds.connect() for _ in range(3)]
+        for caller in callers:
+            caller.send(PUT)
+        await rounds.journal.end_commit()
+        ids = [int(caller.read().split()[1]) for caller in callers]
+        for caller, job_id in zip(callers, ids, strict=True):
+            caller.send(b"reserve-job %d\r\n" % job_id)
+            caller.read()
+        rounds.journal.on_admission(NONE)
+        for caller, job_id in zip(callers, ids, strict=True):
+            assert caller.send(b"bury %d 0\r\n" % job_id) == b""
+        other = rounds.connect()
+        assert other.send(ASK) == USING, "who changes nothing is served"
+        rounds.journal.on_admission(ALL)
+        await rounds.journal.end_commit()
+        await rounds.journal.end_commit()
+        assert [caller.read() for caller in callers] == [b"BURIED\r\n"] * 3
+        assert [job.id for job in rounds.broker.jobs.values()] == ids
+
+    in_loop(test)
+
+
+def test_deletions_go_on_before_other_changes(in_loop):
+    async def test(rounds):
+        callers = [rounds.connect() for _ in range(2)]
+        for caller in callers:
+            caller.send(PUT + b"reserve\r\n")
+        await rounds.journal.end_commit()
+        for caller in callers:
+            caller.read()
+        rounds.journal.on_admission(NONE)
+        callers[0].send(b"release 1 0 0\r\n")
+        callers[1].send(b"delete 2\r\n")
+        rounds.journal.on_admission(DELETIONS)
+        await rounds.journal.end_commit()
+        await rounds.journal.end_commit()
+        assert [caller.read() for caller in callers] == [b"", b"DELETED\r\n"]
+        rounds.journal.on_admission(ALL)
+        await settle()
+        await rounds.journal.end_commit()
+        assert callers[0].read() == b"RELEASED\r\n"
+
+    in_loop(test)
+
+
+def test_a_commit_is_made_when_not_everything_is_admitted_and_nobody_waits_for_one(in_loop):
+    async def test(rounds):
+        rounds.journal.on_admission(NONE)
+        await settle()
+        assert len(rounds.journal.commits) == 1
+        await rounds.journal.end_commit()
+
+    in_loop(test)

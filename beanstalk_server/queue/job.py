@@ -31,9 +31,6 @@ STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted")
 URGENT: Final = 1024
 """Jobs with a priority below this are counted as urgent (protocol: stats, current-jobs-urgent)."""
 
-LAST_TIME: Final = (1 << 63) - 1
-"""The last moment that can be stored, in nanoseconds."""
-
 
 class Extras:
     """What few jobs have: a past, or a place among the buried jobs."""
@@ -131,26 +128,3 @@ class Job(Timer):
         job.reserves = self.reserves
         job.extras = self.extras  # one of the two is about to go
         return job
-
-
-def stored_state(job: Job) -> int:
-    """The state that a job should come back in after a restart: READY, DELAYED or BURIED."""
-    state = job.state
-    if state == RESERVED:
-        return READY
-    if state == NEW:  # about to be put
-        return DELAYED if job.delay else READY
-    return state
-
-
-def stored_time(moment: int, clock_offset: int) -> int:
-    """A moment as it should be stored: wall clock, but not beyond what 64 bits hold (the year 2262)."""
-    return max(min(moment + clock_offset, LAST_TIME), -LAST_TIME)
-
-
-def stored_deadline(job: Job, clock_offset: int) -> int:
-    """A job's deadline as it should be stored: wall clock, or the number of a buried job; else 0."""
-    state = stored_state(job)
-    if state == DELAYED:
-        return stored_time(job.deadline, clock_offset)
-    return job.extras.bury_sequence if state == BURIED else 0

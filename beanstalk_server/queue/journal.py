@@ -15,39 +15,15 @@ from collections.abc import Callable, Iterable
 from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
 
-from beanstalk_server.queue.job import STATES, Job, stored_deadline, stored_state, stored_time
+from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import JobTable
 
 ALL: Final = 0
 DELETIONS: Final = 1
 NONE: Final = 2
 """What a journal may be told now. DELETIONS: and puts, which it refuses."""
-
-
-class StoredJob(NamedTuple):
-    """A job as it is stored. Times are wall clock, in nanoseconds since 1970, so that they outlive the process."""
-
-    id: int
-    tube: str
-    key: str
-    """Its name in the tube, or ""."""
-    state: str
-    """"ready", "delayed" or "buried"."""
-    priority: int
-    delay: int
-    """As last given, in nanoseconds."""
-    ttr: int
-    """Nanoseconds."""
-    body: bytes
-    created_at: int
-    deadline: int
-    """When a delayed job is due; of a buried one, its number in the order in which jobs were buried; else 0."""
-    reserves: int = 0
-    timeouts: int = 0
-    releases: int = 0
-    buries: int = 0
-    kicks: int = 0
 
 
 class Files(NamedTuple):
@@ -91,7 +67,7 @@ class Journal:
     def restore(self, replay: Replay) -> None:
         """Tell what was live when the last process ended; what `load` gives, unless a journal knows a shorter way."""
         for job in self.load():
-            replay_stored(job, replay)
+            replay.put(job)
 
     def next_id(self) -> int:
         """The smallest id that is greater than all that were ever told to `put`. Called after `restore`."""
@@ -145,42 +121,4 @@ class Journal:
 
     def stored(self, job: Job) -> StoredJob:
         """A job as it should be stored at this moment."""
-        clock_offset = self.clock_offset()
-        return StoredJob(
-            job.id,
-            job.tube.name,
-            job.key,
-            STATES[stored_state(job)],
-            job.priority,
-            job.delay,
-            job.ttr,
-            job.body,
-            stored_time(job.created_at, clock_offset),
-            stored_deadline(job, clock_offset),
-            job.reserves,
-            job.extras.timeouts,
-            job.extras.releases,
-            job.extras.buries,
-            job.extras.kicks,
-        )
-
-
-def replay_stored(job: StoredJob, replay: Replay) -> None:
-    """Tell a whole job."""
-    replay.put(
-        job.id,
-        job.tube,
-        job.key,
-        STATES.index(job.state),
-        job.priority,
-        job.delay,
-        job.ttr,
-        job.body,
-        job.created_at,
-        job.deadline,
-        job.reserves,
-        job.timeouts,
-        job.releases,
-        job.buries,
-        job.kicks,
-    )
+        return stored_job(job, self.clock_offset())

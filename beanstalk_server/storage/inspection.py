@@ -15,15 +15,14 @@ from time import monotonic_ns, time_ns
 from typing import Final
 from uuid import UUID
 
-from beanstalk_server.queue.job import BURIED, Job
-from beanstalk_server.queue.journal import Journal, StoredJob
+from beanstalk_server.queue.job import BURIED, DELAYED, STATES, Job
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredChange, StoredJob, stored_job
 from beanstalk_server.queue.table import JobTable
-from beanstalk_server.queue.tube import Tube
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progress, Tail
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
-from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES, Scanner
 from beanstalk_server.storage.recovery import REWRITING, beanstalkd_files
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
@@ -31,16 +30,6 @@ from beanstalk_server.storage.segment_reader import SegmentReader
 SECOND: Final = 1_000_000_000
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
-
-
-class _Unchanged(Journal):
-    """Tells jobs whose times are wall clock already."""
-
-    def clock_offset(self) -> int:
-        return 0
-
-
-_UNCHANGED: Final = _Unchanged()
 
 
 @dataclass(slots=True)
@@ -111,16 +100,16 @@ class Inspection:
                     continue
                 count.records += 1
                 if scanner.kind == PUT:
-                    job = scanner.put(replay)
+                    job = replay.put(scanner.put())
                     job.body = b""
                     job.file, job.heap_index = numbers.setdefault(reader.name, len(numbers)), -1
                     job.created_at = reader.offset
                 elif scanner.kind == CHANGE:
-                    changed = jobs.get(scanner.id())
+                    changed = jobs.get(scanner.job_id())
                     if changed is not None:
                         changed.heap_index = numbers.setdefault(reader.name, len(numbers))
                 elif scanner.kind == DELETE:
-                    replay.delete(scanner.id())
+                    replay.delete(scanner.job_id())
                 else:
                     replay.clear(*scanner.clear())
             count.bytes = reader.offset
@@ -145,10 +134,9 @@ class Inspection:
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
         """
-        replay = Replay(JobTable())
         for reader in self._read(on_damage, on_progress):
             while reader.next():
-                yield {"segment": reader.name, "offset": reader.offset, **_shown_record(reader, replay)}
+                yield {"segment": reader.name, "offset": reader.offset, **_shown_record(reader.scanner)}
 
     def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
         """The live jobs, those that are buried last and in the order in which they were buried. All is read at once.
@@ -177,15 +165,15 @@ def _ignore(_: Damage) -> None:
 
 
 def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
-    stored = _UNCHANGED.stored
+    """Jobs of a replay as they are stored; their times are wall clock already."""
     buried: list[Job] = []
     for job in jobs:
         if job.state == BURIED:
             buried.append(job)
         else:
-            yield stored(job)
+            yield stored_job(job, 0)
     for job in sorted(buried, key=attrgetter("extras.bury_sequence")):
-        yield stored(job)
+        yield stored_job(job, 0)
 
 
 @contextmanager
@@ -246,42 +234,35 @@ def shown_job(job: StoredJob) -> dict[str, object]:
         "id": job.id,
         "tube": job.tube,
         **({"key": job.key} if job.key else {}),
-        "state": job.state,
+        "state": STATES[job.state],
         "pri": job.priority,
         "delay": _seconds(job.delay),
         "ttr": _seconds(job.ttr),
         "created-at": _seconds(job.created_at),
         **_shown_deadline(job),
-        **{name: getattr(job, name) for name in _COUNTERS},
+        **_shown_counters(job),
         **_shown_body(job.body),
     }
 
 
-def _shown_record(reader: SegmentReader, replay: Replay) -> dict[str, object]:
-    """The record that the reader stands at; the replay is empty, and is so again."""
-    scanner = reader.scanner
+def _shown_record(scanner: Scanner) -> dict[str, object]:
+    """The record that the scanner has come to."""
     kind = TYPES[scanner.kind]
     if scanner.kind == PUT:
-        put = scanner.put(replay)
-        replay.jobs.remove(put.id)
-        return {"type": kind, **shown_job(_UNCHANGED.stored(put))}
+        return {"type": kind, **shown_job(scanner.put())}
     if scanner.kind == CHANGE:
-        blank = Job(scanner.id(), 0, 0, 0, b"", Tube("", 0), 0)
-        replay.jobs.add(blank)
-        scanner.change(replay)
-        replay.jobs.remove(blank.id)
-        job = _UNCHANGED.stored(blank)
+        change = scanner.change()
         return {
             "type": kind,
-            "id": job.id,
-            "state": job.state,
-            "pri": job.priority,
-            "delay": _seconds(job.delay),
-            **_shown_deadline(job),
-            **{name: getattr(job, name) for name in _COUNTERS},
+            "id": change.id,
+            "state": STATES[change.state],
+            "pri": change.priority,
+            "delay": _seconds(change.delay),
+            **_shown_deadline(change),
+            **_shown_counters(change),
         }
     if scanner.kind == DELETE:
-        return {"type": kind, "id": scanner.id()}
+        return {"type": kind, "id": scanner.job_id()}
     if scanner.kind == CLEAR:
         tube_name, reserved_ids = scanner.clear()
         return {"type": kind, "tube": tube_name, "reserved": reserved_ids}
@@ -299,10 +280,14 @@ def _shown_record(reader: SegmentReader, replay: Replay) -> dict[str, object]:
     }
 
 
-def _shown_deadline(job: StoredJob) -> dict[str, object]:
-    if job.state == "delayed":
+def _shown_deadline(job: StoredChange) -> dict[str, object]:
+    if job.state == DELAYED:
         return {"due-at": _seconds(job.deadline)}
-    return {"buried-as": job.deadline} if job.state == "buried" else {}
+    return {"buried-as": job.bury_sequence} if job.state == BURIED else {}
+
+
+def _shown_counters(job: StoredChange) -> dict[str, object]:
+    return {name: getattr(job, name) for name in _COUNTERS}
 
 
 def _shown_body(body: bytes) -> dict[str, object]:

@@ -22,7 +22,7 @@ from typing import Final
 from crc32c import crc32c
 
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, Job
-from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredChange, StoredJob
 
 COMMIT: Final = 1
 PUT: Final = 2
@@ -102,9 +102,9 @@ def encode_commit(number: int, durable: int, length: int, next_id: int, written_
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
-def encode_put(job: Job, state: int, created_at: int, deadline: int, seed: int) -> bytes:
+def encode_put(job: StoredJob, seed: int) -> bytes:
     """A whole job."""
-    tube = job.tube.name.encode()
+    tube = job.tube.encode()
     key = job.key.encode()
     body = job.body
     fixed = _PUT.pack(
@@ -114,14 +114,14 @@ def encode_put(job: Job, state: int, created_at: int, deadline: int, seed: int) 
         job.priority,
         job.delay,
         job.ttr,
-        created_at,
-        deadline,
+        job.created_at,
+        job.bury_sequence if job.state == BURIED else job.deadline,
         job.reserves & _COUNT,
-        job.extras.timeouts & _COUNT,
-        job.extras.releases & _COUNT,
-        job.extras.buries & _COUNT,
-        job.extras.kicks & _COUNT,
-        state,
+        job.timeouts & _COUNT,
+        job.releases & _COUNT,
+        job.buries & _COUNT,
+        job.kicks & _COUNT,
+        job.state,
         len(tube),
         len(key),
     )
@@ -129,28 +129,28 @@ def encode_put(job: Job, state: int, created_at: int, deadline: int, seed: int) 
     return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
 
 
-def encode_change(job: Job, state: int, deadline: int, seed: int) -> bytes:
-    """What can be new of a job."""
+def encode_change(change: StoredChange, seed: int) -> bytes:
+    """What is new of a job."""
     rest = _CHANGE.pack(
         CHANGE_SIZE,
         CHANGE,
-        job.id,
-        job.priority,
-        job.delay,
-        deadline,
-        job.reserves & _COUNT,
-        job.extras.timeouts & _COUNT,
-        job.extras.releases & _COUNT,
-        job.extras.buries & _COUNT,
-        job.extras.kicks & _COUNT,
-        state,
+        change.id,
+        change.priority,
+        change.delay,
+        change.bury_sequence if change.state == BURIED else change.deadline,
+        change.reserves & _COUNT,
+        change.timeouts & _COUNT,
+        change.releases & _COUNT,
+        change.buries & _COUNT,
+        change.kicks & _COUNT,
+        change.state,
     )
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
-def encode_delete(job: Job, seed: int) -> bytes:
+def encode_delete(job_id: int, seed: int) -> bytes:
     """The end of a job."""
-    rest = _DELETE.pack(DELETE_SIZE, DELETE, job.id)
+    rest = _DELETE.pack(DELETE_SIZE, DELETE, job_id)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
@@ -188,7 +188,7 @@ class Scanner:
         version: of the format.
     """
 
-    __slots__ = ("data", "end", "fault", "kind", "last_type", "more", "names", "seed", "start")
+    __slots__ = ("_change", "_job", "data", "end", "fault", "kind", "last_type", "more", "names", "seed", "start")
 
     def __init__(self, seed: int, version: int) -> None:
         self.seed = seed
@@ -199,7 +199,9 @@ class Scanner:
         self.kind = 0
         self.fault = ""
         self.more = 0
-        self.names: dict[bytes, str] = {}
+        self.names: dict[bytes, str] = {}  # of tubes, decoded
+        self._job = StoredJob()
+        self._change = StoredChange()
 
     def next(self) -> bool:
         """Go to the next record."""
@@ -244,58 +246,59 @@ class Scanner:
         _, _, _, number, durable, length, next_id, written_at = _COMMIT.unpack_from(self.data, self.start + 4)
         return number, durable, length, next_id, written_at
 
-    def put(self, replay: Replay) -> Job:
-        """Tell a PUT record."""
+    def put(self) -> StoredJob:
+        """The job of a PUT record. The same object is filled again for the next one."""
         data = self.data
-        start = self.start
+        job = self._job
         (
             _,
             _,
-            number,
-            priority,
-            delay,
-            ttr,
-            created_at,
+            job.id,
+            job.priority,
+            job.delay,
+            job.ttr,
+            job.created_at,
             deadline,
-            reserves,
-            timeouts,
-            releases,
-            buries,
-            kicks,
-            state,
+            job.reserves,
+            job.timeouts,
+            job.releases,
+            job.buries,
+            job.kicks,
+            job.state,
             tube_size,
             key_size,
-        ) = _PUT.unpack_from(data, start + 4)
-        names = start + PUT_SIZE
+        ) = _PUT.unpack_from(data, self.start + 4)
+        _set_deadline(job, deadline)
+        names = self.start + PUT_SIZE
         body = names + tube_size + key_size
         raw = data[names : names + tube_size]
         tube = self.names.get(raw)
         if tube is None:
             tube = self.names[raw] = raw.decode("latin-1")
-        return replay.put(
-            number,
-            tube,
-            data[names + tube_size : body].decode("latin-1") if key_size else "",
-            state,
-            priority,
-            delay,
-            ttr,
-            data[body : self.end],
-            created_at,
-            deadline,
-            reserves,
-            timeouts,
-            releases,
-            buries,
-            kicks,
-        )
+        job.tube = tube
+        job.key = data[names + tube_size : body].decode("latin-1") if key_size else ""
+        job.body = data[body : self.end]
+        return job
 
-    def change(self, replay: Replay) -> None:
-        """Tell a CHANGE record."""
-        _, _, number, priority, delay, deadline, reserves, timeouts, releases, buries, kicks, state = (
-            _CHANGE.unpack_from(self.data, self.start + 4)
-        )
-        replay.change(number, state, priority, delay, deadline, reserves, timeouts, releases, buries, kicks)
+    def change(self) -> StoredChange:
+        """What a CHANGE record tells. The same object is filled again for the next one."""
+        change = self._change
+        (
+            _,
+            _,
+            change.id,
+            change.priority,
+            change.delay,
+            deadline,
+            change.reserves,
+            change.timeouts,
+            change.releases,
+            change.buries,
+            change.kicks,
+            change.state,
+        ) = _CHANGE.unpack_from(self.data, self.start + 4)
+        _set_deadline(change, deadline)
+        return change
 
     def clear(self) -> tuple[str, list[int]]:
         """Of a CLEAR record: the tube's name, and the ids of the jobs that were reserved."""
@@ -311,10 +314,10 @@ class Scanner:
         _, _, clock_offset, boot = _CLOCK.unpack_from(self.data, self.start + 4)
         return clock_offset, boot
 
-    def id(self) -> int:
+    def job_id(self) -> int:
         """The job that a PUT, CHANGE or DELETE record is about."""
-        number: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
-        return number
+        job_id: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
+        return job_id
 
     def find(self, start: int) -> int:
         """Where the next valid record begins, at `start` or behind it; -1 when there is none in the data."""
@@ -346,3 +349,10 @@ class Scanner:
         else:
             return "a record of a type that there is not"
         return "" if right else f"a {TYPES[kind]} record whose length cannot be"
+
+
+def _set_deadline(change: StoredChange, deadline: int) -> None:
+    """One field of a record is the deadline of a delayed job, or the bury sequence of a buried one."""
+    state = change.state
+    change.deadline = deadline if state == DELAYED else 0
+    change.bury_sequence = deadline if state == BURIED else 0

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Final
 
-from beanstalk_server.queue.job import stored_deadline
-from beanstalk_server.queue.journal import replay_stored
+from beanstalk_server.queue.job import BURIED
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
 from beanstalk_server.storage.disk import ZEROS, Directory, File
@@ -256,7 +256,9 @@ def _take_over(
     if contents.damages and not salvage:
         raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
     for number, job in enumerate(contents.jobs(), 1):
-        replay_stored(job._replace(deadline=number) if job.state == "buried" else job, replay)
+        if job.state == BURIED:
+            job.bury_sequence = number
+        replay.put(job)
     replay.finish(boot)
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
     found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [STOPPED])
@@ -377,12 +379,14 @@ def _write_jobs(
         size = CLOCK_SIZE
         return begun
 
+    stored = StoredJob()
     segment = begin(0)
     for job in replay.jobs.values():
         length = put_size(job)
         if segment.end + COMMIT_SIZE + size + length > segment.size:
             segment = begin(length)
-        chunks.append(encode_put(job, job.state, job.created_at, stored_deadline(job, 0), segment.seed))
+        stored.describe(job, 0)
+        chunks.append(encode_put(stored, segment.seed))
         size += length
         job.file = segment.sequence
         segment.ids.append(job.id)

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.job import Job, stored_deadline, stored_state, stored_time
+from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.stored_job import StoredChange, StoredJob
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
@@ -97,6 +98,8 @@ class SegmentLog:
         self.sequence = 0  # of the last segment
         self.commit_number = 0  # of the last commit
         self.next_id = 1
+        self._change = StoredChange()  # these two are filled anew for each record
+        self._stored = StoredJob()
         self.written = 0  # records
         self.migrated = 0  # of them, jobs that cleaning has moved
         self.may_leave_tail = False  # cleaning has nothing left that fits into it
@@ -150,15 +153,16 @@ class SegmentLog:
             NoRoomError: all room is used up; as in `delete`.
         """
         segment = self._make_place(CHANGE_SIZE)
-        deadline = stored_deadline(job, self.clock_offset)
-        self._append(segment, encode_change(job, stored_state(job), deadline, segment.seed))
+        change = self._change
+        change.describe(job, self.clock_offset)
+        self._append(segment, encode_change(change, segment.seed))
         if segment.end > self.room.change_end:
             self.room.review()
 
     def delete(self, job: Job) -> None:
         """Take note that a job is gone."""
         segment = self._make_place(DELETE_SIZE)
-        self._append(segment, encode_delete(job, segment.seed))
+        self._append(segment, encode_delete(job.id, segment.seed))
         self._forget(job)
         self.room.stuck_on = 0
         if segment.end > self.room.change_end:
@@ -184,9 +188,10 @@ class SegmentLog:
 
     def _append_put(self, job: Job, size: int) -> None:
         segment = self._make_place(size, True)
-        created_at = stored_time(job.created_at, self.clock_offset)
-        deadline = stored_deadline(job, self.clock_offset)
-        self._append(segment, encode_put(job, stored_state(job), created_at, deadline, segment.seed))
+        stored = self._stored
+        stored.describe(job, self.clock_offset)
+        self._append(segment, encode_put(stored, segment.seed))
+        stored.body = b""  # it may be large, and must not outlive the job
         job.file = segment.sequence
         segment.ids.append(job.id)
         segment.live += size

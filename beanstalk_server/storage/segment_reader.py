@@ -90,13 +90,13 @@ class SegmentReader:
         while self.next():
             kind = scanner.kind
             if kind == PUT:
-                job = scanner.put(replay)
+                job = replay.put(scanner.put())
                 job.file = sequence
                 ids.append(job.id)
             elif kind == CHANGE:
-                scanner.change(replay)
+                replay.change(scanner.change())
             elif kind == DELETE:
-                replay.delete(scanner.id())
+                replay.delete(scanner.job_id())
             elif kind == CLEAR:
                 tube_name, reserved_ids = scanner.clear()
                 replay.clear(tube_name, reserved_ids)

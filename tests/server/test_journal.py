@@ -14,8 +14,10 @@ from virtual import World
 
 from beanstalk_server import Config, Server
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.journal import Journal, StoredJob
+from beanstalk_server.queue.job import BURIED, DELAYED, READY
+from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
@@ -129,27 +131,27 @@ def test_each_acknowledged_change_is_there_after_a_crash_right_then(kept):
 
             jobs = await change(b"put 5 0 60 3\r\none\r\n", b"INSERTED 1\r\n")
             assert jobs[1].body == b"one"
-            assert (jobs[1].state, jobs[1].priority, jobs[1].ttr, jobs[1].tube) == ("ready", 5, 60 * SECOND, "default")
+            assert (jobs[1].state, jobs[1].priority, jobs[1].ttr, jobs[1].tube) == (READY, 5, 60 * SECOND, "default")
             jobs = await change(b"put-keyed k 0 100.5 60 3\r\ntwo\r\n", b"INSERTED 2\r\n")
-            assert (jobs[2].key, jobs[2].state, jobs[2].delay) == ("k", "delayed", 100_500_000_000)
+            assert (jobs[2].key, jobs[2].state, jobs[2].delay) == ("k", DELAYED, 100_500_000_000)
             assert abs(jobs[2].deadline - time.time_ns() - 100.5 * SECOND) < 5 * SECOND
             jobs = await change(b"replace-keyed k 7 0 60 5\r\nthree\r\n", b"REPLACED 2\r\n")
-            assert (jobs[2].body, jobs[2].state, jobs[2].priority) == (b"three", "ready", 7)
+            assert (jobs[2].body, jobs[2].state, jobs[2].priority) == (b"three", READY, 7)
             assert await client.ask(b"reserve\r\n") == b"RESERVED 1 3\r\n"
             await client.reader.readline()
-            assert kept.live()[1].state == "ready", "a reserved job comes back ready"
+            assert kept.live()[1].state == READY, "a reserved job comes back ready"
             jobs = await change(b"release 1 9 50\r\n", b"RELEASED\r\n")
-            assert (jobs[1].state, jobs[1].priority, jobs[1].releases) == ("delayed", 9, 1)
+            assert (jobs[1].state, jobs[1].priority, jobs[1].releases) == (DELAYED, 9, 1)
             jobs = await change(b"reschedule 1 500\r\n", b"RESCHEDULED\r\n")
             assert jobs[1].delay == 500 * SECOND
             jobs = await change(b"kick-job 1\r\n", b"KICKED\r\n")
-            assert (jobs[1].state, jobs[1].kicks) == ("ready", 1)
+            assert (jobs[1].state, jobs[1].kicks) == (READY, 1)
             await client.ask(b"reserve-job 1\r\n")
             await client.reader.readline()
             jobs = await change(b"bury 1 3\r\n", b"BURIED\r\n")
-            assert (jobs[1].state, jobs[1].priority, jobs[1].buries) == ("buried", 3, 1)
+            assert (jobs[1].state, jobs[1].priority, jobs[1].buries) == (BURIED, 3, 1)
             jobs = await change(b"kick 5\r\n", b"KICKED 1\r\n")
-            assert jobs[1].state == "ready"
+            assert jobs[1].state == READY
             assert list(await change(b"delete 1\r\n", b"DELETED\r\n")) == [2]
             await change(b"put 0 100 60 1\r\nx\r\n", b"INSERTED 3\r\n")
             assert list(await change(b"cancel 3\r\n", b"CANCELLED\r\n")) == [2]
@@ -411,7 +413,7 @@ def stored(number, state, deadline=0, **more):
 def test_what_came_due_while_nobody_was_there_is_ready_at_once_and_the_rest_later():
     offset = 1000 * SECOND
     journal = RecordingJournal(
-        [stored(9, "delayed", offset + 50 * SECOND), stored(4, "delayed", offset + 20 * SECOND), stored(2, "buried")]
+        [stored(9, DELAYED, offset + 50 * SECOND), stored(4, DELAYED, offset + 20 * SECOND), stored(2, BURIED)]
     )
     broker = Broker(journal, 30 * SECOND)
     assert broker.restore(offset, 30 * SECOND) == 3

@@ -10,7 +10,8 @@ import time
 import pytest
 from on_directory import needs_beanstalkd
 
-from beanstalk_server.queue.journal import StoredJob
+from beanstalk_server.queue.job import BURIED, DELAYED, READY, STATES
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.storage.beanstalkd.format import files, read, write
 
 SECOND = 1_000_000_000
@@ -52,8 +53,8 @@ def assert_same(jobs, shown, at, restarts=0):
         job = jobs[job_id]
         assert job.key == ""
         assert job.body == body
-        late = job.state == "delayed" and job.deadline <= at * SECOND
-        state = "ready" if late or stats["state"] == "reserved" else job.state
+        late = job.state == DELAYED and job.deadline <= at * SECOND
+        state = "ready" if late or stats["state"] == "reserved" else STATES[job.state]
         assert stats["state"] in (state, "reserved"), (job, stats)
         same = {
             "id": job.id,
@@ -64,7 +65,7 @@ def assert_same(jobs, shown, at, restarts=0):
             "reserves": job.reserves,
             "timeouts": job.timeouts,
             "releases": job.releases,
-            "buries": job.buries + (restarts if job.state == "buried" else 0),
+            "buries": job.buries + (restarts if job.state == BURIED else 0),
             "kicks": job.kicks,
         }
         if stats["state"] == "reserved":
@@ -180,7 +181,7 @@ def test_any_history(launch_beanstalkd, restarted, directory, seed):
     after = restarted(directory, "-s", "10000")
     assert_same(jobs, *after.shows(known), restarts=1)
     for tube in tubes:
-        assert after.buried(tube) == [job.id for job in jobs.values() if (job.tube, job.state) == (tube, "buried")]
+        assert after.buried(tube) == [job.id for job in jobs.values() if (job.tube, job.state) == (tube, BURIED)]
 
 
 @pytest.mark.parametrize("cut", [1, 90, 150])
@@ -210,11 +211,11 @@ def test_a_thousand_jobs_are_served_by_beanstalkd_as_they_were_written(launch_be
     now = time.time_ns()
     jobs = [
         StoredJob(
-            n, chance.choice(["a", "b-c", "d" * 200]), "key" * (n % 2), chance.choice(["ready", "delayed", "buried"]),
+            n, chance.choice(["a", "b-c", "d" * 200]), "key" * (n % 2), chance.choice([READY, DELAYED, BURIED]),
             chance.randrange(2**32), chance.randrange(2**32) * SECOND, chance.randrange(1, 2**32) * SECOND,
             chance.randbytes(chance.choice([0, 1, 100, 1000, 65_533])),
             now - chance.randrange(10**6) * SECOND, now + chance.randrange(-100, 10**6) * SECOND,
-            *(chance.randrange(2**31) for _ in range(5)),
+            0, *(chance.randrange(2**31) for _ in range(5)),
         )
         for n in chance.sample(range(1, 5000), 1000)
     ]  # fmt: skip
@@ -222,18 +223,18 @@ def test_a_thousand_jobs_are_served_by_beanstalkd_as_they_were_written(launch_be
     assert written.keyed == sum(bool(job.key) for job in jobs)
     assert written.body_limit == 65_535
     server = launch_beanstalkd(directory)
-    assert_same({job.id: job._replace(key="") for job in jobs}, *server.shows(range(1, 5000)), restarts=1)
+    assert_same({job.id: job.replace(key="") for job in jobs}, *server.shows(range(1, 5000)), restarts=1)
     assert server.peek(999_999) is None
     assert server.put() == 1_000_000
     for tube in ("a", "b-c", "d" * 200):
-        assert server.buried(tube) == [job.id for job in jobs if (job.tube, job.state) == (tube, "buried")]
+        assert server.buried(tube) == [job.id for job in jobs if (job.tube, job.state) == (tube, BURIED)]
     assert server.stop() == ""
 
 
 @pytest.mark.parametrize("size", [4096, 100_000])
 def test_bodies_that_are_longer_than_a_file(launch_beanstalkd, directory, size):
     now = time.time_ns()
-    jobs = {n: StoredJob(n, "t", "", "ready", n, 0, SECOND, b"x" * 60_000, now, 0) for n in range(1, 11)}
+    jobs = {n: StoredJob(n, "t", "", READY, n, 0, SECOND, b"x" * 60_000, now, 0) for n in range(1, 11)}
     assert write(directory, jobs.values(), size=size).files == 10
     server = launch_beanstalkd(directory, "-s", str(size))
     assert_same(jobs, *server.shows(range(1, 20)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_server.queue.journal import StoredJob
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.beanstalkd.format import DirectoryInUseError, UnknownVersionError, files, read, write
 
@@ -49,7 +49,7 @@ def record5(id, tube="", body=None, state=READY, delay=0, deadline=0, counts=(0,
     return data if body is None else data + body + b"\r\n"
 
 
-def stored(id, tube="t", body=b"body", state="ready", **fields):
+def stored(id, tube="t", body=b"body", state=READY, **fields):
     """What is expected of `record` with the same arguments."""
     fields = {"priority": 1, "delay": 0, "ttr": 60 * SECOND, "created_at": NOW + id, "deadline": 0} | fields
     return StoredJob(id, tube, "", state, body=body, **fields)
@@ -156,11 +156,11 @@ class TestRecords:
         )
         (job,) = clean(given_files(data))
         assert job == StoredJob(
-            7, "t", "", "delayed", 2**32 - 1, 3 * SECOND, 60 * SECOND, b"a\r\nb\0", NOW + 7, NOW + 5, 1, 2, 3, 4, 5
+            7, "t", "", DELAYED, 2**32 - 1, 3 * SECOND, 60 * SECOND, b"a\r\nb\0", NOW + 7, NOW + 5, 0, 1, 2, 3, 4, 5
         )
 
     @pytest.mark.parametrize(
-        ("number", "state"), [(READY, "ready"), (RESERVED, "ready"), (BURIED, "buried"), (DELAYED, "delayed")]
+        ("number", "state"), [(READY, READY), (RESERVED, READY), (BURIED, BURIED), (DELAYED, DELAYED)]
     )
     def test_states(self, given_files, number, state):
         assert clean(given_files(record(1, "t", b"body", state=number))) == [stored(1, state=state)]
@@ -170,7 +170,7 @@ class TestRecords:
     def test_a_short_one_updates_all_but_tube_and_body(self, given_files):
         update = record(1, state=DELAYED, pri=9, delay=8, ttr=7, deadline=6, counts=(5, 4, 3, 2, 1))
         (job,) = clean(given_files(record(1, "t", b"body"), update))
-        assert job == StoredJob(1, "t", "", "delayed", 9, 8, 7, b"body", NOW + 1, 6, 5, 4, 3, 2, 1)
+        assert job == StoredJob(1, "t", "", DELAYED, 9, 8, 7, b"body", NOW + 1, 6, 0, 5, 4, 3, 2, 1)
 
     def test_a_short_one_of_an_unknown_job_is_ignored_but_for_its_id(self, given_files):
         result = given_files(record(9) + record(1, "t", b"body") + record(8, state=DELETED))
@@ -185,7 +185,7 @@ class TestRecords:
     def test_a_second_full_one_replaces_the_first_in_its_place(self, given_files):
         again = record(1, "t", b"ydob", state=BURIED)
         jobs = clean(given_files(record(1, "t", b"body") + record(2, "t", b"body", state=BURIED), again))
-        assert jobs == [stored(1, body=b"ydob", state="buried"), stored(2, state="buried")]
+        assert jobs == [stored(1, body=b"ydob", state=BURIED), stored(2, state=BURIED)]
 
     def test_jobs_come_in_the_order_of_their_first_records(self, given_files):
         data = b"".join(record(n, "t", b"body") for n in (3, 1, 2))
@@ -208,18 +208,18 @@ class TestRecords:
         assert result[0].last_id == 3
         assert clean(result) == [
             StoredJob(
-                1, "t", "", "delayed", 1, 5 * SECOND, 60 * SECOND, b"body", NOW + 1000, NOW, 1, 2, 3, 4, 5
+                1, "t", "", DELAYED, 1, 5 * SECOND, 60 * SECOND, b"body", NOW + 1000, NOW, 0, 1, 2, 3, 4, 5
             )
         ]  # fmt: skip
 
     def test_both_versions_in_one_directory(self, given_files):
         given_files(b"", record(1, "t", b"body", created=NOW + 1000, state=BURIED))
         (given_files.directory / "binlog.1").write_bytes(struct.pack("<i", 5) + record5(1, "t", b"body"))
-        assert clean(read_all(given_files.directory)) == [stored(1, state="buried", created_at=NOW + 1000)]
+        assert clean(read_all(given_files.directory)) == [stored(1, state=BURIED, created_at=NOW + 1000)]
 
 
 FIRST = record(1, "t", b"body") + record(2, "t", b"body", state=BURIED)
-FIRST_JOBS = [stored(1), stored(2, state="buried")]
+FIRST_JOBS = [stored(1), stored(2, state=BURIED)]
 OFFSET = 4 + len(FIRST)
 LAST = record(3, "t", b"body")
 
@@ -350,10 +350,10 @@ def a_history():
     for n in (2, 5):
         del jobs[n]
         yield record(n, state=DELETED), list(jobs.values())
-    for n, number, state in ((1, BURIED, "buried"), (3, DELAYED, "delayed"), (6, BURIED, "buried")):
-        jobs[n] = jobs[n]._replace(state=state, deadline=NOW, releases=1, buries=2, kicks=256)
-        yield record(n, state=number, deadline=NOW, counts=(0, 0, 1, 2, 256)), list(jobs.values())
-    jobs[1] = jobs[1]._replace(state="ready", body=b"ydob")
+    for n, state in ((1, BURIED), (3, DELAYED), (6, BURIED)):
+        jobs[n] = jobs[n].replace(state=state, deadline=NOW, releases=1, buries=2, kicks=256)
+        yield record(n, state=state, deadline=NOW, counts=(0, 0, 1, 2, 256)), list(jobs.values())
+    jobs[1] = jobs[1].replace(state=READY, body=b"ydob")
     yield record(1, "tube1", b"ydob", state=RESERVED, deadline=NOW, counts=(0, 0, 1, 2, 256)), list(jobs.values())
     yield record(2, state=BURIED), list(jobs.values())
 
@@ -435,8 +435,8 @@ COUNTS = st.integers(0, 2**32 - 1)
 DURATIONS = st.integers(0, (2**32 - 1) * SECOND)
 TIMES = st.integers(0, 2**63 - 1)
 JOBS = st.builds(
-    StoredJob, st.integers(1, 2**64 - 2), NAMES, st.just(""), st.sampled_from(["ready", "delayed", "buried"]), COUNTS,
-    DURATIONS, DURATIONS, st.binary(max_size=300), TIMES, TIMES, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS
+    StoredJob, st.integers(1, 2**64 - 2), NAMES, st.just(""), st.sampled_from([READY, DELAYED, BURIED]), COUNTS,
+    DURATIONS, DURATIONS, st.binary(max_size=300), TIMES, TIMES, st.just(0), COUNTS, COUNTS, COUNTS, COUNTS, COUNTS
 )  # fmt: skip
 
 
@@ -465,7 +465,7 @@ class TestWrite:
         assert list(tmp_path.iterdir()) == []
 
     def test_keys_are_counted(self, tmp_path):
-        jobs = [stored(n)._replace(key="key" * (n % 2)) for n in range(1, 6)]
+        jobs = [stored(n).replace(key="key" * (n % 2)) for n in range(1, 6)]
         assert write(tmp_path, jobs).keyed == 3
 
     @pytest.mark.parametrize("name", ["binlog.1", "binlog.9.partial", "binlog."])
@@ -485,7 +485,7 @@ class TestWrite:
         ],
     )
     def test_a_job_that_beanstalkd_cannot_have_is_refused_and_nothing_is_left(self, tmp_path, change, words):
-        jobs = [stored(1), stored(2), stored(3)._replace(**change)]
+        jobs = [stored(1), stored(2), stored(3).replace(**change)]
         with pytest.raises(ValueError, match=words):
             write(tmp_path, jobs, size=100)
         assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 
 import asyncio
 import struct
-from types import SimpleNamespace
 
 import pytest
 from crc32c import crc32c
@@ -10,15 +9,16 @@ from memory_disk import MemoryDirectory, Node
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.job import DELAYED, LAST_TIME, NO_EXTRAS
+from beanstalk_server.queue.job import DELAYED
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage import disk
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import StorageError
-from beanstalk_server.storage.record import CLOCK, encode_clock, encode_commit, encode_put, put_size
+from beanstalk_server.storage.record import CLOCK, encode_clock, encode_commit, encode_put
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, seed_of, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
@@ -206,7 +206,7 @@ def test_the_longest_delay_in_the_year_2127(machine):
     machine.wall = 157 * 365 * 24 * HOUR
     longest = ((1 << 32) - 1) * SECOND
     machine.put(longest)
-    assert machine.binlog.stored(machine.broker.peek(1)).deadline == LAST_TIME
+    assert machine.binlog.stored(machine.broker.peek(1)).deadline == LAST_MOMENT
     assert Journal().stored(machine.broker.peek(1)).deadline > 0
     assert 100 * 365 * 24 * HOUR < machine.start().left() <= longest
 
@@ -223,11 +223,7 @@ def test_segments_of_version_1_are_read_and_have_no_clock(machine):
     """And what version 2 has brought is damage in them."""
     header = MAGIC + struct.pack("<IQII", 1, 1, 7, 0)
     seed = seed_of(7)
-    tube = SimpleNamespace(name="old")
-    job = SimpleNamespace(id=1, tube=tube, key="", body=b"x", priority=3, delay=HOUR, ttr=SECOND)
-    job.reserves, job.extras = 0, NO_EXTRAS
-    put = encode_put(job, DELAYED, machine.wall, machine.wall + HOUR, seed)
-    assert put_size(job) == len(put)
+    put = encode_put(StoredJob(1, "old", "", DELAYED, 3, HOUR, SECOND, b"x", machine.wall, machine.wall + HOUR), seed)
     for more in (b"", encode_clock(0, machine.boot, seed)):
         commit = encode_commit(1, 0, len(put) + len(more), 2, 0, seed)
         data = header + crc32c(header).to_bytes(4, "little") + commit + put + more

@@ -18,6 +18,7 @@ from memory_disk import Crash, MemoryDirectory
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.job import DELAYED, READY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import NO_SYNC, Binlog
@@ -48,7 +49,7 @@ class Clocks:
 
     def was_due(self, stored):
         """Whether a job came due before the last process ended."""
-        return stored is not GONE and stored.state == "delayed" and stored.deadline <= self.ended
+        return stored is not GONE and stored.state == DELAYED and stored.deadline <= self.ended
 
     def told(self, offset):
         """A commit has returned that knows of this."""
@@ -261,9 +262,7 @@ class History:
             last = [stored for position, stored in told if position <= self.acknowledged]
             possible += last[-1:] if last else [GONE]
             # What came due before the last boot may have been written again as ready.
-            possible += [
-                stored._replace(state="ready", deadline=0) for stored in possible if life.clocks.was_due(stored)
-            ]
+            possible += [stored.replace(state=READY, deadline=0) for stored in possible if life.clocks.was_due(stored)]
             shifted = [moved(stored, shift) for stored in possible for shift in life.clocks.shifts]
             matching = [stored for stored in shifted if same(found, stored, now)]
             assert matching, (found, possible, before[-1:])
@@ -299,20 +298,20 @@ def moved(stored, shift):
     """The same job, so much later."""
     if stored is GONE:
         return GONE
-    deadline = stored.deadline + (shift if stored.state == "delayed" else 0)
-    return stored._replace(created_at=stored.created_at + shift, deadline=deadline)
+    deadline = stored.deadline + (shift if stored.state == DELAYED else 0)
+    return stored.replace(created_at=stored.created_at + shift, deadline=deadline)
 
 
 def same(found, told, now):
     """Whether a job that was recovered is one that was told."""
     if found is GONE or told is GONE:
         return found is told
-    if told.state == "delayed" and told.deadline <= now:
-        told = told._replace(state="ready", deadline=0)
+    if told.state == DELAYED and told.deadline <= now:
+        told = told.replace(state=READY, deadline=0)
     # These two are told with the job's next change, or when it is written again.
     if not (told.reserves <= found.reserves and told.timeouts <= found.timeouts):
         return False
-    return found._replace(reserves=0, timeouts=0) == told._replace(reserves=0, timeouts=0)
+    return found.replace(reserves=0, timeouts=0) == told.replace(reserves=0, timeouts=0)
 
 
 async def live(life, commands, commit_chance=0.4):

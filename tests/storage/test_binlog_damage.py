@@ -40,17 +40,15 @@ SALVAGES = 300
 def shape(job):
     """What a job is, without what is told with its next change only."""
     extras = job.extras
-    deadline = extras.bury_sequence if job.state == STATES.index("buried") else job.deadline
-    times = (job.delay, job.ttr, job.created_at, deadline)
+    times = (job.delay, job.ttr, job.created_at, job.deadline, extras.bury_sequence)
     counts = (extras.releases, extras.buries, extras.kicks)
     return (job.tube.name, job.key, job.state, job.priority, job.body, times, *counts)
 
 
 def stored_shape(stored):
-    times = (stored.delay, stored.ttr, stored.created_at, stored.deadline)
-    state = STATES.index(stored.state)
+    times = (stored.delay, stored.ttr, stored.created_at, stored.deadline, stored.bury_sequence)
     counts = (stored.releases, stored.buries, stored.kicks)
-    return (stored.tube, stored.key, state, stored.priority, stored.body, times, *counts)
+    return (stored.tube, stored.key, stored.state, stored.priority, stored.body, times, *counts)
 
 
 async def at_once(work):
@@ -180,7 +178,7 @@ class Written:
                 tube, reserved_ids = scanner.clear()
                 what = self.cleared[tube, *reserved_ids]
             else:
-                what = {scanner.id()} if scanner.kind != CLOCK else set()
+                what = {scanner.job_id()} if scanner.kind != CLOCK else set()
             yield reader.offset, reader.offset + scanner.end - scanner.start, scanner.kind, what
         assert not reader.fault
 

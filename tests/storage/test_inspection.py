@@ -498,9 +498,7 @@ def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
     for job in jobs:
         told = stored[job.id]
         # beanstalkd counts one more bury for each at its start
-        assert job == told._replace(key="", buries=0, deadline=job.deadline)
-        if told.state == "delayed":
-            assert job.deadline == told.deadline
+        assert job == told.replace(key="", buries=0, bury_sequence=0)
 
 
 def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
@@ -546,7 +544,7 @@ def test_export_refuses_its_own_directory(path, keep, capsys):
 def test_export_refuses_a_tube_that_beanstalkd_cannot_have(path, keep, capsys, monkeypatch):
     keep(every_state)
     bad = Inspection.live
-    monkeypatch.setattr(Inspection, "live", lambda *arguments: (job._replace(tube="-a") for job in bad(*arguments)))
+    monkeypatch.setattr(Inspection, "live", lambda *arguments: (job.replace(tube="-a") for job in bad(*arguments)))
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == UNUSABLE
     assert "no tube with the name '-a'" in capsys.readouterr().err

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from beanstalk_server.queue.journal import StoredJob
+from beanstalk_server.queue.job import BURIED
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.binlog_reader import Damage, Progress
 from beanstalk_server.storage.errors import DAMAGED, StorageError
@@ -55,7 +56,9 @@ def export(
 def _as_before_a_start(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
     """beanstalkd counts one more bury for each buried job when it starts: here is one less."""
     for job in jobs:
-        yield job._replace(buries=job.buries - 1) if job.state == "buried" and job.buries else job
+        if job.state == BURIED and job.buries:
+            job.buries -= 1
+        yield job
 
 
 @contextmanager

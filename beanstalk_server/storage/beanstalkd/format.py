@@ -50,7 +50,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from beanstalk_server.queue.journal import StoredJob
+from beanstalk_server.queue.job import BURIED, DELAYED, READY
+from beanstalk_server.queue.stored_job import StoredJob
 
 VERSION: Final = 7
 FILE_SIZE: Final = 10_485_760
@@ -67,9 +68,9 @@ _READY: Final = 1
 _RESERVED: Final = 2
 _BURIED: Final = 3
 _DELAYED: Final = 4
-_STATES: Final = ("deleted", "ready", "ready", "buried", "delayed")
-"""By number. Nobody has a reservation after a restart."""
-_NUMBERS: Final = {"ready": _READY, "buried": _BURIED, "delayed": _DELAYED}
+_STATES: Final = {_READY: READY, _RESERVED: READY, _BURIED: BURIED, _DELAYED: DELAYED}
+"""What a job is after a restart: nobody has it reserved."""
+_NUMBERS: Final = {READY: _READY, BURIED: _BURIED, DELAYED: _DELAYED}
 
 _NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]*")
 _LONGEST_NAME: Final = 200
@@ -124,7 +125,7 @@ class Contents:
         for tube, record, body in self._jobs.values():
             job_id, priority, delay, ttr, _, created_at, deadline, *counters, state = unpack(record)
             yield StoredJob(
-                job_id, tube, "", _STATES[state], priority, delay, ttr, body, created_at, deadline, *counters
+                job_id, tube, "", _STATES[state], priority, delay, ttr, body, created_at, deadline, 0, *counters
             )
 
 
@@ -446,7 +447,7 @@ def write(
         for job in jobs:
             writer.put(job)
         if next_id - 1 > writer.last_id:  # a job that is no more tells beanstalkd which ids are used up
-            last = StoredJob(next_id - 1, "default", "", "ready", 0, 0, 1_000_000_000, b"", 0, 0)
+            last = StoredJob(next_id - 1, "default", ttr=1_000_000_000)
             writer.append(_full_record(last) + _LENGTH[7].pack(0) + _record(last, _DELETED))
         return writer.finish()
     except BaseException:

@@ -18,12 +18,15 @@ WITHIN: Final = 20.0
 LONGEST_PAUSE: Final = 0.02
 """Seconds between two looks, once it has taken a while."""
 
+STILL: Final = 30
+"""How often in a row a value must be the same to have come to rest: looks, not seconds, as the machine may be busy."""
+
 
 def eventually(condition: Callable[[], T], what: str, within: float = WITHIN) -> T:
-    """Return what the condition says as soon as it is true.
+    """Return what the condition returns, as soon as it is true.
 
     Args:
-        what: it stands for, as an assertion says it: "the worker waits".
+        what: the condition in words, as an assertion says it: "the worker waits".
         within: seconds.
 
     Raises:
@@ -39,29 +42,32 @@ def eventually(condition: Callable[[], T], what: str, within: float = WITHIN) ->
 
 
 async def eventually_async(condition: Callable[[], T], what: str, within: float = WITHIN) -> T:
-    """The same, while the event loop goes on. The first looks are taken in one pass of the loop each."""
+    """The same in an event loop, which goes on: each look is a pass of the loop, and none sleeps for the first ten
+    thousand, so that a simulation stays what it is.
+    """
     began = time.monotonic()
     looks = 0
     while not (found := condition()):
         _check(what, began, within)
-        await asyncio.sleep(0.0 if looks < 1000 else 0.001)
+        await asyncio.sleep(0.0 if looks < 10_000 else 0.001)
         looks += 1
     return found
 
 
-async def settled_async(value: Callable[[], object], what: str, quiet: float = 0.3, within: float = WITHIN) -> None:
-    """Wait until a value has not changed for so many seconds: for what must not go on, which nothing announces.
+async def at_rest_async(value: Callable[[], T], what: str, within: float = WITHIN) -> T:
+    """Return a value that has come to rest: for what must not go on, which nothing announces.
 
     Raises:
         AssertionError: it goes on changing.
     """
-    began = since = time.monotonic()
-    last = value()
-    while time.monotonic() - since < quiet:
+    began = time.monotonic()
+    last, same = value(), 0
+    while same < STILL:
         _check(what, began, within)
         await asyncio.sleep(0.01)
-        if (now := value()) != last:
-            last, since = now, time.monotonic()
+        now = value()
+        last, same = now, same + 1 if now == last else 0
+    return last
 
 
 def _check(what: str, began: float, within: float) -> None:

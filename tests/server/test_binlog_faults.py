@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 
 import pytest
 from crc32c import crc32c
@@ -21,6 +20,7 @@ from beanstalk_server.storage.disk import RealDirectory
 from harness import servers
 from harness.caller import Caller
 from harness.servers import BEANSTALKD, find, run_to_end
+from harness.waiting import eventually
 
 UNUSABLE = 10
 DAMAGED = 65
@@ -240,11 +240,13 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
             assert caller.ask(b"kick-job %d\r\n" % number) == b"KICKED\r\n"
     assert caller.ask(b"delete 1\r\n") == b"DELETED\r\n"
     os.unlink(small_disk / "ballast")
-    deadline = time.monotonic() + 10
     more = -1  # one was deleted
-    while more < 150:
-        assert time.monotonic() < deadline
-        more += caller.ask(b"put 5 0 60 2000\r\n%b\r\n" % bytes(2000)) != b"OUT_OF_MEMORY\r\n"
+    for _ in range(151):
+        eventually(
+            lambda: caller.ask(b"put 5 0 60 2000\r\n%b\r\n" % bytes(2000)) != b"OUT_OF_MEMORY\r\n",
+            "the room is found",
+        )
+        more += 1
     caller.close()
     assert process.stop() == 0
     assert "no new segment: No space left on device; puts that need one are refused" in process.log
@@ -488,11 +490,13 @@ def test_a_signal_while_a_big_directory_is_recovered_ends_the_process(launch, tm
         text=True,
     )
     files = f"/proc/{recovering.pid}/fd"
-    opened = ""
-    while "/segment.0" not in opened:  # and not segment.py
+
+    def reads_a_segment():
         assert recovering.poll() is None
-        with contextlib.suppress(FileNotFoundError):
-            opened = " ".join(os.readlink(f"{files}/{name}") for name in os.listdir(files))
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            return any("/segment.0" in os.readlink(f"{files}/{name}") for name in os.listdir(files))
+
+    eventually(reads_a_segment, "it reads a segment")
     recovering.send_signal(number)
     said = recovering.communicate(timeout=10)[1]
     assert recovering.returncode == 0

@@ -15,6 +15,7 @@ import pytest
 from beanstalk_server import Config, Server
 from beanstalk_server.wire.grammar import RESERVE_WITH_TIMEOUT
 from harness.caller import Caller
+from harness.waiting import eventually
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_greenstalk_through_the_life_of_jobs(run, tmp_path, kind):
         client.delete(job)
         job = client.reserve(timeout=3)
         assert job.body == "late"
-        assert 1.0 <= time.monotonic() - started < 2.0
+        assert 1.0 <= time.monotonic() - started < 5
         client.delete(job)
         with pytest.raises(greenstalk.TimedOutError):
             client.reserve(timeout=0)
@@ -71,8 +72,7 @@ def test_a_worker_that_waits_gets_the_job_that_another_client_puts(server):
     address = server.address
     with greenstalk.Client(address) as worker, greenstalk.Client(address) as producer, ThreadPoolExecutor() as pool:
         waiting = pool.submit(worker.reserve)
-        while producer.stats()["current-waiting"] == 0:
-            pass
+        eventually(lambda: producer.stats()["current-waiting"], "the worker waits")
         producer.put("hello")
         assert waiting.result(10).body == "hello"
 
@@ -83,7 +83,7 @@ def test_a_delayed_job_comes_to_a_waiting_worker_on_time(server):
     producer.ask(b"put 0 1 60 4\r\nlate\r\n")
     started = time.monotonic()
     assert worker.line() == b"RESERVED 1 4\r\n"
-    assert 0.99 < time.monotonic() - started < 2.0
+    assert 0.99 < time.monotonic() - started < 5
     worker.close()
     producer.close()
 
@@ -102,8 +102,7 @@ def test_a_client_that_half_closes_gets_all_its_replies(server):
 def test_a_client_that_half_closes_while_it_waits_gets_timed_out(server):
     caller = server.connect()
     caller.send(b"reserve\r\n")
-    while server.call(lambda: server.server.broker.waiting) == 0:
-        pass
+    eventually(lambda: server.call(lambda: server.server.broker.waiting), "it waits")
     caller.socket.shutdown(socket.SHUT_WR)
     assert caller.rest() == b"TIMED_OUT\r\n"
     caller.close()
@@ -148,6 +147,11 @@ def test_a_client_that_pipelines_100000_commands_and_reads_later(server):
     other.close()
 
 
+def waiting(server):
+    """The connections whose clients wait for a job."""
+    return server.call(lambda: [found for found in server.server.connections.open if found.session.waiting])
+
+
 def test_a_client_that_never_reads_is_not_read_from(server):
     """It may send no more than the buffers hold: the socket's own, and the little that the server keeps."""
     caller = server.connect()
@@ -155,14 +159,15 @@ def test_a_client_that_never_reads_is_not_read_from(server):
     producer.ask(b"put 0 0 1 600\r\n" + b"x" * 600 + b"\r\n")
     caller.socket.setblocking(False)
     sent = 0
-    quiet_since = time.monotonic()
-    while time.monotonic() - quiet_since < 0.3:
+    refused = 0  # in a row, each with a round of the server in between
+    while refused < 1000:
         try:
             sent += caller.socket.send((b"peek-ready\r\n" * 1000)[sent % 12 :])
-            quiet_since = time.monotonic()
+            refused = 0
         except BlockingIOError:
+            refused += 1
             assert producer.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    assert sent < 64 << 20
+        assert sent < 64 << 20
     (connection,) = [found for found in server.server.connections.open if found.session.output_paused]
     assert server.call(lambda: connection.session.input_size) < 2 << 20
     assert server.call(connection.transport.get_write_buffer_size) < 4 << 20
@@ -183,13 +188,11 @@ def test_a_client_may_send_much_behind_a_reserve_that_waits(server):
     count = 100_000
     caller.socket.setblocking(False)
     data = memoryview(b"reserve\r\n" + b"list-tube-used\r\n" * count)
-    deadline = time.monotonic() + 0.5
+    deadline = time.monotonic() + 0.5  # as much as the server takes in that time
     while data and time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
             data = data[caller.socket.send(data) :]
-    while not (waiting := [found for found in list(server.server.connections.open) if found.session.waiting]):
-        pass
-    (connection,) = waiting
+    (connection,) = eventually(lambda: waiting(server), "it waits")
     assert server.call(lambda: connection.session.input_size) < 1 << 20
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     expected = len(b"RESERVED 1 1\r\nx\r\n") + 15 * count
@@ -222,19 +225,16 @@ def test_a_client_that_is_not_read_from_while_it_waits_is_seen_to_hang_up(server
     """Else it would get a job that nobody will ever see."""
     caller, producer = server.connect(), server.connect()
     caller.send(b"reserve\r\n")
-    while not (waiting := [found for found in list(server.server.connections.open) if found.session.waiting]):
-        pass
+    (connection,) = eventually(lambda: waiting(server), "it waits")
     caller.send(b"use aa\r\n" * 10_000)
-    while waiting[0].reading:
-        pass
+    eventually(lambda: not connection.reading, "it is not read from")
     if ending == "shutdown":
         caller.socket.shutdown(socket.SHUT_WR)
         assert caller.rest() == b"TIMED_OUT\r\n" + b"USING aa\r\n" * 10_000
     if ending == "reset":
         caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     caller.close()
-    while server.call(lambda: server.server.broker.connections) > 1:
-        pass
+    eventually(lambda: server.call(lambda: server.server.broker.connections) == 1, "only the producer is connected")
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     assert server.call(lambda: server.server.broker.ready) == 1
     producer.close()
@@ -289,11 +289,10 @@ def test_nothing_is_left_of_clients_and_jobs_that_are_gone_without_the_cycle_col
             other.close()
         cleaner = server.connect()
         for number in range(1, 61):
-            while cleaner.ask(b"delete %d\r\n" % number) != b"DELETED\r\n":
-                pass  # its holder is not gone yet
+            delete = b"delete %d\r\n" % number
+            eventually(lambda delete=delete: cleaner.ask(delete) == b"DELETED\r\n", "its holder is gone")
         cleaner.close()
-        while server.call(lambda: len(server.server.connections.open)):
-            pass
+        eventually(lambda: not server.call(lambda: len(server.server.connections.open)), "nobody is connected")
         assert left() == before
     finally:
         gc.enable()

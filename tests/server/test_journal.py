@@ -21,6 +21,7 @@ from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
+from harness.waiting import at_rest_async, eventually_async
 
 SECOND = 1_000_000_000
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text()
@@ -231,12 +232,9 @@ def test_replies_that_report_a_change_wait_for_its_commit_and_others_do_not():
     run(work)
 
 
-async def told(server, count, within=10):
+async def told(server, count):
     """Return when the journal has been told of so many changes."""
-    end = time.monotonic() + within
-    while server.broker.last_lsn < count:
-        assert time.monotonic() < end, f"only {server.broker.last_lsn} of {count} changes after {within} s"
-        await asyncio.sleep(0)
+    await eventually_async(lambda: server.broker.last_lsn >= count, f"the journal is told of {count} changes")
 
 
 def test_one_commit_serves_all_who_came_while_the_one_before_was_in_flight():
@@ -283,11 +281,9 @@ def test_a_client_that_is_gone_before_its_commit_leaves_nothing_behind():
             linger = struct.pack("ii", 1, 0)  # a reset, not an end
             client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             client.writer.transport.abort()
-            while server.connections.open:
-                await asyncio.sleep(0.001)
+            await eventually_async(lambda: not server.connections.open, "nobody is connected")
             journal.may_commit.set()
-            while server.gate.durable_lsn < 1:
-                await asyncio.sleep(0)
+            await eventually_async(lambda: server.gate.durable_lsn, "the change is durable")
             assert not server.gate._waiting
             other = await Conversation.with_(server)
             assert await other.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 2\r\n"
@@ -303,11 +299,9 @@ def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
             client = await Conversation.with_(server)
             count = 60_000
             sent = asyncio.ensure_future(drain(client.writer, b"put 0 0 60 1\r\nx\r\npeek 1\r\n" * count))
-            before = -1
-            while before != server.broker.last_lsn:
-                before = server.broker.last_lsn
-                await asyncio.sleep(0.1)
-            assert 0 < before < count, "it goes on, but not for ever"
+            await told(server, 1)
+            done = await at_rest_async(lambda: server.broker.last_lsn, "the reading stops")
+            assert done < count
             journal.may_commit.set()
             replies = b""
             while replies.count(b"INSERTED") < count:
@@ -329,11 +323,9 @@ def test_changes_that_wait_for_a_slow_commit_weigh_what_they_have_brought(size):
             count = (16 << 20) // size
             put = b"put 0 0 60 %d\r\n%b\r\n" % (size, b"x" * size)
             sent = asyncio.ensure_future(drain(client.writer, put * count))
-            before = -1
-            while before != server.broker.last_lsn:
-                before = server.broker.last_lsn
-                await asyncio.sleep(0.1)
-            assert 0 < before * size < 1 << 20
+            await told(server, 1)
+            done = await at_rest_async(lambda: server.broker.last_lsn, "the reading stops")
+            assert done * size < 1 << 20
             journal.may_commit.set()
             replies = 0
             while replies < count:
@@ -382,8 +374,7 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
             journal.may_commit.set()
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await asyncio.wait_for(client.reader.readexactly(1), 10)
-            while server.connections.open:
-                await asyncio.sleep(0)
+            await eventually_async(lambda: not server.connections.open, "nobody is connected")
             assert server.failure is journal.error
             with pytest.raises(OSError, match=r"refused|Connect call failed"):
                 await Conversation.with_(server)

@@ -205,7 +205,7 @@ def test_a_server_that_is_killed_keeps_what_it_has_acknowledged(tmp_path, option
             workers = [Worker(book, process.address, number, random.Random(rng.random())) for number in range(CLIENTS)]
             for worker in workers:
                 worker.start()
-            time.sleep(rng.uniform(0.05, 0.25))
+            time.sleep(rng.uniform(0.05, 0.25))  # real time: so long it works before it is killed
         finally:
             process.kill()
         for worker in workers:

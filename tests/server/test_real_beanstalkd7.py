@@ -13,6 +13,7 @@ from on_directory import needs_beanstalkd
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, STATES
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.storage.beanstalkd.format import files, read, write
+from harness.waiting import eventually
 
 SECOND = 1_000_000_000
 
@@ -104,7 +105,7 @@ def test_jobs_in_every_state_that_outlive_a_kill(launch_beanstalkd, restarted, d
         assert server.ask(f"delete {server.reserve('gone')}") == b"DELETED\r\n"
     held = [server.put(b"held", "held") for _ in range(2)]
     assert [server.reserve("held") for _ in held] == held
-    time.sleep(1.2)  # until the one with a delay of a second is due
+    eventually(lambda: server.stats("stats-tube t")["current-jobs-ready"], "the job with a delay of a second is due")
     shown, at = server.shows(ids + held + gone)
     assert shown.keys() == {*ids, *held}
     assert {stats["state"] for _, stats in shown.values()} == {"ready", "delayed", "buried", "reserved"}

@@ -19,6 +19,7 @@ from beanstalk_server.version import full_version
 from harness import servers
 from harness.caller import Caller
 from harness.servers import run_to_end
+from harness.waiting import eventually
 
 
 def test_a_server_inside_a_program(loop_factory):
@@ -77,9 +78,8 @@ def test_what_holds_the_event_loop_is_told(run, caplog):
     server = run(stalls=1)
     server.call(time.sleep, 0.03)
     caller = server.connect()
-    while not (held := re.findall(r"event loop held (\S+) ms \(", caplog.text)):
-        caller.ask(b"list-tube-used\r\n")
-    assert float(held[-1]) >= 25
+    told = re.compile(r"event loop held (\S+) ms \(")
+    eventually(lambda: any(float(held) >= 25 for held in told.findall(caplog.text)), "30 ms are told")
     caller.close()
 
 
@@ -207,8 +207,7 @@ def test_sigusr1_starts_drain_mode(launch):
     caller = Caller(process.address)
     assert caller.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
     process.send_signal(signal.SIGUSR1)
-    while caller.ask(b"put 0 0 1 1\r\nx\r\n") != b"DRAINING\r\n":
-        pass
+    eventually(lambda: caller.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n", "a put is refused")
     assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
     caller.close()
     assert process.stop() == 0
@@ -416,8 +415,7 @@ def test_a_client_that_cannot_be_looked_out_for_is_served_all_the_same(run, capl
     hangups = server.server.hangups
     epoll, hangups._epoll = hangups._epoll, Full()
     caller.send(b"use aa\r\n" * 10_000)
-    while "No space left on device" not in caplog.text:
-        pass
+    eventually(lambda: "No space left on device" in caplog.text, "it is told")
     hangups._epoll = epoll
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     assert caller.line() == b"RESERVED 1 1\r\n"

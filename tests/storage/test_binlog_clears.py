@@ -12,6 +12,7 @@ from virtual import RecordingClient, put
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY, PENDING
 from beanstalk_server.storage.binlog import Binlog
+from harness.waiting import eventually_async
 
 SECOND = 1_000_000_000
 MANY = 1300
@@ -53,8 +54,7 @@ class Process:
             self.binlog._log.check()
 
     async def settle(self):
-        while self.binlog._upkeep is not None:
-            await asyncio.sleep(0)
+        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
 
     def keys(self):
         return {job.id: job.key for job in self.broker.jobs.values()}

@@ -22,6 +22,7 @@ from beanstalk_server.queue.job import DELAYED, READY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import NO_SYNC, Binlog
+from harness.waiting import eventually_async
 
 SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
@@ -144,8 +145,7 @@ class Life:
 
     async def settle(self):
         """Let the upkeep end."""
-        while self.binlog._upkeep is not None:
-            await asyncio.sleep(0)
+        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
         if self.directory.crashed:  # within the upkeep
             raise Crash
         if self.failure is not None:

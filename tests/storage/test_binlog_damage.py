@@ -26,6 +26,7 @@ from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import HEADER_SIZE, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
+from harness.waiting import eventually_async
 
 SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
@@ -404,8 +405,7 @@ def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
                 for other in list(broker.jobs)[::2]:
                     broker.delete(client, other)
                 await binlog.commit()
-                while binlog._upkeep is not None:
-                    await asyncio.sleep(0)
+                await eventually_async(lambda: binlog._upkeep is None, "the upkeep ends")  # noqa: B023
                 binlog._log.check()
                 await binlog.close()
 

@@ -18,6 +18,7 @@ from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.room import COMMIT_LIMIT
+from harness.waiting import eventually_async
 
 SECOND = 1_000_000_000
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -61,8 +62,7 @@ class Queue:
     async def commit(self):
         """Commit, and let the upkeep end."""
         await self.binlog.commit()
-        while self.binlog._upkeep is not None:
-            await asyncio.sleep(0)
+        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
         assert not self.failures, self.failures
 
     async def put(self, size, delay=0):

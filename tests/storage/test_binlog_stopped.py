@@ -14,6 +14,7 @@ from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
+from harness.waiting import eventually_async
 
 SECOND = 1_000_000_000
 JOBS = 25
@@ -37,8 +38,7 @@ def put(broker, count):
         for _ in range(count):
             assert broker.put(client, broker.take_id(), 0, 0, SECOND, bytes(100), SECOND, SECOND) == DONE
             await broker.journal.commit()
-        while broker.journal._upkeep is not None:
-            await asyncio.sleep(0)
+        await eventually_async(lambda: broker.journal._upkeep is None, "the upkeep ends")
 
     asyncio.run(work())
 

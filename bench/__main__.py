@@ -134,7 +134,7 @@ def measure(
 def show(results: Results, console: Console) -> None:
     """Print every table."""
     shown = {name: tables.points_table(results, name) for name in SCENARIOS if results.select(name)}
-    for name, rows in [*shown.items(), ("the figures to reach", tables.goals_table(results))]:
+    for name, rows in [*shown.items(), ("the figures to reach", tables.targets_table(results))]:
         table = Table(title=name, title_justify="left", title_style="bold", caption_justify="left")
         for number, head in enumerate(rows[0]):
             table.add_column(head, justify="left" if number == 0 or head == "server" else "right")

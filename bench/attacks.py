@@ -29,8 +29,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from bench.dialect import DIALECTS, MOVED
-from bench.target import BUFFER, SECOND, Target, UnexpectedReplyError, ask, clock
+from bench.protocols import MOVED, PROTOCOLS
+from bench.subject import BUFFER, SECOND, Subject, UnexpectedReplyError, ask, clock
 from harness.servers import ROOT
 
 STEP = 0.01  # seconds
@@ -41,7 +41,7 @@ ENDED = 30.0  # seconds that ending may take
 Progress = Generator[int, None, None]
 
 
-def nobody(target: Target) -> Progress:
+def nobody(subject: Subject) -> Progress:
     """No attack: what the machine does to the answers by itself."""
     while True:
         yield 0
@@ -51,13 +51,13 @@ def nobody(target: Target) -> Progress:
 # Input without end
 
 
-def flood(target: Target, *, body: int, limit: int, reads: bool) -> Progress:
+def flood(subject: Subject, *, body: int, limit: int, reads: bool) -> Progress:
     """Puts that wait for no reply, up to so many bytes. The replies are read every STEP seconds, or never."""
-    put = DIALECTS["beanstalk"].put(b"", b"x" * body)
+    put = PROTOCOLS["beanstalk"].put(b"", b"x" * body)
     data = memoryview(put * max(PIECE // len(put), 1))
     sent = replies = 0
     read_at = clock()
-    with target.connect() as sock:
+    with subject.connect() as sock:
         ask(sock, b"use hostile\r\n")
         sock.setblocking(False)
         yield 0
@@ -82,12 +82,12 @@ def _drain(sock: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
-def bodies(target: Target, *, clients: int, body: int) -> Progress:
+def bodies(subject: Subject, *, clients: int, body: int) -> Progress:
     """Clients that put a job of so many bytes, and delete it: all at the same time, again and again."""
-    put = memoryview(DIALECTS["beanstalk"].put(b"", b"x" * body))
+    put = memoryview(PROTOCOLS["beanstalk"].put(b"", b"x" * body))
     sent: dict[socket.socket, int] = {}
     done = 0
-    with _connected(target, clients) as sockets, select.epoll() as poll:
+    with _connected(subject, clients) as sockets, select.epoll() as poll:
         by_file = {sock.fileno(): sock for sock in sockets}
         for sock in sockets:
             sock.setblocking(False)
@@ -114,16 +114,16 @@ def bodies(target: Target, *, clients: int, body: int) -> Progress:
             yield done
 
 
-def quitting(target: Target, *, clients: int) -> Progress:
+def quitting(subject: Subject, *, clients: int) -> Progress:
     """Clients that put a job, quit, and go on sending until the server closes; then they connect again."""
-    last_words = DIALECTS["beanstalk"].put(b"", b"x") + b"quit\r\n"
+    last_words = PROTOCOLS["beanstalk"].put(b"", b"x") + b"quit\r\n"
     noise = bytes(PIECE)
     done = 0
     by_file: dict[int, socket.socket] = {}
     with select.epoll() as poll:
 
         def come() -> None:
-            sock = target.connect()
+            sock = subject.connect()
             sock.sendall(last_words)
             sock.setblocking(False)
             by_file[sock.fileno()] = sock
@@ -158,10 +158,10 @@ def quitting(target: Target, *, clients: int) -> Progress:
 # Much to do at once
 
 
-def command(target: Target, *, line: str, reply: str) -> Progress:
+def command(subject: Subject, *, line: str, reply: str) -> Progress:
     """One command, in the tube that `stream` puts into."""
-    with target.connect() as sock:
-        ask(sock, *target.commands.begin(MOVED))
+    with subject.connect() as sock:
+        ask(sock, *subject.commands.begin(MOVED))
         yield 0
         answer = ask(sock, line.encode() + b"\r\n")
         if not answer.startswith(reply.encode()):
@@ -169,10 +169,10 @@ def command(target: Target, *, line: str, reply: str) -> Progress:
         yield 1
 
 
-def watchers(target: Target, *, clients: int, tubes: int) -> Progress:
+def watchers(subject: Subject, *, clients: int, tubes: int) -> Progress:
     """Clients that watch so many tubes and wait for a second, all at the same time, again and again."""
     done = 0
-    with _connected(target, clients) as sockets, select.epoll() as poll:
+    with _connected(subject, clients) as sockets, select.epoll() as poll:
         by_file = {sock.fileno(): sock for sock in sockets}
         for sock in sockets:
             for _ in _watch(sock, tubes):
@@ -193,16 +193,16 @@ def watchers(target: Target, *, clients: int, tubes: int) -> Progress:
                 yield done
 
 
-def watching(target: Target, *, tubes: int) -> Progress:
+def watching(subject: Subject, *, tubes: int) -> Progress:
     """A client that watches more and more tubes, a thousand commands in flight."""
-    with target.connect() as sock:
+    with subject.connect() as sock:
         yield 0
         yield from _watch(sock, tubes, 1000)
 
 
-def leaving(target: Target, *, clients: int, tubes: int) -> Progress:
+def leaving(subject: Subject, *, clients: int, tubes: int) -> Progress:
     """Clients that wait on so many tubes, and disconnect, one after the other, a fifth of a second apart."""
-    with _connected(target, clients) as sockets:
+    with _connected(subject, clients) as sockets:
         for sock in sockets:
             for _ in _watch(sock, tubes):
                 pass
@@ -217,11 +217,11 @@ def leaving(target: Target, *, clients: int, tubes: int) -> Progress:
                 yield number + 1
 
 
-def list_tubes(target: Target, *, clients: int) -> Progress:
+def list_tubes(subject: Subject, *, clients: int) -> Progress:
     """Clients that list all tubes, and read the list, again and again."""
     done = 0
     left: dict[int, int] = {}  # bytes of the list that are still to come; -1 before its first line
-    with _connected(target, clients) as sockets, select.epoll() as poll:
+    with _connected(subject, clients) as sockets, select.epoll() as poll:
         by_file = {sock.fileno(): sock for sock in sockets}
         for sock in sockets:
             poll.register(sock, select.EPOLLIN)
@@ -247,10 +247,10 @@ def list_tubes(target: Target, *, clients: int) -> Progress:
 
 
 @contextlib.contextmanager
-def _connected(target: Target, count: int) -> Iterator[list[socket.socket]]:
+def _connected(subject: Subject, count: int) -> Iterator[list[socket.socket]]:
     """So many connections, which are closed at the end."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(target.connect()) for _ in range(count)]
+        yield [stack.enter_context(subject.connect()) for _ in range(count)]
 
 
 def _watch(sock: socket.socket, tubes: int, batch: int = 100) -> Progress:
@@ -281,9 +281,9 @@ class Attack:
         AttackError: it could not be prepared, or failed.
     """
 
-    def __init__(self, target: Target, attack: str, arguments: dict[str, Any]) -> None:
+    def __init__(self, subject: Subject, attack: str, arguments: dict[str, Any]) -> None:
         order = json.dumps({"attack": attack, "arguments": arguments})
-        command = [sys.executable, "-m", "bench.attacks", str(target.port), str(target.pid), order]
+        command = [sys.executable, "-m", "bench.attacks", str(subject.port), str(subject.pid), order]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -342,9 +342,9 @@ def _is_ended() -> bool:
 def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the generator ends it
     order = json.loads(arguments[2])
-    target = Target(int(arguments[0]), int(arguments[1]), "beanstalk")
+    subject = Subject(int(arguments[0]), int(arguments[1]), "beanstalk")
     try:
-        attack = ATTACKS[order["attack"]](target, **order["arguments"])
+        attack = ATTACKS[order["attack"]](subject, **order["arguments"])
         next(attack)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         _say("done", 0)

@@ -2,7 +2,7 @@
 
 It is spoken to over a pipe, a line of JSON for each load and one for what was measured.
 
-    {"load": "cycle", "target": {"port": 11300, "pid": 42, "dialect": "beanstalk"}, "arguments": {"connections": 50, …}}
+    {"load": "cycle", "subject": {"port": 11300, "pid": 42, "protocol": "beanstalk"}, "arguments": {"depth": 1, …}}
     {"sample": {"rate": 40000.0, "cpu": 12.3, …}}
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from bench import servers
 from bench.loads import LOADS, pin
-from bench.target import Target
+from bench.subject import Subject
 from harness.servers import ROOT
 
 
@@ -49,8 +49,8 @@ class Generator:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        target = {"port": server.port, "pid": server.pid, "dialect": server.dialect}
-        json.dump({"load": load, "target": target, "arguments": arguments}, self._process.stdin)
+        subject = {"port": server.port, "pid": server.pid, "protocol": server.protocol}
+        json.dump({"load": load, "subject": subject, "arguments": arguments}, self._process.stdin)
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline() or '{"error": "the generator has ended"}')
@@ -73,7 +73,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            answer = {"sample": LOADS[asked["load"]](Target(**asked["target"]), **asked["arguments"])}
+            answer = {"sample": LOADS[asked["load"]](Subject(**asked["subject"]), **asked["arguments"])}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

@@ -1,6 +1,6 @@
 """The loads: what clients do, on plain sockets with prepared bytes, as fast as a server answers or as a load says.
 
-Each load is a function of a target and its own arguments, all of which can be written as JSON, and returns one sample
+Each load is a function of a subject and its own arguments, all of which can be written as JSON, and returns one sample
 (or several). Runs in the generator's process. Replies are not parsed but counted, by their lines: of each reply only
 the beginning is looked at.
 """
@@ -20,9 +20,9 @@ from typing import Any
 
 from bench import process
 from bench.attacks import Attack
-from bench.dialect import DIALECTS, MOVED, Dialect
+from bench.protocols import MOVED, PROTOCOLS, QueueProtocol
 from bench.samples import Sample, percentiles
-from bench.target import BUFFER, MILLISECOND, SECOND, Target, UnexpectedReplyError, ask, clock
+from bench.subject import BUFFER, MILLISECOND, SECOND, Subject, UnexpectedReplyError, ask, clock
 
 WARM_UP = 0.1  # of a measurement, before it
 
@@ -30,8 +30,8 @@ WARM_UP = 0.1  # of a measurement, before it
 class Meter:
     """What a server and the generator spend from now on."""
 
-    def __init__(self, target: Target) -> None:
-        self.pid = target.pid
+    def __init__(self, subject: Subject) -> None:
+        self.pid = subject.pid
         self.own = time.process_time()
         self.cpu = process.cpu(self.pid)
         self.started = clock()
@@ -62,12 +62,12 @@ class Client:
 
     __slots__ = ("data", "first", "left", "lines", "pieces", "recv", "round", "sendall", "sent", "sock", "step", "tube")
 
-    def __init__(self, target: Target, tube: bytes) -> None:
-        self.sock = target.connect()
+    def __init__(self, subject: Subject, tube: bytes) -> None:
+        self.sock = subject.connect()
         self.tube = tube
         self.recv = self.sock.recv
         self.sendall = self.sock.sendall
-        ask(self.sock, *target.commands.begin(tube))
+        ask(self.sock, *subject.commands.begin(tube))
         self.step = 0
         self.round = 0  # how often it has taken all its steps
         self.left = 0  # lines of the reply that are still to come
@@ -79,7 +79,7 @@ class Client:
 
 
 def cycle(
-    target: Target,
+    subject: Subject,
     *,
     connections: int,
     tube: str,
@@ -93,13 +93,13 @@ def cycle(
 
     Latencies are those of a whole step: from its send to the last of its replies.
     """
-    clients = [Client(target, b"%b-%d" % (tube.encode(), number)) for number in range(connections)]
-    cycling = _Cycling(target, clients, depth, body, steps)
+    clients = [Client(subject, b"%b-%d" % (tube.encode(), number)) for number in range(connections)]
+    cycling = _Cycling(subject, clients, depth, body, steps)
     if seconds:
         cycling.go(clock() + round(seconds * WARM_UP * SECOND), 0)
     cycling.commands = 0
     del cycling.latencies[:]
-    meter = Meter(target)
+    meter = Meter(subject)
     cycling.go(clock() + round((seconds or 1e6) * SECOND), rounds)
     sample = meter.sample(cycling.commands, cycling.latencies)
     cycling.close()
@@ -107,8 +107,8 @@ def cycle(
 
 
 class _Cycling:
-    def __init__(self, target: Target, clients: list[Client], depth: int, body: int, steps: Sequence[str]) -> None:
-        self.dialect = target.commands
+    def __init__(self, subject: Subject, clients: list[Client], depth: int, body: int, steps: Sequence[str]) -> None:
+        self.protocol = subject.commands
         self.clients = clients
         self.depth = depth
         self.steps = list(steps)
@@ -122,20 +122,20 @@ class _Cycling:
             self.poll.register(client.sock, select.EPOLLIN)
             for step in self.steps:
                 if step == "put":
-                    self.prepared[client.tube, step] = self.dialect.put(client.tube, payload) * depth
+                    self.prepared[client.tube, step] = self.protocol.put(client.tube, payload) * depth
                 elif step == "reserve":
-                    self.prepared[client.tube, step] = self.dialect.reserve(client.tube) * depth
+                    self.prepared[client.tube, step] = self.protocol.reserve(client.tube) * depth
             self._prepare(client, b"")
 
     def _prepare(self, client: Client, replies: bytes) -> None:
         """What the client says in its next step; `replies` are those of the last one."""
         step = self.steps[client.step]
         if step == "delete":
-            client.data = self.dialect.delete(client.tube, self.dialect.ids(replies))
+            client.data = self.protocol.delete(client.tube, self.protocol.ids(replies))
         else:
             client.data = self.prepared[client.tube, step]
-        client.lines = self.dialect.lines[step] * self.depth
-        client.first = self.dialect.replies[step]
+        client.lines = self.protocol.lines[step] * self.depth
+        client.first = self.protocol.replies[step]
 
     def go(self, end: int, rounds: int) -> None:
         """Go on until the time is up, or each client has taken so many rounds: then it ends its step."""
@@ -185,7 +185,7 @@ class _Cycling:
 
 
 def stream(
-    target: Target,
+    subject: Subject,
     *,
     kind: str,
     count: int,
@@ -197,14 +197,14 @@ def stream(
 ) -> Sample:
     """So many commands of one kind, two batches in flight: put, delete (or another verb with an id), tubes."""
     kinds: dict[str, Callable[..., Batches]] = {"put": _puts, "delete": _deletes, "tubes": _tubes}
-    batches = kinds[kind](target.dialect, count, body, tuple(delays), tuple(ids), verb, batch)
+    batches = kinds[kind](subject.protocol, count, body, tuple(delays), tuple(ids), verb, batch)
     latencies = array("q")
-    with target.connect() as sock:
-        ask(sock, *target.commands.begin(MOVED))
+    with subject.connect() as sock:
+        ask(sock, *subject.commands.begin(MOVED))
         in_flight: deque[tuple[int, int]] = deque()
         ahead = 0  # lines of the batches after the first of those in flight
         sendall, recv = sock.sendall, sock.recv
-        meter = Meter(target)
+        meter = Meter(subject)
         for data, lines in [*batches, *[(b"", 0)] * 2]:
             if data:
                 in_flight.append((clock(), lines))
@@ -234,30 +234,30 @@ def _in_batches(commands: Iterator[bytes], count: int, batch: int) -> Batches:
 
 @functools.lru_cache(maxsize=2)  # the same for each peer in turn
 def _puts(
-    dialect: str, count: int, body: int, delays: tuple[int, int], ids: object, verb: object, batch: int
+    protocol: str, count: int, body: int, delays: tuple[int, int], ids: object, verb: object, batch: int
 ) -> Batches:
     """Jobs with delays anywhere between two, in seconds, the same in each run."""
     rng = random.Random(1)
     low, high = delays
-    put = DIALECTS[dialect].put
+    put = PROTOCOLS[protocol].put
     payload = b"x" * body
-    if dialect == "beanstalk":
+    if protocol == "beanstalk":
         made = put(b"", payload, 987654321).split(b"987654321")
         return _in_batches((b"%b%d%b" % (made[0], rng.randint(low, high), made[1]) for _ in range(count)), count, batch)
     return _in_batches((put(MOVED, payload, rng.randint(low, high)) for _ in range(count)), count, batch)
 
 
 def _deletes(
-    dialect: str, count: int, body: object, delays: object, ids: tuple[int, ...], verb: str, batch: int
+    protocol: str, count: int, body: object, delays: object, ids: tuple[int, ...], verb: str, batch: int
 ) -> Batches:
-    if dialect == "beanstalk":
+    if protocol == "beanstalk":
         return _in_batches((b"%b %d\r\n" % (verb.encode(), number) for number in ids), count, batch)
-    delete = DIALECTS[dialect].delete
+    delete = PROTOCOLS[protocol].delete
     return _in_batches((delete(MOVED, [b"%d" % number]) for number in ids), count, batch)
 
 
 def _tubes(
-    dialect: str, count: int, body: object, delays: object, ids: tuple[int, ...], verb: object, batch: int
+    protocol: str, count: int, body: object, delays: object, ids: tuple[int, ...], verb: object, batch: int
 ) -> Batches:
     """A job in each of so many tubes of its own; the first is numbered by the first of `ids`."""
     first = ids[0]
@@ -265,12 +265,12 @@ def _tubes(
     return [(data, 2 * size) for data, size in _in_batches(commands, count, batch)]
 
 
-def one_by_one(target: Target, *, commands: Sequence[str], lines: int, body: str = "") -> Sample:
+def one_by_one(subject: Subject, *, commands: Sequence[str], lines: int, body: str = "") -> Sample:
     """These commands, each after the answer to the one before; each is answered with so many lines."""
     latencies = array("q")
-    with target.connect() as sock:
-        ask(sock, *target.commands.begin(MOVED))
-        meter = Meter(target)
+    with subject.connect() as sock:
+        ask(sock, *subject.commands.begin(MOVED))
+        meter = Meter(subject)
         for command in commands:
             asked = clock()
             ask(sock, command.encode() + b"\r\n", lines)
@@ -281,29 +281,29 @@ def one_by_one(target: Target, *, commands: Sequence[str], lines: int, body: str
 # Workers that wait
 
 
-def handover(target: Target, *, workers: int, in_flight: int, seconds: float) -> Sample:
+def handover(subject: Subject, *, workers: int, in_flight: int, seconds: float) -> Sample:
     """Workers that wait for a job, and a producer that puts one whenever one is done: put, reserve, delete.
 
     Latencies are from the put to the worker's answer.
     """
-    producer = target.connect()
+    producer = subject.connect()
     ask(producer, b"use w\r\n")
     waiting = {}
     poll = select.epoll()
     for _ in range(workers):
-        sock = target.connect()
+        sock = subject.connect()
         ask(sock, b"watch w\r\nignore default\r\n", 2)
         sock.sendall(b"reserve\r\n")
         waiting[sock.fileno()] = sock
         poll.register(sock, select.EPOLLIN)
-    put = DIALECTS["beanstalk"].put
+    put = PROTOCOLS["beanstalk"].put
     latencies = array("q")
     sent: dict[bytes, int] = {}
     number = done = 0
     inserted = 0  # replies to the producer; they are read when there are some
     end = clock() + round(seconds * SECOND)
     poll.register(producer, select.EPOLLIN)
-    meter = Meter(target)
+    meter = Meter(subject)
     for _ in range(in_flight):
         number += 1
         sent[b"%08d" % number] = clock()
@@ -336,16 +336,16 @@ def handover(target: Target, *, workers: int, in_flight: int, seconds: float) ->
 # Time
 
 
-def lateness(target: Target, *, count: int, span: int, put_seconds: float) -> Sample:
+def lateness(subject: Subject, *, count: int, span: int, put_seconds: float) -> Sample:
     """So many jobs due within a span of seconds, and a worker that waits for them: by how much it gets them late.
 
     Another client asks something every two milliseconds, and its latencies are there too, as `other_...`.
     """
     rng = random.Random(3)
-    producer, worker, other = target.connect(), target.connect(), target.connect()
-    dialect = target.commands
+    producer, worker, other = subject.connect(), subject.connect(), subject.connect()
+    protocol = subject.commands
     for sock in (producer, worker, other):
-        ask(sock, *dialect.begin(MOVED))
+        ask(sock, *protocol.begin(MOVED))
     due = array("q", [0]) * count
     low = -int(-put_seconds // 1) + 2  # whole seconds: the first is not due before the last is put
     number = 0
@@ -353,7 +353,7 @@ def lateness(target: Target, *, count: int, span: int, put_seconds: float) -> Sa
     while number < count:
         batch = min(100, count - number)
         delays = [rng.randrange(low, low + span) for _ in range(batch)]
-        data = [dialect.put(MOVED, b"%08d" % (number + i), delay) for i, delay in enumerate(delays)]
+        data = [protocol.put(MOVED, b"%08d" % (number + i), delay) for i, delay in enumerate(delays)]
         now = clock()
         ask(producer, b"".join(data), batch)
         for i, delay in enumerate(delays):
@@ -364,9 +364,9 @@ def lateness(target: Target, *, count: int, span: int, put_seconds: float) -> Sa
             time.sleep(left / SECOND)
     put_took = (clock() - started) / SECOND
     late, answers = array("q"), array("q")
-    meter = Meter(target)
-    receive = _reserved_by_polling if target.dialect == "redis" else _reserved
-    receive(dialect, worker, other, count, due, late, answers)
+    meter = Meter(subject)
+    receive = _reserved_by_polling if subject.protocol == "redis" else _reserved
+    receive(protocol, worker, other, count, due, late, answers)
     sample = meter.sample(count, late)
     sample |= {f"other_{name}": value for name, value in percentiles(answers, MILLISECOND).items()}
     sample |= {"early": sum(value < 0 for value in late), "put_seconds": put_took}
@@ -376,7 +376,7 @@ def lateness(target: Target, *, count: int, span: int, put_seconds: float) -> Sa
 
 
 def _reserved(
-    dialect: Dialect,
+    protocol: QueueProtocol,
     worker: socket.socket,
     other: socket.socket,
     count: int,
@@ -417,7 +417,7 @@ def _reserved(
 
 
 def _reserved_by_polling(
-    dialect: Dialect,
+    protocol: QueueProtocol,
     worker: socket.socket,
     other: socket.socket,
     count: int,
@@ -426,7 +426,7 @@ def _reserved_by_polling(
     answers: array[int],
 ) -> None:
     """A worker that asks for a hundred jobs every five milliseconds, or at once when it got as many."""
-    question = dialect.reserve(MOVED) * 100
+    question = protocol.reserve(MOVED) * 100
     while len(late) < count:
         worker.sendall(question)
         data, answered = b"", 0
@@ -435,7 +435,7 @@ def _reserved_by_polling(
             if not data.endswith(b"\r\n"):
                 continue
             got = data.count(b"*2\r\n")
-            answered = data.count(b"$-1\r\n") + (got if data.count(b"\n") >= got * dialect.lines["reserve"] else 0)
+            answered = data.count(b"$-1\r\n") + (got if data.count(b"\n") >= got * protocol.lines["reserve"] else 0)
         now = clock()
         words = data.replace(b"$-1\r\n", b"").split(b"\r\n")
         late.extend([now - due[int(body)] for body in words[4::5]])
@@ -446,25 +446,25 @@ def _reserved_by_polling(
             time.sleep(0.005)
 
 
-def idle(target: Target, *, seconds: float) -> Sample:
+def idle(subject: Subject, *, seconds: float) -> Sample:
     """Nothing, for so many seconds: what the server spends all the same."""
-    before, slept = process.cpu(target.pid), process.switches(target.pid)
+    before, slept = process.cpu(subject.pid), process.switches(subject.pid)
     time.sleep(seconds)
-    spent = process.cpu(target.pid).since(before)
-    return {"cpu_ms": spent.total * 1e3, "woken": process.switches(target.pid) - slept, "seconds": seconds}
+    spent = process.cpu(subject.pid).since(before)
+    return {"cpu_ms": spent.total * 1e3, "woken": process.switches(subject.pid) - slept, "seconds": seconds}
 
 
 # A long time in a short one
 
 
-def steady(target: Target, *, connections: int, seconds: float, window: float) -> list[Sample]:
+def steady(subject: Subject, *, connections: int, seconds: float, window: float) -> list[Sample]:
     """A mix of everything that jobs go through, as fast as it goes, with about as many alive at any time.
 
     Returns a sample for each window of seconds, with the memory at its end.
     """
     rng = random.Random(6)
     body = b"x" * 100
-    clients = [target.connect() for _ in range(connections)]
+    clients = [subject.connect() for _ in range(connections)]
     poll = select.epoll()
     state: dict[int, _Mixed] = {}
     for number, sock in enumerate(clients):
@@ -477,7 +477,7 @@ def steady(target: Target, *, connections: int, seconds: float, window: float) -
         mixed.go_on()
     while clock() < end:
         latencies = array("q")
-        meter = Meter(target)
+        meter = Meter(subject)
         over = clock() + round(window * SECOND)
         while clock() < over:
             for descriptor, _ in poll.poll():
@@ -485,7 +485,7 @@ def steady(target: Target, *, connections: int, seconds: float, window: float) -
                 if mixed.receive():
                     latencies.append(clock() - mixed.sent)
                     mixed.go_on()
-        samples.append(meter.sample(len(latencies), latencies) | {"resident": process.resident(target.pid)})
+        samples.append(meter.sample(len(latencies), latencies) | {"resident": process.resident(subject.pid)})
     poll.close()
     for sock in clients:
         sock.close()
@@ -541,10 +541,10 @@ class _Mixed:
         return True
 
 
-def clear(target: Target, *, count: int) -> Sample:
+def clear(subject: Subject, *, count: int) -> Sample:
     """clear-tube of so many jobs: how long it takes, and what another client waits for an answer meanwhile."""
-    stream(target, kind="put", count=count, delays=(0, 1))
-    client, other = target.connect(), target.connect()
+    stream(subject, kind="put", count=count, delays=(0, 1))
+    client, other = subject.connect(), subject.connect()
     ask(other, b"list-tube-used\r\n")
     answers = array("q")
     started = clock()
@@ -567,13 +567,13 @@ def clear(target: Target, *, count: int) -> Sample:
     return sample
 
 
-def come_and_go(target: Target, *, total: int, alive: int) -> Sample:
+def come_and_go(subject: Subject, *, total: int, alive: int) -> Sample:
     """Jobs put and cancelled in random order, so many alive at a time: what is left of them in memory."""
     rng = random.Random(5)
     ids: list[int] = []
     number = early = 0
     body = b"x" * 100
-    with target.connect() as sock:
+    with subject.connect() as sock:
         while number < total:
             puts = [b"put 0 %d 60 100\r\n%b\r\n" % (rng.randrange(3600, 360_000), body) for _ in range(100)]
             ask(sock, b"".join(puts), 100)
@@ -583,20 +583,20 @@ def come_and_go(target: Target, *, total: int, alive: int) -> Sample:
                 rng.shuffle(ids)
                 ask(sock, b"".join([b"cancel %d\r\n" % ids.pop() for _ in range(100)]), 100)
             if not early and number >= total / 10:
-                early = process.resident(target.pid)
-    return {"jobs": total, "grown": process.resident(target.pid) - early}
+                early = process.resident(subject.pid)
+    return {"jobs": total, "grown": process.resident(subject.pid) - early}
 
 
 # While somebody else is hostile
 
 
-def hostile(target: Target, *, attack: str, probe: str, seconds: float, arguments: dict[str, Any]) -> Sample:
+def hostile(subject: Subject, *, attack: str, probe: str, seconds: float, arguments: dict[str, Any]) -> Sample:
     """What another client waits for its answers, one question at a time, until the attack or the time is over.
 
     The server's memory is the most that it has had since its start.
     """
     answers = array("q")
-    with target.connect() as sock, Attack(target, attack, arguments) as attacking:
+    with subject.connect() as sock, Attack(subject, attack, arguments) as attacking:
         ask(sock, b"use probe\r\n")
         for _ in range(20):  # a first answer is late by itself
             PROBES[probe](sock)
@@ -610,7 +610,7 @@ def hostile(target: Target, *, attack: str, probe: str, seconds: float, argument
                 is_over = True
                 end = min(end, clock() + SECOND // 10)  # it may leave work behind
         done = attacking.end()
-    sample = {"attacks": done, "answers": len(answers), "peak": process.peak(target.pid)}
+    sample = {"attacks": done, "answers": len(answers), "peak": process.peak(subject.pid)}
     return sample | percentiles(answers, MILLISECOND)
 
 

@@ -8,8 +8,8 @@ import random
 import time
 from collections.abc import Callable
 
-from bench.dialect import MOVED
 from bench.generator import LoadError
+from bench.protocols import MOVED
 from bench.run import Run, Variant
 from bench.samples import Sample
 from bench.servers import Server, directories, stalls_of
@@ -108,7 +108,7 @@ def _delayed(run: Run, server: Server, sizes: list[int], pair: int) -> None:
         sample = run.load("stream", server, kind="put", count=size - there, delays=(HOUR, 24 * HOUR))
         there = size
         run.add(server, sample | {"bytes_per_job": (server.resident() - empty) / size}, "put", size)
-        if server.dialect == "beanstalk":
+        if server.protocol == "beanstalk":
             _among(run, server, size)
     rng = random.Random(4 + pair)
     part = run.sized(100_000)

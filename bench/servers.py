@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import dialect, process
+from bench import process, protocols
 from harness import servers
 from harness.servers import BEANSTALKD, INTERPRETED, OURS, REDIS, ROOT, ServerError
 
@@ -88,7 +88,7 @@ class Server:
     ) -> None:
         self.peer = peer
         self.name = name or peer
-        self.dialect = "redis" if peer.startswith("redis") else "beanstalk"
+        self.protocol = "redis" if peer.startswith("redis") else "beanstalk"
         self._mover: subprocess.Popen[bytes] | None = None
         try:
             self.process = servers.start(
@@ -101,11 +101,11 @@ class Server:
         except ServerError as error:
             raise ServerError(str(error).rpartition("\n")[2].replace(str(directory), "DIR")) from None
         try:
-            if self.dialect == "redis":
+            if self.protocol == "redis":
                 with self.connect() as sock:
-                    dialect.load_scripts(sock)
+                    protocols.load_scripts(sock)
                 self._mover = subprocess.Popen(
-                    [sys.executable, "-m", "bench.dialect", str(self.port)], cwd=ROOT, start_new_session=True
+                    [sys.executable, "-m", "bench.protocols", str(self.port)], cwd=ROOT, start_new_session=True
                 )
                 os.sched_setaffinity(self._mover.pid, {GENERATOR_CPU})
         except BaseException:

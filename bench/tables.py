@@ -1,7 +1,7 @@
 """Results as tables: on the terminal, and in the documents, between markers.
 
 A document has `<!-- bench: NAME -->` and `<!-- end of bench: NAME -->`, and what is between them is written here and
-nowhere else. NAME is a scenario, `goals`, `headline` or `about`.
+nowhere else. NAME is a scenario, `targets`, `headline` or `about`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.goals import GOALS
 from bench.results import Point, Results
 from bench.samples import Spread, generator_was_busier
+from bench.targets import TARGETS
 
 Rows = list[list[str]]
 BUSIER = "\\*"  # beside a rate that the generator limited
@@ -221,23 +221,23 @@ def _steady(results: Results) -> Rows:
     return rows
 
 
-def goals_table(results: Results) -> Rows:
+def targets_table(results: Results) -> Rows:
     """The figures to reach, and how far this run is."""
     rows = [["work", "found", "first", "", "then", ""]]
-    for goal in GOALS:
-        figure = goal.found(results)
-        row = [goal.work, written(figure, goal.unit) if figure else "not measured"]
-        for wanted in (goal.first, goal.then):
-            row.append(f"{wanted:g} {goal.unit}")
-            row.append("" if figure is None else "yes" if goal.reached(figure, wanted) else "no")
+    for target in TARGETS:
+        figure = target.found(results)
+        row = [target.work, written(figure, target.unit) if figure else "not measured"]
+        for wanted in (target.first, target.then):
+            row.append(f"{wanted:g} {target.unit}")
+            row.append("" if figure is None else "yes" if target.reached(figure, wanted) else "no")
         rows.append(row)
     return rows
 
 
 def headline(results: Results) -> Rows:
     """The figures to reach as this run has found them, without what is wanted."""
-    figures = [(goal, goal.found(results)) for goal in GOALS]
-    return [["work", "found"], *([goal.work, written(figure, goal.unit)] for goal, figure in figures if figure)]
+    figures = [(target, target.found(results)) for target in TARGETS]
+    return [["work", "found"], *([target.work, written(figure, target.unit)] for target, figure in figures if figure)]
 
 
 def about(results: Results) -> str:
@@ -266,7 +266,7 @@ def sections(results: Results) -> dict[str, Callable[[], str]]:
     """What may stand between markers, by name."""
     made: dict[str, Callable[[], str]] = {
         "about": lambda: about(results),
-        "goals": lambda: markdown(goals_table(results)),
+        "targets": lambda: markdown(targets_table(results)),
         "headline": lambda: markdown(headline(results)),
     }
     for scenario in [*TABLES, "steady"]:

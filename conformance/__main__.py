@@ -16,7 +16,7 @@ from pathlib import Path
 
 from conformance import report
 from conformance.conversation import Conversation, FormatError, read_all, read_file
-from conformance.running import Run, against, started
+from conformance.pool import Run, against, started
 from conformance.servers import parse_address
 from harness.servers import BEANSTALKD, OURS, ServerError
 

@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from conformance.comparing import DifferenceError, Pair
-from conformance.scripts import Script, scripts
+from conformance.differential import DifferenceError, Pair
+from conformance.strategies import Script, scripts
 from harness.servers import BEANSTALKD, INTERPRETED, OURS, ServerError
 
 ROUND = 200

@@ -9,8 +9,8 @@ from typing import Final
 
 from conformance.conversation import Conversation
 from conformance.differences import read_differences
-from conformance.holding import NEEDS_ITS_OWN
-from conformance.running import Run
+from conformance.pool import Run
+from conformance.runner import NEEDS_ITS_OWN
 
 COMMAND: Final = re.compile(r"(?:\{\d+ \* )?([a-z]+(?:-[a-z]+)*)(?= |\\|$)")
 """What a line that is sent begins with, if it may be a command."""

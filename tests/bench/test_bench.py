@@ -12,8 +12,8 @@ import pytest
 
 from bench import process
 from bench.attacks import ATTACKS
-from bench.dialect import DIALECTS
 from bench.generator import LoadError
+from bench.protocols import PROTOCOLS
 from bench.results import Results
 from bench.run import Run, Variant
 from bench.scenarios import hostile
@@ -73,8 +73,8 @@ def test_this_process_can_be_read():
 
 
 def test_ids_are_found_in_replies():
-    assert DIALECTS["beanstalk"].ids(b"RESERVED 7 2\r\nxx\r\nRESERVED 81 2\r\nxx\r\n") == [b"7", b"81"]
-    assert DIALECTS["redis"].ids(b"*2\r\n$1\r\n7\r\n$2\r\nxx\r\n*2\r\n$2\r\n81\r\n$2\r\nxx\r\n") == [b"7", b"81"]
+    assert PROTOCOLS["beanstalk"].ids(b"RESERVED 7 2\r\nxx\r\nRESERVED 81 2\r\nxx\r\n") == [b"7", b"81"]
+    assert PROTOCOLS["redis"].ids(b"*2\r\n$1\r\n7\r\n$2\r\nxx\r\n*2\r\n$2\r\n81\r\n$2\r\nxx\r\n") == [b"7", b"81"]
 
 
 def test_the_summary_of_stalls_is_found_in_a_log():
@@ -221,7 +221,7 @@ def test_an_attack_ends_with_the_generator(run):
             with contextlib.suppress(LoadError):
                 run.load("hostile", server, attack="nobody", probe="peek", seconds=60, arguments={})
 
-        loading = threading.Thread(target=attack)
+        loading = threading.Thread(subject=attack)
         loading.start()
         wait_until(lambda: processes_that_attack(server))
         run.generator._process.kill()

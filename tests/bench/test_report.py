@@ -3,8 +3,8 @@
 import pytest
 
 from bench import tables
-from bench.goals import GOALS
 from bench.results import Results
+from bench.targets import TARGETS
 
 
 def cycle(rate, cpu, p99=1.0):
@@ -55,27 +55,27 @@ def test_a_row_has_its_ratio_to_the_first_server_at_the_same_size(results):
 
 
 def test_every_goal_is_told_also_when_it_was_not_measured(results):
-    rows = tables.goals_table(results)
-    assert len(rows) == len(GOALS) + 1
+    rows = tables.targets_table(results)
+    assert len(rows) == len(TARGETS) + 1
     assert rows[1][1:] == ["1.10 × (1.00 to 1.20)", "0.75 ×", "yes", "1.1 ×", "yes"]
     assert rows[6][1:] == ["437 bytes", "600 bytes", "yes", "299 bytes", "no"]
     assert rows[2][1:] == ["not measured", "2.5 ×", "", "5 ×", ""]
 
 
 def test_an_answer_under_attack_may_take_20_ms_or_twice_what_beanstalkd_takes(results):
-    goal = GOALS[-1]
-    assert goal.found(results) is None
+    target = TARGETS[-1]
+    assert target.found(results) is None
 
     def add(work, **most):
         for server, value in most.items():
             results.add("hostile", server.replace("_", " -"), work, 0, [{"most": value}, {"most": value}])
 
     add("nobody", beanstalkd=0.1, ours=5.0)
-    assert goal.found(results).median == 0.25  # of 20 ms
+    assert target.found(results).median == 0.25  # of 20 ms
     add("flood", beanstalkd_f0=15.0, ours_f0=24.0, beanstalkd_f50=100.0)
-    assert goal.found(results).median == 0.8  # of 30 ms
+    assert target.found(results).median == 0.8  # of 30 ms
     add("clear", ours_f0=30.0)
-    assert goal.found(results).median == 1.5  # where beanstalkd cannot, of 20 ms
+    assert target.found(results).median == 1.5  # where beanstalkd cannot, of 20 ms
     rows = tables.points_table(results, "hostile")
     assert rows[4][-1] == "1.60 ×"
     assert [row[1] for row in rows[1:] if row[-1]] == ["ours", "ours -f0"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.conversation import read
-from conformance.running import hold_and_clean
+from conformance.pool import hold_and_clean
 from conformance.servers import started
 from harness.caller import connect
 from harness.servers import imported

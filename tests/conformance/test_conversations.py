@@ -6,7 +6,7 @@ import pytest
 
 from conformance import differences, report
 from conformance.conversation import read, read_all
-from conformance.running import started
+from conformance.pool import started
 from harness.servers import BEANSTALKD, imported
 
 CONVERSATIONS = read_all()

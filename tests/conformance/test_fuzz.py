@@ -4,11 +4,11 @@ import pytest
 from hypothesis import strategies as st
 
 from conformance import report
-from conformance.comparing import Pair, comparable
 from conformance.conversation import read
+from conformance.differential import Pair, comparable
 from conformance.fuzz import compare_round
-from conformance.running import started
-from conformance.scripts import Leave, Say, line, valid
+from conformance.pool import started
+from conformance.strategies import Leave, Say, line, valid
 from harness.servers import imported
 
 KINDS = (

@@ -3,7 +3,7 @@ r"""Draws scripts: what up to eight clients do, valid, nearly valid and garbage,
 A script is drawn so that it shrinks well: a list of actions, each a client and what it does. What time decides is kept
 out of it: delays, pauses and timeouts are 0, or so long that no script lasts until then; a ttr of 1 is in its safety
 margin at once. So are the intended differences of docs/differences.md that a script could tell, as far as a drawing can
-see them; `comparing.py` knows the rest.
+see them; `differential.py` knows the rest.
 
 Knows no sockets and no servers.
 """

@@ -16,7 +16,7 @@ from typing import Final
 
 from conformance import servers
 from conformance.conversation import Conversation
-from conformance.holding import MismatchError, Outcome, clean, hold
+from conformance.runner import MismatchError, Outcome, clean, hold
 from conformance.servers import Process, Server
 from harness.caller import Address
 from harness.servers import ServerError

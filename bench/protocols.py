@@ -1,9 +1,9 @@
 """How a job is put, reserved and deleted, as bytes: in the beanstalk protocol, and in Redis.
 
-A load knows jobs and ids; a dialect knows how they are written, how many lines each reply has, and where the ids
+A load knows jobs and ids; a protocol knows how they are written, how many lines each reply has, and where the ids
 are in it. Redis has no job queue, so people build one; this is how (`SCRIPTS`): a hash of bodies, a list of ready ids,
 sorted sets of delayed and reserved ids by the time they are due, each step one Lua script, and somebody who moves what
-is due to the ready list once a second (`python -m bench.dialect PORT`, which the bench runs beside redis-server).
+is due to the ready list once a second (`python -m bench.protocols PORT`, which the bench runs beside redis-server).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOVED = b"delays"
 """The one tube whose delays are looked after in Redis: whoever looks has to know where to."""
 
 
-class Dialect(Protocol):
+class QueueProtocol(Protocol):
     """Commands as bytes."""
 
     lines: dict[str, int]
@@ -133,7 +133,7 @@ class Redis:
         return b"".join([evaluate("delete", tube, number) for number in ids])
 
 
-DIALECTS: dict[str, Dialect] = {"beanstalk": Beanstalk(), "redis": Redis()}
+PROTOCOLS: dict[str, QueueProtocol] = {"beanstalk": Beanstalk(), "redis": Redis()}
 
 
 def resp(*words: bytes) -> bytes:

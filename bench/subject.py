@@ -6,7 +6,7 @@ import socket
 import time
 from dataclasses import dataclass
 
-from bench.dialect import DIALECTS, Dialect
+from bench.protocols import PROTOCOLS, QueueProtocol
 
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
@@ -16,16 +16,16 @@ clock = time.perf_counter_ns
 
 
 @dataclass(frozen=True)
-class Target:
+class Subject:
     """A server under load."""
 
     port: int
     pid: int
-    dialect: str
+    protocol: str
 
     @property
-    def commands(self) -> Dialect:
-        return DIALECTS[self.dialect]
+    def commands(self) -> QueueProtocol:
+        return PROTOCOLS[self.protocol]
 
     def connect(self) -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self.port))

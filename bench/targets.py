@@ -10,7 +10,7 @@ from bench.samples import Spread, ratio
 
 
 @dataclass(frozen=True)
-class Goal:
+class Target:
     """One figure to reach.
 
     Args:
@@ -102,26 +102,28 @@ def _waited(results: Results) -> Spread | None:
     return max(found, default=None)
 
 
-GOALS = [
-    Goal(
+TARGETS = [
+    Target(
         "put + reserve + delete, 50 connections, one in flight: commands a CPU second, beside beanstalkd",
         *("request-response", "×", 0.75, 1.1, True, _cpu("request-response", 50)),
     ),
-    Goal("the same, 100 in flight on each", "in-flight", "×", 2.5, 5, True, _cpu("in-flight", 100)),
-    Goal(
+    Target("the same, 100 in flight on each", "in-flight", "×", 2.5, 5, True, _cpu("in-flight", 100)),
+    Target(
         "as the first, every acknowledgement synced: commands a second, beside beanstalkd -f0",
         *("binlog", "×", 4, 10, True, _synced(1)),
     ),
-    Goal("as the second, every acknowledgement synced", "binlog", "×", 4, 10, True, _synced(100)),
-    Goal(
+    Target("as the second, every acknowledgement synced", "binlog", "×", 4, 10, True, _synced(100)),
+    Target(
         "as the first, beside 100,000 other tubes: commands a CPU second, beside the same with one",
         *("other-tubes", "×", 0.9, 0.95, True, _crowded),
     ),
-    Goal("memory for each of a million delayed jobs of 100 bytes", "delayed", "bytes", 600, 299, False, _memory),
-    Goal("start on a binlog with a million live jobs: time, beside beanstalkd", "start", "×", 1.5, 0.7, False, _start),
-    Goal("lateness of 100,000 timers within 10 s, 99th percentile", "timers", "ms", 20, 10, False, _late),
-    Goal("longest stretch the event loop is held, its own CPU time, worst load", "stalls", "ms", 20, 5, False, _held),
-    Goal(
+    Target("memory for each of a million delayed jobs of 100 bytes", "delayed", "bytes", 600, 299, False, _memory),
+    Target(
+        "start on a binlog with a million live jobs: time, beside beanstalkd", "start", "×", 1.5, 0.7, False, _start
+    ),
+    Target("lateness of 100,000 timers within 10 s, 99th percentile", "timers", "ms", 20, 10, False, _late),
+    Target("longest stretch the event loop is held, its own CPU time, worst load", "stalls", "ms", 20, 5, False, _held),
+    Target(
         "worst answer beside a hostile client, worst attack: of 20 ms, or of twice beanstalkd's where that is more",
         *("hostile", "×", 1, 0.5, False, _waited),
     ),

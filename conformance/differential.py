@@ -1,6 +1,6 @@
 """Does what a script says with two servers, and compares what comes back, and all that they count.
 
-After each piece that is sent, both servers are left to settle (as in `holding.py`), so that both see the same order.
+After each piece that is sent, both servers are left to settle (as in `runner.py`), so that both see the same order.
 What two servers may tell differently is left out of the comparison, and what they may do differently is not brought
 about:
 
@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance import text
-from conformance.holding import TIMEOUT, MismatchError, Observer, Peer
-from conformance.scripts import JOB, LIMIT, Leave, Say, Script, said, with_ids
+from conformance.runner import TIMEOUT, MismatchError, Observer, Peer
 from conformance.servers import Process, started
+from conformance.strategies import JOB, LIMIT, Leave, Say, Script, said, with_ids
 from harness.servers import OURS
 
 LONGEST: Final = 0.8

@@ -1,9 +1,9 @@
-"""The longest stretch that the event loop was held: nobody is served while it is.
+"""How long the event loop was held at the longest: nobody is served meanwhile.
 
-A timer asks to be called every millisecond and measures how late it is. What it is late by, the loop was held for, give
-or take the millisecond between two looks. Beside it stands the CPU time that the loop's thread has spent meanwhile:
-where that is much less, it was not the server's work that held the loop, but the machine, which gave the processor to
-somebody else, or another thread, which had the interpreter's lock.
+A timer looks at the clock every millisecond. The loop was held for as long as a look is late, give or take that
+millisecond. The log also says how much CPU time the loop's thread spent meanwhile. Where that is much less, it was not
+the server's work that held the loop: the machine had given the processor to another process, or another thread had the
+interpreter's lock.
 
 Must never know what the server does. Two clocks come in as arguments, in nanoseconds.
 """
@@ -18,10 +18,10 @@ from time import monotonic_ns, thread_time_ns
 from typing import Final
 
 INTERVAL: Final = 1_000_000
-"""From one look to the next, in nanoseconds. The event loop counts in milliseconds."""
+"""Between two looks, in nanoseconds. The event loop counts in milliseconds."""
 
-WORTH_TELLING: Final = 1_000_000
-"""What is no longer than this is not told by itself: it is less than what the measurement can tell."""
+WORTH_LOGGING: Final = 1_000_000
+"""A stall up to this long, in nanoseconds, is not logged: it is within the error of the measurement."""
 
 STEP: Final = 100_000  # the precision of the shares, in nanoseconds
 MILLISECOND: Final = 1_000_000
@@ -30,7 +30,7 @@ log = logging.getLogger("beanstalk_server.stalls")
 
 
 class Stalls:
-    """Measures the event loop from `start` to `stop`, and tells each new longest stall as it happens."""
+    """Measures the event loop from `start` to `stop`, and logs each stall that is longer than all before it."""
 
     def __init__(self, clock: Callable[[], int] = monotonic_ns, cpu_clock: Callable[[], int] = thread_time_ns) -> None:
         self.clock = clock
@@ -40,23 +40,23 @@ class Stalls:
         self.counts: Counter[int] = Counter()  # looks, by how many steps they were late
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.Handle | None = None
-        self._looked_at = 0
-        self._cpu = 0
+        self._looked_at = 0  # the last look, by `clock`
+        self._cpu_then = 0  # by `cpu_clock`
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look every millisecond from now on. To be called in the loop's thread."""
+        """Measure from now on. To be called in the loop's thread."""
         self._loop = loop
         self._wait()
 
     def stop(self) -> None:
-        """Look no more, and log a summary."""
+        """Measure no more, and log a summary."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         log.info("%s", self.summary())
 
     def summary(self) -> str:
-        """The longest stalls, and how long 99 and 99.9 percent of the looks were late at most: one line."""
+        """One line: the longest stall, and how late 99 % and 99.9 % of the looks were at the most."""
         return (
             f"event loop held {self.longest / MILLISECOND:.1f} ms at the longest, "
             f"{self.most_cpu / MILLISECOND:.1f} ms of CPU at the most; of {self.counts.total()} looks, "
@@ -64,7 +64,7 @@ class Stalls:
         )
 
     def share(self, part: float) -> float:
-        """How long that part of the looks were late at most, in milliseconds, rounded up to a tenth."""
+        """How late that part of the looks were at the most, in milliseconds, rounded up to a tenth."""
         left = part * self.counts.total()
         for steps, count in sorted(self.counts.items()):
             left -= count
@@ -74,16 +74,16 @@ class Stalls:
 
     def _wait(self) -> None:
         self._looked_at = self.clock()
-        self._cpu = self.cpu_clock()
+        self._cpu_then = self.cpu_clock()
         self._timer = self._loop.call_later(INTERVAL / 1e9, self._look)
 
     def _look(self) -> None:
         held = max(self.clock() - self._looked_at - INTERVAL, 0)
-        cpu = min(self.cpu_clock() - self._cpu, held)
+        cpu = min(self.cpu_clock() - self._cpu_then, held)
         self.counts[-(-held // STEP)] += 1
         if held > self.longest or cpu > self.most_cpu:
             self.longest = max(held, self.longest)
             self.most_cpu = max(cpu, self.most_cpu)
-            if held > WORTH_TELLING:
+            if held > WORTH_LOGGING:
                 log.info("event loop held %.1f ms (%.1f ms of CPU)", held / MILLISECOND, cpu / MILLISECOND)
         self._wait()

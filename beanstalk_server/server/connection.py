@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from typing import Final, cast
 
-from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.interface import Queue
 from beanstalk_server.server.commits import CommitGate, Committer
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners, name_of_address
@@ -97,7 +97,7 @@ class Connection(Committer):
         if verbosity:
             self.name = _name_of_peer(self.transport)
             log.info("%s connected", self.name)
-        self.session = Session(connections.broker, connections.process, self.on_answer, self.name, verbosity > 1)
+        self.session = Session(connections.queue, connections.process, self.on_answer, self.name, verbosity > 1)
         self.connected = True
         connections.open.add(self)
 
@@ -265,20 +265,20 @@ class Connections:
 
     __slots__ = (
         "_emptied",
-        "broker",
         "closing",
         "gate",
         "hangups",
         "listeners",
         "open",
         "process",
+        "queue",
         "scheduler",
         "verbosity",
     )
 
     def __init__(
         self,
-        broker: Broker,
+        queue: Queue,
         process: Process,
         scheduler: Scheduler,
         gate: CommitGate,
@@ -286,7 +286,7 @@ class Connections:
         listeners: Listeners,
         verbosity: int,
     ) -> None:
-        self.broker = broker
+        self.queue = queue
         self.process = process
         self.scheduler = scheduler
         self.gate = gate

@@ -1,10 +1,9 @@
-"""What the broker asks of persistence, and the journal that keeps nothing.
+"""What the broker asks of a journal, and the journal that keeps nothing.
 
 The broker tells its journal of every change that outlives a reservation, in the order in which the changes happen: a
 job put, changed or deleted, a tube cleared. A reservation itself is not told: a reserved job comes back ready after a
 restart. The server asks it to commit what it has been told, and sends no reply that reports a change before the commit
-has returned. Whoever has a storage of their own subclasses Journal and hands it to `Server(journal=...)`:
-docs/journal.md.
+has returned. To keep jobs elsewhere, subclass Journal and hand it to `Server(journal=...)`: docs/journal.md.
 
 Must never know clients or commands.
 """
@@ -23,7 +22,7 @@ from beanstalk_server.queue.table import JobTable
 ALL: Final = 0
 DELETIONS: Final = 1
 NONE: Final = 2
-"""What a journal may be told now. DELETIONS: and puts, which it refuses."""
+"""What a journal may be told now: everything; deletions, and puts, which it refuses; nothing."""
 
 
 class Files(NamedTuple):
@@ -43,18 +42,18 @@ class Journal:
     """The interface, and an implementation that keeps nothing: jobs live as long as the process."""
 
     keeps = False
-    """Whether there is anything to restore and to commit. When not, replies do not wait, and `commit` is not called."""
+    """Whether there is anything to restore and to commit. If not, no reply waits, and `commit` is not called."""
 
     live = JobTable()
     """The live jobs by id. The broker sets it, for journals that have to write a job again; theirs to read only."""
 
     on_failure: Callable[[Exception], None] | None = None
-    """To be called when what has been told may be lost, and no `commit` is under way that could raise. The server
-    sets it, and stops when it is called."""
+    """The server sets it, and stops when it is called. Call it when what has been told may be lost and no `commit` is
+    under way that could raise."""
 
     on_admission: Callable[[int], None] | None = None
-    """To be called with ALL, DELETIONS or NONE when it changes what should be told now: so much waits for a commit, or
-    for room. The server sets it. What is in the midst of being told may still be told."""
+    """The server sets it. Call it with ALL, DELETIONS or NONE when that changes, because much waits for a commit, or
+    for room. What the broker is in the midst of may still be told."""
 
     def files(self) -> Files:
         """What stats tells of the files."""
@@ -65,12 +64,12 @@ class Journal:
         return ()
 
     def restore(self, replay: Replay) -> None:
-        """Tell what was live when the last process ended; what `load` gives, unless a journal knows a shorter way."""
+        """Tell what was live when the last process ended: what `load` gives, unless a journal knows a shorter way."""
         for job in self.load():
             replay.put(job)
 
     def next_id(self) -> int:
-        """The smallest id that is greater than all that were ever told to `put`. Called after `restore`."""
+        """An id that is greater than all that `put` was ever told. Called after `restore`."""
         return 1
 
     def put(self, job: Job) -> bool:
@@ -93,7 +92,7 @@ class Journal:
         """A job is deleted."""
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
-        """All jobs of a tube are gone but those that a client has: one change, of which there may never be a part.
+        """All jobs of a tube are gone but those that a client has. This is one change: all of it survives, or nothing.
 
         Returns:
             False when there is no room for it: then nothing may have changed.
@@ -101,7 +100,7 @@ class Journal:
         return True
 
     def forget(self, job: Job) -> None:
-        """Memory lets go of a job that a clear has ended. There is nothing to be kept of this."""
+        """A job that a clear has ended leaves the memory. There is nothing to keep of this."""
 
     async def commit(self) -> None:
         """Make durable what has been told so far; when this returns, it may be acknowledged.
@@ -113,7 +112,7 @@ class Journal:
         """
 
     async def close(self) -> None:
-        """The server has stopped, after a last commit unless one has failed: let go of whatever is held."""
+        """The server has stopped, after a last commit unless one has failed: release whatever is held."""
 
     def clock_offset(self) -> int:
         """Wall clock less the server's clock, in nanoseconds, as they are at this moment."""

@@ -1,4 +1,4 @@
-"""One change as bytes, with its checksum: docs/binlog-format.md, in code.
+"""The binlog's records: one change each, as bytes with a checksum. This is docs/binlog-format.md in code.
 
     bytes   field
     4       CRC-32C of all that follows, begun with the seed of the segment
@@ -6,10 +6,10 @@
     1       type
     ...     by type
 
-All integers are little-endian. Must never know files.
+All integers are little-endian. Each segment has a seed of its own, the CRC-32C of a random number: so neither a body
+that a client has sent, nor what another segment has left on the disk, looks like a record of this one.
 
-The seed is the CRC-32C of a number that is drawn for each segment. So what a client sends as a body, or what another
-segment has left on the disk, never looks like a record of this one.
+Must never know files, nor what a queue makes of a record.
 """
 
 from __future__ import annotations
@@ -35,47 +35,50 @@ TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock")
 """The types by number."""
 
 LAST_TYPES: Final = (0, DELETE, CLOCK)
-"""The last type that there is, by the version of the format."""
+"""The last type of each version of the format."""
 
+# Checksum, length, type. All other structures begin behind the checksum, with the length and the type.
 HEAD: Final = Struct("<IIB")
 HEAD_SIZE: Final = 9
 
-# mark, number, durable, length, next id, written at
+# mark, commit number, durable, length, next id, written at
 _COMMIT: Final = Struct("<IB4sQQQQq")
 COMMIT_SIZE: Final = 53
 COMMIT_MARK: Final = b"CMIT"
 
-# id, priority, delay, ttr, created at, deadline, 5 counters, state, lengths of tube and key
+# id, priority, delay, ttr, created at, deadline or bury sequence, 5 counters, state, lengths of tube and key
 _PUT: Final = Struct("<IBQIqqqqIIIIIBBB")
 PUT_SIZE: Final = 76
+_PUT_STATE_AT: Final = 73
+_TUBE_SIZE_AT: Final = 74
+_KEY_SIZE_AT: Final = 75
 
-# id, priority, delay, deadline, 5 counters, state
+# id, priority, delay, deadline or bury sequence, 5 counters, state
 _CHANGE: Final = Struct("<IBQIqqIIIIIB")
 CHANGE_SIZE: Final = 58
+_CHANGE_STATE_AT: Final = 57
 
 _DELETE: Final = Struct("<IBQ")
 DELETE_SIZE: Final = 17
 
-# length of the tube's name; the name and the ids follow
+# length of the tube's name; then come the name and the ids
 _CLEAR: Final = Struct("<IBB")
 CLEAR_SIZE: Final = 10
+_CLEARED_SIZE_AT: Final = 9
 ID_SIZE: Final = 8
 
-# wall clock less the server's, boot
+# wall clock less the server's clock, boot
 _CLOCK: Final = Struct("<IBq16s")
 CLOCK_SIZE: Final = 33
 NO_BOOT: Final = bytes(16)
-"""No boot of any machine."""
+"""The boot of no machine."""
 
 LONGEST: Final = PUT_SIZE + 2 * 255 + (1 << 30)
 """No record is longer, in bytes: -z is a gibibyte at the most. (A clear as long as that has 130 million ids.)"""
 
-KEPT: Final = (READY, DELAYED, BURIED)
-"""The states that a job can come back in."""
-
 _ID: Final = Struct("<Q")
 _CRC: Final = Struct("<I")
-_COUNT: Final = 0xFFFFFFFF  # counters wrap, as beanstalkd's do
+_COUNT: Final = 0xFFFFFFFF  # counters wrap around, as beanstalkd's do
 
 
 def put_size(job: Job) -> int:
@@ -88,17 +91,17 @@ def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
     return CLEAR_SIZE + len(tube_name) + ID_SIZE * len(reserved_ids)
 
 
-def encode_commit(number: int, durable: int, length: int, next_id: int, written_at: int, seed: int) -> bytes:
-    """The record that opens what is written in one piece.
+def encode_commit(commit_number: int, durable: int, length: int, next_id: int, written_at: int, seed: int) -> bytes:
+    """The record that a commit begins with.
 
     Args:
-        number: one more than the one before, over all segments.
-        durable: up to which offset this segment is known to be on the disk.
-        length: of the records that follow and belong to it, in bytes.
+        commit_number: one more than that of the commit before, over all segments.
+        durable: the offset up to which this segment is known to be on the disk.
+        length: bytes of the records that follow and belong to it.
         next_id: the smallest id that has never been given.
-        written_at: wall clock, nanoseconds.
+        written_at: wall clock, nanoseconds; 0 if that is not told.
     """
-    rest = _COMMIT.pack(COMMIT_SIZE, COMMIT, COMMIT_MARK, number, durable, length, next_id, written_at)
+    rest = _COMMIT.pack(COMMIT_SIZE, COMMIT, COMMIT_MARK, commit_number, durable, length, next_id, written_at)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
@@ -155,7 +158,7 @@ def encode_delete(job_id: int, seed: int) -> bytes:
 
 
 def encode_clear(tube_name: str, reserved_ids: list[int], seed: int) -> bytes:
-    """The end of all jobs of a tube but these."""
+    """The end of all jobs of a tube but those that are reserved."""
     ids = array("Q", reserved_ids)
     if sys.byteorder == "big":
         ids.byteswap()
@@ -177,14 +180,14 @@ def encode_clock(clock_offset: int, boot: bytes, seed: int) -> bytes:
 
 
 class Scanner:
-    """Goes through bytes record by record, and checks each.
+    """Reads bytes record by record, and checks each.
 
-    After `next` has said True, `kind`, `start` and `end` say which record it is and where in `data` it stands. After it
-    has said False, `fault` says what is wrong with the one at `end`, or is "" where the data ends or only zeros
-    follow, and `more` is how many bytes more are needed to tell.
+    After `next` has returned True, `kind` is the type of the record, and `start` and `end` are where it begins and ends
+    in `data`. After it has returned False, there is no record at `end`: `fault` says what is wrong there; or `more` is
+    how many bytes are needed to tell; or, with neither, zeros follow, which end a segment.
 
     Args:
-        seed: where the checksums begin.
+        seed: what the checksums begin with.
         version: of the format.
     """
 
@@ -215,7 +218,7 @@ class Scanner:
         crc, length, kind = HEAD.unpack_from(data, start)
         if not length and not crc and not kind:
             return False
-        self.fault = self._fault(length, kind)
+        self.fault = self._head_fault(length, kind)
         if self.fault:
             return False
         end: int = start + length
@@ -223,18 +226,10 @@ class Scanner:
             self.more = length
             return False
         if crc32c(data[start + 4 : end], self.seed) != crc:
-            self.fault = "a record whose checksum is wrong"
+            self.fault = "bad checksum"
             return False
-        if kind == PUT and PUT_SIZE + data[start + 74] + data[start + 75] > length:
-            self.fault = "a put record that is shorter than its names"
-            return False
-        if kind == CLEAR and (
-            length - CLEAR_SIZE < data[start + 9] or (length - CLEAR_SIZE - data[start + 9]) % ID_SIZE
-        ):
-            self.fault = "a clear record whose length cannot be"
-            return False
-        if (kind == PUT and data[start + 73] not in KEPT) or (kind == CHANGE and data[start + 57] not in KEPT):
-            self.fault = "a record with a state that cannot be"
+        self.fault = self._content_fault(start, length, kind)
+        if self.fault:
             return False
         self.start = start
         self.end = end
@@ -242,9 +237,9 @@ class Scanner:
         return True
 
     def commit(self) -> tuple[int, int, int, int, int]:
-        """Of a COMMIT record: number, durable, length, next id, written at."""
-        _, _, _, number, durable, length, next_id, written_at = _COMMIT.unpack_from(self.data, self.start + 4)
-        return number, durable, length, next_id, written_at
+        """What a COMMIT record tells: commit number, durable, length, next id, written at."""
+        _, _, _, commit_number, durable, length, next_id, written_at = _COMMIT.unpack_from(self.data, self.start + 4)
+        return commit_number, durable, length, next_id, written_at
 
     def put(self) -> StoredJob:
         """The job of a PUT record. The same object is filled again for the next one."""
@@ -301,7 +296,7 @@ class Scanner:
         return change
 
     def clear(self) -> tuple[str, list[int]]:
-        """Of a CLEAR record: the tube's name, and the ids of the jobs that were reserved."""
+        """What a CLEAR record tells: the tube's name, and the ids of the jobs that were reserved."""
         names = self.start + CLEAR_SIZE
         tube_end = names + self.data[names - 1]
         ids = array("Q", self.data[tube_end : self.end])
@@ -310,7 +305,7 @@ class Scanner:
         return self.data[names:tube_end].decode("latin-1"), ids.tolist()
 
     def clock(self) -> tuple[int, bytes]:
-        """Of a CLOCK record: wall clock less the server's clock, and the boot."""
+        """What a CLOCK record tells: wall clock less the server's clock, and the boot."""
         _, _, clock_offset, boot = _CLOCK.unpack_from(self.data, self.start + 4)
         return clock_offset, boot
 
@@ -320,22 +315,22 @@ class Scanner:
         return job_id
 
     def find(self, start: int) -> int:
-        """Where the next valid record begins, at `start` or behind it; -1 when there is none in the data."""
+        """Where the first valid record at `start` or behind it begins; -1 when there is none."""
         data = self.data
-        for place in range(start, len(data) - HEAD_SIZE + 1):
-            if not COMMIT <= data[place + 8] <= self.last_type:
+        for at in range(start, len(data) - HEAD_SIZE + 1):
+            if not COMMIT <= data[at + 8] <= self.last_type:
                 continue
-            crc, length, kind = HEAD.unpack_from(data, place)
-            if place + length > len(data) or self._fault(length, kind):
+            crc, length, kind = HEAD.unpack_from(data, at)
+            if at + length > len(data) or self._head_fault(length, kind):
                 continue
-            if crc32c(data[place + 4 : place + length], self.seed) == crc:
-                return place
+            if crc32c(data[at + 4 : at + length], self.seed) == crc:
+                return at
         return -1
 
-    def _fault(self, length: int, kind: int) -> str:
+    def _head_fault(self, length: int, kind: int) -> str:
         """What is wrong with the head of a record, or ""."""
         if kind == PUT:
-            return "" if PUT_SIZE <= length <= LONGEST else "a put record whose length cannot be"
+            return "" if PUT_SIZE <= length <= LONGEST else "bad length of a put record"
         if kind == COMMIT:
             right = length == COMMIT_SIZE
         elif kind == CHANGE:
@@ -347,8 +342,24 @@ class Scanner:
         elif kind == CLOCK <= self.last_type:
             right = length == CLOCK_SIZE
         else:
-            return "a record of a type that there is not"
-        return "" if right else f"a {TYPES[kind]} record whose length cannot be"
+            return "unknown record type"
+        return "" if right else f"bad length of a {TYPES[kind]} record"
+
+    def _content_fault(self, start: int, length: int, kind: int) -> str:
+        """What is wrong with a record whose checksum is right, or ""."""
+        data = self.data
+        if kind == PUT:
+            if PUT_SIZE + data[start + _TUBE_SIZE_AT] + data[start + _KEY_SIZE_AT] > length:
+                return "put record is too short for its names"
+            state = data[start + _PUT_STATE_AT]
+        elif kind == CHANGE:
+            state = data[start + _CHANGE_STATE_AT]
+        elif kind == CLEAR:
+            ids_size = length - CLEAR_SIZE - data[start + _CLEARED_SIZE_AT]
+            return "" if ids_size >= 0 and ids_size % ID_SIZE == 0 else "bad length of a clear record"
+        else:
+            return ""
+        return "" if state in (READY, DELAYED, BURIED) else "bad job state"
 
 
 def _set_deadline(change: StoredChange, deadline: int) -> None:

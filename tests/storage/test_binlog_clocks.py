@@ -230,7 +230,7 @@ def test_segments_of_version_1_are_read_and_have_no_clock(machine):
         machine.directory = MemoryDirectory({"segment.0000000001": Node(data)})
         if more:
             machine.directory.lock()
-            with pytest.raises(StorageError, match="a record of a type that there is not"):
+            with pytest.raises(StorageError, match="unknown record type"):
                 recover(machine.directory, Replay(JobTable()), salvage=False, segment_size=4096, draw_salt=int)
             continue
         assert machine.start().left() == HOUR

@@ -291,7 +291,7 @@ def test_damage_is_named_and_passed_over(path, keep):
     assert [(damage.segment, damage.offset) for damage in damages] == [
         (put["segment"], put["offset"]) for put in spoilt
     ]
-    assert all(damage.what == "a record whose checksum is wrong" and damage.skipped == 276 + 7 for damage in damages)
+    assert all(damage.what == "bad checksum" and damage.skipped == 276 + 7 for damage in damages)
     assert [damage for count in counted(path) for damage in count.damages] == damages
     assert found(path, "live")[1] == damages
 
@@ -449,7 +449,7 @@ def test_verify_tells_all_damage(path, keep, capsys):
     spoil(first, puts[2] + 20)
     assert main(["binlog", "verify", str(path)]) == DAMAGED
     _, row, another, *_, total = capsys.readouterr().out.splitlines()
-    assert f"damaged at offset {puts[0]}: a record whose checksum is wrong; " in row
+    assert f"damaged at offset {puts[0]}: bad checksum; " in row
     assert another.strip().startswith(f"damaged at offset {puts[2]}: ")
     assert total.endswith("damaged at 2 places")
 

@@ -21,13 +21,14 @@ from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
-from beanstalk_server.storage.disk import Directory, boot_id, fill_with_zeros
+from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import lock_directory, unusable
-from beanstalk_server.storage.record import COMMIT_SIZE, clear_size, put_size
+from beanstalk_server.storage.record import clear_size, put_size
 from beanstalk_server.storage.recovery import find_spares, recover
 from beanstalk_server.storage.room import ALLOCATE, COMMIT_LIMIT, DROP_SPARE, NOTHING, SEAL, Spare
-from beanstalk_server.storage.segment import VERSION, Segment, encode_header, spare_name
-from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog, cut_size
+from beanstalk_server.storage.segment import VERSION, spare_name
+from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog
+from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.stopped import Mark, write_mark
 
 SEGMENT_SIZE: Final = 10485760
@@ -88,6 +89,7 @@ class Binlog(Journal):
         self._draw_salt = draw_salt
         self._log = self._new_log(self.live)
         self._room = self._log.room
+        self._writer = SegmentWriter(directory)
         self._threads: ThreadPoolExecutor | None = None
         self._writing = asyncio.Lock()  # who holds it writes and syncs
         self._upkeep: asyncio.Task[None] | None = None
@@ -97,7 +99,6 @@ class Binlog(Journal):
         self._retry_timer: asyncio.TimerHandle | None = None  # until the disk is tried again
         self._full_until = 0  # when the disk, found to be full, is tried again
         self._failure: BaseException | None = None
-        self._tail: Segment | None = None  # what was written last
         self._closing = False
 
     def clock_offset(self) -> int:
@@ -128,7 +129,7 @@ class Binlog(Journal):
             raise
         self._log = self._new_log(replay.jobs)
         self._room = self._log.room
-        self._log.clock_offset = replay.clock_offset
+        self._log.set_clocks(replay.clock_offset)
         self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.commit_number)
         try:
             self._make_ready()
@@ -145,8 +146,7 @@ class Binlog(Journal):
             if self._can_allocate() if room.has_usual_spare() else self._allocate_one(self.segment_size):
                 self._cut_newest()
             elif segments[-1].version == VERSION:
-                self._tail = self._log.reopen()
-                self._tail.file = self.directory.open(self._tail.name, write=True)
+                self._writer.reopen(self._log.reopen())
         while not room.may_put() and self._allocate_at_once(room.spare_size()):
             pass
 
@@ -243,18 +243,11 @@ class Binlog(Journal):
 
     async def _do_write(self, batches: list[CommitBatch], *, sync: bool) -> None:
         try:
-            self._tail = await self._in_thread(partial(write, self.directory, self._tail, batches, sync))
+            await self._in_thread(partial(self._writer.write, batches, sync))
         except BaseException as error:  # whatever it was, it is not known what has been written
             self._failure = error
             raise
-        for batch in batches:
-            batch.segment.written = batch.offset + COMMIT_SIZE + batch.size
-            if batch.spare is not None:
-                batch.segment.durable = batch.segment.written
-        if sync and self._tail is not None:  # what was written before, without a sync, is on the disk too
-            self._tail.durable = self._tail.written
-        if any(batch.spare is not None for batch in batches):
-            self._log.close_segments()
+        self._log.confirm(batches, self._writer.tail if sync else None)
 
     def _begin_sync(self) -> None:
         self._sync_timer = None
@@ -353,10 +346,10 @@ class Binlog(Journal):
             await self._do_write(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
         if not self._room.should_recycle(segment.size):
-            await self._in_thread(partial(remove, self.directory, segment))
+            await self._in_thread(partial(self._writer.remove, segment))
             return
         name = self._spare_name()
-        await self._in_thread(partial(recycle, self.directory, segment, name))
+        await self._in_thread(partial(self._writer.recycle, segment, name))
         self._room.add_spare(Spare(name, segment.size))
 
     def _make_room(self, record_size: int) -> bool:
@@ -425,8 +418,7 @@ class Binlog(Journal):
             await self._write_last()
         if self._threads is not None:
             self._threads.shutdown()
-        if self._tail is not None and self._tail.file is not None:
-            self._tail.file.close()
+        self._writer.close()
         self.directory.unlock()
 
     async def _write_last(self) -> None:
@@ -458,68 +450,3 @@ class Binlog(Journal):
             # One to write and sync, one to make room and clean up.
             self._threads = ThreadPoolExecutor(2, "binlog")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-# What is done off the event loop
-
-
-def write(directory: Directory, tail: Segment | None, batches: list[CommitBatch], sync: bool) -> Segment | None:
-    """Write batches in their order; a segment begins only when all of the one before is on the disk.
-
-    Args:
-        tail: the segment that was written last.
-        sync: return when all is on the disk.
-
-    Returns:
-        The segment that is written last now.
-    """
-    try:
-        return _write(directory, tail, batches, sync)
-    except OSError as error:
-        if error.filename is None:
-            newest = batches[-1].segment if batches else tail
-            error.filename = str(directory.path / (newest.name if newest is not None else ""))
-        raise
-
-
-def _write(directory: Directory, tail: Segment | None, batches: list[CommitBatch], sync: bool) -> Segment | None:
-    for batch in batches:
-        segment = batch.segment
-        data = b"".join(batch.chunks)
-        if batch.spare is None:
-            assert segment.file is not None, "a segment is open while it is written"
-            segment.file.write(batch.offset, data)
-            continue
-        if tail is not None and tail.file is not None:
-            if tail.is_cut:
-                tail.file.truncate(cut_size(tail))
-            tail.file.sync()
-            tail.file.close()
-            tail.file = None
-        segment.file = directory.open(batch.spare.name, write=True)
-        segment.file.write(0, encode_header(segment.sequence, segment.salt) + data)
-        segment.file.sync()
-        directory.rename(batch.spare.name, segment.name)
-        directory.sync()
-        tail = segment
-    if sync and tail is not None and tail.file is not None:
-        tail.file.sync()
-    return tail
-
-
-def recycle(directory: Directory, segment: Segment, name: str) -> None:
-    """Make a spare of a segment, and keep its space; the next one may go only when this one has gone for good."""
-    directory.rename(segment.name, name)
-    directory.sync()
-    file = directory.open(name, write=True)
-    try:
-        fill_with_zeros(file, segment.size)
-        file.sync()
-    finally:
-        file.close()
-
-
-def remove(directory: Directory, segment: Segment) -> None:
-    """Remove a segment; the next may go only when this one has gone for good."""
-    directory.remove(segment.name)
-    directory.sync()

@@ -23,7 +23,8 @@ from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progres
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
 from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES, Scanner
-from beanstalk_server.storage.recovery import REWRITING, beanstalkd_files
+from beanstalk_server.storage.recovery import beanstalkd_files
+from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 

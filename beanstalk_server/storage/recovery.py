@@ -3,15 +3,10 @@
 The segments are replayed from the oldest to the newest, a mebibyte at a time. What a crash can leave is put right: the
 torn tail of the newest segment, files that were not finished. Anything else that is wrong is damage, and refuses the
 start, unless it is to be salvaged. Must never know clients, nor run beside a server that uses the directory.
-
-What has to be written anew as a whole (the jobs of a beanstalkd directory; the jobs that have been salvaged) is first
-written into a directory beside, `rewriting`. When it is complete and on the disk, a file there says which files it
-replaces. From then on the rewriting is finished, now or at the next start; before, it is undone.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,27 +15,18 @@ from typing import Final
 
 from beanstalk_server.queue.job import BURIED
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.storage.beanstalkd import format as beanstalkd7
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
-from beanstalk_server.storage.disk import ZEROS, Directory, File
+from beanstalk_server.storage.disk import ZEROS, Directory
 from beanstalk_server.storage.errors import DAMAGED, StorageError, unusable
 from beanstalk_server.storage.record import (
-    CLOCK_SIZE,
-    COMMIT_SIZE,
     NO_BOOT,
-    encode_clock,
-    encode_commit,
-    encode_put,
-    put_size,
 )
-from beanstalk_server.storage.room import BATCH_OVERHEAD, SEGMENT_OVERHEAD, Spare
-from beanstalk_server.storage.segment import HEADER_SIZE, Segment, encode_header, is_spare, segment_names
+from beanstalk_server.storage.rewriting import Rewriting, finish_rewriting
+from beanstalk_server.storage.room import SEGMENT_OVERHEAD, Spare
+from beanstalk_server.storage.segment import Segment, is_spare, segment_names
 from beanstalk_server.storage.stopped import STOPPED
 
-REWRITING: Final = "rewriting"
-COMPLETE: Final = "rewriting/complete"
-BATCH_SIZE: Final = 1 << 20  # bytes written in one piece
 SECOND: Final = 1_000_000_000
 
 logger = logging.getLogger("beanstalk_server")
@@ -97,7 +83,7 @@ def recover(
         StorageError: it cannot be used, or is damaged.
     """
     try:
-        _finish_rewriting(directory)
+        finish_rewriting(directory)
         if f"{STOPPED}.new" in directory.names():
             directory.remove(f"{STOPPED}.new")
         segments = segment_names(directory)
@@ -202,7 +188,7 @@ def _replay(
         names = [name for _, name in binlog.segments]
         kept = [name for name in names if name in binlog.damaged]
         removed = [name for name in names if name not in binlog.damaged] + [STOPPED]
-        found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
+        found = _rewrite(directory, replay, found, segment_size, draw_salt, "damaged", kept, removed)
         logger.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), directory.path)
     elif binlog.tail is not None:
         _settle_tail(directory, found.segments[-1].name, binlog.tail)
@@ -261,13 +247,10 @@ def _take_over(
         replay.put(job)
     replay.finish(boot)
     found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
-    found.segments = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [STOPPED])
+    found = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [STOPPED])
     count, path = len(replay.jobs), directory.path
     logger.info("%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd", path, count, path)
     return found
-
-
-# Rewriting
 
 
 def _rewrite(
@@ -279,118 +262,11 @@ def _rewrite(
     aside: str,
     kept: list[str],
     removed: list[str],
-) -> list[Segment]:
-    """Write all jobs into new segments that take the place of old files.
-
-    Args:
-        found: what has been found; its sequence and commit number are counted on.
-        aside: the directory in which the files of `kept` will be; those of `removed` will be nowhere.
-    """
-    directory.make_directory(REWRITING)
-    segments = _write_jobs(directory, replay, found, segment_size, draw_salt)
-    complete = directory.create(COMPLETE + ".new")
-    text = {"aside": aside, "kept": kept, "removed": removed}
-    complete.write(0, json.dumps(text).encode())
-    complete.sync()
-    complete.close()
-    directory.rename(COMPLETE + ".new", COMPLETE)
-    directory.sync(REWRITING)
-    directory.sync()
-    _finish_rewriting(directory)
-    return segments
-
-
-def _finish_rewriting(directory: Directory) -> None:
-    """Let what has been rewritten take the place of the old files, if it is complete; else undo it."""
-    names = directory.names(REWRITING)
-    if "complete" in names:
-        file = directory.open(COMPLETE)
-        text = json.loads(file.read(0, file.size()))
-        file.close()
-        aside: str = text["aside"]
-        directory.make_directory(aside)
-        there = set(directory.names())
-        for name in text["kept"]:
-            if name in there:
-                directory.rename(name, f"{aside}/{name}")
-        for name in text["removed"]:
-            if name in there:
-                directory.remove(name)
-        directory.sync(aside)
-        directory.sync()
-        for name in sorted(names):
-            if name.startswith("segment."):
-                directory.rename(f"{REWRITING}/{name}", name)
-        directory.sync()
-        directory.sync(REWRITING)
-    elif names:
-        logger.info("%s: undoing what was not complete when the last start ended", directory.path)
-    for name in directory.names(REWRITING):
-        directory.remove(f"{REWRITING}/{name}")
-    if REWRITING in directory.names():
-        directory.remove(REWRITING)
-        directory.sync()
-
-
-def _write_jobs(
-    directory: Directory,
-    replay: Replay,
-    found: Recovered,
-    segment_size: int,
-    draw_salt: Callable[[], int],
-) -> list[Segment]:
-    """Write jobs, whose times are wall clock, into segments of the directory beside, and sync them.
-
-    There is one at least, so that the next id is kept.
-    """
-    segments: list[Segment] = []
-    chunks: list[bytes] = []
-    size = 0
-    segment: Segment | None = None
-    file: File | None = None
-
-    def flush() -> None:
-        nonlocal size
-        if segment is not None and file is not None:
-            found.commit_number += 1
-            commit = encode_commit(found.commit_number, segment.durable, size, found.next_id, 0, segment.seed)
-            file.write(segment.end, b"".join([commit, *chunks]))
-            segment.end += COMMIT_SIZE + size
-            chunks.clear()
-            size = 0
-
-    def finish() -> None:
-        if segment is not None and file is not None:
-            flush()
-            file.sync()
-            file.close()
-            segment.size = segment.durable = segment.end
-            segment.is_closed = True
-
-    def begin(length: int) -> Segment:
-        nonlocal file, size
-        finish()
-        found.sequence += 1
-        begun = Segment(found.sequence, max(segment_size, HEADER_SIZE + BATCH_OVERHEAD + length), draw_salt())
-        segments.append(begun)
-        file = directory.create(f"{REWRITING}/{begun.name}")
-        file.write(0, encode_header(begun.sequence, begun.salt))
-        chunks.append(encode_clock(replay.clock_offset, replay.boot, begun.seed))
-        size = CLOCK_SIZE
-        return begun
-
-    stored = StoredJob()
-    segment = begin(0)
-    for job in replay.jobs.values():
-        length = put_size(job)
-        if segment.end + COMMIT_SIZE + size + length > segment.size:
-            segment = begin(length)
-        stored.describe(job, 0)
-        chunks.append(encode_put(stored, segment.seed))
-        size += length
-        job.file = segment.sequence
-        segment.ids.append(job.id)
-        if size >= BATCH_SIZE:
-            flush()
-    finish()
-    return segments
+) -> Recovered:
+    """Let new segments with all jobs take the place of old files; return what is there then."""
+    rewriting = Rewriting(
+        directory, replay, segment_size, draw_salt, found.next_id, found.sequence, found.commit_number
+    )
+    rewriting.replace(aside, kept, removed)
+    log = rewriting.log
+    return Recovered(log.segments, log.next_id, log.sequence, log.commit_number)

@@ -89,7 +89,8 @@ class SegmentLog:
         self.live = live
         self.draw_salt = draw_salt
         self.boot = boot
-        self.clock_offset = 0  # wall clock less the server's clock, as the last CLOCK says; nanoseconds
+        self.clock_offset = 0  # nanoseconds from the times of jobs to the wall clock
+        self.told_offset = 0  # wall clock less the server's clock, as a CLOCK says; nanoseconds
         self.has_told_clock = False  # since the start
         self.segments: list[Segment] = []  # oldest first
         self.by_sequence: dict[int, Segment] = {}
@@ -116,7 +117,9 @@ class SegmentLog:
             sequence, commit_number: of the last segment and the last commit.
         """
         self.segments.extend(segments)
-        self.by_sequence = {segment.sequence: segment for segment in segments}
+        for segment in segments:
+            self.by_sequence[segment.sequence] = segment
+            segment.live = 0
         for job in self.live.values():
             self.by_sequence[job.file].live += put_size(job)
         self.next_id = next_id
@@ -185,6 +188,14 @@ class SegmentLog:
         """A job that a clear has ended is garbage, and in the table no more."""
         self._forget(job)
         self.room.stuck_on = 0
+
+    def append(self, job: Job) -> None:
+        """Take note of a whole job, without regard to the headroom.
+
+        Raises:
+            NoRoomError: it fits nowhere.
+        """
+        self._append_put(job, put_size(job))
 
     def _append_put(self, job: Job, size: int) -> None:
         segment = self._make_place(size, True)
@@ -262,7 +273,7 @@ class SegmentLog:
     def _tell_clock(self) -> None:
         batch = self.batches[-1]
         segment = batch.segment
-        batch.chunks.append(encode_clock(self.clock_offset, self.boot, segment.seed))
+        batch.chunks.append(encode_clock(self.told_offset, self.boot, segment.seed))
         batch.size += CLOCK_SIZE
         self._count(segment, CLOCK_SIZE)
         self.has_told_clock = True
@@ -279,8 +290,8 @@ class SegmentLog:
             clock_offset: that less the server's clock.
         """
         batches = self.batches
-        if batches and abs(clock_offset - self.clock_offset) > CLOCK_TOLERANCE and self._has_place_for_clock():
-            self.clock_offset = clock_offset
+        if batches and abs(clock_offset - self.told_offset) > CLOCK_TOLERANCE and self._has_place_for_clock():
+            self.set_clocks(clock_offset)
             self._tell_clock()
         self.batches = []
         self.room.pending = 0
@@ -293,6 +304,10 @@ class SegmentLog:
         if self.room.admits != ALL:
             self.room.review()
         return batches
+
+    def set_clocks(self, clock_offset: int) -> None:
+        """The wall clock less the server's clock, which the times of jobs are by; nanoseconds."""
+        self.clock_offset = self.told_offset = clock_offset
 
     def _has_place_for_clock(self) -> bool:
         tail = self.segments[-1]
@@ -314,6 +329,23 @@ class SegmentLog:
             if spare is not None and self.room.may_begin(spare):
                 self.seal()  # that there is a next segment says it too
         return self.take(written_at, clock_offset)
+
+    def confirm(self, batches: list[CommitBatch], synced: Segment | None) -> None:
+        """What `take` has given is written.
+
+        Args:
+            synced: the segment that was written last, if all of it is on the disk.
+        """
+        has_begun = False
+        for batch in batches:
+            batch.segment.written = batch.offset + COMMIT_SIZE + batch.size
+            if batch.spare is not None:
+                batch.segment.durable = batch.segment.written
+                has_begun = True
+        if synced is not None:  # what was written before, without a sync, is on the disk too
+            synced.durable = synced.written
+        if has_begun:
+            self._close_segments()
 
     # What becomes of segments
 
@@ -374,7 +406,7 @@ class SegmentLog:
         self.room.remove_oldest(segment)
         return segment
 
-    def close_segments(self) -> None:
+    def _close_segments(self) -> None:
         """All but the tail are on the disk, some cut to what is in them."""
         for segment in reversed(self.segments[:-1]):
             if segment.is_closed:

@@ -107,7 +107,7 @@ class Written:
         assert broker.put(client, number, 0, 0, SECOND, b"last", moment, moment) == DONE
         await binlog.commit()
         binlog.directory.unlock()
-        binlog._tail.file.close()
+        binlog._writer.close()
 
     def _command(self, rng, broker, client, now):
         number = rng.choice(list(broker.jobs) or [0])

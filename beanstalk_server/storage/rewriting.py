@@ -1,0 +1,144 @@
+"""Replaces files by new segments with the same jobs: all of them at once, or, if the start is interrupted, none.
+
+A takeover of beanstalkd's files and a salvage need that. The jobs are written into a directory beside, `rewriting`.
+When it is complete and on the disk, a file in it says which files it replaces. From then on the rewriting is finished,
+now or at the next start; before, it is undone. Must never know where the jobs come from.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage.disk import Directory
+from beanstalk_server.storage.record import put_size
+from beanstalk_server.storage.room import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
+from beanstalk_server.storage.segment import spare_name
+from beanstalk_server.storage.segment_log import NoRoomError, SegmentLog
+from beanstalk_server.storage.segment_writer import SegmentWriter
+
+REWRITING: Final = "rewriting"
+COMPLETE: Final = "rewriting/complete"
+
+logger = logging.getLogger("beanstalk_server")
+
+
+class Rewriting:
+    """New segments for all jobs of a replay that has been finished.
+
+    Args:
+        directory: locked; no rewriting has been begun in it.
+        replay: has the jobs, whose times are wall clock.
+        segment_size: bytes.
+        draw_salt: draws a random number of 32 bits.
+        next_id: the smallest id that has never been given.
+        sequence, commit_number: of the last segment and the last commit, to be counted on from.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        replay: Replay,
+        segment_size: int,
+        draw_salt: Callable[[], int],
+        next_id: int,
+        sequence: int,
+        commit_number: int,
+    ) -> None:
+        self._directory = directory
+        self._replay = replay
+        self._segment_size = segment_size
+        self._writer = SegmentWriter(directory, REWRITING)
+        self._spares = 0  # how many have been made
+        self.log = SegmentLog(JobTable(), segment_size, draw_salt, replay.boot)
+        self.log.adopt([], [], next_id, sequence, commit_number)
+        self.log.told_offset = replay.clock_offset
+
+    def replace(self, aside: str, kept: list[str], removed: list[str]) -> None:
+        """Write the jobs, and let them take the place of old files; each job knows its segment then.
+
+        Args:
+            aside: the directory in which the files of `kept` will be; those of `removed` will be nowhere.
+        """
+        directory = self._directory
+        directory.make_directory(REWRITING)
+        self._write_jobs()
+        complete = directory.create(f"{COMPLETE}.new")
+        text = {"aside": aside, "kept": kept, "removed": removed}
+        complete.write(0, json.dumps(text).encode())
+        complete.sync()
+        complete.close()
+        directory.rename(f"{COMPLETE}.new", COMPLETE)
+        directory.sync(REWRITING)
+        directory.sync()
+        finish_rewriting(directory)
+
+    def _write_jobs(self) -> None:
+        """There is one segment at least, so that the next id is kept."""
+        log = self.log
+        self._add_spare(0)
+        log.seal()
+        for job in self._replay.jobs.values():
+            self._append(job)
+            if log.room.pending >= COMMIT_LIMIT:
+                self._write(sync=False)
+        self._write(sync=True)
+        self._writer.close()
+        for segment in log.segments:
+            segment.size = segment.durable = segment.end  # their space was not taken ahead
+            segment.is_closed = True
+
+    def _append(self, job: Job) -> None:
+        try:
+            self.log.append(job)
+        except NoRoomError:
+            self._add_spare(put_size(job))
+            self.log.append(job)
+
+    def _add_spare(self, size: int) -> None:
+        self._spares += 1
+        name = spare_name(self._spares)
+        self._directory.create(f"{REWRITING}/{name}").close()
+        self.log.room.add_spare(Spare(name, max(self._segment_size, SEGMENT_OVERHEAD + size)))
+
+    def _write(self, *, sync: bool) -> None:
+        batches = self.log.take(0, self.log.told_offset)
+        self._writer.write(batches, sync)
+        self.log.confirm(batches, None)
+
+
+def finish_rewriting(directory: Directory) -> None:
+    """Let what has been rewritten take the place of the old files, if it is complete; else undo it."""
+    names = directory.names(REWRITING)
+    if "complete" in names:
+        file = directory.open(COMPLETE)
+        text = json.loads(file.read(0, file.size()))
+        file.close()
+        aside: str = text["aside"]
+        directory.make_directory(aside)
+        there = set(directory.names())
+        for name in text["kept"]:
+            if name in there:
+                directory.rename(name, f"{aside}/{name}")
+        for name in text["removed"]:
+            if name in there:
+                directory.remove(name)
+        directory.sync(aside)
+        directory.sync()
+        for name in sorted(names):
+            if name.startswith("segment."):
+                directory.rename(f"{REWRITING}/{name}", name)
+        directory.sync()
+        directory.sync(REWRITING)
+    elif names:
+        logger.info("%s: undoing what was not complete when the last start ended", directory.path)
+    for name in directory.names(REWRITING):
+        directory.remove(f"{REWRITING}/{name}")
+    if REWRITING in directory.names():
+        directory.remove(REWRITING)
+        directory.sync()

@@ -1,0 +1,98 @@
+"""Puts on the disk what the log hands out: batches are written and synced, segments begin, end and go.
+
+In each step, what the next one builds on is on the disk first, so that a crash anywhere leaves a whole log. All of it
+blocks, and is called off the event loop. Must never know what is in a batch.
+"""
+
+from __future__ import annotations
+
+from beanstalk_server.storage.disk import Directory, fill_with_zeros
+from beanstalk_server.storage.segment import Segment, encode_header
+from beanstalk_server.storage.segment_log import CommitBatch, cut_size
+
+
+class SegmentWriter:
+    """Writes the segments of a directory, one call at a time.
+
+    Args:
+        directory: has the spares that are to be segments.
+        inside: the directory in it that they are in, or "".
+    """
+
+    def __init__(self, directory: Directory, inside: str = "") -> None:
+        self._directory = directory
+        self._inside = inside
+        self.tail: Segment | None = None
+        """The segment that was written last; its file is open."""
+
+    def write(self, batches: list[CommitBatch], sync: bool) -> None:
+        """Write batches in their order; a segment begins only when all of the one before is on the disk.
+
+        Args:
+            sync: return when all is on the disk.
+
+        Raises:
+            OSError: something may not have been written, with the name of the file. Nothing can be written any more.
+        """
+        try:
+            for batch in batches:
+                if batch.spare is None:
+                    assert batch.segment.file is not None, "a segment is open while it is written"
+                    batch.segment.file.write(batch.offset, b"".join(batch.chunks))
+                else:
+                    self._end_tail()
+                    self._begin(batch.segment, batch.spare.name, b"".join(batch.chunks))
+            if sync and self.tail is not None and self.tail.file is not None:
+                self.tail.file.sync()
+        except OSError as error:
+            if error.filename is None:
+                newest = batches[-1].segment if batches else self.tail
+                error.filename = str(self._directory.path / self._path(newest.name if newest is not None else ""))
+            raise
+
+    def reopen(self, tail: Segment) -> None:
+        """Go on in a segment that an earlier process has begun."""
+        tail.file = self._directory.open(self._path(tail.name), write=True)
+        self.tail = tail
+
+    def close(self) -> None:
+        """Close the file of the tail."""
+        if self.tail is not None and self.tail.file is not None:
+            self.tail.file.close()
+            self.tail.file = None
+
+    def remove(self, segment: Segment) -> None:
+        """Remove a segment; the next one may go only when this one has gone for good."""
+        self._directory.remove(self._path(segment.name))
+        self._directory.sync(self._inside)
+
+    def recycle(self, segment: Segment, name: str) -> None:
+        """Make a spare of a segment, and keep its space; the next one may go only when this one has gone for good."""
+        self._directory.rename(self._path(segment.name), self._path(name))
+        self._directory.sync(self._inside)
+        file = self._directory.open(self._path(name), write=True)
+        try:
+            fill_with_zeros(file, segment.size)
+            file.sync()
+        finally:
+            file.close()
+
+    def _end_tail(self) -> None:
+        tail = self.tail
+        if tail is not None and tail.file is not None:
+            if tail.is_cut:
+                tail.file.truncate(cut_size(tail))
+            tail.file.sync()
+            tail.file.close()
+            tail.file = None
+
+    def _begin(self, segment: Segment, spare_name: str, data: bytes) -> None:
+        segment.file = self._directory.open(self._path(spare_name), write=True)
+        self.tail = segment
+        segment.file.write(0, encode_header(segment.sequence, segment.salt) + data)
+        segment.file.sync()
+        self._directory.rename(self._path(spare_name), self._path(segment.name))
+        self._directory.sync(self._inside)
+
+    def _path(self, name: str) -> str:
+        return f"{self._inside}/{name}" if self._inside else name

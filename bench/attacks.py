@@ -32,6 +32,7 @@ from typing import Any
 from bench.protocols import MOVED, PROTOCOLS
 from bench.subject import BUFFER, SECOND, Subject, UnexpectedReplyError, ask, clock
 from harness.servers import ROOT
+from harness.waiting import eventually
 
 STEP = 0.01  # seconds
 PIECE = 1 << 20  # bytes sent at once, and read at once
@@ -45,7 +46,7 @@ def nobody(subject: Subject) -> Progress:
     """No attack: what the machine does to the answers by itself."""
     while True:
         yield 0
-        time.sleep(STEP)
+        time.sleep(STEP)  # real time: it does nothing for as long as it is asked to
 
 
 # Input without end
@@ -207,13 +208,14 @@ def leaving(subject: Subject, *, clients: int, tubes: int) -> Progress:
             for _ in _watch(sock, tubes):
                 pass
             sock.sendall(b"reserve\r\n")
-        time.sleep(0.2)  # until they all wait
+        with subject.connect() as other:
+            eventually(lambda: _waiting(other) == clients, "all of them wait", PREPARED)
         yield 0
         for number, sock in enumerate(sockets):
             sock.close()
             left = clock() + SECOND // 5
             while clock() < left:
-                time.sleep(STEP)
+                time.sleep(STEP)  # real time: who asks meanwhile sees what each departure costs
                 yield number + 1
 
 
@@ -251,6 +253,12 @@ def _connected(subject: Subject, count: int) -> Iterator[list[socket.socket]]:
     """So many connections, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(subject.connect()) for _ in range(count)]
+
+
+def _waiting(sock: socket.socket) -> int:
+    """How many clients wait for a job."""
+    stats = ask(sock, b"stats\r\n", 40)
+    return int(stats.split(b"\ncurrent-waiting: ")[1].split()[0])
 
 
 def _watch(sock: socket.socket, tubes: int, batch: int = 100) -> Progress:

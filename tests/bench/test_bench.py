@@ -18,7 +18,9 @@ from bench.results import Results
 from bench.run import Run, Variant
 from bench.scenarios import hostile
 from bench.servers import Server, missing, stalls_of
+from bench.subject import ask
 from harness.servers import ROOT, ServerError
+from harness.waiting import eventually
 
 # /proc
 
@@ -65,7 +67,7 @@ def test_this_process_can_be_read():
     before = process.cpu(os.getpid())
     end = time.process_time() + 0.05
     while time.process_time() < end:
-        pass
+        pass  # what is measured
     assert 0.04 < process.cpu(os.getpid()).since(before).total < 5
 
 
@@ -152,10 +154,7 @@ SMALL_ATTACKS = {
 
 def connections_of(server):
     with server.connect() as sock:
-        sock.sendall(b"stats\r\n")
-        stats = b""
-        while not stats.endswith(b"\n\r\n"):
-            stats += sock.recv(10_000)
+        stats = ask(sock, b"stats\r\n", 40)
     return int(stats.split(b"\ncurrent-connections: ")[1].split()[0])
 
 
@@ -167,13 +166,6 @@ def processes_that_attack(server):
             if b"bench.attacks" in words and b"%d" % server.pid in words:
                 found.append(command.parent.name)
     return found
-
-
-def wait_until(is_so, seconds=20):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("peer", ["interpreted", "beanstalkd"])
@@ -191,7 +183,7 @@ def test_an_attack_is_answered_beside_and_leaves_no_connection_and_no_process(ru
             assert (sample["attacks"] > 0) is (attack != "nobody"), attack
             assert sample["peak"] > 1_000_000, attack
             assert processes_that_attack(server) == [], attack
-            wait_until(lambda: connections_of(server) == 1)  # that which asks
+            eventually(lambda: connections_of(server) == 1, "only who asks is connected")
     assert server.process.status is not None
 
 
@@ -201,7 +193,7 @@ def test_puts_whose_replies_nobody_reads_come_to_an_end(run):
         sample = run.load("hostile", server, attack="flood", probe="put", seconds=0.2, arguments=arguments)
         assert sample["attacks"] * 10 < 1 << 30
         assert processes_that_attack(server) == []
-        wait_until(lambda: connections_of(server) == 1)
+        eventually(lambda: connections_of(server) == 1, "only who asks is connected")
 
 
 def test_an_attack_that_fails_says_why(run):
@@ -221,14 +213,14 @@ def test_an_attack_ends_with_the_generator(run):
             with contextlib.suppress(LoadError):
                 run.load("hostile", server, attack="nobody", probe="peek", seconds=60, arguments={})
 
-        loading = threading.Thread(subject=attack)
+        loading = threading.Thread(target=attack)
         loading.start()
-        wait_until(lambda: processes_that_attack(server))
+        eventually(lambda: processes_that_attack(server), "the attack is under way")
         run.generator._process.kill()
         loading.join(20)
         assert not loading.is_alive()
-        wait_until(lambda: not processes_that_attack(server))
-        wait_until(lambda: connections_of(server) == 1)
+        eventually(lambda: not processes_that_attack(server), "the attack has ended")
+        eventually(lambda: connections_of(server) == 1, "only who asks is connected")
 
 
 def test_an_attack_that_fails_costs_its_own_row_only(run, monkeypatch):

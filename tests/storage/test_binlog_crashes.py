@@ -326,6 +326,8 @@ async def live(life, commands, commit_chance=0.4):
             await life.room()
         life.command()
         if life.failure is not None:
+            if commit is not None:
+                await asyncio.gather(commit, return_exceptions=True)  # it fails too
             raise life.failure
         if commit is None or commit.done():
             if commit is not None:

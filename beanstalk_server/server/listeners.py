@@ -177,7 +177,7 @@ class Listeners:
                 if error.errno not in OUT_OF_RESOURCES:  # nobody waits any more, or that client is gone again
                     return
                 # Those that wait stay in the backlog.
-                log.warning("no connection can be accepted for %d s: %s", ACCEPT_PAUSE, error.strerror)
+                log.warning("cannot accept connections, trying again in %d s: %s", ACCEPT_PAUSE, error.strerror)
                 self._loop.remove_reader(sock.fileno())
                 self._loop.call_later(ACCEPT_PAUSE, self.accept_again, sock)
                 return
@@ -200,13 +200,15 @@ class Listeners:
         now = monotonic()
         if now - self._full_logged_at >= FULL_LOG_INTERVAL:
             self._full_logged_at = now
-            log.warning("all %d connections that the file limit allows are taken: others wait", self.taken)
+            log.warning(
+                "all %d connections that the file limit allows are taken; others wait until one closes", self.taken
+            )
 
     async def _set_up(self, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, accepted)
         except OSError as error:
-            log.info("a client was gone before it was served: %s", error.strerror)
+            log.info("a client was gone before it could be served: %s", error.strerror)
             accepted.close()
             self.connection_closed()
 
@@ -223,7 +225,7 @@ def inherited_sockets() -> list[socket.socket]:
     """The listening sockets that systemd has opened for this process, as sd_listen_fds(3) has it.
 
     Raises:
-        StartError: one of them is no listening stream socket.
+        StartError: one of them is not a listening stream socket.
     """
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return []
@@ -238,9 +240,9 @@ def inherited_sockets() -> list[socket.socket]:
             sock = socket.socket(fileno=descriptor)
             listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         except OSError as error:
-            raise StartError(f"LISTEN_FDS: file {descriptor} is no socket: {error.strerror}", 111) from error
+            raise StartError(f"LISTEN_FDS: file {descriptor} is not a socket: {error.strerror}", 111) from error
         if not listens:
-            raise StartError(f"LISTEN_FDS: file {descriptor} is no listening TCP or UNIX socket", 111)
+            raise StartError(f"LISTEN_FDS: file {descriptor} is not a listening TCP or UNIX socket", 111)
         sock.setblocking(False)
         sockets.append(sock)
     return sockets
@@ -292,7 +294,7 @@ def open_unix_socket(path: str) -> socket.socket:
             log.info("%s: replacing the socket of a server that is gone", path)
             os.unlink(path)
         else:
-            raise StartError(f"{where}: something that is no socket is there", 111)
+            raise StartError(f"{where}: something that is not a socket is there", 111)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -330,7 +332,7 @@ def connections_allowed(headroom: int) -> int:
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
     try:
-        taken = len(os.listdir("/dev/fd")) - 1  # but for the one of this look
+        taken = len(os.listdir("/dev/fd")) - 1  # without the one that lists them
     except OSError:
         taken = FIRST_INHERITED
     return max(limit - taken - headroom, 1)

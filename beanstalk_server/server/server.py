@@ -157,7 +157,7 @@ class Server:
         await self.journal.close()
         self.hangups.stop()
         self.listeners.remove_paths()
-        log.info("stopped; %d connections were open, %d jobs are left", count, len(self.broker.jobs))
+        log.info("stopped; %d connections were closed, %d jobs remain", count, len(self.broker.jobs))
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -150,7 +150,7 @@ def test_the_unix_socket_is_gone_when_the_server_has_stopped(launch, tmp_path):
 
 def test_unix_paths_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("precious")
-    assert "no socket is there" in str(start_error(listen=f"unix:{tmp_path}/file"))
+    assert "not a socket is there" in str(start_error(listen=f"unix:{tmp_path}/file"))
     assert (tmp_path / "file").read_text() == "precious"
     assert "No such file" in str(start_error(listen=f"unix:{tmp_path}/missing/socket"))
     assert "Not a directory" in str(start_error(listen=f"unix:{tmp_path}/file/socket"))
@@ -255,7 +255,7 @@ def test_sockets_that_systemd_has_opened(launch, tmp_path):
 def test_a_file_that_is_no_listening_socket():
     datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with open(os.devnull) as file:
-        for inherited, words in ((datagram, "no listening TCP or UNIX socket"), (file, "is no socket")):
+        for inherited, words in ((datagram, "not a listening TCP or UNIX socket"), (file, "is not a socket")):
             command = activated([inherited], "-p", "0")
             code, _, said = run_shell(command, inherited.fileno())
             assert code == 111
@@ -437,7 +437,7 @@ def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog)
             return listener.fileno()
 
     server.call(listeners.accept, Full())
-    assert "no connection can be accepted for 1 s: Too many open files" in caplog.text
+    assert "cannot accept connections, trying again in 1 s: Too many open files" in caplog.text
     server.call(listeners.accept_again, listener)
     caller = server.connect()
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
@@ -460,7 +460,10 @@ def test_who_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, c
     for caller, next_one in zip(taken, waiting, strict=True):
         caller.close()
         assert next_one.line() == b"USING default\r\n"
-    assert caplog.messages.count("all 3 connections that the file limit allows are taken: others wait") == 1
+    assert (
+        caplog.messages.count("all 3 connections that the file limit allows are taken; others wait until one closes")
+        == 1
+    )
     for caller in waiting:
         caller.close()
     other = server.connect()

@@ -28,6 +28,7 @@ HOT = [
     "beanstalk_server/queue/table.py",
     "beanstalk_server/queue/heap.py",
     "beanstalk_server/queue/tube.py",
+    "beanstalk_server/queue/tubes.py",
     "beanstalk_server/queue/outcome.py",
     "beanstalk_server/queue/client.py",
     "beanstalk_server/queue/statistics.py",

@@ -1,6 +1,7 @@
 """A whole server in virtual time: many clients, no sockets, no sleeping. The same steps give the same bytes."""
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, FAILED, TIMED_OUT
@@ -40,7 +41,7 @@ class World:
         self.now = end
 
     def check(self):
-        self.broker.check()
+        check_broker(self.broker)
 
     def is_idle(self):
         return self.broker.next_event() >= END_OF_TIME

@@ -44,7 +44,7 @@ from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER, Queue
-from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, NEW, NO_EXTRAS, READY, RESERVED, URGENT, Job
+from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, READY, RESERVED, SAFETY_MARGIN, URGENT, Job
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
@@ -62,14 +62,11 @@ from beanstalk_server.queue.outcome import (
     Outcome,
 )
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.table import JobTable, KeyTable
 from beanstalk_server.queue.tube import Tube
+from beanstalk_server.queue.tubes import TubeTable
 from beanstalk_server.queue.wheel import TICK, Wheel
-
-SAFETY_MARGIN: Final = 1_000_000_000
-"""The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
 
 BATCH_BYTES: Final = 1 << 20
 """A batch of reserved jobs ends when its bodies are more than this; it has one job at the least."""
@@ -80,20 +77,14 @@ SLICE: Final = 512
 DISCONNECT_SLICE: Final = 64
 """The same for a disconnect: many clients may disconnect at one moment."""
 
-WATCH_INDEX_THRESHOLD: Final = 32
-"""A client that watches more tubes than this has an index of them."""
-
 NEW_TUBE_COST: Final = 4
 """What it costs to make a tube; a job moved costs 1."""
 
-LISTED: Final = 256
-"""How many tubes are in one page of the list of all. A change costs the writing of a page, not of the list."""
+PAGE_COST: Final = 8
+"""What it costs to write a page of the list of tubes."""
 
 OVERDUE: Final = 0
 """A deadline that has passed: due at the next `advance`."""
-
-DEFAULT: Final = "default"
-"""The tube that every client starts with, and that is always there."""
 
 
 def _bury_sequence(job: Job) -> int:
@@ -113,12 +104,10 @@ class Broker(Queue):
         "buried",
         "bury_sequence",
         "connections",
-        "default",
         "delayed",
         "draining",
         "jobs",
         "journal",
-        "listing",
         "next_id",
         "producers",
         "ready",
@@ -127,7 +116,6 @@ class Broker(Queue):
         "timeouts",
         "total_connections",
         "total_jobs",
-        "tube_list",
         "tubes",
         "urgent",
         "waiting",
@@ -141,10 +129,7 @@ class Broker(Queue):
         self.wheel = Wheel(now, tick)
         self.jobs = JobTable()
         journal.live = self.jobs
-        self.tubes: dict[str, Tube] = {}
-        self.tube_list: list[Tube] = []  # in beanstalkd's order: the last takes the place of one that goes
-        self.listing: list[bytes] = []  # their entries, in pages; empty when out of date
-        self.default = self._tube(DEFAULT)
+        self.tubes = TubeTable()
         self.next_id = 1
         self.draining = False
         self.suspended: list[BulkKick] = []  # what goes on when it may be told everything
@@ -168,10 +153,11 @@ class Broker(Queue):
     def connect(self, client: Client) -> None:
         self.connections += 1
         self.total_connections += 1
-        client.use = self.default
-        client.watched.append(self.default)
-        self.default.using += 1
-        self.default.watching += 1
+        tube = self.tubes.default
+        client.use = tube
+        tube.using += 1
+        client.add_watched(tube)
+        tube.watching += 1
 
     def disconnect(self, client: Client, now: int) -> None:
         """As in Queue. It leaves its tubes after its jobs; with many of either, the tubes count it for some slices."""
@@ -208,41 +194,19 @@ class Broker(Queue):
 
     def watch(self, client: Client, name: str) -> Outcome:
         tube = self._tube(name)
-        if self._watch_position(client, tube) >= 0:
-            return DONE
-        watched = client.watched
-        watched.append(tube)
-        tube.watching += 1
-        if client.watch_index is not None:
-            client.watch_index[tube] = len(watched) - 1
-        elif len(watched) > WATCH_INDEX_THRESHOLD:
-            client.watch_index = {watched_tube: position for position, watched_tube in enumerate(watched)}
+        if client.watch_position(tube) < 0:
+            client.add_watched(tube)
+            tube.watching += 1
         return DONE
-
-    def _watch_position(self, client: Client, tube: Tube) -> int:
-        """Where in the list of what the client watches the tube is; -1 when it is not."""
-        if client.watch_index is not None:
-            return client.watch_index.get(tube, -1)
-        watched = client.watched
-        return watched.index(tube) if tube in watched else -1
 
     def ignore(self, client: Client, name: str) -> Outcome:
         tube = self.tubes.get(name)
-        watched = client.watched
-        position = -1 if tube is None else self._watch_position(client, tube)
+        position = -1 if tube is None else client.watch_position(tube)
         if tube is None or position < 0:
             return DONE
-        if len(watched) == 1:
+        if len(client.watched) == 1:
             return NOT_IGNORED
-        # As in beanstalkd, whose order list-tubes-watched shows: the last takes the place of the one that goes.
-        index = client.watch_index
-        last = watched.pop()
-        if last is not tube:
-            watched[position] = last
-            if index is not None:
-                index[last] = position
-        if index is not None:
-            del index[tube]
+        client.remove_watched(position)
         tube.watching -= 1
         self._drop_unneeded(tube)
         return DONE
@@ -264,46 +228,17 @@ class Broker(Queue):
     def _tube(self, name: str) -> Tube:
         tube = self.tubes.get(name)
         if tube is None:
-            tube = Tube(name, len(self.tube_list))
-            self.tubes[name] = tube
-            self.tube_list.append(tube)
+            tube = self.tubes.add(name)
             self.cost += NEW_TUBE_COST
-            if tube.position % LISTED == 0:
-                if self.listing:
-                    self._list_page(len(self.listing) - 1)  # now, so that the first list need not write all pages
-                self.listing.append(b"")
-            else:
-                self.listing[-1] = b""
         return tube
 
-    def list_tubes(self) -> bytes:
-        for place, page in enumerate(self.listing):
-            if not page:
-                self._list_page(place)
-        return b"".join(self.listing)
-
-    def _list_page(self, place: int) -> None:
-        tubes = self.tube_list[place * LISTED : (place + 1) * LISTED]
-        self.listing[place] = b"".join([tube.entry for tube in tubes])
-        self.cost += LISTED >> 5
-
     def _drop_unneeded(self, tube: Tube) -> None:
-        if tube.is_needed() or tube is self.default or self.tubes.get(tube.name) is not tube:
-            return
-        if tube.is_linked():
+        if self.tubes.drop_unneeded(tube) and tube.is_linked():
             self.wheel.remove(tube)
-        for ring in (tube.buried, tube.waiting):
-            ring.before = ring.after = UNLINKED  # an empty ring refers to itself, and would never be freed
-        del self.tubes[tube.name]
-        last = self.tube_list.pop()
-        if last.position % LISTED == 0:
-            self.listing.pop()
-        else:
-            self.listing[-1] = b""
-        if last is not tube:
-            self.tube_list[tube.position] = last
-            last.position = tube.position
-            self.listing[tube.position // LISTED] = b""
+
+    def list_tubes(self) -> bytes:
+        self.cost += self.tubes.write_pages() * PAGE_COST
+        return self.tubes.listing()
 
     def drain(self) -> None:
         self.draining = True
@@ -760,7 +695,7 @@ class Broker(Queue):
                 job = link
                 job.unlink()
             else:
-                operation.buried.before = operation.buried.after = UNLINKED  # as in _drop_unneeded
+                operation.buried.dissolve()
                 operation.tube.clearing -= 1
                 return True
             self._forget(job)
@@ -823,34 +758,11 @@ class Broker(Queue):
 
     def tube_statistics(self, name: str, now: int) -> TubeStatistics | None:
         tube = self.tubes.get(name)
-        if tube is None:
-            return None
-        found = TubeStatistics(name)
-        found.urgent = tube.urgent
-        found.ready = len(tube.ready.jobs)
-        found.reserved = len(tube.reserved)
-        found.delayed = len(tube.delayed.jobs)
-        found.buried = tube.buried_count
-        found.total_jobs = tube.total_jobs
-        found.using = tube.using
-        found.watching = tube.watching
-        found.waiting = tube.waiting_count
-        found.deletes = tube.deletes
-        found.pauses = tube.pauses
-        found.pause = tube.pause
-        found.pause_left = max(tube.deadline - now, 0) if tube.pause else 0
-        return found
+        return None if tube is None else TubeStatistics(tube, now)
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
         job = self._find(job_id)
-        if job is None:
-            return None
-        deadline = now
-        if job.state == DELAYED:
-            deadline = job.deadline
-        elif job.state == RESERVED:
-            deadline = job.deadline + (0 if job.in_safety_margin else SAFETY_MARGIN)
-        return JobStatistics(job, now - job.created_at, max(deadline - now, 0))
+        return None if job is None else JobStatistics(job, now)
 
     # Time
 
@@ -956,11 +868,8 @@ class Broker(Queue):
         watched = client.watched
         waits = client.waits
         while watched and not client.reserved and budget > self.cost:
-            # In beanstalkd's order, which list-tubes shows: the last takes the place of one that goes.
             tube = watched[0]
-            last = watched.pop()
-            if watched:
-                watched[0] = last
+            client.remove_watched(0)
             if operation.waited:
                 wait = waits[0]
                 waits[0] = waits[len(watched)]
@@ -968,8 +877,6 @@ class Broker(Queue):
                 if wait.is_linked():  # else its turn came meanwhile
                     wait.unlink()
                     tube.waiting_count -= 1
-            if client.watch_index is not None:
-                del client.watch_index[tube]  # here, because to let go of all at the end would take long
             tube.watching -= 1
             self._drop_unneeded(tube)
             budget -= 1
@@ -1115,95 +1022,3 @@ class Broker(Queue):
             size += len(job.body)
         client.on_reserved_batch(batch)
         return len(batch)
-
-    def check(self) -> None:
-        """Verify every invariant there is, at a moment when no call is under way."""
-        self.wheel.check()
-        assert self.tube_list == list(self.tubes.values()) or set(self.tube_list) == set(self.tubes.values())
-        self._check_extras()
-        counts = [0] * (DELETED + 1)
-        urgent = 0
-        clients: dict[Client, int] = {}
-        self.jobs.check()
-        for job in self.jobs.values():
-            job_id = job.id
-            assert job_id < self.next_id
-            if job.tube.is_cleared(job):
-                continue
-            counts[job.state] += 1
-            assert self.tubes[job.tube.name] is job.tube
-            assert not job.key or self._find_keyed(job.tube, job.key) is job
-            assert (job.client is not None) == (job.state == RESERVED)
-            assert job.is_linked() == (job.state != READY), f"job {job_id} is {job.state} and in the wrong queue"
-            assert job.in_safety_margin <= (job.state == RESERVED)
-            if job.client is not None:
-                assert job.client.reserved[job_id] is job
-                clients[job.client] = clients.get(job.client, 0) + job.in_safety_margin
-            if job.state == READY and job.priority < URGENT:
-                urgent += 1
-        for client, count in clients.items():
-            assert client.jobs_in_safety_margin == count
-            assert not (client.waiting and client.jobs_in_safety_margin), (
-                "a client waits beside a job in its safety margin"
-            )
-        assert counts[NEW] == counts[DELETED] == 0
-        assert [self.ready, self.reserved, self.buried, self.delayed] == counts[READY:DELETED]
-        assert self.urgent == urgent
-        self._check_tubes()
-
-    def _check_extras(self) -> None:
-        shared = NO_EXTRAS
-        counters = (shared.timeouts, shared.releases, shared.buries, shared.kicks, shared.bury_sequence, shared.clears)
-        assert not any(counters), "a job has written to what it has not got"
-
-    def _check_tubes(self) -> None:
-        cost = self.cost
-        assert self.list_tubes() == b"".join([tube.entry for tube in self.tube_list])
-        assert all(self.listing)
-        self.cost = cost
-        totals = [0, 0, 0, 0, 0]
-        waiting: set[Client] = set()
-        for position, tube in enumerate(self.tube_list):
-            assert tube.position == position
-            assert tube is self.default or tube.is_needed(), f"tube {tube.name} is not needed"
-            self._check_heap(tube.ready, READY, tube)
-            self._check_heap(tube.delayed, DELAYED, tube)
-            for index, job in enumerate(tube.reserved):
-                assert job.state == RESERVED and job.tube is tube and job.heap_index == index
-            assert tube.buried.check() == tube.buried_count
-            assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
-            assert not (tube.ready.jobs and tube.waiting_count) or (
-                tube.is_linked() and (tube.pause or tube.deadline == OVERDUE)
-            ), f"tube {tube.name} keeps clients waiting for its ready jobs"
-            assert not tube.pause or tube.is_linked(), "nobody will end a pause"
-            if tube.keys is not None:
-                tube.keys.check()
-                for job in tube.keys.values():
-                    assert self.jobs[job.id] is job
-            assert tube.waiting.check() == tube.waiting_count
-            for client in self._waiting_in(tube):
-                assert client.waiting is not client.leaving
-                assert tube in client.watched
-                if client.waiting:
-                    waiting.add(client)
-            found = (len(tube.ready.jobs), len(tube.delayed.jobs), tube.buried_count, len(tube.reserved), tube.urgent)
-            totals = [total + part for total, part in zip(totals, found, strict=True)]
-        assert totals == [self.ready, self.delayed, self.buried, self.reserved, self.urgent]
-        assert self.waiting == len(waiting)
-        for client in waiting:
-            assert all(client in self._waiting_in(tube) for tube in client.watched)
-
-    def _waiting_in(self, tube: Tube) -> list[Client]:
-        """The clients in a tube's waiting list, in their order."""
-        found: list[Client] = []
-        wait = tube.waiting.after
-        while isinstance(wait, Wait):
-            found.append(wait.client)
-            wait = wait.after
-        return found
-
-    def _check_heap(self, heap: JobHeap, state: int, tube: Tube) -> None:
-        heap.check()
-        for job in heap.jobs:
-            assert job.state == state and job.tube is tube and self.jobs[job.id] is job
-            assert job.sort_key == (job.priority if state == READY else job.deadline)

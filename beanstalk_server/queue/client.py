@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.ring import UNLINKED, Link
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
+
+WATCH_INDEX_THRESHOLD: Final = 32
+"""A client that watches more tubes than this has an index of them."""
 
 
 class Wait(Link):
@@ -59,6 +64,36 @@ class Client(Timer):
         self.watch_index: dict[Tube, int] | None = None
         self.producer = False
         self.worker = False
+
+    def watch_position(self, tube: Tube) -> int:
+        """The index of a tube in `watched`; -1 when it is not watched."""
+        index = self.watch_index
+        if index is not None:
+            return index.get(tube, -1)
+        watched = self.watched
+        return watched.index(tube) if tube in watched else -1
+
+    def add_watched(self, tube: Tube) -> None:
+        """Append a tube to `watched`."""
+        watched = self.watched
+        watched.append(tube)
+        if self.watch_index is not None:
+            self.watch_index[tube] = len(watched) - 1
+        elif len(watched) > WATCH_INDEX_THRESHOLD:
+            self.watch_index = {found: position for position, found in enumerate(watched)}
+
+    def remove_watched(self, position: int) -> None:
+        """Take a tube out of `watched`. As in beanstalkd, the last takes its place."""
+        watched = self.watched
+        index = self.watch_index
+        tube = watched[position]
+        last = watched.pop()
+        if last is not tube:
+            watched[position] = last
+            if index is not None:
+                index[last] = position
+        if index is not None:
+            del index[tube]
 
     def on_reserved(self, job: Job) -> None:
         """The job that it reserves."""

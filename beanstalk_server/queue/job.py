@@ -31,6 +31,9 @@ STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted")
 URGENT: Final = 1024
 """Jobs with a priority below this are counted as urgent (protocol: stats, current-jobs-urgent)."""
 
+SAFETY_MARGIN: Final = 1_000_000_000
+"""The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
+
 
 class Extras:
     """What few jobs have: a past, or a place among the buried jobs."""

@@ -41,6 +41,10 @@ class Ring(Link):
     def is_empty(self) -> bool:
         return self.after is self
 
+    def dissolve(self) -> None:
+        """An empty ring is not needed any more. It refers to itself, and so would not be freed at once."""
+        self.before = self.after = UNLINKED
+
     def append(self, link: Link) -> None:
         """Make an unlinked link the last one."""
         last = self.before

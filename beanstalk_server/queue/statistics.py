@@ -5,19 +5,25 @@ Must never know how it is written down. Times are in nanoseconds.
 
 from __future__ import annotations
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import DELAYED, RESERVED, SAFETY_MARGIN, Job
 from beanstalk_server.queue.journal import Files
+from beanstalk_server.queue.tube import Tube
 
 
 class JobStatistics:
-    """A job, and what of it depends on the time."""
+    """A job, and what of it depends on the present."""
 
     __slots__ = ("age", "job", "time_left")
 
-    def __init__(self, job: Job, age: int, time_left: int) -> None:
+    def __init__(self, job: Job, now: int) -> None:
         self.job = job
-        self.age = age
-        self.time_left = time_left  # until time makes it ready, when it is delayed or reserved; else 0
+        self.age = now - job.created_at
+        self.time_left = 0  # until time makes it ready; 0 also when it is ready or buried
+        if job.state == DELAYED:
+            self.time_left = max(job.deadline - now, 0)
+        elif job.state == RESERVED:
+            end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
+            self.time_left = max(end - now, 0)
 
 
 class TubeStatistics:
@@ -40,21 +46,21 @@ class TubeStatistics:
         "watching",
     )
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.urgent = 0
-        self.ready = 0
-        self.reserved = 0
-        self.delayed = 0
-        self.buried = 0
-        self.total_jobs = 0
-        self.using = 0
-        self.watching = 0
-        self.waiting = 0
-        self.deletes = 0
-        self.pauses = 0
-        self.pause = 0  # the whole length of the pause that it is in, or 0
-        self.pause_left = 0
+    def __init__(self, tube: Tube, now: int) -> None:
+        self.name = tube.name
+        self.urgent = tube.urgent
+        self.ready = len(tube.ready.jobs)
+        self.reserved = len(tube.reserved)
+        self.delayed = len(tube.delayed.jobs)
+        self.buried = tube.buried_count
+        self.total_jobs = tube.total_jobs
+        self.using = tube.using
+        self.watching = tube.watching
+        self.waiting = tube.waiting_count
+        self.deletes = tube.deletes
+        self.pauses = tube.pauses
+        self.pause = tube.pause  # the whole length of the pause that it is in, or 0
+        self.pause_left = max(tube.deadline - now, 0) if tube.pause else 0
 
 
 class ServerStatistics:

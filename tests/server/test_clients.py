@@ -13,6 +13,7 @@ import greenstalk
 import pytest
 
 from beanstalk_server import Config, Server
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.wire.grammar import RESERVE_WITH_TIMEOUT
 from harness.caller import Caller
 from harness.waiting import eventually
@@ -216,7 +217,7 @@ def test_random_bytes_break_nothing(server):
         caller.close()
     other = server.connect()
     assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    server.call(server.server.broker.check)
+    server.call(check_broker, server.server.broker)
     other.close()
 
 

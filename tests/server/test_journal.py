@@ -14,6 +14,7 @@ from virtual import World
 
 from beanstalk_server import Config, Server
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.replay import Replay
@@ -179,7 +180,7 @@ def test_a_restarted_server_goes_on_where_the_last_one_was(kept):
 
     async def second():
         async with Server(Config(port=0), journal=kept.open()) as server:
-            server.broker.check()
+            check_broker(server.broker)
             client = await Conversation.with_(server)
             assert await client.ask(b"peek-buried\r\n") == b"FOUND 2 1\r\n", "the first buried first"
             await client.reader.readline()
@@ -408,7 +409,7 @@ def test_what_came_due_while_nobody_was_there_is_ready_at_once_and_the_rest_late
     )
     broker = Broker(journal, 30 * SECOND)
     assert broker.restore(offset, 30 * SECOND) == 3
-    broker.check()
+    check_broker(broker)
     assert (broker.ready, broker.delayed, broker.buried) == (1, 1, 1)
     assert broker.tubes["t"].ready.jobs[0].id == 4
     assert broker.next_id == 10

@@ -10,6 +10,7 @@ from memory_disk import Crash, MemoryDirectory
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY, PENDING
 from beanstalk_server.storage.binlog import Binlog
 from harness.waiting import eventually_async
@@ -30,7 +31,7 @@ class Process:
         self.binlog = Binlog(directory, segment_size=segment_size, clock=lambda: SECOND, in_thread=at_once)
         self.broker = Broker(self.binlog, SECOND)
         self.broker.restore(0, SECOND)
-        self.broker.check()
+        check_broker(self.broker)
         self.binlog._log.check()
         self.client, self.other = RecordingClient(self.broker), RecordingClient(self.broker)
 
@@ -50,7 +51,7 @@ class Process:
     def advance(self):
         while self.broker.next_event() <= SECOND:
             self.broker.advance(SECOND)
-            self.broker.check()
+            check_broker(self.broker)
             self.binlog._log.check()
 
     async def settle(self):
@@ -107,8 +108,8 @@ def test_jobs_of_a_client_that_is_gone_are_not_cleared_while_they_are_returned()
             process.put()
         process.reserve(*range(1, MANY))
         process.broker.disconnect(process.other, SECOND)
-        returned = process.broker.default.ready.jobs[0].id
-        kept = {job.id for job in process.broker.default.reserved}
+        returned = process.broker.tubes.default.ready.jobs[0].id
+        kept = {job.id for job in process.broker.tubes.default.reserved}
         assert 0 < len(kept) < MANY - 1
         assert returned not in kept
         process.clear()
@@ -211,7 +212,7 @@ def test_a_clear_that_finds_no_room_changes_nothing():
         await process.settle()
         directory.capacity = 0
         assert process.clear() == (OUT_OF_MEMORY, [])
-        process.broker.check()
+        check_broker(process.broker)
         await process.binlog.commit()
         assert len(process.broker.jobs) == len(come_back(directory_with_room(directory))) == 2000
         directory.capacity = 1 << 40
@@ -235,7 +236,7 @@ def test_a_key_that_names_two_jobs_is_told_and_the_younger_job_keeps_it(caplog):
     async def work(directory):
         process = Process(directory)
         process.put("k")
-        process.broker.default.keys.remove(process.broker.peek(1))  # a bug
+        process.broker.tubes.default.keys.remove(process.broker.peek(1))  # a bug
         process.put("k")
         await process.binlog.commit()
 

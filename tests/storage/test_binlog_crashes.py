@@ -18,6 +18,7 @@ from memory_disk import Crash, MemoryDirectory
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import DELAYED, READY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
@@ -120,7 +121,7 @@ class Life:
     def start(self):
         self.broker = Broker(self.binlog, self.now)
         self.broker.restore(self.clocks.offset, self.now)
-        self.broker.check()
+        check_broker(self.broker)
         self.binlog._log.check()
         self.client = RecordingClient(self.broker)
         self.told = History.Telling(self.history, self.binlog, self.broker)
@@ -351,7 +352,7 @@ def run_life(history, directory, rng, clocks, commands, **options):
         life.start()
         history.compare(life)
         await live(life, commands)
-        life.broker.check()
+        check_broker(life.broker)
         life.binlog._log.check()
         assert_bound(life)
         if rng.random() < 0.5:

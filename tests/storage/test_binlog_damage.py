@@ -15,6 +15,7 @@ from memory_disk import MemoryDirectory, Node
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
@@ -392,7 +393,7 @@ def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
                 binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage, **CLOCKS)
                 broker = Broker(binlog, 100 * SECOND)
                 broker.restore(OFFSET, 100 * SECOND)
-                broker.check()
+                check_broker(broker)
                 binlog._log.check()
                 client = RecordingClient(broker)
                 highest = max(written.told)
@@ -451,7 +452,7 @@ def test_a_key_whose_deletion_is_lost_still_names_one_job_only(small, said):
             binlog = Binlog(directory, segment_size=SEGMENT, salvage=salvage)
             broker = Broker(binlog, SECOND)
             broker.restore(OFFSET, SECOND)
-            broker.check()
+            check_broker(broker)
             binlog._log.check()
             assert {job.id: job.key for job in broker.jobs.values()} == {1: "", 2: "k"}
             await binlog.close()

@@ -14,6 +14,7 @@ from memory_disk import MemoryDirectory
 from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import Binlog
@@ -96,7 +97,7 @@ class Queue:
 
     def check(self):
         self.log.check()
-        self.broker.check()
+        check_broker(self.broker)
 
     async def stop(self):
         await self.binlog.close()

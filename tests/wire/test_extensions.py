@@ -455,7 +455,7 @@ def test_a_clear_that_fails_in_its_first_slice_leaves_nothing_behind():
     journal.breaks = 1
     assert client.send(b"clear-tube default\r\nlist-tube-used\r\n") == b"INTERNAL_ERROR\r\nUSING default\r\n"
     assert not world.broker.jobs
-    assert not world.broker.default.keys
+    assert not world.broker.tubes.default.keys
     world.check()
 
 
@@ -500,6 +500,6 @@ def test_a_cancelled_job_leaves_nothing_behind(world, client):
             client.send(keyed(b"put-keyed", key=b"k%d" % number, delay=b"%d" % (3600 + number)))
         for number in range(50):
             assert client.send(b"cancel-keyed k%d\r\n" % number) == b"CANCELLED\r\n"
-    tube = world.broker.default
+    tube = world.broker.tubes.default
     assert (len(world.broker.jobs), len(tube.delayed.jobs), len(tube.keys)) == (0, 0, 0)
     assert world.broker.wheel.check() == 0

@@ -1,0 +1,112 @@
+"""All tubes, by name and in the order of list-tubes.
+
+Must never know what a tube is paused or waited for: only whether anything keeps it alive.
+
+The list is kept as pages of bytes, one line for each tube, because with a hundred thousand tubes it would take tens of
+milliseconds to write anew: a tube that comes or goes costs the writing of a page, and list-tubes joins the pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from beanstalk_server.queue.tube import Tube
+
+DEFAULT: Final = "default"
+"""The tube that every client starts with, and that is always there."""
+
+PAGE: Final = 256
+"""How many tubes are on one page."""
+
+
+class TubeTable:
+    """Tubes by name: a mapping, as far as it is needed."""
+
+    __slots__ = ("_by_name", "_in_order", "_pages", "default")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Tube] = {}
+        self._in_order: list[Tube] = []  # as in beanstalkd: the last takes the place of one that goes
+        self._pages: list[bytes] = []  # their lines; b"" for a page that has to be written anew
+        self.default = self.add(DEFAULT)
+
+    def get(self, name: str) -> Tube | None:
+        """The tube of this name."""
+        return self._by_name.get(name)
+
+    def add(self, name: str) -> Tube:
+        """Make a tube of a name that no tube has."""
+        tube = Tube(name, len(self._in_order))
+        self._by_name[name] = tube
+        self._in_order.append(tube)
+        if tube.position % PAGE == 0:
+            if self._pages:
+                self._write_page(len(self._pages) - 1)  # now, or the first list-tubes would have to write all pages
+            self._pages.append(b"")
+        else:
+            self._pages[-1] = b""
+        return tube
+
+    def drop_unneeded(self, tube: Tube) -> bool:
+        """Let a tube go that nothing keeps alive; whether it has gone now. The default tube always stays."""
+        if tube.is_needed() or tube is self.default or self._by_name.get(tube.name) is not tube:
+            return False
+        tube.buried.dissolve()
+        tube.waiting.dissolve()
+        del self._by_name[tube.name]
+        last = self._in_order.pop()
+        if last.position % PAGE == 0:
+            self._pages.pop()
+        else:
+            self._pages[-1] = b""
+        if last is not tube:
+            self._in_order[tube.position] = last
+            last.position = tube.position
+            self._pages[tube.position // PAGE] = b""
+        return True
+
+    def write_pages(self) -> int:
+        """Write the pages that are out of date; return how many there were."""
+        count = 0
+        for index, page in enumerate(self._pages):
+            if not page:
+                self._write_page(index)
+                count += 1
+        return count
+
+    def listing(self) -> bytes:
+        """The lines of all tubes, in their order. `write_pages` comes first."""
+        return b"".join(self._pages)
+
+    def _write_page(self, index: int) -> None:
+        tubes = self._in_order[index * PAGE : (index + 1) * PAGE]
+        self._pages[index] = b"".join([tube.entry for tube in tubes])
+
+    def values(self) -> Iterator[Tube]:
+        """The tubes, in their order."""
+        return iter(self._in_order)
+
+    def __len__(self) -> int:
+        return len(self._in_order)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Tube:
+        return self._by_name[name]
+
+    def check(self) -> None:
+        """Verify every invariant."""
+        assert self._by_name[DEFAULT] is self.default, "the default tube is gone"
+        assert len(self._by_name) == len(self._in_order)
+        for position, tube in enumerate(self._in_order):
+            assert tube.position == position, f"tube {tube.name} does not know its position"
+            assert self._by_name[tube.name] is tube, f"tube {tube.name} is listed and cannot be found"
+        assert len(self._pages) == -(-len(self._in_order) // PAGE), "there is a page too many, or one too few"
+        for index, page in enumerate(self._pages):
+            tubes = self._in_order[index * PAGE : (index + 1) * PAGE]
+            assert not page or page == b"".join([tube.entry for tube in tubes]), f"page {index} is out of date"

@@ -1,14 +1,14 @@
 """What a person is told when storage cannot go on: one line that names the file and what would help.
 
-Must never know why a file was touched.
+Must never know why a file was touched. Every start of a server imports this file, and only one with a binlog the rest.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.storage.disk import Directory
+if TYPE_CHECKING:
+    from beanstalk_server.storage.disk import Directory
 
 UNUSABLE: Final = 10
 """The exit status for a directory that cannot be used; as beanstalkd's."""
@@ -27,6 +27,8 @@ class StorageError(Exception):
 
 def unusable(directory: Directory, error: OSError) -> StorageError:
     """What a person is told when the system refuses something."""
+    from pathlib import Path
+
     where = Path(error.filename) if error.filename else directory.path
     if not where.is_relative_to(directory.path):
         where = directory.path / where

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, NoReturn, TypeGuard
 
-from beanstalk_server.version import full_version
+from beanstalk_server.version import PROTOCOL, PROTOCOLS, full_version
 
 LARGEST_JOB_SIZE: Final = 1 << 30
 """The largest value that beanstalkd takes for -z, in bytes."""
@@ -65,6 +65,15 @@ class _Text(_Kind):
 
     def fits(self, value: object) -> bool:
         return isinstance(value, str) and value not in self._but_not
+
+
+class _Choice(_Kind):
+    def __init__(self, metavar: str, choices: Sequence[str]) -> None:
+        super().__init__(" or ".join(choices), metavar=metavar)
+        self._choices = choices
+
+    def fits(self, value: object) -> bool:
+        return value in self._choices
 
 
 class _Port(_Kind):
@@ -193,6 +202,9 @@ class Config:
         65535, _JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a job may have"
     )
     tick: float = _option(10, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
+    compat: str = _option(
+        PROTOCOL, _Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
+    )
     verbosity: int = _option(0, _Count(), "-V", "log connections; given twice, log commands too")
     stalls: bool = _option(False, _Switch(), "", "log how long the event loop was held at the longest")
 

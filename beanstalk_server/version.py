@@ -11,6 +11,9 @@ VERSION: Final = "0.2.0"
 PROTOCOL: Final = "1.13"
 """The version of beanstalkd whose protocol this server speaks."""
 
+PROTOCOLS: Final = ("1.12", PROTOCOL)
+"""The versions that it can answer as, where they differ."""
+
 
 def version_in_stats(protocol: str = PROTOCOL) -> str:
     """The version that `stats` tells: the protocol's first, then this server's as build metadata.

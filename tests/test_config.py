@@ -29,6 +29,7 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("-z 99999999999", Config(max_job_size=1 << 30)),
         ("--tick 0.5", Config(tick=0.5)),
         ("--stalls", Config(stalls=True)),
+        ("--compat 1.12", Config(compat="1.12")),
         ("-p beanstalk", Config(port="beanstalk")),
         ("-f 50 -s 4096 --salvage", Config(sync_interval=50, segment_size=4096, salvage=True)),
         ("-f 50 -F", Config(sync_interval="never")),
@@ -86,6 +87,7 @@ def test_the_environment_goes_behind_the_command_line():
             "BEANSTALK_SERVER_PORT: bad value '': must be a number from 0 to 65535, or the name of a service",
         ),
         ("-p 65536", {}, "-p/--port: bad value '65536': must be a number from 0 to 65535, or the name of a service"),
+        ("--compat 1.11", {}, "--compat: bad value '1.11': must be 1.12 or 1.13"),
         ("--max 1", {}, "unrecognized arguments: --max 1"),
     ],
 )

@@ -6,8 +6,8 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, FAILED, TIMED_OUT
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
+from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
-from beanstalk_server.wire.statistics import Process
 
 SECOND = 1_000_000_000
 
@@ -15,10 +15,10 @@ SECOND = 1_000_000_000
 class World:
     """A broker, its clients and a clock that only `sleep` moves."""
 
-    def __init__(self, journal=None, max_job_size=65535, tick=TICK):
+    def __init__(self, journal=None, max_job_size=65535, tick=TICK, compat="1.13"):
         self.now = 7 * SECOND + 1234567
         self.broker = Broker(journal or Journal(), self.now, tick)
-        self.process = Process(max_job_size=max_job_size, started_at=self.now)
+        self.info = ServerInfo(max_job_size=max_job_size, compat=compat, started_at=self.now)
         self.answered = []
 
     def connect(self):
@@ -52,7 +52,7 @@ class Caller:
 
     def __init__(self, world):
         self.world = world
-        self.session = Session(world.broker, world.process, lambda: world.answered.append(self))
+        self.session = Session(world.broker, world.info, lambda: world.answered.append(self))
 
     def send(self, data):
         """Send bytes; return what has come back by now, with anything that had come before."""

@@ -19,9 +19,9 @@ from beanstalk_server.server.commits import CommitGate, Committer
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.scheduler import Scheduler
-from beanstalk_server.wire.grammar import STATISTICS
+from beanstalk_server.wire.commands import STATISTICS
+from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
-from beanstalk_server.wire.statistics import Process
 
 INPUT_LIMIT: Final = 1 << 16
 """Bytes of commands that may pile up behind one that waits, before the client is not read from."""
@@ -97,7 +97,7 @@ class Connection(Committer):
         if verbosity:
             self.name = _name_of_peer(self.transport)
             log.info("%s connected", self.name)
-        self.session = Session(connections.queue, connections.process, self.on_answer, self.name, verbosity > 1)
+        self.session = Session(connections.queue, connections.server_info, self.on_answer, self.name, verbosity > 1)
         self.connected = True
         connections.open.add(self)
 
@@ -270,16 +270,16 @@ class Connections:
         "hangups",
         "listeners",
         "open",
-        "process",
         "queue",
         "scheduler",
+        "server_info",
         "verbosity",
     )
 
     def __init__(
         self,
         queue: Queue,
-        process: Process,
+        server_info: ServerInfo,
         scheduler: Scheduler,
         gate: CommitGate,
         hangups: HangupWatch,
@@ -287,7 +287,7 @@ class Connections:
         verbosity: int,
     ) -> None:
         self.queue = queue
-        self.process = process
+        self.server_info = server_info
         self.scheduler = scheduler
         self.gate = gate
         self.hangups = hangups

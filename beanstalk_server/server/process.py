@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import resource
 
-from beanstalk_server.version import version_in_stats
-from beanstalk_server.wire.statistics import Process
+from beanstalk_server.version import PROTOCOL, version_in_stats
+from beanstalk_server.wire.server_info import ServerInfo
 
 
-def this_process(max_job_size: int, now: int) -> Process:
+def this_process(max_job_size: int, now: int, compat: str = PROTOCOL) -> ServerInfo:
     """This process, which starts to serve at that moment, in nanoseconds."""
     node = os.uname()
-    return Process(
+    return ServerInfo(
         pid=os.getpid(),
-        version=version_in_stats(),
+        version=version_in_stats(compat),
+        compat=compat,
         instance=os.urandom(8).hex(),
         hostname=node.nodename,
         os=node.version,

@@ -51,14 +51,14 @@ class Server:
         self.journal = journal or journal_of(self.config)
         now = monotonic_ns()
         self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND))
-        self.process = this_process(self.config.max_job_size, now)
+        self.info = this_process(self.config.max_job_size, now, self.config.compat)
         self.scheduler = Scheduler(self.broker, JOURNALED_ROUND_QUANTUM if self.journal.keeps else ROUND_QUANTUM)
         self.gate = CommitGate(self.journal, self.broker, self.scheduler, self._begin_stop)
         self.hangups = HangupWatch()
         self.listeners = Listeners()
         self.connections = Connections(
             self.broker,
-            self.process,
+            self.info,
             self.scheduler,
             self.gate,
             self.hangups,

@@ -104,7 +104,7 @@ class Framer:
 
     def next(self) -> int:
         """Find what comes next: one of the constants above, LINE or BODY with something to take."""
-        while True:
+        while self._data:
             data = self._data
             start = self._position
             if self._left:
@@ -122,6 +122,7 @@ class Framer:
                 event = self._next_long_line(data, start)
             if event != _AGAIN:
                 return event
+        return NEED_MORE
 
     def take(self) -> bytes:
         """The line or body that `next` has just found; it is not kept here any longer."""
@@ -187,7 +188,7 @@ class Framer:
             self._body = None
         if not self._left:
             return self._body_event
-        return _AGAIN if self._data else NEED_MORE
+        return _AGAIN
 
     def _end_body(self, body: io.BytesIO) -> int:
         size = body.seek(-len(_CRLF), io.SEEK_END)

@@ -1,110 +1,76 @@
-"""The YAML of the stats and list commands, key for key and quote for quote as beanstalkd 1.13 writes it. What it has
-not stands behind.
+"""What the queue and the server tell of themselves, as the YAML of the stats and list commands.
 
-Must never change anything; what the process itself knows (its pid, its CPU time) is an argument.
+The keys and their order are beanstalkd's; keys that beanstalkd does not have come last. The quote that stands around
+strings depends on its version. Must never ask for anything: what is told comes in as data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
-from beanstalk_server.queue.tube import Tube
-from beanstalk_server.wire.grammar import COMMANDS, EXTENSIONS, SECOND
+from beanstalk_server.wire.grammar import SECOND
+
+if TYPE_CHECKING:
+    from beanstalk_server.wire.server_info import ServerInfo
+
+Counts = Iterable[tuple[str, int]]
+"""Commands by name, and how often each has been given."""
 
 
-class Process:
-    """What stats tells of the process.
-
-    Args:
-        pid: its process id.
-        version: the server's version.
-        instance: a random id of this start of the server.
-        hostname, os, platform: as uname gives nodename, version and machine.
-        max_job_size: the largest body, in bytes.
-        started_at: the moment of the start, in nanoseconds of the clock that every command is given.
-        cpu_times: gives the seconds that the process has spent in user and in system mode.
-    """
-
-    def __init__(
-        self,
-        *,
-        pid: int = 0,
-        version: str = "",
-        instance: str = "",
-        hostname: str = "",
-        os: str = "",
-        platform: str = "",
-        max_job_size: int = 65535,
-        started_at: int = 0,
-        cpu_times: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
-    ) -> None:
-        self.pid = pid
-        self.version = version
-        self.instance = instance
-        self.hostname = hostname
-        self.os = os
-        self.platform = platform
-        self.max_job_size = max_job_size
-        self.started_at = started_at
-        self.cpu_times = cpu_times
-        self.commands = [0] * len(COMMANDS + EXTENSIONS)
-        """How often each command has been given, in the order of COMMANDS and EXTENSIONS."""
-
-
-def stats(queue: ServerStatistics, process: Process, now: int) -> str:
+def stats(
+    queue: ServerStatistics, server: ServerInfo, protocol_counts: Counts, extension_counts: Counts, quote: str, now: int
+) -> bytes:
     """The answer to stats."""
-    user, system = process.cpu_times()
+    user, system = server.cpu_times()
     files = queue.files
-    lines = [
-        "---",
-        f"current-jobs-urgent: {queue.urgent}",
-        f"current-jobs-ready: {queue.ready}",
-        f"current-jobs-reserved: {queue.reserved}",
-        f"current-jobs-delayed: {queue.delayed}",
-        f"current-jobs-buried: {queue.buried}",
-    ]
-    lines += _counts(COMMANDS, process.commands[: len(COMMANDS)])
-    lines += [
-        f"job-timeouts: {queue.timeouts}",
-        f"total-jobs: {queue.total_jobs}",
-        f"max-job-size: {process.max_job_size}",
-        f"current-tubes: {queue.tubes}",
-        f"current-connections: {queue.connections}",
-        f"current-producers: {queue.producers}",
-        f"current-workers: {queue.workers}",
-        f"current-waiting: {queue.waiting}",
-        f"total-connections: {queue.total_connections}",
-        f"pid: {process.pid}",
-        f'version: "{process.version}"',
-        f"rusage-utime: {user:.6f}",
-        f"rusage-stime: {system:.6f}",
-        f"uptime: {(now - process.started_at) // SECOND}",
-        f"binlog-oldest-index: {files.oldest}",
-        f"binlog-current-index: {files.current}",
-        f"binlog-records-migrated: {files.migrated}",
-        f"binlog-records-written: {files.written}",
-        f"binlog-max-size: {files.max_size}",
-        f"draining: {'true' if queue.draining else 'false'}",
-        f"id: {process.instance}",
-        f'hostname: "{process.hostname}"',
-        f'os: "{process.os}"',
-        f'platform: "{process.platform}"',
-    ]
-    lines += _counts(EXTENSIONS, process.commands[len(COMMANDS) :])
-    return "\n".join(lines) + "\n"
+    return (
+        "---\n"
+        f"current-jobs-urgent: {queue.urgent}\n"
+        f"current-jobs-ready: {queue.ready}\n"
+        f"current-jobs-reserved: {queue.reserved}\n"
+        f"current-jobs-delayed: {queue.delayed}\n"
+        f"current-jobs-buried: {queue.buried}\n"
+        f"{_counts(protocol_counts)}"
+        f"job-timeouts: {queue.timeouts}\n"
+        f"total-jobs: {queue.total_jobs}\n"
+        f"max-job-size: {server.max_job_size}\n"
+        f"current-tubes: {queue.tubes}\n"
+        f"current-connections: {queue.connections}\n"
+        f"current-producers: {queue.producers}\n"
+        f"current-workers: {queue.workers}\n"
+        f"current-waiting: {queue.waiting}\n"
+        f"total-connections: {queue.total_connections}\n"
+        f"pid: {server.pid}\n"
+        f"version: {quote}{server.version}{quote}\n"
+        f"rusage-utime: {user:.6f}\n"
+        f"rusage-stime: {system:.6f}\n"
+        f"uptime: {(now - server.started_at) // SECOND}\n"
+        f"binlog-oldest-index: {files.oldest}\n"
+        f"binlog-current-index: {files.current}\n"
+        f"binlog-records-migrated: {files.migrated}\n"
+        f"binlog-records-written: {files.written}\n"
+        f"binlog-max-size: {files.max_size}\n"
+        f"draining: {'true' if queue.draining else 'false'}\n"
+        f"id: {server.instance}\n"
+        f"hostname: {quote}{server.hostname}{quote}\n"
+        f"os: {quote}{server.os}{quote}\n"
+        f"platform: {quote}{server.platform}{quote}\n"
+        f"{_counts(extension_counts)}"
+    ).encode()
 
 
-def _counts(names: tuple[str, ...], counts: list[int]) -> list[str]:
-    return [f"cmd-{name}: {count}" for name, count in zip(names, counts, strict=True)]
+def _counts(counts: Counts) -> str:
+    return "".join([f"cmd-{name}: {count}\n" for name, count in counts])
 
 
-def stats_tube(tube: TubeStatistics) -> str:
+def stats_tube(tube: TubeStatistics, quote: str) -> bytes:
     """The answer to stats-tube."""
     return (
         "---\n"
-        f'name: "{tube.name}"\n'
+        f"name: {quote}{tube.name}{quote}\n"
         f"current-jobs-urgent: {tube.urgent}\n"
         f"current-jobs-ready: {tube.ready}\n"
         f"current-jobs-reserved: {tube.reserved}\n"
@@ -118,17 +84,17 @@ def stats_tube(tube: TubeStatistics) -> str:
         f"cmd-pause-tube: {tube.pauses}\n"
         f"pause: {tube.pause // SECOND}\n"
         f"pause-time-left: {tube.pause_left // SECOND}\n"
-    )
+    ).encode()
 
 
-def stats_job(statistics: JobStatistics) -> str:
+def stats_job(statistics: JobStatistics, quote: str) -> bytes:
     """The answer to stats-job."""
     job = statistics.job
     extras = job.extras
     return (
         "---\n"
         f"id: {job.id}\n"
-        f'tube: "{job.tube.name}"\n'
+        f"tube: {quote}{job.tube.name}{quote}\n"
         f"state: {STATES[job.state]}\n"
         f"pri: {job.priority}\n"
         f"age: {statistics.age // SECOND}\n"
@@ -140,10 +106,15 @@ def stats_job(statistics: JobStatistics) -> str:
         f"timeouts: {extras.timeouts}\n"
         f"releases: {extras.releases}\n"
         f"buries: {extras.buries}\n"
-        f"kicks: {extras.kicks}\n" + (f'key: "{job.key}"\n' if job.key else "")
-    )
+        f"kicks: {extras.kicks}\n"
+        f"{_key(job.key, quote)}"
+    ).encode()
 
 
-def tube_list(tubes: list[Tube]) -> bytes:
-    """The answer to list-tubes-watched."""
-    return b"---\n" + b"".join([tube.entry for tube in tubes])
+def _key(key: str, quote: str) -> str:
+    return f"key: {quote}{key}{quote}\n" if key else ""
+
+
+def tube_list(entries: bytes) -> bytes:
+    """The answer to list-tubes and list-tubes-watched, of a line for each tube."""
+    return b"---\n" + entries

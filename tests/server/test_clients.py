@@ -14,7 +14,7 @@ import pytest
 
 from beanstalk_server import Config, Server
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.wire.grammar import RESERVE_WITH_TIMEOUT
+from beanstalk_server.wire.commands import DIALECTS
 from harness.caller import Caller
 from harness.waiting import eventually
 
@@ -252,7 +252,7 @@ def test_hundreds_of_clients_that_pipeline_do_not_keep_another_waiting_for_long(
             other.send(b"list-tube-used\r\n")
             other.socket.setblocking(False)
             assert await loop.sock_recv(other.socket, 100) == b"USING default\r\n"
-            done = server.process.commands[RESERVE_WITH_TIMEOUT]
+            done = server.info.counts[DIALECTS["1.13"].with_arguments[b"reserve-with-timeout"].counter]
             assert done < 30_000, "after all the others"
             for caller in [*callers, other]:
                 caller.close()

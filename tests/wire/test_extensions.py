@@ -62,7 +62,7 @@ def test_stats_job_of_a_keyed_job_has_its_key_at_the_end(client):
 
 
 def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
-    world.process.max_job_size = 2**32 - 1
+    world.info.max_job_size = 2**32 - 1
     client = world.connect()
     key = b"k" * 200
     for command in (b"put-keyed", b"replace-keyed"):

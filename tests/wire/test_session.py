@@ -389,7 +389,7 @@ def test_a_large_body_in_pieces_is_held_once():
         assert tracemalloc.get_traced_memory()[1] < size * 1.3
     finally:
         tracemalloc.stop()
-    assert client.session.broker.peek(1).body == b"x" * size
+    assert client.session.queue.peek(1).body == b"x" * size
 
 
 def test_a_body_that_memory_does_not_hold_is_swallowed_to_its_end(world, client):
@@ -1125,7 +1125,7 @@ cmd-clear-tube: 0
 
 
 def test_stats_has_every_key_in_order(world, client):
-    process = world.process
+    process = world.info
     process.version, process.instance, process.hostname = "1", "0123456789abcdef", "host"
     process.os, process.platform = "#1 SMP", "x86_64"
     process.cpu_times = lambda: (1.5, 0.000001)

@@ -1,0 +1,474 @@
+"""The commands: what each is called, how its arguments are read, what it asks of the queue, and what it answers.
+
+A command is a row of PROTOCOL or EXTENSIONS. What else depends on the commands follows from the rows: what stats
+counts, which lines may be long, which commands wait for the journal. To add a command is to add a row here, the
+function that does it, and in grammar.py, if there is none yet, the function that reads such arguments.
+
+Must never know where a line came from, nor how the queue does what it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
+from beanstalk_server.wire import grammar, replies
+from beanstalk_server.wire.grammar import Arguments
+from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
+
+if TYPE_CHECKING:
+    from beanstalk_server.wire.session import Session
+
+NO_RIGHT: Final = 0
+ANY_RIGHT: Final = 1
+PRODUCE: Final = 2
+CONSUME: Final = 3
+INSPECT: Final = 4
+ADMIN: Final = 5
+"""The right to the tube that a command will need; ANY_RIGHT is one of those below it."""
+
+STATISTICS_COST: Final = 8
+"""What a stats command costs besides its reply, in the unit of a session's quantum."""
+
+Reader = Callable[[bytes, Arguments], bool]
+"""Reads what follows a command and a space into the arguments; False when it is not well-formed."""
+
+Handler = Callable[["Session", Arguments, int], Outcome]
+"""Does a command, now, and says what has come of it. The arguments are valid until it returns."""
+
+
+class Command:
+    """A row of the table.
+
+    Args:
+        name: the word that its line begins with.
+        read: reads its arguments; None when it takes none, and the word is the whole line.
+        do: does it.
+        right: which right it will need.
+        done: what to answer to the outcome DONE; b"" when the client has been told something else.
+        needs: what the journal must admit before it is done (ALL, DELETIONS; NONE: nothing), or before its body ends.
+        has_body: a body follows its line.
+        may_be_long: its line may be as long as framing.EXTENDED_LINE_LIMIT.
+        is_counted: stats counts it.
+    """
+
+    __slots__ = (
+        "counter",  # its index among the counts of a server; -1 when it is not counted
+        "do",
+        "done",
+        "has_body",
+        "is_counted",
+        "may_be_long",
+        "name",
+        "needs",
+        "read",
+        "right",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        read: Reader | None,
+        do: Handler,
+        right: int,
+        *,
+        done: bytes = b"",
+        needs: int = NONE,
+        has_body: bool = False,
+        may_be_long: bool = False,
+        is_counted: bool = True,
+    ) -> None:
+        self.name = name
+        self.read = read
+        self.do = do
+        self.right = right
+        self.done = done
+        self.needs = needs
+        self.has_body = has_body
+        self.may_be_long = may_be_long
+        self.is_counted = is_counted
+        self.counter = -1
+
+
+# Producers
+
+
+def _put(session: Session, arguments: Arguments, now: int) -> Outcome:
+    assert arguments.put is not None, "it has been read"
+    session.begin_put(arguments.put, now)
+    return DONE
+
+
+def _use(session: Session, arguments: Arguments, now: int) -> Outcome:
+    outcome = session.queue.use(session, arguments.name)
+    if outcome == DONE:
+        session.reply(replies.using(arguments.name))
+    return outcome
+
+
+def _cancel(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.cancel(session, arguments.job_id)
+
+
+def _cancel_keyed(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.cancel_keyed(session, arguments.name)
+
+
+def _reschedule(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.reschedule(session, arguments.job_id, arguments.duration, now)
+
+
+def _reschedule_keyed(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.reschedule_keyed(session, arguments.name, arguments.duration, now)
+
+
+# Workers
+
+
+def _reserve(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.reserve(session, FOREVER if session.may_wait else 0, now)
+
+
+def _reserve_with_timeout(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.reserve(session, arguments.duration if session.may_wait else 0, now)
+
+
+def _reserve_batch(session: Session, arguments: Arguments, now: int) -> Outcome:
+    timeout = arguments.duration if session.may_wait else 0
+    return session.queue.reserve_batch(session, arguments.count, timeout, now)
+
+
+def _reserve_job(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.reserve_job(session, arguments.job_id, now)
+
+
+def _delete(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.delete(session, arguments.job_id)
+
+
+def _release(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.release(session, arguments.job_id, arguments.priority, arguments.duration, now)
+
+
+def _bury(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.bury(session, arguments.job_id, arguments.priority)
+
+
+def _touch(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.touch(session, arguments.job_id, now)
+
+
+def _watch(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return _tell_watched(session, session.queue.watch(session, arguments.name))
+
+
+def _ignore(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return _tell_watched(session, session.queue.ignore(session, arguments.name))
+
+
+def _tell_watched(session: Session, outcome: Outcome) -> Outcome:
+    if outcome == DONE:
+        session.reply(replies.watching(len(session.watched)))
+    return outcome
+
+
+# Everybody else
+
+
+def _peek(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return _tell_found(session, session.queue.peek(arguments.job_id))
+
+
+def _peek_keyed(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return _tell_found(session, session.queue.peek_keyed(session, arguments.name))
+
+
+def _peek_ready(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return _tell_found(session, session.queue.peek_ready(session))
+
+
+def _peek_delayed(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return _tell_found(session, session.queue.peek_delayed(session))
+
+
+def _peek_buried(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return _tell_found(session, session.queue.peek_buried(session))
+
+
+def _tell_found(session: Session, job: Job | None) -> Outcome:
+    if job is None:
+        return NOT_FOUND
+    session.reply(replies.found(job.id, job.body))
+    return DONE
+
+
+def _kick(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.kick(session, arguments.count, now)
+
+
+def _kick_job(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.kick_job(session, arguments.job_id, now)
+
+
+def _clear_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.clear(session, arguments.name)
+
+
+def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
+    if not arguments.name:  # beanstalkd counts the command nevertheless
+        session.reply(replies.BAD_FORMAT)
+        return DONE
+    outcome = session.queue.pause(session, arguments.name, arguments.duration, now)
+    if outcome == DONE:
+        session.reply(replies.PAUSED)
+    return outcome
+
+
+def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.budget -= STATISTICS_COST
+    server = session.server
+    found = session.queue.server_statistics()
+    quote = session.dialect.quote
+    text = stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
+    session.reply(replies.ok(text))
+    return DONE
+
+
+def _counts(commands: Sequence[Command], counts: list[int]) -> list[tuple[str, int]]:
+    return [(command.name, counts[command.counter]) for command in commands if command.is_counted]
+
+
+def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.budget -= STATISTICS_COST
+    job = session.queue.job_statistics(arguments.job_id, now)
+    if job is None:
+        return NOT_FOUND
+    session.reply(replies.ok(stats_job(job, session.dialect.quote)))
+    return DONE
+
+
+def _stats_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.budget -= STATISTICS_COST
+    tube = session.queue.tube_statistics(arguments.name, now)
+    if tube is None:
+        return NOT_FOUND
+    session.reply(replies.ok(stats_tube(tube, session.dialect.quote)))
+    return DONE
+
+
+def _list_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.reply(replies.ok(tube_list(session.queue.list_tubes())))
+    return DONE
+
+
+def _list_tube_used(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.reply(replies.using(session.use.name))
+    return DONE
+
+
+def _list_tubes_watched(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.budget -= len(session.watched) >> 5
+    session.reply(replies.ok(tube_list(b"".join([tube.entry for tube in session.watched]))))
+    return DONE
+
+
+def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.closed = True
+    return DONE
+
+
+# The table, and what follows from it
+
+PUT: Final = Command("put", grammar.read_put, _put, PRODUCE, needs=DELETIONS, has_body=True)
+RESERVE: Final = Command("reserve", None, _reserve, CONSUME)
+DELETE: Final = Command("delete", grammar.read_id, _delete, CONSUME, done=replies.DELETED, needs=DELETIONS)
+PAUSE_TUBE: Final = Command("pause-tube", grammar.read_pause, _pause_tube, ADMIN)
+QUIT: Final = Command("quit", None, _quit, NO_RIGHT, is_counted=False)
+
+PROTOCOL: Final = (
+    PUT,
+    Command("peek", grammar.read_id, _peek, INSPECT),
+    Command("peek-ready", None, _peek_ready, INSPECT),
+    Command("peek-delayed", None, _peek_delayed, INSPECT),
+    Command("peek-buried", None, _peek_buried, INSPECT),
+    RESERVE,
+    Command("reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME),
+    Command("reserve-job", grammar.read_id, _reserve_job, CONSUME, needs=ALL, is_counted=False),
+    DELETE,
+    Command("release", grammar.read_release, _release, CONSUME, done=replies.RELEASED, needs=ALL),
+    Command("use", grammar.read_name, _use, ANY_RIGHT),
+    Command("watch", grammar.read_name, _watch, CONSUME),
+    Command("ignore", grammar.read_name, _ignore, CONSUME),
+    Command("bury", grammar.read_bury, _bury, CONSUME, done=replies.BURIED, needs=ALL),
+    Command("kick", grammar.read_kick, _kick, ADMIN, needs=ALL),
+    Command("kick-job", grammar.read_id, _kick_job, ADMIN, done=replies.KICKED, needs=ALL, is_counted=False),
+    Command("touch", grammar.read_id, _touch, CONSUME, done=replies.TOUCHED),
+    Command("stats", None, _stats, INSPECT),
+    Command("stats-job", grammar.read_id, _stats_job, INSPECT),
+    Command("stats-tube", grammar.read_name, _stats_tube, INSPECT),
+    Command("list-tubes", None, _list_tubes, INSPECT),
+    Command("list-tube-used", None, _list_tube_used, INSPECT),
+    Command("list-tubes-watched", None, _list_tubes_watched, INSPECT),
+    PAUSE_TUBE,
+    QUIT,
+)
+"""The commands of beanstalkd, in the order in which stats counts them."""
+
+EXTENSIONS: Final = (
+    Command("put-keyed", grammar.read_put_keyed, _put, PRODUCE, needs=DELETIONS, has_body=True, may_be_long=True),
+    Command(
+        "replace-keyed", grammar.read_replace_keyed, _put, PRODUCE, needs=DELETIONS, has_body=True, may_be_long=True
+    ),
+    Command("cancel", grammar.read_id, _cancel, PRODUCE, done=replies.CANCELLED, needs=DELETIONS),
+    Command("cancel-keyed", grammar.read_name, _cancel_keyed, PRODUCE, done=replies.CANCELLED, needs=DELETIONS),
+    Command("reschedule", grammar.read_reschedule, _reschedule, PRODUCE, done=replies.RESCHEDULED, needs=ALL),
+    Command(
+        "reschedule-keyed",
+        grammar.read_reschedule_keyed,
+        _reschedule_keyed,
+        PRODUCE,
+        done=replies.RESCHEDULED,
+        needs=ALL,
+        may_be_long=True,
+    ),
+    Command("peek-keyed", grammar.read_name, _peek_keyed, INSPECT),
+    Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME),
+    Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, needs=DELETIONS),
+)
+"""The commands that beanstalkd does not have (docs/protocol-extensions.md); stats counts them behind all its keys."""
+
+
+def _number(commands: Sequence[Command]) -> int:
+    """Give each command that is counted its counter; return how many there are."""
+    count = 0
+    for command in commands:
+        if command.is_counted:
+            command.counter = count
+            count += 1
+    return count
+
+
+COUNTERS: Final = _number(PROTOCOL + EXTENSIONS)
+"""How many commands are counted."""
+
+
+def _beginnings(commands: Sequence[Command]) -> tuple[bytes, ...]:
+    return tuple([command.name.encode() + b" " for command in commands])
+
+
+LONG_COMMANDS: Final = _beginnings([command for command in PROTOCOL + EXTENSIONS if command.may_be_long])
+"""How lines begin that may be long."""
+
+CHANGES: Final = _beginnings([command for command in PROTOCOL + EXTENSIONS if command.needs == ALL])
+"""How lines begin that wait until the journal admits everything."""
+
+DELETES: Final = _beginnings(
+    [command for command in PROTOCOL + EXTENSIONS if command.needs == DELETIONS and not command.has_body]
+)
+"""How lines begin that wait until it admits deletions; puts wait for the same, with the end of their bodies."""
+
+
+STATISTICS: Final = 0x73
+"""An "s": how the lines of the stats commands begin, and no others."""
+
+
+class Dialect:
+    """What depends on the version of beanstalkd that a server answers as.
+
+    Args:
+        commands: those that clients may give.
+        quote: what stands around strings in statistics.
+    """
+
+    __slots__ = (
+        "alone",  # the commands without arguments, by name
+        "quote",
+        "with_arguments",  # the others
+    )
+
+    def __init__(self, commands: Sequence[Command], quote: str) -> None:
+        self.alone = {command.name.encode(): command for command in commands if command.read is None}
+        self.with_arguments = {command.name.encode(): command for command in commands if command.read is not None}
+        self.quote = quote
+
+
+def _before_1_13() -> list[Command]:
+    """The commands of 1.12, which reads the timeout of a reserve in another way."""
+    old = Command("reserve-with-timeout", grammar.read_old_timeout, _reserve_with_timeout, CONSUME)
+    commands = [old if command.name == old.name else command for command in PROTOCOL + EXTENSIONS]
+    _number(commands)
+    return commands
+
+
+DIALECTS: Final = {"1.12": Dialect(_before_1_13(), ""), "1.13": Dialect(PROTOCOL + EXTENSIONS, '"')}
+"""By that version."""
+
+
+# From a line to a command
+
+_TAKE_NO_ARGUMENTS: Final = tuple([command.name.encode() for command in PROTOCOL if command.read is None])
+
+_ARGUMENTS: Final = Arguments()
+"""Those of the command that is being done: there is never a second one."""
+
+
+def do_line(session: Session, line: bytes, now: int) -> None:
+    """Do what a line asks for, and answer unless its outcome is pending.
+
+    reserve, put and delete, which are most of all commands, are spared the way through the table.
+    """
+    if line == b"reserve":
+        session.server.counts[RESERVE.counter] += 1
+        session.settle(RESERVE, session.queue.reserve(session, FOREVER if session.may_wait else 0, now))
+        return
+    word, space, text = line.partition(b" ")
+    if not space:
+        command = session.dialect.alone.get(line)
+    elif word == b"put":
+        put = grammar.parse_put(text)
+        if put is None:
+            session.replies.append(replies.BAD_FORMAT)
+            return
+        session.server.counts[PUT.counter] += 1
+        session.begin_put(put, now)
+        return
+    elif word == b"delete":
+        job_id = grammar.parse_id(text)
+        if job_id < 0:
+            session.replies.append(replies.BAD_FORMAT)
+            return
+        session.server.counts[DELETE.counter] += 1
+        session.settle(DELETE, session.queue.delete(session, job_id))
+        return
+    else:
+        command = session.dialect.with_arguments.get(word)
+    if command is None:
+        _do_odd_line(session, line, now)
+    else:
+        _do(session, command, text, now)
+
+
+def _do(session: Session, command: Command, text: bytes, now: int) -> None:
+    read = command.read
+    if read is not None and not read(text, _ARGUMENTS):
+        session.replies.append(replies.BAD_FORMAT)
+        return
+    if command.is_counted:
+        session.server.counts[command.counter] += 1
+    session.settle(command, command.do(session, _ARGUMENTS, now))
+
+
+def _do_odd_line(session: Session, line: bytes, now: int) -> None:
+    """A line that begins with no command's name; beanstalkd knows some commands by less."""
+    if line.startswith(b"quit") and b"\0" not in line:
+        _do(session, QUIT, b"", now)
+    elif line.startswith(b"pause-tube"):
+        _do(session, PAUSE_TUBE, line[len(b"pause-tube") :], now)  # no space need follow
+    elif b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
+        session.replies.append(replies.BAD_FORMAT)
+    else:
+        session.replies.append(replies.UNKNOWN_COMMAND)

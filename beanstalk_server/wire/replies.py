@@ -1,0 +1,78 @@
+"""The replies, as bytes.
+
+Must never know when one of them is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
+BURIED: Final = b"BURIED\r\n"
+CANCELLED: Final = b"CANCELLED\r\n"
+DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
+DELETED: Final = b"DELETED\r\n"
+DRAINING: Final = b"DRAINING\r\n"
+EXPECTED_CRLF: Final = b"EXPECTED_CRLF\r\n"
+INTERNAL_ERROR: Final = b"INTERNAL_ERROR\r\n"
+JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
+KICKED: Final = b"KICKED\r\n"
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+NOT_IGNORED: Final = b"NOT_IGNORED\r\n"
+OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
+PAUSED: Final = b"PAUSED\r\n"
+RELEASED: Final = b"RELEASED\r\n"
+RESCHEDULED: Final = b"RESCHEDULED\r\n"
+TIMED_OUT: Final = b"TIMED_OUT\r\n"
+TOO_LATE: Final = b"TOO_LATE\r\n"
+TOUCHED: Final = b"TOUCHED\r\n"
+UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
+
+
+def inserted(job_id: int) -> bytes:
+    return b"INSERTED %d\r\n" % job_id
+
+
+def reserved(job_id: int, body: bytes) -> bytes:
+    return b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body)
+
+
+def reserved_batch(jobs: list[tuple[int, bytes]]) -> bytes:
+    return b"".join([b"RESERVED_BATCH %d\r\n" % len(jobs), *[reserved(job_id, body) for job_id, body in jobs]])
+
+
+def exists(job_id: int) -> bytes:
+    return b"EXISTS %d\r\n" % job_id
+
+
+def replaced(job_id: int) -> bytes:
+    return b"REPLACED %d\r\n" % job_id
+
+
+def too_late(job_id: int) -> bytes:
+    return b"TOO_LATE %d\r\n" % job_id
+
+
+def cleared(count: int) -> bytes:
+    return b"CLEARED %d\r\n" % count
+
+
+def found(job_id: int, body: bytes) -> bytes:
+    return b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body)
+
+
+def kicked(count: int) -> bytes:
+    return b"KICKED %d\r\n" % count
+
+
+def using(name: str) -> bytes:
+    return b"USING %b\r\n" % name.encode("ascii")
+
+
+def watching(count: int) -> bytes:
+    return b"WATCHING %d\r\n" % count
+
+
+def ok(yaml: bytes) -> bytes:
+    """Around the YAML document that answers a stats or list command."""
+    return b"OK %d\r\n%b\r\n" % (len(yaml), yaml)

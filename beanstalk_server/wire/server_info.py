@@ -1,0 +1,66 @@
+"""What all sessions of a server share: what stats tells of the process, its limit, and how often a command was given.
+
+Must never know the queue, whose statistics are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from beanstalk_server.version import PROTOCOL
+from beanstalk_server.wire.commands import COUNTERS, DIALECTS
+
+
+class ServerInfo:
+    """The server, as its sessions see it.
+
+    Args:
+        pid: its process id.
+        version: as stats tells it.
+        compat: the version of beanstalkd that it answers as: "1.12" or "1.13".
+        instance: a random id of this start of the server.
+        hostname, os, platform: as uname gives nodename, version and machine.
+        max_job_size: the largest body, in bytes.
+        started_at: the moment of the start, in nanoseconds of the clock that every command is given.
+        cpu_times: gives the seconds that the process has spent in user and in system mode.
+    """
+
+    __slots__ = (
+        "counts",  # how often each command has been given, by its counter
+        "cpu_times",
+        "dialect",
+        "hostname",
+        "instance",
+        "max_job_size",
+        "os",
+        "pid",
+        "platform",
+        "started_at",
+        "version",
+    )
+
+    def __init__(
+        self,
+        *,
+        pid: int = 0,
+        version: str = "",
+        compat: str = PROTOCOL,
+        instance: str = "",
+        hostname: str = "",
+        os: str = "",
+        platform: str = "",
+        max_job_size: int = 65535,
+        started_at: int = 0,
+        cpu_times: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
+    ) -> None:
+        self.pid = pid
+        self.version = version
+        self.dialect = DIALECTS[compat]
+        self.instance = instance
+        self.hostname = hostname
+        self.os = os
+        self.platform = platform
+        self.max_job_size = max_job_size
+        self.started_at = started_at
+        self.cpu_times = cpu_times
+        self.counts = [0] * COUNTERS

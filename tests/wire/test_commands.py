@@ -1,0 +1,140 @@
+"""The table of commands, and what follows from it."""
+
+import pytest
+from virtual import World
+
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.wire.commands import (
+    ADMIN,
+    ANY_RIGHT,
+    CHANGES,
+    CONSUME,
+    COUNTERS,
+    DELETES,
+    DIALECTS,
+    EXTENSIONS,
+    INSPECT,
+    LONG_COMMANDS,
+    NO_RIGHT,
+    PRODUCE,
+    PROTOCOL,
+    STATISTICS,
+)
+
+ROWS = PROTOCOL + EXTENSIONS
+
+RIGHTS = {
+    PRODUCE: "put put-keyed replace-keyed cancel cancel-keyed reschedule reschedule-keyed",
+    CONSUME: "reserve reserve-with-timeout reserve-job reserve-batch delete release bury touch watch ignore",
+    INSPECT: "peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube "
+    "list-tubes list-tube-used list-tubes-watched",
+    ADMIN: "kick kick-job pause-tube clear-tube",
+    ANY_RIGHT: "use",
+    NO_RIGHT: "quit",
+}
+
+
+def test_no_two_commands_have_the_same_name():
+    assert len({row.name for row in ROWS}) == len(ROWS) == 34
+
+
+def test_every_command_has_the_right_that_it_will_need():
+    assert {row.name: row.right for row in ROWS} == {
+        name: right for right, names in RIGHTS.items() for name in names.split()
+    }
+
+
+def test_every_command_that_is_counted_has_a_counter_of_its_own():
+    assert sorted(row.counter for row in ROWS if row.is_counted) == list(range(COUNTERS))
+    assert {row.name for row in ROWS if not row.is_counted} == {"kick-job", "reserve-job", "quit"}
+
+
+def test_what_a_command_needs_is_seen_from_how_its_line_begins():
+    assert CHANGES == (
+        b"reserve-job ",
+        b"release ",
+        b"bury ",
+        b"kick ",
+        b"kick-job ",
+        b"reschedule ",
+        b"reschedule-keyed ",
+    )
+    assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ")
+    assert LONG_COMMANDS == (b"put-keyed ", b"replace-keyed ", b"reschedule-keyed ")
+    assert {row.needs for row in ROWS if row.has_body} == {DELETIONS}
+    assert {row.needs for row in ROWS} == {ALL, DELETIONS, NONE}
+
+
+def test_the_first_byte_of_a_line_tells_whether_it_asks_for_statistics():
+    assert {row.name for row in ROWS if row.name.encode()[0] == STATISTICS} == {"stats", "stats-job", "stats-tube"}
+
+
+def test_both_dialects_have_every_command_and_count_it_alike():
+    for dialect in DIALECTS.values():
+        found = {**dialect.alone, **dialect.with_arguments}
+        assert {name.decode(): row.counter for name, row in found.items()} == {row.name: row.counter for row in ROWS}
+
+
+# --compat 1.12, as Debian's beanstalkd answers
+
+TIMED_OUT = b"TIMED_OUT\r\n"
+BAD = b"BAD_FORMAT\r\n"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "reply"),
+    [
+        (b" 0", TIMED_OUT),
+        (b" 0.000", TIMED_OUT),
+        (b" 0x", TIMED_OUT),
+        (b" ", TIMED_OUT),
+        (b" soon", TIMED_OUT),
+        (b" +0", TIMED_OUT),
+        (b" -0", TIMED_OUT),
+        (b" - 1", TIMED_OUT),
+        (b" \t\n0", TIMED_OUT),
+        (b" 4294967296", TIMED_OUT),
+        (b" -4294967296", TIMED_OUT),
+        (b" -9223372036854775808", TIMED_OUT),
+        (b" -9223372036854775809", BAD),
+        (b" 9223372036854775808", BAD),
+        (b" 99999999999999999999999", BAD),
+        (b"", BAD),
+        (b"\t0", BAD),
+        (b" soon\0", BAD),
+        (b" 0\0", BAD),
+    ],
+)
+def test_compat_1_12_takes_a_timeout_that_is_no_number_for_0(timeout, reply):
+    client = World(compat="1.12").connect()
+    assert client.send(b"reserve-with-timeout" + timeout + b"\r\n") == reply
+    assert client.yaml(b"stats")["cmd-reserve-with-timeout"] == ("1" if reply == TIMED_OUT else "0")
+
+
+@pytest.mark.parametrize("timeout", [b"-1", b"2147483648", b"4294967295", b"9223372036854775807", b"-2147483648"])
+def test_compat_1_12_waits_for_ever_when_the_timeout_is_below_0(timeout):
+    world = World(compat="1.12")
+    client = world.connect()
+    assert client.send(b"reserve-with-timeout " + timeout + b"\r\n") == b""
+    assert world.is_idle()
+
+
+@pytest.mark.parametrize("timeout", [b"1", b"+1", b"4294967297", b"-4294967295", b"\t1", b"1 second"])
+def test_compat_1_12_waits_for_a_second(timeout):
+    world = World(compat="1.12")
+    client = world.connect()
+    assert client.send(b"reserve-with-timeout " + timeout + b"\r\n") == b""
+    world.sleep(0.9)
+    assert client.read() == b""
+    world.sleep(0.2)
+    assert client.read() == TIMED_OUT
+
+
+def test_compat_1_12_puts_no_quotes_around_strings():
+    world = World(compat="1.12")
+    client = world.connect()
+    client.send(b"put-keyed k 0 0 60 1\r\nx\r\n")
+    quoted = [client.send(command + b"\r\n") for command in (b"stats", b"stats-tube default", b"stats-job 1")]
+    assert not any(b'"' in answer for answer in quoted)
+    assert client.yaml(b"stats-job 1")["tube"] == "default"
+    assert client.yaml(b"stats-tube default")["name"] == "default"

@@ -3,6 +3,7 @@
 python -m conformance                         with this server, as it is installed
 python -m conformance --start beanstalkd      with the beanstalkd that is installed
 python -m conformance --start PATH            with the one at this path
+python -m conformance --compat 1.12           with this server, as it answers with this option
 python -m conformance --both                  with both, side by side
 python -m conformance --against HOST:PORT     with one that runs already, and holds no jobs: it will be cleaned
 """
@@ -33,6 +34,7 @@ def main() -> int:
         help="ours, interpreted (the sources), beanstalkd, or a path; may be repeated",
     )
     where.add_argument("--both", action="store_true", help="the same as --start beanstalkd --start ours")
+    where.add_argument("--compat", metavar="VERSION", help="the same as --start ours, with this option")
     where.add_argument("--against", metavar="ADDRESS", help="HOST:PORT or unix:PATH")
     parser.add_argument("--only", metavar="TEXT", help="those with this in their title or theme")
     parser.add_argument("--at-once", type=int, default=6, help="how many are held at a time (default: 6)")
@@ -66,6 +68,8 @@ def _chosen(files: list[Path], only: str | None) -> list[Conversation]:
 def _runs(options: argparse.Namespace, conversations: list[Conversation]) -> list[Run]:
     if options.against:
         return [against(parse_address(options.against), conversations)]
+    if options.compat:
+        return [started(OURS, conversations, options.at_once, ["--compat", options.compat])]
     programs = [BEANSTALKD, OURS] if options.both else options.start or [OURS]
     return [started(program, conversations, options.at_once) for program in programs]
 

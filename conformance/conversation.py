@@ -17,7 +17,7 @@ from conformance.text import Text, TextError
 DIRECTORY: Final = Path(__file__).parent / "conversations"
 
 GUARDS: Final = ("ours", "beanstalkd", "before 1.13", "since 1.13")
-"""For which servers a line, or a conversation, is meant; this server counts as one since 1.13."""
+"""For which servers a line, or a conversation, is meant; this server counts as the version that it answers as."""
 
 VERBS: Final = ("connects", "disconnects", "resets", "shuts down", "is closed", "is silent")
 """What a client does besides sending, and what may be expected of it besides replies."""

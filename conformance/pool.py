@@ -43,18 +43,19 @@ class Run:
         return not self.complaints and all(outcome.status != "failed" for outcome in self.outcomes)
 
 
-def started(program: str, conversations: Sequence[Conversation], at_once: int = 6) -> Run:
+def started(program: str, conversations: Sequence[Conversation], at_once: int = 6, options: Sequence[str] = ()) -> Run:
     """Hold them all with servers that are started for it, the longest first; outcomes are in their order.
 
     Args:
         program: as for `servers.started`.
         at_once: how many are held at a time.
+        options: for the command line of each server, besides what a conversation asks for.
     """
     began = time.monotonic()
     with ExitStack() as stack:
-        own = [stack.enter_context(servers.started(program)) for _ in range(min(at_once, len(conversations)))]
+        own = [stack.enter_context(servers.started(program, options)) for _ in range(min(at_once, len(conversations)))]
         run = Run(own[0].name)
-        turns = _Turns(program, own, run.complaints)
+        turns = _Turns(program, options, own, run.complaints)
         pool = stack.enter_context(ThreadPoolExecutor(at_once))
         longest_first = sorted(conversations, key=lambda conversation: -conversation.waits)
         futures = {id(found): pool.submit(turns.hold, found) for found in longest_first}
@@ -68,8 +69,9 @@ def started(program: str, conversations: Sequence[Conversation], at_once: int = 
 class _Turns:
     """Servers that take turns."""
 
-    def __init__(self, program: str, own: Sequence[Process], complaints: list[str]) -> None:
+    def __init__(self, program: str, options: Sequence[str], own: Sequence[Process], complaints: list[str]) -> None:
         self._program = program
+        self._options = options
         self._complaints = complaints
         self._idle: queue.SimpleQueue[Process] = queue.SimpleQueue()
         for server in own:
@@ -85,7 +87,8 @@ class _Turns:
                 return hold_and_clean(conversation, server)
         finally:
             self._idle.put(server)
-        with servers.started(self._program, conversation.options, conversation.memory) as fresh:
+        options = (*self._options, *conversation.options)
+        with servers.started(self._program, options, conversation.memory) as fresh:
             outcome = hold(conversation, fresh)
             self.look_at_log(fresh)
             return outcome

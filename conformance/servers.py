@@ -35,21 +35,25 @@ def parse_address(given: str) -> Address:
 
 
 class Server:
-    """A server that listens on an address; `version` is None when it is this project's."""
+    """A server that listens on an address.
+
+    Attributes:
+        ours: it is this project's.
+        version: of beanstalkd, which it is or answers as.
+    """
 
     def __init__(self, address: Address) -> None:
         self.address = address
         stats = self.stats()
         self.ours = "cmd-clear-tube" in stats
         version = stats["version"].strip('"')
-        self.version: tuple[int, ...] | None = (
-            None if self.ours else tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-        )
-        self.name = OURS if self.ours else f"beanstalkd {version.split('+')[0]}"
+        self.version = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+        name = f"beanstalkd {version.split('+')[0]}"
+        self.name = name if not self.ours else OURS if self.version >= (1, 13) else f"{OURS} as {name}"
 
     def answers_to(self, guard: str) -> bool:
         """Whether a line with this guard (`conversation.GUARDS`, or none) is meant for this server."""
-        old = self.version is not None and self.version < (1, 13)
+        old = self.version < (1, 13)
         return {"": True, "ours": self.ours, "beanstalkd": not self.ours, "before 1.13": old, "since 1.13": not old}[
             guard
         ]

@@ -51,6 +51,14 @@ def test_every_conversation_passes(program):
     assert run.passed, report.failures([run])
 
 
+def test_every_conversation_passes_with_compat_1_12():
+    run = started(imported(), CONVERSATIONS, options=["--compat", "1.12"])
+    assert run.name == "ours as beanstalkd 1.12.0"
+    assert run.passed, report.failures([run])
+    held = [outcome.conversation for outcome in run.outcomes if outcome.status == "passed"]
+    assert any("before 1.13" in conversation.guards for conversation in held)
+
+
 def test_a_conversation_that_is_wrong_fails_and_shows_what_came():
     wrong = """
 == an id that is another

@@ -1,0 +1,120 @@
+"""A directory of each version of the format is read for ever: those in `versions/` were written by the servers of their
+time, with the script at the end of this file. `jobs.json` is what was in them.
+"""
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from virtual import RecordingClient, put
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.inspection import inspect, shown_job
+from beanstalk_server.storage.segment import VERSION, segment_names
+
+SECOND = 1_000_000_000
+NOW = 5 * SECOND
+OFFSET = 1_700_000_000 * SECOND
+VERSIONS = Path(__file__).parent / "versions"
+
+
+def opened(path):
+    """A binlog at a moment that never changes, in a boot of its own."""
+    return Binlog(
+        RealDirectory(path),
+        segment_size=4096,
+        clock=lambda: NOW,
+        wall_clock=lambda: OFFSET + NOW,
+        boot=b"another machine.",
+        draw_salt=lambda: 1234567,
+    )
+
+
+def jobs_in(path):
+    with inspect(RealDirectory(path)) as binlog:
+        return sorted((shown_job(job) for job in binlog.live(pytest.fail)), key=lambda job: job["id"])
+
+
+def test_there_is_a_directory_of_each_version():
+    assert sorted(path.name for path in VERSIONS.iterdir()) == [str(version) for version in range(1, VERSION + 1)]
+
+
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_a_directory_of_each_version_is_read_and_written_to(tmp_path, version):
+    path = tmp_path / "jobs"
+    shutil.copytree(VERSIONS / str(version), path)
+    expected = json.loads((path / "jobs.json").read_text())
+    (path / "jobs.json").unlink()
+    directory = RealDirectory(path)
+    assert {directory.open(name).read(8, 1)[0] for _, name in segment_names(directory)} == {version}
+    assert jobs_in(path) == expected
+
+    async def live():
+        binlog = opened(path)
+        broker = Broker(binlog, NOW)
+        assert broker.restore(OFFSET, NOW) == len(expected)
+        broker.check()
+        put(broker, RecordingClient(broker), 0, 0, 60 * SECOND, b"new", NOW)
+        await binlog.commit()
+        await binlog.close()
+
+    asyncio.run(live())
+    *old, new = jobs_in(path)
+    assert old == expected
+    assert (new["id"], new["body"]) == (15, "new"), "no id is given twice"
+
+
+# How the directories were written: python tests/storage/test_versions.py tests/storage/versions/N
+
+
+async def write(path):
+    """Every record and every state, in three segments."""
+    binlog = opened(path)
+    broker = Broker(binlog, NOW)
+    broker.restore(OFFSET, NOW)
+    client = RecordingClient(broker)
+
+    def add(body, delay=0, tube="mail", key=""):
+        broker.use(client, tube)
+        assert put(broker, client, 10, delay, 60 * SECOND, body, NOW, key) == DONE
+        return broker.next_id - 1
+
+    def reserved(job_id):
+        assert broker.reserve_job(client, job_id, NOW) == DONE
+        return job_id
+
+    add(b"ready")  # 1
+    add(b"\xff\0\r\n", delay=90 * SECOND + SECOND // 4)
+    add(b"has a key", key="name", tube="other")
+    add(b"", key="gone")
+    await binlog.commit()
+    for job_id in (add(b"first put, last buried"), add(b"first buried"))[::-1]:  # 5 and 6
+        broker.bury(client, reserved(job_id), 4294967295)
+    broker.release(client, reserved(add(b"released with a delay")), 3, 500 * SECOND, NOW)
+    broker.bury(client, reserved(add(b"kicked")), 2)
+    broker.kick_job(client, 8, NOW)
+    broker.delete(client, 4)
+    await binlog.commit()
+    for _ in range(3):
+        add(b"x" * 2500)  # 9 to 11
+        await binlog.commit()
+    broker.delete(client, 9)
+    add(b"cleared", tube="cleared")  # 12
+    reserved(add(b"reserved when its tube was cleared", tube="cleared"))
+    broker.clear(client, "cleared")
+    broker.delete(client, add(b"the last id"))  # 14
+    await binlog.commit()
+    await binlog.close()
+    for name in ("lock", *(file.name for file in path.glob("spare.*"))):
+        (path / name).unlink()
+    (path / "jobs.json").write_text(json.dumps(jobs_in(path), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(write(Path(sys.argv[1])))

@@ -12,6 +12,7 @@ import pytest
 from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
@@ -59,7 +60,7 @@ def test_a_directory_of_each_version_is_read_and_written_to(tmp_path, version):
         binlog = opened(path)
         broker = Broker(binlog, NOW)
         assert broker.restore(OFFSET, NOW) == len(expected)
-        broker.check()
+        check_broker(broker)
         put(broker, RecordingClient(broker), 0, 0, 60 * SECOND, b"new", NOW)
         await binlog.commit()
         await binlog.close()

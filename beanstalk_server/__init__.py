@@ -6,11 +6,28 @@ The command line is `beanstalk-server`. From Python, the same server runs inside
         host, port = server.address
 """
 
+from typing import TYPE_CHECKING
+
 from beanstalk_server.config import Config, ConfigError
-from beanstalk_server.server.server import Server
-from beanstalk_server.server.start_error import StartError
 from beanstalk_server.version import VERSION
+
+if TYPE_CHECKING:
+    from beanstalk_server.server.server import Server
+    from beanstalk_server.server.start_error import StartError
 
 __version__ = VERSION
 
 __all__ = ["Config", "ConfigError", "Server", "StartError", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the server when it is asked for: whoever wants only a tool or a part need not load the event loop."""
+    if name == "Server":
+        from beanstalk_server.server.server import Server
+
+        return Server
+    if name == "StartError":
+        from beanstalk_server.server.start_error import StartError
+
+        return StartError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

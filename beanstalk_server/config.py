@@ -1,21 +1,18 @@
-"""Every option of the server: its default, how its text is read, what it may be and what its help says, in one place.
+"""Every option of the server: its default, how its text is read, what it may be and what it does, in one place.
 
 An option is a field of `Config`. The command line, the environment, the checks, `--help` and the README's table follow
 from the field, so adding an option is adding a field. Must never know what the server does with a value.
 
-The options are beanstalkd's, with a long form beside each. The environment variable of `--max-job-size` is
-BEANSTALK_SERVER_MAX_JOB_SIZE. The command line takes precedence over the environment, and the environment over the
-default.
+The options are beanstalkd's, with a long form beside each.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Final, NoReturn, TypeGuard
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple, TypeGuard
 
-from beanstalk_server.version import PROTOCOL, PROTOCOLS, full_version
+from beanstalk_server.version import PROTOCOL, PROTOCOLS
 
 LARGEST_JOB_SIZE: Final = 1 << 30
 """The largest value that beanstalkd takes for -z, in bytes."""
@@ -37,17 +34,18 @@ class ConfigError(ValueError):
     """A bad option or value: one line that names the option, the value and what would be right."""
 
 
-class _Kind:
+class Kind:
     """A kind of values: what is right, how a value is read from its text, and whether a value is one of this kind.
 
     Args:
         wanted: what is right, as an error says it behind "must be".
-        argument: how the command line takes such a value, in argparse's words.
+        metavar: what stands for a value in a description, such as "PORT"; "" for an option that takes none. The value
+            is then how often the option is given.
     """
 
-    def __init__(self, wanted: str, **argument: Any) -> None:
+    def __init__(self, wanted: str, metavar: str = "") -> None:
         self.wanted = wanted
-        self.argument = argument
+        self.metavar = metavar
 
     def read(self, text: str) -> object:
         """The value that a text stands for; ValueError when it stands for none."""
@@ -58,27 +56,27 @@ class _Kind:
         raise NotImplementedError
 
 
-class _Text(_Kind):
+class _Text(Kind):
     def __init__(self, metavar: str, wanted: str, *, but_not: Sequence[str] = ()) -> None:
-        super().__init__(wanted, metavar=metavar)
+        super().__init__(wanted, metavar)
         self._but_not = but_not
 
     def fits(self, value: object) -> bool:
         return isinstance(value, str) and value not in self._but_not
 
 
-class _Choice(_Kind):
+class _Choice(Kind):
     def __init__(self, metavar: str, choices: Sequence[str]) -> None:
-        super().__init__(" or ".join(choices), metavar=metavar)
+        super().__init__(" or ".join(choices), metavar)
         self._choices = choices
 
     def fits(self, value: object) -> bool:
         return value in self._choices
 
 
-class _Port(_Kind):
+class _Port(Kind):
     def __init__(self) -> None:
-        super().__init__("a number from 0 to 65535, or the name of a service", metavar="PORT")
+        super().__init__("a number from 0 to 65535, or the name of a service", "PORT")
 
     def read(self, text: str) -> object:
         return int(text) if text.isascii() and text.isdecimal() else text
@@ -87,9 +85,9 @@ class _Port(_Kind):
         return value != "" if isinstance(value, str) else _is_whole(value) and 0 <= value <= 65535
 
 
-class _Size(_Kind):
+class _Size(Kind):
     def __init__(self, least: int, most: int) -> None:
-        super().__init__(f"a whole number of bytes from {least} to {most}", metavar="BYTES")
+        super().__init__(f"a whole number of bytes from {least} to {most}", "BYTES")
         self._least = least
         self._most = most
 
@@ -105,12 +103,12 @@ class _JobSize(_Size):
         return min(int(text), self._most)  # beanstalkd lowers it too
 
 
-class _Milliseconds(_Kind):
+class _Milliseconds(Kind):
     """A number, or a word instead of one."""
 
     def __init__(self, least: float, most: int, word: str | None = None) -> None:
         numbers = f"a number of milliseconds from {least} to {most}"
-        super().__init__(f"{numbers}, or {word!r}" if word else numbers, metavar="MS")
+        super().__init__(f"{numbers}, or {word!r}" if word else numbers, "MS")
         self._least = least
         self._most = most
         self._word = word
@@ -124,11 +122,9 @@ class _Milliseconds(_Kind):
         return (isinstance(value, float) or _is_whole(value)) and self._least <= value <= self._most
 
 
-class _Count(_Kind):
-    """How often an option without a value is given."""
-
+class _Count(Kind):
     def __init__(self) -> None:
-        super().__init__("a whole number, 0 or greater", action="count")
+        super().__init__("a whole number, 0 or greater")
 
     def read(self, text: str) -> object:
         return int(text)
@@ -137,14 +133,12 @@ class _Count(_Kind):
         return _is_whole(value) and value >= 0
 
 
-class _Switch(_Kind):
-    """Whether an option without a value is given."""
-
+class _Switch(Kind):
     def __init__(self) -> None:
-        super().__init__("0 or 1", action="store_true", default=None)
+        super().__init__("0 or 1")
 
     def read(self, text: str) -> object:
-        return bool(("0", "1").index(text))
+        return int(text) > 0  # twice is as good as once
 
     def fits(self, value: object) -> bool:
         return isinstance(value, int) and value in (0, 1)
@@ -154,14 +148,57 @@ def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _option(default: Any, kind: _Kind, short: str, meaning: str, *, also: str = "") -> Any:
-    """A field that is an option.
+class Option(NamedTuple):
+    """An option, with all that follows from its field of `Config`."""
 
-    Args:
-        short: its short form, or "".
-        meaning: what it does, as `--help` and the README say it.
-        also: another short form, and the value that it stands for: "-F never".
-    """
+    name: str
+    default: Any
+    kind: Kind
+    short: str
+    """Its short form, or ""."""
+    meaning: str
+    """What it does, as the help and the README say it."""
+    also: tuple[str, str] | None
+    """Another short form, and the value that this one stands for."""
+
+    @property
+    def flags(self) -> list[str]:
+        """How it is written on the command line: the short form, if it has one, and the long one."""
+        long = "--" + self.name.replace("_", "-")
+        return [self.short, long] if self.short else [long]
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return "BEANSTALK_SERVER_" + self.name.upper()
+
+    def read(self, text: str, source: str) -> object:
+        """The value that a text stands for.
+
+        Args:
+            source: where the text comes from, as an error names it.
+
+        Raises:
+            ConfigError: it stands for no value, or for a bad one.
+        """
+        try:
+            value = self.kind.read(text)
+        except ValueError:
+            raise self._bad_value(text, source) from None
+        if not self.kind.fits(value):
+            raise self._bad_value(text, source)
+        return value
+
+    def check(self, value: object) -> None:
+        """Raise a ConfigError for a bad value."""
+        if not self.kind.fits(value):
+            raise self._bad_value(value, "/".join(self.flags))
+
+    def _bad_value(self, value: object, source: str) -> ConfigError:
+        return ConfigError(f"{source}: bad value {value!r}: must be {self.kind.wanted}")
+
+
+def _option(default: Any, kind: Kind, short: str, meaning: str, also: tuple[str, str] | None = None) -> Any:
     return field(default=default, metadata={"kind": kind, "short": short, "meaning": meaning, "also": also})
 
 
@@ -194,7 +231,7 @@ class Config:
         _Milliseconds(0, LONGEST_SYNC_INTERVAL, NEVER_SYNC),
         "-f",
         "sync the binlog at least every MS milliseconds; 0: before each reply; never: only when a file is full",
-        also=f"-F {NEVER_SYNC}",
+        also=("-F", NEVER_SYNC),
     )
     segment_size: int = _option(10485760, _Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a file of the binlog")
     salvage: bool = _option(False, _Switch(), "", "start on a damaged binlog, without the jobs that are lost")
@@ -209,98 +246,17 @@ class Config:
     stalls: bool = _option(False, _Switch(), "", "log how long the event loop was held at the longest")
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value, kind = getattr(self, setting.name), setting.metadata["kind"]
-            if not kind.fits(value):
-                raise _bad_value(option(setting.name), value, kind)
+        for each in OPTIONS:
+            each.check(getattr(self, each.name))
 
     def changed(self) -> dict[str, object]:
-        """The options that differ from their defaults, by name."""
-        return {
-            setting.name: getattr(self, setting.name)
-            for setting in fields(self)
-            if getattr(self, setting.name) != setting.default
-        }
+        """The values that differ from the defaults, by the names of their options."""
+        return {each.name: getattr(self, each.name) for each in OPTIONS if getattr(self, each.name) != each.default}
+
+
+OPTIONS: Final = tuple(Option(name=each.name, default=each.default, **each.metadata) for each in fields(Config))
 
 
 def option(name: str) -> str:
     """How the option of this name is written on the command line: -p/--port."""
-    return "/".join(_flags(Config.__dataclass_fields__[name]))
-
-
-def environment_variable(name: str) -> str:
-    """The environment variable of the option of this name."""
-    return "BEANSTALK_SERVER_" + name.upper()
-
-
-def parse_command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
-    """Read the options from a command line and an environment.
-
-    Raises:
-        ConfigError: an option that does not exist, or a bad value.
-        SystemExit: help or the version was asked for, and has been printed.
-    """
-    given = vars(_parser().parse_args(arguments))
-    values: dict[str, Any] = {}
-    for setting in fields(Config):
-        name = setting.name
-        variable = environment_variable(name)
-        if given[name] is not None:
-            values[name] = _value(setting, given[name], option(name))
-        elif variable in environment:
-            values[name] = _value(setting, environment[variable], variable)
-    return Config(**values)
-
-
-def _value(setting: Field[Any], given: object, source: str) -> object:
-    """A value that is given as it is, or as text; it is checked here, so that an error names where it comes from."""
-    kind: _Kind = setting.metadata["kind"]
-    try:
-        value = kind.read(given) if isinstance(given, str) else given
-    except ValueError:
-        raise _bad_value(source, given, kind) from None
-    if not kind.fits(value):
-        raise _bad_value(source, given, kind)
-    return value
-
-
-def _bad_value(source: str, value: object, kind: _Kind) -> ConfigError:
-    return ConfigError(f"{source}: bad value {value!r}: must be {kind.wanted}")
-
-
-def _flags(setting: Field[Any]) -> list[str]:
-    return [flag for flag in (setting.metadata["short"], "--" + setting.name.replace("_", "-")) if flag]
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
-        prog="beanstalk-server",
-        usage="%(prog)s [OPTIONS]",
-        description="A job queue with delays that speaks the beanstalk protocol.",
-        epilog="The environment variable in brackets counts where the option is not given. "
-        "Tools for the binlog: beanstalk-server binlog --help.",
-        allow_abbrev=False,
-    )
-    for setting in fields(Config):
-        short, kind, meaning, also = (setting.metadata[name] for name in ("short", "kind", "meaning", "also"))
-        default = f" (default: {setting.default})" if setting.default != "" and "metavar" in kind.argument else ""
-        text = f"{meaning}{default} [{environment_variable(setting.name)}]"
-        parser.add_argument(*_flags(setting), dest=setting.name, help=text, **kind.argument)
-        if also:
-            flag, value = also.split()
-            text = f"the same as {short} {value}"
-            parser.add_argument(flag, dest=setting.name, action="store_const", const=value, help=text)
-    parser.add_argument("-c", "-n", action="store_true", dest="ignored", help="ignored, as by beanstalkd")
-    parser.add_argument(
-        "-v",
-        "--version",
-        action="version",
-        version=f"beanstalk-server {full_version()}",
-        help="show the version and exit",
-    )
-    return parser
+    return next("/".join(each.flags) for each in OPTIONS if each.name == name)

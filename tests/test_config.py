@@ -1,18 +1,18 @@
 """Options: from the command line, from the environment, and refused; and as the README tells them."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from beanstalk_server import Config, ConfigError
-from beanstalk_server.config import parse_command_line
+from beanstalk_server.cli.options import parse
+from beanstalk_server.config import OPTIONS
 
 README = Path(__file__).parents[1] / "README.md"
 
 
 def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
-    assert parse_command_line([], {}) == Config()
+    assert parse([], {}) == Config()
     assert Config() == Config(listen="127.0.0.1", port=11300, user="", max_job_size=65535, tick=10.0, verbosity=0)
 
 
@@ -26,6 +26,9 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("--listen ::1 --port 1234 --max-job-size 10", Config(listen="::1", port=1234, max_job_size=10)),
         ("-l::1 -p1234 -z10 -VVV", Config(listen="::1", port=1234, max_job_size=10, verbosity=3)),
         ("-c -n -cn", Config()),
+        ("-cnVp1", Config(port=1, verbosity=1)),
+        ("--port=1 --tick= --tick=5", Config(port=1, tick=5)),
+        ("--stalls --stalls", Config(stalls=True)),
         ("-z 99999999999", Config(max_job_size=1 << 30)),
         ("--tick 0.5", Config(tick=0.5)),
         ("--stalls", Config(stalls=True)),
@@ -38,7 +41,7 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
     ],
 )
 def test_options(line, config):
-    assert parse_command_line(line.split(), {}) == config
+    assert parse(line.split(), {}) == config
 
 
 def test_the_environment_goes_behind_the_command_line():
@@ -50,9 +53,7 @@ def test_the_environment_goes_behind_the_command_line():
         "BEANSTALK_SERVER_STALLS": "1",
         "BEANSTALK_SERVER_SALVAGE": "0",
     }
-    assert parse_command_line(["-p", "2"], environment) == Config(
-        listen="localhost", port=2, verbosity=2, tick=20, stalls=True
-    )
+    assert parse(["-p", "2"], environment) == Config(listen="localhost", port=2, verbosity=2, tick=20, stalls=True)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +89,18 @@ def test_the_environment_goes_behind_the_command_line():
         ),
         ("-p 65536", {}, "-p/--port: bad value '65536': must be a number from 0 to 65535, or the name of a service"),
         ("--compat 1.11", {}, "--compat: bad value '1.11': must be 1.12 or 1.13"),
-        ("--max 1", {}, "unrecognized arguments: --max 1"),
+        ("--max 1", {}, "--max: no such option; beanstalk-server --help lists them"),
+        ("-Vx", {}, "-x: no such option; beanstalk-server --help lists them"),
+        ("extra", {}, "extra: no such option; beanstalk-server --help lists them"),
+        ("-", {}, "-: no such option; beanstalk-server --help lists them"),
+        ("-p", {}, "-p: a value is missing"),
+        ("--port", {}, "--port: a value is missing"),
+        ("--stalls=1", {}, "--stalls=1: --stalls takes no value"),
     ],
 )
 def test_what_is_refused(line, environment, said):
     with pytest.raises(ConfigError) as caught:
-        parse_command_line(line.split(), environment)
+        parse(line.split(), environment)
     assert str(caught.value) == said
 
 
@@ -132,13 +139,10 @@ def test_the_readme_has_every_option():
 def rows_of_options():
     yield "| option | default | what it does |"
     yield "|---|---|---|"
-    for setting in fields(Config):
-        short, kind, meaning, also = (setting.metadata[name] for name in ("short", "kind", "meaning", "also"))
-        long = "--" + setting.name.replace("_", "-")
-        metavar = kind.argument.get("metavar")
-        flags = ", ".join(f"`{flag} {metavar}`" if metavar else f"`{flag}`" for flag in (short, long) if flag)
-        default = f"`{setting.default}`" if metavar and setting.default != "" else ""
-        yield f"| {flags} | {default} | {meaning} |"
-        if also:
-            flag, value = also.split()
-            yield f"| `{flag}` |  | the same as `{short} {value}` |"
+    for option in OPTIONS:
+        metavar = option.kind.metavar
+        flags = ", ".join(f"`{flag} {metavar}`" if metavar else f"`{flag}`" for flag in option.flags)
+        default = f"`{option.default}`" if metavar and option.default != "" else ""
+        yield f"| {flags} | {default} | {option.meaning} |"
+        if option.also:
+            yield f"| `{option.also[0]}` |  | the same as `{option.short} {option.also[1]}` |"

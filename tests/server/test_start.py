@@ -288,9 +288,9 @@ def test_systemd_is_told_of_readiness_and_of_the_stop(launch, tmp_path):
     [
         (["-p", "70000"], "-p/--port: bad value '70000': must be a number from 0 to 65535, or the name of a service"),
         (["-z", "lots"], "-z/--max-job-size: bad value 'lots': must be a whole number of bytes from 0 to 1073741824"),
-        (["--bogus"], "unrecognized arguments: --bogus"),
-        (["-l"], "argument -l/--listen: expected one argument"),
-        (["extra"], "unrecognized arguments: extra"),
+        (["--bogus"], "--bogus: no such option; beanstalk-server --help lists them"),
+        (["-l"], "-l: a value is missing"),
+        (["extra"], "extra: no such option; beanstalk-server --help lists them"),
     ],
 )
 def test_an_option_that_cannot_be_is_named_in_one_line(options, said):

@@ -129,7 +129,7 @@ def test_a_load_that_fails_says_why_and_the_generator_lives_on(run):
 def test_a_server_that_does_not_start_is_named_as_missing(run):
     with run.servers(Variant("ours, oddly", "interpreted", ("--no-such-option",))) as servers:
         assert servers == []
-    assert "unrecognized arguments: --no-such-option" in run.results.missing["small: ours, oddly"]
+    assert "--no-such-option: no such option" in run.results.missing["small: ours, oddly"]
 
 
 def test_a_peer_that_is_not_installed_is_named_with_its_package(monkeypatch):

@@ -1,0 +1,48 @@
+"""What is imported, and when: a start costs little more than the event loop."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from harness.servers import environment_of, imported
+
+EVENT_LOOP = {"asyncio", "uvloop"}
+OF_THE_BINLOG = {"beanstalk_server.storage.binlog", "crc32c", "secrets", "tqdm"}
+SCRIPT = """
+import json, sys
+before = set(sys.modules)
+{}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def imports(work):
+    """The modules that Python imports for this work."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SCRIPT.format(work)],
+        env=environment_of(imported()),
+        stdout=subprocess.PIPE,
+        timeout=20,
+        check=True,
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--bogus"], ["binlog", "verify", "/nowhere"]])
+def test_what_needs_no_event_loop_does_not_import_one(arguments):
+    assert not imports(f"from beanstalk_server.cli.server import main; main({arguments})") & EVENT_LOOP
+
+
+def test_a_server_without_a_binlog_imports_nothing_of_one():
+    modules = imports("import beanstalk_server.cli.process as p; p.Server(p.Config(port=0))")
+    assert modules >= EVENT_LOOP
+    assert not modules & (OF_THE_BINLOG | {"argparse"})
+
+
+def test_the_package_imports_the_server_when_it_is_asked_for():
+    assert not imports("import beanstalk_server; beanstalk_server.Config()") & EVENT_LOOP
+    assert "asyncio" in imports("from beanstalk_server import Server, StartError")
+    with pytest.raises(ImportError):
+        from beanstalk_server import Nothing  # noqa: F401

@@ -19,7 +19,7 @@ from conformance import report
 from conformance.conversation import Conversation, FormatError, read_all, read_file
 from conformance.pool import Run, against, started
 from conformance.servers import parse_address
-from harness.servers import BEANSTALKD, OURS, ServerError
+from harness.servers import BEANSTALKD, INTERPRETED, OURS, ServerError
 
 
 def main() -> int:
@@ -34,8 +34,8 @@ def main() -> int:
         help="ours, interpreted (the sources), beanstalkd, or a path; may be repeated",
     )
     where.add_argument("--both", action="store_true", help="the same as --start beanstalkd --start ours")
-    where.add_argument("--compat", metavar="VERSION", help="the same as --start ours, with this option")
     where.add_argument("--against", metavar="ADDRESS", help="HOST:PORT or unix:PATH")
+    parser.add_argument("--compat", metavar="VERSION", help="the version that ours is to answer as")
     parser.add_argument("--only", metavar="TEXT", help="those with this in their title or theme")
     parser.add_argument("--at-once", type=int, default=6, help="how many are held at a time (default: 6)")
     parser.add_argument("--write", metavar="FILE", type=Path, help="write the page about it: docs/compatibility.md")
@@ -68,10 +68,12 @@ def _chosen(files: list[Path], only: str | None) -> list[Conversation]:
 def _runs(options: argparse.Namespace, conversations: list[Conversation]) -> list[Run]:
     if options.against:
         return [against(parse_address(options.against), conversations)]
-    if options.compat:
-        return [started(OURS, conversations, options.at_once, ["--compat", options.compat])]
     programs = [BEANSTALKD, OURS] if options.both else options.start or [OURS]
-    return [started(program, conversations, options.at_once) for program in programs]
+    compat = ["--compat", options.compat] if options.compat else []
+    return [
+        started(program, conversations, options.at_once, compat if program in (OURS, INTERPRETED) else [])
+        for program in programs
+    ]
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def stats(
         f"current-waiting: {queue.waiting}\n"
         f"total-connections: {queue.total_connections}\n"
         f"pid: {server.pid}\n"
-        f"version: {quote}{server.version}{quote}\n"
+        f'version: "{server.version}"\n'  # which 1.12 quotes too
         f"rusage-utime: {user:.6f}\n"
         f"rusage-stime: {system:.6f}\n"
         f"uptime: {(now - server.started_at) // SECOND}\n"

@@ -130,11 +130,11 @@ def test_compat_1_12_waits_for_a_second(timeout):
     assert client.read() == TIMED_OUT
 
 
-def test_compat_1_12_puts_no_quotes_around_strings():
+def test_compat_1_12_puts_quotes_around_the_version_only():
     world = World(compat="1.12")
     client = world.connect()
     client.send(b"put-keyed k 0 0 60 1\r\nx\r\n")
-    quoted = [client.send(command + b"\r\n") for command in (b"stats", b"stats-tube default", b"stats-job 1")]
-    assert not any(b'"' in answer for answer in quoted)
+    lines = b"".join(client.send(command + b"\r\n") for command in (b"stats", b"stats-tube default", b"stats-job 1"))
+    assert [line for line in lines.split(b"\n") if b'"' in line] == [b'version: ""']
     assert client.yaml(b"stats-job 1")["tube"] == "default"
     assert client.yaml(b"stats-tube default")["name"] == "default"

@@ -1,8 +1,8 @@
 """A directory in memory that forgets what was not synced, tears writes, runs out of space and fails on demand.
 
 What is on the "disk" after a crash: everything that was synced; of the writes to a file since its last sync, either the
-first few, the last of them torn at any byte, or any sectors of any of them; of the changes to a directory since its
-last sync, the first few. A process that is killed loses nothing of that.
+first few, the last of them torn at any byte, or any sectors of any of them; of the changes to directories that were
+not synced since, the first few. A process that is killed loses nothing of that.
 """
 
 import errno
@@ -168,6 +168,16 @@ class MemoryDirectory:
         """Bytes that the disk has left."""
         return self.capacity - self.ballast - self.used()
 
+    def make(self):
+        self.touch("make")
+        return False
+
+    def discard(self):
+        raise AssertionError("it was there before")
+
+    def is_same(self, other):
+        return self is other
+
     def lock(self):
         self.touch("lock")
         if self.locked:
@@ -216,12 +226,16 @@ class MemoryDirectory:
 
     def sync(self, inside=""):
         self.touch("sync_directory")
-        for name, node in [change for changes in self.pending for change in changes]:
-            if node is None:
-                self.durable.pop(name, None)
-            else:
-                self.durable[name] = node
-        self.pending.clear()
+        left = []
+        for changes in self.pending:
+            for name, node in changes:
+                if name.rpartition("/")[0] != inside:
+                    left.append([(name, node)])  # a rename from one directory to another is two changes to the disk
+                elif node is None:
+                    self.durable.pop(name, None)
+                else:
+                    self.durable[name] = node
+        self.pending = left
 
     def _put(self, name, node):
         if node is None:

@@ -140,7 +140,7 @@ def _dump(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     with inspect(RealDirectory(options.directory)) as binlog, _progress(binlog) as on_progress:
-        written = export(binlog, options.to, on_progress)
+        written = export(binlog, RealDirectory(options.to), on_progress)
         _tell_torn(binlog)
     print(f"{written.jobs} jobs written to {options.to}, in {written.files} files of {written.size} bytes together")
     if written.keyed:

@@ -46,7 +46,16 @@ class Directory(Protocol):
     """A directory that one server has for itself."""
 
     path: Path
-    """Where it is: for messages, and for beanstalkd's files, which are read as they are."""
+    """Where it is, for messages."""
+
+    def make(self) -> bool:
+        """Make the directory, and those above it, unless it is there; return whether it was missing."""
+
+    def discard(self) -> None:
+        """Remove the directory, which is empty."""
+
+    def is_same(self, other: Directory) -> bool:
+        """Whether two directories are one."""
 
     def lock(self) -> bool:
         """Make the directory if needed, and keep every other server out until `unlock`; False when there is one."""
@@ -132,11 +141,23 @@ class RealDirectory:
         self._lock = -1
         self._identity: tuple[int, int] | None = None  # of the lock, while it is held
 
-    def lock(self) -> bool:
+    def make(self) -> bool:
+        missing = False
         for path in reversed((self.path, *self.path.parents)):
-            if not path.exists():
+            missing = not path.exists()
+            if missing:
                 os.mkdir(path)
                 _sync(path.parent)
+        return missing
+
+    def discard(self) -> None:
+        self.path.rmdir()
+
+    def is_same(self, other: Directory) -> bool:
+        return self.path.samefile(other.path)
+
+    def lock(self) -> bool:
+        self.make()
         # The file and the kind of lock of beanstalkd, so that one of its servers is kept out too; and a lock of this
         # open file, which keeps out another server in the same process.
         # This process must not even open it once more: closing that would let go of beanstalkd's kind of lock.

@@ -19,11 +19,11 @@ from beanstalk_server.queue.job import BURIED, DELAYED, STATES, Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob, stored_job
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progress, Tail
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
 from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, TYPES, Scanner
-from beanstalk_server.storage.recovery import beanstalkd_files
 from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
@@ -195,7 +195,7 @@ def inspect(directory: Directory) -> Iterator[Inspection]:
     try:
         with _readable(directory):
             names = directory.names()
-            old = beanstalkd_files(directory)
+            old = file_names(names)
         if old:
             raise StorageError(
                 f"{directory.path}: beanstalkd's files ({old[0]}) are there, which are taken over "

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Final
 
-from beanstalk_server.queue.job import BURIED
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.storage.beanstalkd import format as beanstalkd7
+from beanstalk_server.storage.beanstalkd.format import file_names
+from beanstalk_server.storage.beanstalkd.takeover import take_over
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
 from beanstalk_server.storage.disk import ZEROS, Directory
 from beanstalk_server.storage.errors import DAMAGED, StorageError, unusable
@@ -87,7 +87,7 @@ def recover(
         if f"{STOPPED}.new" in directory.names():
             directory.remove(f"{STOPPED}.new")
         segments = segment_names(directory)
-        old = beanstalkd_files(directory)
+        old = file_names(directory.names())
         if old and segments:
             raise StorageError(
                 f"{directory.path}: both beanstalkd's files ({old[0]}) and this server's ({segments[0][1]}) are there: "
@@ -98,13 +98,6 @@ def recover(
         return _replay(directory, replay, salvage, segment_size, draw_salt, boot)
     except OSError as error:
         raise unusable(directory, error) from error
-
-
-def beanstalkd_files(directory: Directory) -> list[str]:
-    """The files of beanstalkd that nobody has taken over yet, oldest first."""
-    if not any(name.startswith("binlog.") for name in directory.names()):
-        return []
-    return [path.name for path in beanstalkd7.files(directory.path)]
 
 
 def find_spares(directory: Directory) -> list[Spare]:
@@ -232,21 +225,9 @@ def _take_over(
 ) -> Recovered:
     """Write the jobs of a beanstalkd directory anew, and set its files aside."""
     logger.info("%s: taking over the jobs of beanstalkd from %d files", directory.path, len(old))
-    warnings: list[str] = []
-    try:
-        contents = beanstalkd7.read(directory.path, warnings.append)
-    except beanstalkd7.UnknownVersionError as error:
-        raise StorageError(str(error)) from None
-    for warning in warnings:
-        logger.warning("%s", warning)
-    if contents.damages and not salvage:
-        raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
-    for number, job in enumerate(contents.jobs(), 1):
-        if job.state == BURIED:
-            job.bury_sequence = number
-        replay.put(job)
+    last_id = take_over(directory, replay, salvage)
     replay.finish(boot)
-    found = Recovered(next_id=max(contents.last_id, replay.last_id) + 1)
+    found = Recovered(next_id=last_id + 1)
     found = _rewrite(directory, replay, found, segment_size, draw_salt, "beanstalkd", old, [STOPPED])
     count, path = len(replay.jobs), directory.path
     logger.info("%s: %d jobs taken over; beanstalkd's files are kept in %s/beanstalkd", path, count, path)

@@ -1,19 +1,37 @@
 """beanstalkd's binlog files: hand-made ones, and those that `write` makes."""
 
+import errno
+import os
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_disk import MemoryDirectory
 
 from beanstalk_server.queue.stored_job import StoredJob
-from beanstalk_server.storage.beanstalkd import format as beanstalkd7
-from beanstalk_server.storage.beanstalkd.format import DirectoryInUseError, UnknownVersionError, files, read, write
+from beanstalk_server.storage.beanstalkd import reader, writer
+from beanstalk_server.storage.beanstalkd.format import file_names
+from beanstalk_server.storage.beanstalkd.reader import UnknownVersionError
+from beanstalk_server.storage.beanstalkd.writer import DirectoryInUseError, Written
+from beanstalk_server.storage.disk import RealDirectory
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
 DELETED, READY, RESERVED, BURIED, DELAYED, COPY = range(6)
 HEADER = struct.pack("<i", 7)
+
+
+def files(path):
+    return [path / name for name in file_names(os.listdir(path))]
+
+
+def read(path, *arguments, **settings):
+    return reader.read(RealDirectory(path), *arguments, **settings)
+
+
+def write(path, *arguments, **settings):
+    return writer.write(RealDirectory(path), *arguments, **settings)
 
 
 def record(
@@ -197,7 +215,7 @@ class TestRecords:
         assert clean(given_files(record(1, name, b""))) == [stored(1, tube=name, body=b"")]
 
     def test_more_tubes_than_names_are_remembered(self, given_files, monkeypatch):
-        monkeypatch.setattr(beanstalkd7, "_MOST_NAMES", 3)
+        monkeypatch.setattr(reader, "_MOST_NAMES", 3)
         jobs = clean(given_files(b"".join(record(n, f"t{n % 7}", b"body") for n in range(1, 100))))
         assert [job.tube for job in jobs] == [f"t{n % 7}" for n in range(1, 100)]
 
@@ -461,7 +479,7 @@ class TestWrite:
         assert [path.stat().st_size for path in files(tmp_path)] == [378, 378, 3091, 378, 378, 191]
 
     def test_nothing_to_write_is_no_file(self, tmp_path):
-        assert write(tmp_path, []) == beanstalkd7.Written(0, 0, 0, 0, 0)
+        assert write(tmp_path, []) == Written(0, 0, 0, 0, 0)
         assert list(tmp_path.iterdir()) == []
 
     def test_keys_are_counted(self, tmp_path):
@@ -491,25 +509,16 @@ class TestWrite:
         assert list(tmp_path.iterdir()) == []
 
     def test_a_body_that_is_too_long_is_refused(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(beanstalkd7, "_LONGEST_BODY", 5)
+        monkeypatch.setattr(writer, "LONGEST_BODY", 5)
         with pytest.raises(ValueError, match="job 1: a body of 4 bytes; beanstalkd can have 3 at most"):
             write(tmp_path, [stored(1)])
         assert list(tmp_path.iterdir()) == []
 
-    def test_everything_is_synced_before_it_has_its_name_and_then_the_directory(self, tmp_path, monkeypatch):
-        calls = []
-        fsync = beanstalkd7.os.fsync
-        monkeypatch.setattr(
-            beanstalkd7.os, "fsync", lambda fd: (calls.append([path.name for path in files(tmp_path)]), fsync(fd))
-        )
-        write(tmp_path, [stored(1), stored(2)], size=100)
-        assert calls == [[], [], ["binlog.1", "binlog.2"]]
-
-    def test_a_failed_sync_leaves_nothing(self, tmp_path, monkeypatch):
-        def fsync(descriptor):
-            raise OSError(5, "Input/output error")
-
-        monkeypatch.setattr(beanstalkd7.os, "fsync", fsync)
-        with pytest.raises(OSError, match="Input/output error"):
-            write(tmp_path, [stored(1), stored(2)], size=100)
-        assert list(tmp_path.iterdir()) == []
+    @pytest.mark.parametrize("operation", ["create", "write", "sync", "rename"])
+    def test_a_disk_that_fails_leaves_nothing(self, operation):
+        directory = MemoryDirectory()
+        directory.fail[operation] = errno.EIO
+        with pytest.raises(OSError, match="failed on demand"):
+            writer.write(directory, [stored(1), stored(2)], size=100)
+        assert directory.nodes == {}
+        assert directory.opened == 0

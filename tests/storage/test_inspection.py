@@ -15,7 +15,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
-from beanstalk_server.storage.beanstalkd import format as beanstalkd7
+from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
@@ -388,7 +388,7 @@ def test_a_copy_on_which_a_server_is_started_meanwhile(path, keep):
 
 def test_files_of_beanstalkd(path):
     path.mkdir()
-    beanstalkd7.write(path, [], next_id=5)
+    writer.write(RealDirectory(path), [], next_id=5)
     message, status = refusal(path)
     assert message.startswith(f"{path}: beanstalkd's files (binlog.1) are there")
     assert status == UNUSABLE
@@ -491,7 +491,7 @@ def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith(f"4 jobs written to {back}, in 1 files of ")
     assert said[1:] == ["1 of them had a key, which beanstalkd does not know: the keys are lost"]
-    contents = beanstalkd7.read(back, pytest.fail)
+    contents = reader.read(RealDirectory(back), pytest.fail)
     assert contents.last_id == 5
     jobs = list(contents.jobs())
     assert [job.id for job in jobs] == [1, 2, 4, 3]

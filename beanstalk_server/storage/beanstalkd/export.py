@@ -6,23 +6,20 @@ are lost. Must never change the directory that the jobs come from.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import NoReturn
 
 from beanstalk_server.queue.job import BURIED
 from beanstalk_server.queue.stored_job import StoredJob
-from beanstalk_server.storage.beanstalkd import format as beanstalkd7
+from beanstalk_server.storage.beanstalkd.writer import DirectoryInUseError, Written, write
 from beanstalk_server.storage.binlog_reader import Damage, Progress
+from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import Inspection
 
 
-def export(
-    inspection: Inspection, to: str | os.PathLike[str], on_progress: Progress | None = None
-) -> beanstalkd7.Written:
+def export(inspection: Inspection, to: Directory, on_progress: Progress | None = None) -> Written:
     """Write all live jobs, and which ids are used up, into a directory, which is made if it is not there.
 
     Raises:
@@ -36,21 +33,18 @@ def export(
             DAMAGED,
         )
 
-    path = Path(to)
     jobs = inspection.live(refuse, on_progress)
     try:
-        with _made(path):
-            if path.samefile(inspection.directory.path) or any(
-                name.startswith("segment.") for name in os.listdir(path)
-            ):
-                raise StorageError(f"{path}: a binlog of beanstalk-server is there; another directory is needed")
-            return beanstalkd7.write(path, _as_before_a_start(jobs), next_id=inspection.next_id)
-    except beanstalkd7.DirectoryInUseError as error:
+        with _made(to):
+            if to.is_same(inspection.directory) or any(name.startswith("segment.") for name in to.names()):
+                raise StorageError(f"{to.path}: a binlog of beanstalk-server is there; another directory is needed")
+            return write(to, _as_before_a_start(jobs), next_id=inspection.next_id)
+    except DirectoryInUseError as error:
         raise StorageError(str(error)) from None
     except ValueError as error:
-        raise StorageError(f"{path}: {error}") from None
+        raise StorageError(f"{to.path}: {error}") from None
     except OSError as error:
-        raise StorageError(f"{path}: cannot be written to: {error.strerror or error}") from error
+        raise StorageError(f"{to.path}: cannot be written to: {error.strerror or error}") from error
 
 
 def _as_before_a_start(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
@@ -62,20 +56,13 @@ def _as_before_a_start(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
 
 
 @contextmanager
-def _made(path: Path) -> Iterator[None]:
+def _made(directory: Directory) -> Iterator[None]:
     """Make a directory; it goes again when something fails."""
-    is_new = not path.exists()
-    if is_new:
-        os.makedirs(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    is_new = directory.make()
     try:
         yield
     except BaseException:
         if is_new:
             with suppress(OSError):
-                path.rmdir()
+                directory.discard()
         raise

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
+from bench import process
 from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
@@ -252,6 +253,21 @@ def _start(run: Run, size: int) -> None:
                     server.stop()
 
 
+LAUNCHES = 4
+"""How often a server is launched for each pair: what takes so little time varies more."""
+
+
+def launch(run: Run) -> None:
+    """the start of a server that has nothing to read: from the process's start to its first answer"""
+    for number in range(LAUNCHES * run.pairs):
+        for peer in run.only("beanstalkd", "interpreted", "ours"):
+            run.tell(f"{number + 1} of {LAUNCHES * run.pairs}: {peer}")
+            with run.servers(peer) as servers:
+                for server in servers:
+                    spent = process.cpu(server.pid).total
+                    run.add(server, {"to_first_answer": server.first_answer * 1e3, "cpu_ms": spent * 1e3})
+
+
 # What holds the event loop
 
 
@@ -436,6 +452,7 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "steady": steady,
     "binlog": binlog,
     "start": start,
+    "launch": launch,
     "stalls": stalls,
     "hostile": hostile,
 }

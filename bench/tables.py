@@ -104,6 +104,13 @@ TABLES = {
         ),
         ("seconds",),
     ),
+    "launch": Table(
+        "",
+        (
+            Column("to the first answer, ms", "to_first_answer", "{:.1f}", spread=True),
+            Column("CPU, ms", "cpu_ms", "{:.1f}"),
+        ),
+    ),
     "hostile": Table(
         "",
         (

@@ -75,6 +75,11 @@ def _start(results: Results) -> Spread | None:
     return _ratio(results, _largest(results, "start", "ours"), _largest(results, "start", "beanstalkd"), "seconds")
 
 
+def _launch(results: Results) -> Spread | None:
+    point = results.find("launch", "ours", "", 0)
+    return point.spread("to_first_answer") if point else None
+
+
 def _late(results: Results) -> Spread | None:
     point = results.find("timers", "ours", "", 100_000)
     return point.spread("p99") if point else None
@@ -121,6 +126,7 @@ TARGETS = [
     Target(
         "start on a binlog with a million live jobs: time, beside beanstalkd", "start", "×", 1.5, 0.7, False, _start
     ),
+    Target("start without a binlog, to the first answer", "launch", "ms", 80, 60, False, _launch),
     Target("lateness of 100,000 timers within 10 s, 99th percentile", "timers", "ms", 20, 10, False, _late),
     Target("longest stretch the event loop is held, its own CPU time, worst load", "stalls", "ms", 20, 5, False, _held),
     Target(

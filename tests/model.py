@@ -66,8 +66,8 @@ class Model:
         self.order += 1
         return self.order
 
-    def find(self, number):
-        return next((job for job in self.jobs if job.id == number), None)
+    def find(self, job_id):
+        return next((job for job in self.jobs if job.id == job_id), None)
 
     def of(self, tube, state):
         return [job for job in self.jobs if job.tube == tube and job.state == state]
@@ -80,19 +80,19 @@ class Model:
 
     # What clients do
 
-    def put(self, client, number, priority, delay, ttr, now, key=""):
-        job = ModelJob(number, priority, delay, ttr, client.use, key=key)
+    def put(self, client, job_id, priority, delay, ttr, now, key=""):
+        job = ModelJob(job_id, priority, delay, ttr, client.use, key=key)
         self.jobs.append(job)
         self.ready_or_delayed(job, delay, now)
 
     def find_keyed(self, tube, key):
         return next((job for job in self.jobs if job.tube == tube and job.key == key), None)
 
-    def put_keyed(self, client, number, key, replaces, priority, delay, ttr, now):
+    def put_keyed(self, client, job_id, key, replaces, priority, delay, ttr, now):
         job = self.find_keyed(client.use, key)
-        client.answers.append(("keyed", job.id if job else number))
+        client.answers.append(("keyed", job.id if job else job_id))
         if job is None:
-            self.put(client, number, priority, delay, ttr, now, key)
+            self.put(client, job_id, priority, delay, ttr, now, key)
             return DONE
         if not replaces:
             return EXISTS
@@ -102,15 +102,15 @@ class Model:
         self.ready_or_delayed(job, delay, now)
         return REPLACED
 
-    def cancel(self, number):
-        job = self.find(number)
+    def cancel(self, job_id):
+        job = self.find(job_id)
         if job is None or job.state != "delayed":
             return NOT_FOUND if job is None else TOO_LATE
         self.jobs.remove(job)
         return DONE
 
-    def reschedule(self, number, delay, now):
-        job = self.find(number)
+    def reschedule(self, job_id, delay, now):
+        job = self.find(job_id)
         if job is None or job.state != "delayed":
             return NOT_FOUND if job is None else TOO_LATE
         job.delay = delay
@@ -141,10 +141,10 @@ class Model:
         return DONE
 
     def best_batch(self, client, limit, now):
-        numbers = []
-        while len(numbers) < limit and (job := self.reserve_best(client, now)):
-            numbers.append(job.id)
-        return numbers
+        job_ids = []
+        while len(job_ids) < limit and (job := self.reserve_best(client, now)):
+            job_ids.append(job.id)
+        return job_ids
 
     def ready_or_delayed(self, job, delay, now):
         job.client = None
@@ -216,28 +216,28 @@ class Model:
             job.client = None
             job.in_safety_margin = False
 
-    def reserve_job(self, client, number, now):
-        job = self.find(number)
+    def reserve_job(self, client, job_id, now):
+        job = self.find(job_id)
         if job is None or job.state == "reserved":
             return NOT_FOUND
         self.hold(job, client, now)
         client.answers.append(("reserved", job.id))
         return DONE
 
-    def held_by(self, client, number):
-        job = self.find(number)
+    def held_by(self, client, job_id):
+        job = self.find(job_id)
         return job if job is not None and job.client is client else None
 
-    def delete(self, client, number):
-        job = self.find(number)
+    def delete(self, client, job_id):
+        job = self.find(job_id)
         if job is None or (job.state == "reserved" and job.client is not client):
             return NOT_FOUND
         self.drop(job)
         self.jobs.remove(job)
         return DONE
 
-    def release(self, client, number, priority, delay, now):
-        job = self.held_by(client, number)
+    def release(self, client, job_id, priority, delay, now):
+        job = self.held_by(client, job_id)
         if job is None:
             return NOT_FOUND
         self.drop(job)
@@ -246,8 +246,8 @@ class Model:
         self.ready_or_delayed(job, delay, now)
         return DONE
 
-    def bury(self, client, number, priority):
-        job = self.held_by(client, number)
+    def bury(self, client, job_id, priority):
+        job = self.held_by(client, job_id)
         if job is None:
             return NOT_FOUND
         self.drop(job)
@@ -255,8 +255,8 @@ class Model:
         job.buries += 1
         return DONE
 
-    def touch(self, client, number, now):
-        job = self.held_by(client, number)
+    def touch(self, client, job_id, now):
+        job = self.held_by(client, job_id)
         if job is None:
             return NOT_FOUND
         self.set_time_to_run(job, now)
@@ -271,8 +271,8 @@ class Model:
         client.answers.append(("kicked", len(kicked[:bound])))
         return DONE
 
-    def kick_job(self, number, now):
-        job = self.find(number)
+    def kick_job(self, job_id, now):
+        job = self.find(job_id)
         if job is None or job.state not in ("buried", "delayed"):
             return NOT_FOUND
         job.kicks += 1

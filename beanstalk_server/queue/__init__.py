@@ -1,5 +1,5 @@
-"""What a job queue is: jobs, tubes, clients, deadlines, and the broker that moves a job between them.
+"""What a job queue is: jobs, tubes, clients, deadlines, and the broker that moves jobs from state to state.
 
-Knows no commands, no files and no asyncio; reads no clock. Every time is an argument, in nanoseconds on one
-monotonic clock that the caller reads.
+Must never know commands, files or asyncio, nor read a clock: every moment is an argument, in nanoseconds of one
+monotonic clock that the caller reads. `interface.py` is what others may ask.
 """

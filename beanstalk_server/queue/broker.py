@@ -1,7 +1,7 @@
-"""The broker: the one place where a job changes state.
+"""The broker: moves jobs from state to state, as clients ask for it and as time passes.
 
-Each transition is one method and does all of it: queues, wheel, counters, waiting clients, journal. Must never know
-commands or replies as bytes, do I/O, or read a clock; `now` is an argument, in nanoseconds.
+Each transition is one method and does all of it: queues, wheel, counters, waiting clients, journal. The broker must
+never see a command or a reply as bytes, do I/O, or read a clock: `now` is an argument, in nanoseconds.
 
     from                      to          by                             who
     ------------------------  ----------  -----------------------------  -----------------------------------------
@@ -23,16 +23,22 @@ commands or replies as bytes, do I/O, or read a clock; `now` is an argument, in 
     ready, delayed, buried    (new)       replace                        any client
     reserved                  (deleted)   delete                         the client that reserved it
 
-Two things hold between any two calls. A tube that is not paused has ready jobs or waiting clients, never both (while
-the end of a pause is served in slices, it may). And a client that waits, waits in every tube it watches.
+Between any two calls, two things hold. A tube that is not paused has ready jobs or waiting clients, but not both; only
+while the end of a pause is served in slices may it have both. And a client that waits does so in every tube it watches.
+
+The journal is told of a change while every live job is whole, because it may write any of them again at that moment.
+Where jobs come into being or end (put, replace, clear, delete) it is told before: it may refuse, and what ends must
+still be there. Where a job becomes something else (release, bury, kick, reschedule, and reserve_job of a job that was
+not ready) it is told after: it records what the job has become. It is never told in between.
 
 What may concern any number of jobs (a kick, a clear, the jobs and tubes of a client that disconnects) is done in
-slices: the rest is a BulkOperation, which stands in the wheel as overdue, so that `advance` goes on with it. That a
-client waits, or waits no more, concerns each tube it watches: it is done at once, and its cost is added to `cost`.
+slices. What is left is a BulkOperation, which stands in the wheel as overdue, so that `advance` continues it while
+other commands are served in between. A client that begins or ceases to wait does so in all its tubes at once; what that
+costs is added to `cost`.
 
-Whether a delayed job is called off or becomes ready is decided once, here, when its state changes: `cancel` finds it
-delayed and deletes it, or finds it in another state and changes nothing. That it is due already, but that its turn
-has not come, makes no difference.
+Whether a delayed job is cancelled or becomes ready is decided here, once, when its state changes: `cancel` finds it
+delayed and deletes it, or finds it in another state and changes nothing. That it is overdue and only waits for its turn
+makes no difference.
 """
 
 from __future__ import annotations
@@ -69,22 +75,22 @@ from beanstalk_server.queue.tubes import TubeTable
 from beanstalk_server.queue.wheel import TICK, Wheel
 
 BATCH_BYTES: Final = 1 << 20
-"""A batch of reserved jobs ends when its bodies are more than this; it has one job at the least."""
+"""A batch of reserved jobs ends with the job whose body takes it beyond this."""
 
 SLICE: Final = 512
-"""The budget of one call: the jobs that it moves at the most. The rest follows in `advance`. About a millisecond."""
+"""The budget of one call: how many jobs it moves at most, in about a millisecond. `advance` moves the others."""
 
 DISCONNECT_SLICE: Final = 64
-"""The same for a disconnect: many clients may disconnect at one moment."""
+"""The same for a disconnect: many clients may disconnect at the same moment."""
 
 NEW_TUBE_COST: Final = 4
-"""What it costs to make a tube; a job moved costs 1."""
+"""What it costs to make a tube, where moving a job costs 1."""
 
 PAGE_COST: Final = 8
-"""What it costs to write a page of the list of tubes."""
+"""What it costs to write one page of the list of tubes."""
 
 OVERDUE: Final = 0
-"""A deadline that has passed: due at the next `advance`."""
+"""A deadline in the past: what has it is due at the next `advance`."""
 
 
 def _bury_sequence(job: Job) -> int:
@@ -97,7 +103,7 @@ class Broker(Queue):
     Args:
         journal: is told of each change that must outlive the process.
         now: the present, in nanoseconds.
-        tick: the precision of deadlines, in nanoseconds.
+        tick: how precise deadlines are, in nanoseconds.
     """
 
     __slots__ = (
@@ -132,9 +138,9 @@ class Broker(Queue):
         self.tubes = TubeTable()
         self.next_id = 1
         self.draining = False
-        self.suspended: list[BulkKick] = []  # what goes on when it may be told everything
-        self.bury_sequence = 0  # how many jobs have ever been buried: the place of the last of them in that order
-        # As in stats: how many jobs are in each state, and what has happened since the start.
+        self.suspended: list[BulkKick] = []  # until the journal may be told everything
+        self.bury_sequence = 0  # the number of the last burial
+        # What stats tells: how many jobs are in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
         self.reserved = 0
@@ -160,7 +166,11 @@ class Broker(Queue):
         tube.watching += 1
 
     def disconnect(self, client: Client, now: int) -> None:
-        """As in Queue. It leaves its tubes after its jobs; with many of either, the tubes count it for some slices."""
+        """As in Queue.
+
+        First its jobs are made ready, then it leaves its tubes. With many of either this takes several slices, and its
+        tubes count the client until the last.
+        """
         self.connections -= 1
         if client.producer:
             self.producers -= 1
@@ -243,15 +253,69 @@ class Broker(Queue):
     def drain(self) -> None:
         self.draining = True
 
-    # Jobs: into the queue
+    # The journal
 
     def set_admission(self, admits: int) -> None:
-        """What the journal may be told from now on: ALL, DELETIONS or NONE. When it is ALL, suspended work goes on."""
+        """Tell what the journal may be told from now on: ALL, DELETIONS or NONE. With ALL, suspended kicks go on."""
         self.admits = admits
         if admits == ALL:
             for operation in self.suspended:
                 self.wheel.set(operation, OVERDUE)
             self.suspended.clear()
+
+    def restore(self, clock_offset: int, now: int) -> int:
+        """Take in the jobs that the journal has kept; return how many. To be called before the first client connects.
+
+        A delay that ended while no process was running has ended: the job is ready at once.
+
+        Args:
+            clock_offset: wall clock less the clock of `now`, in nanoseconds.
+        """
+        replay = Replay(self.jobs, clock_offset)
+        self.journal.restore(replay)
+        buried: list[Job] = []
+        for job in self.jobs.values():
+            job.tube = self._tube(job.tube.name)
+            job.created_at -= clock_offset
+            if job.key:
+                self._set_key(job.tube, job)
+            if job.state == BURIED:
+                buried.append(job)
+            elif job.state == DELAYED and job.deadline - clock_offset > now:
+                self._enter_delayed(job, job.deadline - clock_offset)
+            else:
+                self._enter_ready(job, now)
+        buried.sort(key=_bury_sequence)
+        for job in buried:
+            self._enter_buried(job, job.extras.bury_sequence)
+        if buried:
+            self.bury_sequence = buried[-1].extras.bury_sequence
+        self.next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
+        return len(self.jobs)
+
+    def _record_put(self, job: Job, now: int) -> bool:
+        if job.delay:
+            job.deadline = now + job.delay
+        if not self.journal.put(job):
+            return False
+        self.last_lsn += 1
+        return True
+
+    def _record_change(self, job: Job) -> None:
+        self.last_lsn += 1
+        self.journal.change(job)
+
+    def _record_delete(self, job: Job) -> None:
+        self.last_lsn += 1
+        self.journal.delete(job)
+
+    def _record_clear(self, tube: Tube) -> bool:
+        if not self.journal.clear(tube.name, [job.id for job in tube.reserved]):
+            return False
+        self.last_lsn += 1
+        return True
+
+    # Jobs: into the queue
 
     def take_id(self) -> int:
         job_id = self.next_id
@@ -259,15 +323,7 @@ class Broker(Queue):
         return job_id
 
     def put(
-        self,
-        client: Client,
-        job_id: int,
-        priority: int,
-        delay: int,
-        ttr: int,
-        body: bytes,
-        created_at: int,
-        now: int,
+        self, client: Client, job_id: int, priority: int, delay: int, ttr: int, body: bytes, created_at: int, now: int
     ) -> Outcome:
         return self._put(client.use, job_id, "", priority, delay, ttr, body, created_at, now)
 
@@ -323,7 +379,7 @@ class Broker(Queue):
         return DONE
 
     def _replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> Outcome:
-        """Give a job that no client has another body, priority, delay and ttr, as if it had been put like that."""
+        """Put another body, priority, delay and ttr in the place of those of a job that no client has."""
         tube = job.tube
         fresh = job.renewed(priority, delay, ttr, body)
         if not self._record_put(fresh, now):
@@ -341,58 +397,6 @@ class Broker(Queue):
             tube.keys = KeyTable()
         tube.keys.add(job)
 
-    def _record_put(self, job: Job, now: int) -> bool:
-        if job.delay:
-            job.deadline = now + job.delay
-        if not self.journal.put(job):
-            return False
-        self.last_lsn += 1
-        return True
-
-    def _record_change(self, job: Job) -> None:
-        self.last_lsn += 1
-        self.journal.change(job)
-
-    def _record_delete(self, job: Job) -> None:
-        self.last_lsn += 1
-        self.journal.delete(job)
-
-    def _record_clear(self, tube: Tube) -> bool:
-        if not self.journal.clear(tube.name, [job.id for job in tube.reserved]):
-            return False
-        self.last_lsn += 1
-        return True
-
-    def restore(self, clock_offset: int, now: int) -> int:
-        """Take in the jobs that the journal has kept, before the first client; return how many.
-
-        What came due while nobody was there is ready at once.
-
-        Args:
-            clock_offset: wall clock less the clock of `now`, in nanoseconds.
-        """
-        replay = Replay(self.jobs, clock_offset)
-        self.journal.restore(replay)
-        buried: list[Job] = []
-        for job in self.jobs.values():
-            job.tube = self._tube(job.tube.name)
-            job.created_at -= clock_offset
-            if job.key:
-                self._set_key(job.tube, job)
-            if job.state == BURIED:
-                buried.append(job)
-            elif job.state == DELAYED and job.deadline - clock_offset > now:
-                self._enter_delayed(job, job.deadline - clock_offset)
-            else:
-                self._enter_ready(job, now)
-        buried.sort(key=_bury_sequence)
-        for job in buried:
-            self._enter_buried(job, job.extras.bury_sequence)
-        if buried:
-            self.bury_sequence = buried[-1].extras.bury_sequence
-        self.next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
-        return len(self.jobs)
-
     # Jobs: to a worker
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
@@ -406,18 +410,18 @@ class Broker(Queue):
         return DONE
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
-        """As in Queue.
+        """As in Queue, but with fewer jobs than are ready where more would take too long.
 
-        Fewer than are ready, when they are more than SLICE, when the bodies of those before are more than BATCH_BYTES,
-        or when the client watches so many tubes that looking at all of them for each job takes long.
+        That is: at most SLICE jobs; none after the job that takes the bodies beyond BATCH_BYTES; and the more tubes the
+        client watches, all of which are looked at for each job, the fewer jobs.
         """
         if not client.worker:
             self._begin_reserve(client)
         jobs: list[Job] = []
         size = 0
         cost = 1 + (len(client.watched) >> 5)
-        most = min(limit, SLICE // cost or 1)
-        while len(jobs) < most and size <= BATCH_BYTES:
+        bound = min(limit, SLICE // cost or 1)
+        while len(jobs) < bound and size <= BATCH_BYTES:
             job = self._reserve_best(client, now)
             if job is None:
                 break
@@ -436,7 +440,7 @@ class Broker(Queue):
             jobs = tube.ready.jobs
             if not jobs or tube.pause:
                 continue
-            if tube.waiting_count:  # its pause has ended, and is being served in slices: those that wait come first
+            if tube.waiting_count:  # its pause has ended and is served in slices: those who wait come first
                 self._serve_waiting(tube, SLICE, now)
                 if not jobs or tube.waiting_count:
                     continue
@@ -449,10 +453,10 @@ class Broker(Queue):
         return best
 
     def _wait(self, client: Client, timeout: int, batch: int, now: int) -> Outcome:
-        """Nothing is ready for the client: let it wait in the tubes it watches, if it may.
+        """Let a client for which nothing is ready wait in all tubes it watches, unless it wants an answer now.
 
         Args:
-            batch: how many jobs it wants at the most; 0 means one, and not as a batch.
+            batch: how many jobs it takes at most, as a batch; 0 for one job that is no batch.
         """
         if client.jobs_in_safety_margin:
             return DEADLINE_SOON
@@ -465,8 +469,8 @@ class Broker(Queue):
         waits = client.waits
         while len(waits) < len(client.watched):
             waits.append(Wait(client))
-        for place, tube in enumerate(client.watched):
-            tube.waiting.append(waits[place])
+        for position, tube in enumerate(client.watched):
+            tube.waiting.append(waits[position])
             tube.waiting_count += 1
         if timeout != FOREVER:
             self.wheel.set(client, now + timeout)
@@ -477,13 +481,13 @@ class Broker(Queue):
             return False
         self._end_wait(client)
         self.cost += len(client.watched) >> 2
-        for place, tube in enumerate(client.watched):
-            client.waits[place].unlink()
+        for position, tube in enumerate(client.watched):
+            client.waits[position].unlink()
             tube.waiting_count -= 1
         return True
 
     def _end_wait(self, client: Client) -> None:
-        """Owe it no answer; it still has to leave the tubes that it waited in."""
+        """Owe the client no answer any more. It still stands in the tubes it waited in."""
         client.waiting = False
         self.waiting -= 1
         if client.is_linked():
@@ -499,7 +503,7 @@ class Broker(Queue):
         self._leave(job)
         self._enter_reserved(job, client, now)
         if not was_ready:
-            self._record_change(job)  # it is not delayed or buried any more, also after a restart
+            self._record_change(job)  # or a restart would find it delayed or buried
         client.on_reserved(job)
         return DONE
 
@@ -522,7 +526,7 @@ class Broker(Queue):
             self._drop_unneeded(tube)
 
     def _forget(self, job: Job) -> None:
-        """It is in no queue any more: let its id and its key go too."""
+        """Let the id and the key of a job go that has left its queue."""
         job.state = DELETED
         self.jobs.remove(job.id)
         if job.key:
@@ -583,9 +587,9 @@ class Broker(Queue):
         return DONE
 
     def _kick(self, operation: BulkKick, budget: int, now: int) -> bool:
-        """Kick as many jobs as the budget is; whether that was all."""
+        """Kick as many jobs as the budget allows; whether the kick is complete."""
         tube = operation.tube
-        while operation.left:
+        while operation.remaining:
             if operation.buried:
                 if not tube.buried_count:
                     return True
@@ -602,7 +606,7 @@ class Broker(Queue):
                 return False
             assert isinstance(job, Job)
             self._kick_job(job, now)
-            operation.left -= 1
+            operation.remaining -= 1
             operation.count += 1
             budget -= 1
         return True
@@ -613,7 +617,7 @@ class Broker(Queue):
         self._enter_ready(job, now)
         self._record_change(job)
 
-    # Jobs: called off, and put off
+    # Jobs: cancelled and rescheduled
 
     def cancel(self, client: Client, job_id: int) -> Outcome:
         return self._cancel(self._find(job_id))
@@ -668,7 +672,7 @@ class Broker(Queue):
         try:
             done = self._clear(operation, SLICE)
         except Exception:
-            self.wheel.set(operation, OVERDUE)  # its jobs are in no queue, and must not stay
+            self.wheel.set(operation, OVERDUE)  # its jobs are in no queue any more: they must not stay in memory
             raise
         finally:
             self._drop_unneeded(tube)
@@ -676,18 +680,18 @@ class Broker(Queue):
             self.cost += operation.count
             client.on_cleared(operation.count)
             return DONE
-        client.busy = operation.owes = True
+        client.busy = operation.owes_answer = True
         return PENDING
 
     def _clear(self, operation: BulkClear, budget: int) -> bool:
-        """Forget as many jobs as the budget is; whether that was all."""
+        """Forget as many cleared jobs as the budget allows; whether the clear is complete."""
         while budget:
             budget -= 1
             if operation.ready:
                 job = operation.ready.pop()
             elif operation.delayed:
                 job = operation.delayed.pop()
-                if job.is_linked():  # else it came due meanwhile
+                if job.is_linked():  # not if it has come due since
                     self.wheel.remove(job)
             elif not operation.buried.is_empty():
                 link = operation.buried.after
@@ -770,11 +774,11 @@ class Broker(Queue):
         """Do what is due by now, in the order in which it came due.
 
         Args:
-            budget: how many timers to handle at the most, so that nobody is kept waiting. When `next_event()` is
-                not after now, there is more to do at once.
+            budget: how many timers to handle at most. If `next_event()` is not after `now` when this returns, there is
+                more to do at once.
         """
         wheel = self.wheel
-        # What is due gets half of the budget at least, however much is far away and has to cascade.
+        # However many timers have to cascade, at least half of the budget is left for those that are due.
         budget = max(wheel.advance(now, budget), budget >> 1, 1)
         due = wheel.due
         while budget and due.after is not due:
@@ -784,7 +788,7 @@ class Broker(Queue):
             timer.unlink()
             if isinstance(timer, Job):
                 self._on_job_due(timer, now)
-                # A large body may have had to be copied for a client.
+                # Its body may have been copied for a client: 4 KiB of it cost as much as a timer.
                 budget = max(budget - (len(timer.body) >> 12) - self.cost, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
@@ -804,7 +808,7 @@ class Broker(Queue):
                 budget = 0
 
     def next_event(self) -> int:
-        """When to call `advance`, in nanoseconds: in the past when there is more to do at once."""
+        """When to call `advance` next, in nanoseconds: a moment in the past if there is something to do at once."""
         due = self.wheel.due
         return 0 if due.after is not due else self.wheel.next_event
 
@@ -826,12 +830,12 @@ class Broker(Queue):
             done = self._clear(operation, budget)
         except Exception:
             self.wheel.set(operation, OVERDUE)
-            if operation.owes:
-                client.busy = operation.owes = False
+            if operation.owes_answer:
+                client.busy = operation.owes_answer = False
                 client.on_outcome(FAILED)
             raise
-        if done and operation.owes:
-            client.busy = operation.owes = False
+        if done and operation.owes_answer:
+            client.busy = operation.owes_answer = False
             client.on_cleared(operation.count)
 
     def _on_job_due(self, job: Job, now: int) -> None:
@@ -843,7 +847,7 @@ class Broker(Queue):
             self._enter_ready(job, now)
             return
         client = job.client
-        assert client is not None, "a job that is due is delayed or reserved"
+        assert client is not None, "only delayed and reserved jobs come due"
         if not job.in_safety_margin:
             job.in_safety_margin = True
             client.jobs_in_safety_margin += 1
@@ -857,7 +861,7 @@ class Broker(Queue):
         self._enter_ready(job, now)
 
     def _continue_disconnect(self, operation: BulkDisconnect, budget: int, now: int) -> None:
-        """Make jobs of a client that is gone ready, then leave tubes, as many of both as the budget is."""
+        """Make the jobs of a client that is gone ready, then leave its tubes, as far as the budget allows."""
         client = operation.client
         for job in list(islice(client.reserved.values(), budget)):
             if budget <= self.cost:
@@ -874,7 +878,7 @@ class Broker(Queue):
                 wait = waits[0]
                 waits[0] = waits[len(watched)]
                 waits.pop()
-                if wait.is_linked():  # else its turn came meanwhile
+                if wait.is_linked():  # not if its turn has come since: `_serve_waiting` has passed it over
                     wait.unlink()
                     tube.waiting_count -= 1
             tube.watching -= 1
@@ -883,14 +887,14 @@ class Broker(Queue):
         if watched:
             self.wheel.set(operation, OVERDUE)
             return
-        waits.clear()  # they refer to the client, as it does to them
+        waits.clear()  # each refers to the client, and would keep it in memory
         client.use.using -= 1
         self._drop_unneeded(client.use)
 
-    # A job enters and leaves a state; whatever counts or orders the jobs of that state is done here
+    # A job enters a state or leaves it: here, and only here, the jobs of each state are counted and put in order.
 
     def _enter(self, job: Job, now: int) -> None:
-        """Be delayed by its delay from now on, or ready if it has none."""
+        """Make a job delayed, by its delay from now on, or ready if it has none."""
         if job.delay:
             self._enter_delayed(job, now + job.delay)
         else:
@@ -962,7 +966,7 @@ class Broker(Queue):
             self.wheel.remove(job)
 
     def _leave(self, job: Job) -> None:
-        """Leave whatever state it is in."""
+        """Take a job out of the state that it is in, whichever that is."""
         state = job.state
         if state == RESERVED:
             self._leave_reserved(job)
@@ -978,7 +982,10 @@ class Broker(Queue):
             self.buried -= 1
 
     def _serve_waiting(self, tube: Tube, budget: int, now: int) -> int:
-        """Give the best ready jobs of a tube to the clients that have waited longest; return the budget left."""
+        """Give the best ready jobs of a tube to the clients that have waited longest; return the rest of the budget.
+
+        If that is 0, there may be more to do: then the tube itself is the timer that continues it.
+        """
         if tube.pause:
             return budget
         jobs = tube.ready.jobs
@@ -1006,10 +1013,10 @@ class Broker(Queue):
         return budget
 
     def _serve_batch(self, tube: Tube, client: Client, now: int) -> int:
-        """Give a client that waited for a batch what this tube has; return how many jobs.
+        """Give a client that waited for a batch what this tube has; return how many jobs that is.
 
-        It does not look at the other tubes that the client watches: they had nothing for it, and if another pause ends
-        at the same moment, their jobs go to whoever waits for them then.
+        The other tubes that the client watches are not looked at: they had nothing for it until now, and if the pause
+        of one of them ends at this same moment, its jobs go to whoever waits there then.
         """
         jobs = tube.ready.jobs
         batch: list[Job] = []

@@ -1,7 +1,7 @@
-"""Work left over from a command that concerns any number of jobs: what is still to be done, and for whom.
+"""What is left of an operation that concerns any number of jobs: what is still to be done, and for whom.
 
-It stands in the wheel as overdue, so that `Broker.advance` goes on with it, a slice at a time, with other
-commands served in between. What is done with it, the broker knows; an operation only remembers.
+A bulk operation stands in the wheel as overdue, so that `Broker.advance` continues it, one slice at a time, while other
+commands are served in between. It only remembers: how it is continued, the broker knows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from beanstalk_server.queue.wheel import Timer
 
 
 class BulkOperation(Timer):
-    """Work left over from a command that concerns many jobs. It is overdue until it is done."""
+    """What is left of an operation of one client."""
 
     __slots__ = ("client",)
 
@@ -24,23 +24,23 @@ class BulkOperation(Timer):
 
 
 class BulkKick(BulkOperation):
-    """What is left of a kick: of one tube, its buried jobs or else its delayed ones."""
+    """What is left of a kick: of one tube, the buried jobs, or if there were none the delayed ones."""
 
-    __slots__ = ("buried", "count", "left", "tube")
+    __slots__ = ("buried", "count", "remaining", "tube")
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
         super().__init__(client)
         self.tube = tube
         self.buried = tube.buried_count > 0
-        # No more than there are now: what is buried again meanwhile is not kicked twice.
-        self.left = min(bound, tube.buried_count or len(tube.delayed.jobs))
+        # No more than there are now: a job that is buried again meanwhile is not kicked twice.
+        self.remaining = min(bound, tube.buried_count or len(tube.delayed.jobs))
         self.count = 0
 
 
 class BulkClear(BulkOperation):
-    """What is left of a clear: jobs that are in no queue any more, and that nobody can find by their id or key."""
+    """What is left of a clear: jobs that are in no queue any more, and that nobody finds by their id or key."""
 
-    __slots__ = ("buried", "count", "delayed", "owes", "ready", "tube")
+    __slots__ = ("buried", "count", "delayed", "owes_answer", "ready", "tube")
 
     def __init__(self, client: Client, tube: Tube) -> None:
         super().__init__(client)
@@ -50,11 +50,11 @@ class BulkClear(BulkOperation):
         self.delayed = tube.delayed.jobs
         self.buried = Ring()
         self.buried.take_all_of(tube.buried)
-        self.owes = False  # the client waits for the answer
+        self.owes_answer = False  # the client has not been told the count yet, and waits for it
 
 
 class BulkDisconnect(BulkOperation):
-    """What is left of a client that has disconnected: the jobs it held, and the tubes it watched and waited in."""
+    """What is left of a client that has disconnected: its jobs, and the tubes that it watched and waited in."""
 
     __slots__ = ("waited",)
 

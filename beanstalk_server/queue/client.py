@@ -1,4 +1,4 @@
-"""One client as the queue sees it: what it uses, watches and holds, and how it is told what it waited for."""
+"""One client as the queue sees it: what it uses, watches and has reserved, and how it is told what it asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WATCH_INDEX_THRESHOLD: Final = 32
 
 
 class Wait(Link):
-    """A client among those that wait for a job of one tube."""
+    """A client's place among those that wait for a job of one tube."""
 
     __slots__ = ("client",)
 
@@ -25,27 +25,29 @@ class Wait(Link):
 
 
 class Client(Timer):
-    """A client of the broker. Changed by the broker only; as a timer, its deadline is the end of its wait.
+    """A client of the queue, from `Queue.connect` on. Only the broker changes it; others may read.
 
-    The `on_` methods tell it what its commands found. While `waiting` is set, the broker owes exactly one answer:
-    `on_reserved` (`on_reserved_batch` when `batch` is not 0), or `on_outcome` with TIMED_OUT or DEADLINE_SOON; while
-    `busy` is set, `on_kicked`, `on_cleared`, or `on_outcome` with FAILED. They may be called in the midst of its own
-    command, of another client's or of the passing of time: they must take note and return, and never call the broker.
+    As a timer, its deadline is the end of its wait.
+
+    The `on_` methods tell the client what its commands have found. While it is `waiting`, it is owed exactly one of
+    `on_reserved` (`on_reserved_batch` if `batch` is not 0) and `on_outcome`; while it is `busy`, exactly one of
+    `on_kicked`, `on_cleared` and `on_outcome`. They may be called within a command of this client, within one of
+    another client, or as time passes: they must take note and return, and must not call the queue.
     """
 
     __slots__ = (
-        "batch",  # how many jobs it waits for at the most; 0 when it is one, and no batch
+        "batch",  # waiting: how many jobs it takes at most, as a batch; 0 for one job that is no batch
         "busy",  # a kick or a clear of many jobs is under way for it
-        "jobs_in_safety_margin",  # how many of them are in the last second of their time to run
-        "leaving",  # it has disconnected: until it has left all its tubes, those it waited in may still have it
-        "producer",  # has sent a put
-        "reserved",  # the jobs it holds, by id, in the order in which it reserved them
+        "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
+        "leaving",  # it has disconnected; until it has left its tubes, they may still have it among those that wait
+        "producer",  # it has sent a put
+        "reserved",  # its jobs, by id, in the order in which it reserved them
         "use",  # the tube that its puts go to
         "waiting",  # for a job of one of the tubes it watches
-        "waits",  # as many as it has ever watched tubes when it waited: while it waits, one is in each tube's ring
-        "watch_index",  # where in `watched` each of its tubes is, when they are many; else None
-        "watched",  # those tubes, in the order of list-tubes-watched
-        "worker",  # has sent a reserve
+        "waits",  # while it waits, one is in the ring of each tube that it watches; kept for the next time
+        "watch_index",  # the position in `watched` of each tube, if there are many; else None
+        "watched",  # the tubes that its reserves take from, in the order of list-tubes-watched
+        "worker",  # it has sent a reserve
     )
 
     use: Tube
@@ -54,6 +56,7 @@ class Client(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
         self.watched: list[Tube] = []
+        self.watch_index: dict[Tube, int] | None = None
         self.reserved: dict[int, Job] = {}
         self.jobs_in_safety_margin = 0
         self.waiting = False
@@ -61,12 +64,11 @@ class Client(Timer):
         self.batch = 0
         self.busy = False
         self.leaving = False
-        self.watch_index: dict[Tube, int] | None = None
         self.producer = False
         self.worker = False
 
     def watch_position(self, tube: Tube) -> int:
-        """The index of a tube in `watched`; -1 when it is not watched."""
+        """The position of a tube in `watched`; -1 if the client does not watch it."""
         index = self.watch_index
         if index is not None:
             return index.get(tube, -1)
@@ -74,7 +76,7 @@ class Client(Timer):
         return watched.index(tube) if tube in watched else -1
 
     def add_watched(self, tube: Tube) -> None:
-        """Append a tube to `watched`."""
+        """Add a tube that the client does not watch yet."""
         watched = self.watched
         watched.append(tube)
         if self.watch_index is not None:
@@ -83,7 +85,7 @@ class Client(Timer):
             self.watch_index = {found: position for position, found in enumerate(watched)}
 
     def remove_watched(self, position: int) -> None:
-        """Take a tube out of `watched`. As in beanstalkd, the last takes its place."""
+        """Take out the tube at a position. As in beanstalkd, the last one takes its place."""
         watched = self.watched
         index = self.watch_index
         tube = watched[position]
@@ -96,25 +98,25 @@ class Client(Timer):
             del index[tube]
 
     def on_reserved(self, job: Job) -> None:
-        """The job that it reserves."""
+        """It has reserved this job."""
         raise NotImplementedError
 
     def on_reserved_batch(self, jobs: list[Job]) -> None:
-        """The jobs that it reserves: one at least, as many as it asked for at the most, best first."""
+        """It has reserved these jobs: at least one, at most as many as it asked for, the best first."""
         raise NotImplementedError
 
     def on_kicked(self, count: int) -> None:
-        """So many jobs were kicked."""
+        """Its kick is complete: so many jobs have become ready."""
         raise NotImplementedError
 
     def on_cleared(self, count: int) -> None:
-        """So many jobs were cleared."""
+        """Its clear is complete: so many jobs have been deleted."""
         raise NotImplementedError
 
     def on_keyed(self, job_id: int) -> None:
-        """The id of the job that has the key of its put: the new job's, or that of the one which has it already."""
+        """The job with this id is the one that has the key of its put: the new job, or the one that had it before."""
         raise NotImplementedError
 
     def on_outcome(self, outcome: Outcome) -> None:
-        """What was PENDING has come to this outcome, and there is nothing else to tell."""
+        """Its command was PENDING, and has come to this outcome; there is nothing else to tell."""
         raise NotImplementedError

@@ -1,12 +1,12 @@
-"""A binary heap of jobs that knows where each job is, so that any of them can be removed in O(log n).
+"""A binary heap of jobs in which each job knows where it is, so that any of them can be removed in O(log n).
 
-The ready jobs of a tube are one, by (priority, id), and its delayed jobs another, by (deadline, id): the wheel knows
-when every delayed job of the server is due, this heap which of one tube is the next (`peek-delayed`, `kick`). A job
-is in one heap at the most, and carries its own sort key and its index. Putting a job behind all others, which is what a
-put with the usual priority or the usual delay does, compares it with one other job.
+A tube has two: its ready jobs by (priority, id), and its delayed jobs by (deadline, id). The wheel knows when each
+delayed job of the server is due; the heap knows which one of a tube is the next (`peek-delayed`, `kick`). A job is in
+at most one heap, and carries its sort key and its index in that heap itself. A put with the usual priority or the usual
+delay goes to the end of the heap, and costs one comparison.
 
-`heapq` is no substitute: it cannot remove from the middle, and entries left behind to be skipped later are a leak
-that somebody has to scan away.
+`heapq` will not do: it cannot remove from the middle, and the usual remedy, entries that stay behind until they are
+skipped, leaks memory until somebody scans for them. A heap must never know why a job has its sort key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from beanstalk_server.queue.job import Job
 
 
 class JobHeap:
-    """Jobs by (sort key, id), smallest first. `jobs[0]` is the first job; `jobs` may be read, not written."""
+    """Jobs by (sort key, id): `jobs[0]` is the smallest. `jobs` is there to be read, not to be changed."""
 
     __slots__ = ("jobs",)
 
@@ -92,7 +92,7 @@ class JobHeap:
         job.heap_index = index
 
     def check(self) -> None:
-        """Verify the order and every job's index."""
+        """Verify the order, and that every job knows its index."""
         for index, job in enumerate(self.jobs):
             assert job.heap_index == index, f"job {job.id} does not know its index"
             if index:

@@ -1,13 +1,12 @@
-"""What a client's conversation may ask of the queue: the commands of the protocol, by ids and names.
+"""What may be asked of the queue: the commands of the protocol, with ids and names, and no bytes of the wire.
 
-Must never know how they are done: the broker does them in memory, and something else may do them elsewhere.
+Must never know how a command is done. The broker does it in memory; another Queue may do it elsewhere, and later.
 
-A command that changes something, or that may wait, returns an Outcome. DONE means that it is done, and PENDING that its
-outcome comes later, by `client.on_outcome`; until then the client may not ask for anything else. What a command finds
-or counts, the client is told by its method for that (`on_reserved`, `on_kicked`, …), within the call or later; when it
-comes later, it stands for the outcome DONE. A lookup returns what it finds, or None.
+A command that changes something, or may wait, returns an Outcome. What it finds or counts, it tells the client by a
+method for that (`on_reserved`, `on_kicked`, …), before it returns DONE. PENDING means that the client is told later, by
+that method or by `on_outcome`, and asks for nothing else until then. A lookup returns what it finds, or None.
 
-Times are in nanoseconds: `now` is the present, a delay or a timeout is counted from it.
+Moments and durations are in nanoseconds. `now` is the present, from which delays and timeouts are counted.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 
 FOREVER: Final = -1
-"""The timeout of a reserve that waits until a job comes."""
+"""The timeout of a reserve that waits until there is a job."""
 
 
 class Queue:
-    """The commands; `Broker` does them.
+    """The interface; `Broker` is the queue.
 
     Attributes:
-        admits: what the journal may be told now (ALL, DELETIONS or NONE); who comes with more has to wait.
-        last_lsn: the number of the last change that the journal has been told of.
-        cost: what the calls so far have cost, where one job moved costs 1; whoever has counted it sets it back to 0.
+        admits: what the journal may be told now: ALL, DELETIONS or NONE. Whoever asks for more has to wait.
+        last_lsn: the number of the last change that the journal has been told of. A reply is durable when that is.
+        cost: what all calls since it was last set to 0 have cost, where moving one job costs 1.
     """
 
     __slots__ = ("admits", "cost", "last_lsn")
@@ -43,55 +42,47 @@ class Queue:
     # Clients and their tubes
 
     def connect(self, client: Client) -> None:
-        """A client is there. It uses and watches the default tube."""
+        """Take in a client. It uses and watches the default tube."""
         raise NotImplementedError
 
     def disconnect(self, client: Client, now: int) -> None:
-        """A client is gone: it is told nothing more, and its jobs are ready again, in the order it reserved them."""
+        """Let a client go: it is told nothing more, and its jobs are ready again, in the order it reserved them."""
         raise NotImplementedError
 
     def use(self, client: Client, name: str) -> Outcome:
-        """Let the client put into this tube from now on."""
+        """Let the client put jobs into this tube from now on."""
         raise NotImplementedError
 
     def watch(self, client: Client, name: str) -> Outcome:
-        """Let the client reserve from this tube too."""
+        """Let the client reserve jobs of this tube too."""
         raise NotImplementedError
 
     def ignore(self, client: Client, name: str) -> Outcome:
-        """Undo `watch`; DONE also when the client does not watch it. NOT_IGNORED when it watches no other."""
+        """Undo `watch`. DONE also if the client does not watch the tube; NOT_IGNORED if it watches no other."""
         raise NotImplementedError
 
     # Producers
 
     def begin_put(self, client: Client) -> None:
-        """The client has begun a put, and is a producer."""
+        """Count the client as a producer: it has begun a put."""
         raise NotImplementedError
 
     def take_id(self) -> int:
-        """The id of a job that is about to be put. It is used up even if the put comes to nothing."""
+        """An id for a job that is about to be put. It is used up even if nothing comes of the put."""
         raise NotImplementedError
 
     def put(
-        self,
-        client: Client,
-        job_id: int,
-        priority: int,
-        delay: int,
-        ttr: int,
-        body: bytes,
-        created_at: int,
-        now: int,
+        self, client: Client, job_id: int, priority: int, delay: int, ttr: int, body: bytes, created_at: int, now: int
     ) -> Outcome:
-        """Put a job into the tube that the client uses. DRAINING, or OUT_OF_MEMORY: there is no such job.
+        """Put a job into the used tube. If this is refused, by DRAINING or OUT_OF_MEMORY, there is no such job.
 
         Args:
-            job_id: its id, from `take_id`.
-            priority: 0 to 2^32-1, smallest first.
-            delay: until it is ready; 0 means at once.
-            ttr: the time that a worker has for it.
+            job_id: from `take_id`.
+            priority: 0 to 2^32-1, the smallest first.
+            delay: after which it is ready; 0 means at once.
+            ttr: how long a worker may have it.
             body: any bytes.
-            created_at: what its age is counted from; the command may have come before the last of its body.
+            created_at: the moment from which its age is counted, when the command came, before its body.
         """
         raise NotImplementedError
 
@@ -107,15 +98,15 @@ class Queue:
         created_at: int,
         now: int,
     ) -> Outcome:
-        """Put a job under a key, unless a live job of the tube has it: then EXISTS, or REPLACED if it `replaces`.
+        """Put a job under a key, as `put` does, or find the job of the used tube that has the key: then EXISTS.
 
-        The id of the job that has the key is told by `on_keyed`. A replaced job keeps its id, key, age and counters;
-        its delay counts from now. TOO_LATE when a client has it. Else as `put`.
+        If the put `replaces`, that job gets what is put, and keeps its id, key, age and counters: REPLACED, or TOO_LATE
+        if a client has reserved it. `on_keyed` tells the id of the job that has the key in the end.
         """
         raise NotImplementedError
 
     def cancel(self, client: Client, job_id: int) -> Outcome:
-        """Delete a job that is still delayed. In another state it is TOO_LATE, and nothing changes; or NOT_FOUND."""
+        """Delete a job that is still delayed. TOO_LATE if it is in another state: then nothing changes. NOT_FOUND."""
         raise NotImplementedError
 
     def cancel_keyed(self, client: Client, key: str) -> Outcome:
@@ -123,7 +114,7 @@ class Queue:
         raise NotImplementedError
 
     def reschedule(self, client: Client, job_id: int, delay: int, now: int) -> Outcome:
-        """Give a job that is still delayed another delay; 0 makes it ready. Else TOO_LATE, or NOT_FOUND."""
+        """Give a job that is still delayed another delay; 0 makes it ready. TOO_LATE or NOT_FOUND as `cancel`."""
         raise NotImplementedError
 
     def reschedule_keyed(self, client: Client, key: str, delay: int, now: int) -> Outcome:
@@ -135,60 +126,60 @@ class Queue:
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
         """Reserve the ready job with the smallest (priority, id) of the watched tubes: `on_reserved`.
 
-        When there is none: DEADLINE_SOON if a job of the client is in its safety margin; else TIMED_OUT if the timeout
-        is 0; else PENDING, for that long or FOREVER.
+        If there is none: DEADLINE_SOON if a job of the client is in its safety margin; else TIMED_OUT if the timeout is
+        0; else PENDING, until there is a job or one of the two holds.
         """
         raise NotImplementedError
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
-        """As `reserve`, but all jobs that are ready, up to a limit: `on_reserved_batch`."""
+        """Reserve all ready jobs of the watched tubes, up to a limit: `on_reserved_batch`. Else as `reserve`."""
         raise NotImplementedError
 
     def stop_waiting(self, client: Client) -> bool:
-        """Let the client's reserve wait no longer, and tell it nothing. False when it was not waiting."""
+        """End the wait of the client's reserve, and tell it nothing. False if it was not waiting."""
         raise NotImplementedError
 
     def reserve_job(self, client: Client, job_id: int, now: int) -> Outcome:
-        """Reserve one job, whether ready, delayed or buried: `on_reserved`. NOT_FOUND also when a client has it."""
+        """Reserve one job, ready, delayed or buried: `on_reserved`. NOT_FOUND also if a client has reserved it."""
         raise NotImplementedError
 
     def delete(self, client: Client, job_id: int) -> Outcome:
-        """Delete a job. NOT_FOUND also when another client has it."""
+        """Delete a job. NOT_FOUND also if another client has reserved it."""
         raise NotImplementedError
 
     def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> Outcome:
-        """Make a job that the client has ready, or delayed, with a new priority. NOT_FOUND when it does not have it."""
+        """Make a job that the client has reserved ready or delayed, with a new priority. Or NOT_FOUND."""
         raise NotImplementedError
 
     def bury(self, client: Client, job_id: int, priority: int) -> Outcome:
-        """Put a job that the client has aside until it is kicked. NOT_FOUND when it does not have it."""
+        """Put a job that the client has reserved aside, until it is kicked. Or NOT_FOUND."""
         raise NotImplementedError
 
     def touch(self, client: Client, job_id: int, now: int) -> Outcome:
-        """Give a job that the client has its whole time to run again. NOT_FOUND when it does not have it."""
+        """Give a job that the client has reserved its whole time to run again. Or NOT_FOUND."""
         raise NotImplementedError
 
     # Everybody else
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
-        """Make buried jobs of the used tube ready, first buried first, or if there is none delayed ones, soonest first.
+        """Make buried jobs of the used tube ready, first buried first; if there is none, delayed ones, soonest first.
 
-        No more than the bound; how many is told by `on_kicked`.
+        At most as many as the bound says: `on_kicked` tells how many.
         """
         raise NotImplementedError
 
     def kick_job(self, client: Client, job_id: int, now: int) -> Outcome:
-        """Make one buried or delayed job ready, or NOT_FOUND."""
+        """Make one buried or delayed job ready. Or NOT_FOUND."""
         raise NotImplementedError
 
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
-        """Let no job of this tube be reserved for so long; 0 ends a pause. NOT_FOUND when there is no such tube."""
+        """Let no job of this tube be reserved for so long; 0 ends the pause. NOT_FOUND if there is no such tube."""
         raise NotImplementedError
 
     def clear(self, client: Client, name: str) -> Outcome:
-        """Delete all jobs of a tube, as they are now, that no client has: nobody gets one of them after this call.
+        """Delete all jobs of a tube but those that clients have reserved: no client gets one of them after this call.
 
-        How many is told by `on_cleared`. NOT_FOUND when there is no such tube, or OUT_OF_MEMORY.
+        `on_cleared` tells how many. NOT_FOUND if there is no such tube; or OUT_OF_MEMORY, then nothing has changed.
         """
         raise NotImplementedError
 
@@ -213,16 +204,19 @@ class Queue:
         raise NotImplementedError
 
     def list_tubes(self) -> bytes:
-        """A line for each tube, "- " and its name, in beanstalkd's order."""
+        """A line for each tube, as list-tubes has it ("- " and the name), in beanstalkd's order."""
         raise NotImplementedError
 
     def server_statistics(self) -> ServerStatistics:
+        """The whole queue as it is now."""
         raise NotImplementedError
 
     def tube_statistics(self, name: str, now: int) -> TubeStatistics | None:
+        """The tube of this name as it is now."""
         raise NotImplementedError
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
+        """The job with this id as it is now."""
         raise NotImplementedError
 
     def drain(self) -> None:

@@ -1,17 +1,17 @@
 """A circular doubly linked list whose links are the members themselves.
 
-Append, take the first and unlink are O(1), keep order and allocate nothing: a job is a link, so a slot of the
-timing wheel with a million jobs costs two references for each of them, and the buried jobs of a tube, which have no
-deadline, use the same two. Must never know what its members are.
+To append, to take the first and to unlink any member is O(1), keeps the order and allocates nothing. A job is a link
+itself: a slot of the timing wheel with a million jobs costs two references a job, and a buried job, which has no
+deadline, uses the same two. Must never know what its members are.
 
-    ring.after --> first --> ... --> last --> ring          (and `before` the other way round)
+    ring.after --> first --> ... --> last --> ring          (`before` goes the other way round)
 """
 
 from __future__ import annotations
 
 
 class Link:
-    """A member of at most one ring; `before` and `after` are UNLINKED while it is in none."""
+    """A member of at most one ring. While it is in none, `before` and `after` are UNLINKED."""
 
     __slots__ = ("after", "before")
 
@@ -22,7 +22,7 @@ class Link:
         return self.after is not UNLINKED
 
     def unlink(self) -> None:
-        """Leave the ring. The link must be in one."""
+        """Leave the ring that the link is in."""
         before = self.before
         after = self.after
         before.after = after
@@ -31,7 +31,7 @@ class Link:
 
 
 class Ring(Link):
-    """The head of a ring; an empty ring is linked to itself."""
+    """The head of a ring. An empty ring is linked to itself."""
 
     __slots__ = ()
 
@@ -42,11 +42,11 @@ class Ring(Link):
         return self.after is self
 
     def dissolve(self) -> None:
-        """An empty ring is not needed any more. It refers to itself, and so would not be freed at once."""
+        """Let go of an empty ring: it refers to itself, so that it would not be freed otherwise."""
         self.before = self.after = UNLINKED
 
     def append(self, link: Link) -> None:
-        """Make an unlinked link the last one."""
+        """Make a link that is in no ring the last one."""
         last = self.before
         link.before = last
         link.after = self
@@ -54,7 +54,7 @@ class Ring(Link):
         self.before = link
 
     def take_all_of(self, other: Ring) -> None:
-        """Append every link of another ring, in its order, in O(1); the other is empty afterwards."""
+        """Move all links of another ring to the end of this one, in their order, in O(1)."""
         if other.after is other:
             return
         last = self.before
@@ -71,7 +71,7 @@ class Ring(Link):
         link = self.after
         before: Link = self
         while link is not self:
-            assert link.before is before, "a link's `before` is not the link before it"
+            assert link.before is before, "the `before` of a link is not the link before it"
             assert link is not UNLINKED, "a ring runs into UNLINKED"
             before = link
             link = link.after
@@ -81,4 +81,4 @@ class Ring(Link):
 
 
 UNLINKED = Ring()
-"""Where the references of an unlinked link point: a ring of its own, so that they need not be optional."""
+"""What the references of an unlinked link refer to, so that they need not be optional."""

@@ -1,6 +1,6 @@
-"""What the queue tells of itself, as it is at one moment; see stats, stats-tube and stats-job in the protocol.
+"""The queue, a tube or a job in figures, as they are at one moment: what stats, stats-tube and stats-job tell.
 
-Must never know how it is written down. Times are in nanoseconds.
+Must never know how they are written down. Moments and durations are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from beanstalk_server.queue.tube import Tube
 
 
 class JobStatistics:
-    """A job, and what of it depends on the present."""
+    """A job, its age, and the time it has left."""
 
     __slots__ = ("age", "job", "time_left")
 
     def __init__(self, job: Job, now: int) -> None:
         self.job = job
         self.age = now - job.created_at
-        self.time_left = 0  # until time makes it ready; 0 also when it is ready or buried
+        self.time_left = 0  # until it is ready by itself, if it is delayed or reserved; else 0
         if job.state == DELAYED:
             self.time_left = max(job.deadline - now, 0)
         elif job.state == RESERVED:
@@ -27,7 +27,7 @@ class JobStatistics:
 
 
 class TubeStatistics:
-    """A tube: its jobs in each state, its clients, and what has happened since it came into being."""
+    """A tube: how many jobs it has in each state, how many clients, and what has happened to it so far."""
 
     __slots__ = (
         "buried",
@@ -64,7 +64,7 @@ class TubeStatistics:
 
 
 class ServerStatistics:
-    """The whole queue: its jobs in each state, its tubes and clients, and what has happened since the start."""
+    """The queue: how many jobs it has in each state, how many tubes and clients, and what has happened so far."""
 
     __slots__ = (
         "buried",
@@ -85,7 +85,7 @@ class ServerStatistics:
     )
 
     def __init__(self, files: Files) -> None:
-        self.files = files  # the journal's
+        self.files = files  # of the journal
         self.urgent = 0
         self.ready = 0
         self.reserved = 0

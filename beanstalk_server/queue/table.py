@@ -1,7 +1,7 @@
-"""Jobs by id, and jobs by key: dictionaries in pages.
+"""Jobs by id, and jobs by key: dictionaries that are divided into pages.
 
-One dictionary of a million entries holds everybody up for 30 ms, and one of two million for 60, at the moment when it
-has to grow. A page grows in well below a millisecond. Must never know what a job is for.
+A single dictionary of a million jobs holds everybody up for 30 ms at the moment when it has to grow, and one of two
+million for 60. A page grows in much less than a millisecond. Must never know what state a job is in.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from typing import Final
 
 from beanstalk_server.queue.job import Job
 
-PAGE: Final = 14  # bits of an id
-FULL: Final = 1 << 13
-"""How many keys a page has on average before there is one more."""
+PAGE_BITS: Final = 14
+"""A page of ids has 2^14 of them."""
+
+PAGE_KEYS: Final = 1 << 13
+"""When pages of keys have more than so many on average, there is one more page."""
 
 
 class JobTable:
-    """Jobs by id: a mapping, as far as it is needed.
+    """Jobs by id: a mapping, as far as one is needed.
 
-    Ids are given in order, so a page of neighbours fills up, and is gone again when the last of them is.
+    Ids are given in ascending order: a page of neighbours fills up, and goes when the last of its jobs does.
     """
 
     def __init__(self) -> None:
@@ -28,29 +30,29 @@ class JobTable:
 
     def get(self, job_id: int) -> Job | None:
         """The job with this id."""
-        page = self._pages.get(job_id >> PAGE)
+        page = self._pages.get(job_id >> PAGE_BITS)
         return None if page is None else page.get(job_id)
 
     def add(self, job: Job) -> None:
-        """Take a job in, in the place of the one with its id."""
-        place = job.id >> PAGE
-        page = self._pages.get(place)
+        """Take a job in. It replaces the one with its id."""
+        index = job.id >> PAGE_BITS
+        page = self._pages.get(index)
         if page is None:
-            page = self._pages[place] = {}
+            page = self._pages[index] = {}
         before = len(page)
         page[job.id] = job
         self._count += len(page) - before
 
     def remove(self, job_id: int) -> None:
-        """Let the job with this id go; nothing, when there is none."""
-        page = self._pages.get(job_id >> PAGE)
+        """Let the job with this id go, if there is one."""
+        page = self._pages.get(job_id >> PAGE_BITS)
         if page is not None and page.pop(job_id, None) is not None:
             self._count -= 1
             if not page:
-                del self._pages[job_id >> PAGE]
+                del self._pages[job_id >> PAGE_BITS]
 
     def values(self) -> Iterator[Job]:
-        """The jobs, those that were taken in first more or less first."""
+        """The jobs, more or less in the order in which they were taken in."""
         for page in self._pages.values():
             yield from page.values()
 
@@ -65,51 +67,51 @@ class JobTable:
         return isinstance(job_id, int) and self.get(job_id) is not None
 
     def __getitem__(self, job_id: int) -> Job:
-        return self._pages[job_id >> PAGE][job_id]
+        return self._pages[job_id >> PAGE_BITS][job_id]
 
     def check(self) -> None:
         """Verify every invariant."""
         assert self._count == sum(len(page) for page in self._pages.values())
-        for place, page in self._pages.items():
-            assert page, "a page without jobs"
+        for index, page in self._pages.items():
+            assert page, f"page {index} is empty"
             for job_id, job in page.items():
-                assert job.id == job_id and job_id >> PAGE == place
+                assert job.id == job_id and job_id >> PAGE_BITS == index
 
 
 class KeyTable:
     """The jobs of a tube by key.
 
     Linear hashing (Litwin, "Linear hashing: a new tool for file and table addressing", 1980): when the pages are full
-    on average, there is one more, and only the page that it shares its keys with is gone through.
+    on average, one of them is split in two, and only its own keys are moved.
     """
 
     def __init__(self) -> None:
         self._pages: list[dict[str, Job]] = [{}]
-        self._mask = 0  # how many pages there were when all had been split the last time, less one
+        self._mask = 0  # one less than the number of pages when each had last been split equally often
         self._count = 0
 
     def _page(self, key: str) -> dict[str, Job]:
         found = hash(key)
-        place = found & (self._mask * 2 + 1)
-        if place >= len(self._pages):  # that page has yet to be split off
-            place = found & self._mask
-        return self._pages[place]
+        index = found & (self._mask * 2 + 1)
+        if index >= len(self._pages):  # not split off yet
+            index = found & self._mask
+        return self._pages[index]
 
     def get(self, key: str) -> Job | None:
         """The job with this key."""
         return self._page(key).get(key)
 
     def add(self, job: Job) -> None:
-        """Take a job in, in the place of the one with its key."""
+        """Take a job in. It replaces the one with its key."""
         page = self._page(job.key)
         before = len(page)
         page[job.key] = job
         self._count += len(page) - before
-        if self._count > len(self._pages) * FULL:
+        if self._count > len(self._pages) * PAGE_KEYS:
             self._split()
 
     def remove(self, job: Job) -> None:
-        """Let a job go; nothing, when another one has its key."""
+        """Let a job go, unless another one has taken its key."""
         page = self._page(job.key)
         if page.get(job.key) is job:
             del page[job.key]
@@ -120,18 +122,18 @@ class KeyTable:
 
     def _split(self) -> None:
         fresh: dict[str, Job] = {}
-        place = len(self._pages)
+        index = len(self._pages)
         wide = self._mask * 2 + 1
-        shared = self._pages[place & self._mask]
+        shared = self._pages[index & self._mask]
         stays: dict[str, Job] = {}
         for key, job in shared.items():
-            if hash(key) & wide == place:
+            if hash(key) & wide == index:
                 fresh[key] = job
             else:
                 stays[key] = job
-        self._pages[place & self._mask] = stays
+        self._pages[index & self._mask] = stays
         self._pages.append(fresh)
-        if place == wide:
+        if index == wide:
             self._mask = wide
 
     def values(self) -> Iterator[Job]:

@@ -1,4 +1,7 @@
-"""One tube: its ready, delayed and buried jobs, the clients that wait for one, and its counters."""
+"""One tube: its jobs in each state, the clients that wait for one of them, and its counters.
+
+Must never know what moves a job from one state to another.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,30 @@ from beanstalk_server.queue.wheel import Timer
 
 
 class Tube(Timer):
-    """One tube. Changed by the broker only; as a timer, its deadline is the end of its pause."""
+    """One tube. Only the broker changes it; others may read.
+
+    As a timer, its deadline is the end of its pause; or OVERDUE, while that end is served in slices.
+    """
 
     __slots__ = (
-        "buried",  # first buried first
+        "buried",  # its buried jobs, first buried first
         "buried_count",
         "clearing",  # how many clears of it are under way
-        "clears",  # how many have begun
-        "delayed",  # by (deadline, id)
-        "deletes",  # how many of its jobs have been deleted by command
+        "clears",  # how many clears of it have begun
+        "delayed",  # its delayed jobs, by (deadline, id)
+        "deletes",  # how often delete has deleted one of its jobs
         "entry",  # its line in a list of tubes
         "keys",  # its jobs that have a key, by key; None before the first
         "name",
-        "pause",  # how long the pause is that it is in, nanoseconds; 0 when it is not paused
-        "pauses",  # how often it has been paused
-        "position",  # its index in the broker's list of tubes
-        "ready",  # by (priority, id)
-        "reserved",  # its jobs that are reserved, in no order
+        "pause",  # the whole length of the pause that it is in, in nanoseconds; 0 if it is not paused
+        "pauses",  # how often pause-tube has named it
+        "position",  # its index in the list of all tubes
+        "ready",  # its ready jobs, by (priority, id)
+        "reserved",  # its reserved jobs, in no order
         "total_jobs",  # how many jobs have been put into it
         "urgent",  # how many of its ready jobs are urgent
         "using",  # how many clients use it
-        "waiting",  # the clients that wait for a job of it, longest waiting first: a Wait for each
+        "waiting",  # a Wait for each client that waits for one of its jobs, longest waiting first
         "waiting_count",
         "watching",  # how many clients watch it
     )
@@ -60,25 +66,25 @@ class Tube(Timer):
         self.watching = 0
 
     def is_needed(self) -> bool:
-        """Whether anything keeps the tube alive: a client that uses or watches it, or a job."""
+        """Whether a client that uses or watches it, or a job, keeps it alive."""
         return bool(
             self.using or self.watching or self.reserved or self.buried_count or self.ready.jobs or self.delayed.jobs
         )
 
     def add_reserved(self, job: Job) -> None:
-        """A job of this tube is reserved; it stands in none of the queues."""
+        """Add a job of this tube that has been reserved, and so has left its queue."""
         job.heap_index = len(self.reserved)
         self.reserved.append(job)
 
     def remove_reserved(self, job: Job) -> None:
-        """It is reserved no longer."""
+        """Take out a job that is reserved no longer."""
         last = self.reserved.pop()
         if last is not job:
             self.reserved[job.heap_index] = last
             last.heap_index = job.heap_index
 
     def is_cleared(self, job: Job) -> bool:
-        """Whether a clear that is still under way has taken a job of this tube out of its queue."""
+        """Whether a job of this tube is one that a clear which is still under way has taken out of its queue."""
         if not self.clearing or job.state == RESERVED:
             return False
         if job.state == BURIED:

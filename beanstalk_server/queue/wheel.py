@@ -1,21 +1,21 @@
 """The hierarchical timing wheel: every deadline of the server, with set, move and remove in O(1).
 
-After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7. Time is counted in ticks. A wheel
-of 64 slots holds the ticks that differ from the present one in their last six bits only, the next wheel the ticks
-that differ in the six bits above, and so on: a timer's level is the highest group of six bits in which its tick and
-the present tick differ, its slot is the value of that group.
+After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7. Time is counted in ticks. The wheel
+has levels of 64 slots. Level 0 holds the ticks that differ from the present tick in their last six bits only, level 1
+those that differ in the six bits above as well, and so on. So the level of a timer is the highest group of six bits in
+which its tick and the present tick differ, and its slot is the value of that group.
 
-    level 2   64 slots of 4096 ticks    |  . . . x . . |      when the present reaches a slot of level 1 or above, its
-    level 1   64 slots of 64 ticks      |  . x . . x . |      timers cascade: each is placed again, on a lower level;
-    level 0   64 slots of 1 tick        |  x . x . . . |      when it reaches a slot of level 0, its timers are due
+    level 2   64 slots of 4096 ticks    |  . . . x . . |      When the present reaches a slot of level 1 or above, its
+    level 1   64 slots of 64 ticks      |  . x . . x . |      timers cascade: each is placed again, on a lower level.
+    level 0   64 slots of 1 tick        |  x . x . . . |      When it reaches a slot of level 0, its timers are due.
 
-So every timer on a level comes before every timer on the levels above, and within a level the slots are in order: the
-next event of the whole wheel is the lowest occupied slot of the lowest occupied level. Occupied slots are the bits of
-one integer a level. Nothing ticks: whoever drives the wheel sleeps until `next_event`.
+Every timer of a level comes before every timer of the levels above, and the slots of a level are in order of time. So
+the next event of the whole wheel is the lowest occupied slot of the lowest occupied level; the occupied slots of a
+level are the bits of one integer. Nothing ticks: whoever drives the wheel sleeps until `next_event`.
 
-A timer is due at the first tick that is not before its deadline: never early, and less than one tick late. Due timers
-move to the ring `due`, where they can still be removed until somebody takes them. Work has a budget, of one unit
-for each timer moved, so that a million timers in one slot cascade in slices.
+A timer is due at the first tick that is not before its deadline: never early, and less than one tick late. It moves to
+the ring `due`, from which it can still be removed until somebody takes it. To move a timer costs one unit of a budget,
+so that a million timers in one slot cascade in slices.
 
 Must never know what its timers are for, and never read a clock.
 """
@@ -27,13 +27,13 @@ from typing import Final
 from beanstalk_server.queue.ring import UNLINKED, Link, Ring
 
 TICK: Final = 10_000_000
-"""The default length of a tick, in nanoseconds."""
+"""The length of a tick unless another is asked for, in nanoseconds."""
 
 END_OF_TIME: Final = 1 << 63
-"""A moment after every deadline, in nanoseconds: 292 years, where the longest delay is 136."""
+"""A moment after every deadline, in nanoseconds: in 292 years, while the longest delay is 136."""
 
 LEVELS: Final = 9
-"""Levels of the wheel: 2^54 ticks, which is 571 years at the smallest tick there is, one microsecond."""
+"""How many levels there are: 2^54 ticks, or 571 years of the shortest tick, a microsecond."""
 
 BITS: Final = 6
 SLOTS: Final = 64
@@ -41,7 +41,7 @@ MASK: Final = 63
 
 
 class Timer(Link):
-    """Something with a deadline: in the wheel, due, or neither. `deadline` is in nanoseconds."""
+    """What has a deadline, in nanoseconds. It is in a slot, among the due, or in neither."""
 
     __slots__ = ("deadline",)
 
@@ -49,7 +49,7 @@ class Timer(Link):
 
 
 class Slot(Ring):
-    """The timers of one slot, and where in the wheel it is."""
+    """The timers of one slot, which knows where in the wheel it is."""
 
     __slots__ = ("bit", "level")
 
@@ -64,29 +64,29 @@ class Wheel:
 
     Args:
         now: the present, in nanoseconds.
-        tick: the length of a tick, in nanoseconds; the precision of every deadline.
+        tick: the length of a tick, in nanoseconds, which is how precise every deadline is.
     """
 
     __slots__ = ("cascading", "due", "levels", "next_event", "now", "occupied", "tick")
 
     def __init__(self, now: int = 0, tick: int = TICK) -> None:
         self.tick = tick
-        self.now = now // tick  # the present, in ticks: every tick before it has been handed out
-        self.next_event = END_OF_TIME  # nanoseconds; never later than what is really next, and exact after advance()
-        self.occupied = [0] * LEVELS  # a bit for each slot of a level that has a timer
+        self.now = now // tick  # the present, in ticks: the timers of all ticks before it are due, or gone
+        self.next_event = END_OF_TIME  # in nanoseconds: never too late, and exact after `advance`
+        self.occupied = [0] * LEVELS  # of each level: a bit for each slot that has a timer
         self.levels = [[Slot(level, index) for index in range(SLOTS)] for level in range(LEVELS)]
         self.due = Slot(-1, 0)  # in the order in which they came due
-        self.cascading: Slot | None = None  # a slot that the present has reached and that is not empty yet
+        self.cascading: Slot | None = None  # the slot that cascades, until it is empty
 
     def set(self, timer: Timer, deadline: int) -> None:
-        """Give a timer its deadline, or another one. One that has passed is due at the next advance."""
+        """Give a timer its first deadline, or another one. If that has passed, it is due at the next `advance`."""
         if timer.after is not UNLINKED:
             self.remove(timer)
         timer.deadline = deadline
         self._place(timer)
 
     def remove(self, timer: Timer) -> None:
-        """Take a timer out, due or not. It must be in."""
+        """Take a timer out of its slot, or from among the due. It must be in one of them."""
         before = timer.before
         timer.unlink()
         if before.after is before:  # what is left is the head of an empty ring
@@ -96,14 +96,14 @@ class Wheel:
                 self.occupied[level] &= ~before.bit
 
     def advance(self, now: int, budget: int) -> int:
-        """Move what is due by `now` to `due`, and cascade what has come nearer.
+        """Move the timers that are due by `now` to `due`, and cascade those that the present has come near to.
 
         Args:
             now: the present, in nanoseconds.
-            budget: how many timers may be cascaded.
+            budget: how many timers may cascade.
 
         Returns:
-            The budget left. When it is 0 there may be more to do at once: `next_event` tells.
+            What is left of the budget. If that is 0, there may be more to do at once: `next_event` tells.
         """
         present = now // self.tick
         occupied = self.occupied
@@ -134,10 +134,10 @@ class Wheel:
                 slot = None
 
     def _cascade(self, slot: Slot, budget: int) -> int:
-        """Place the timers of a slot again, as many as the budget is; return the budget left.
+        """Place the timers of a slot again, as far as the budget allows; return what is left of it.
 
-        Until it is done, `cascading` is the slot, and `next_event` stays what it was when the present reached it: its
-        timers may be due before those that stand on the levels below already.
+        Until the slot is empty, `cascading` is set and `next_event` stays at the moment when the present reached the
+        slot: its timers may be due before those that are on the levels below already.
         """
         self.cascading = slot
         while slot.after is not slot:
@@ -169,30 +169,30 @@ class Wheel:
         slot.append(timer)
 
     def _start(self, slot: Slot) -> int:
-        """The first tick of a slot: its own bits, those of the present above them, none below."""
+        """The first tick of a slot: its own six bits, above them the bits of the present, and below them zeros."""
         shift = slot.level * BITS
         return (self.now >> (shift + BITS) << BITS | (slot.bit.bit_length() - 1)) << shift
 
     def check(self) -> int:
-        """Verify every invariant; return how many timers the wheel holds, due ones included."""
+        """Verify every invariant; return how many timers there are in all slots and among the due."""
         count = self.due.check()
         soonest = END_OF_TIME
         for level, slots in enumerate(self.levels):
             for index, slot in enumerate(slots):
                 held = slot.check()
                 count += held
-                assert bool(held) == bool(self.occupied[level] >> index & 1), "an occupied bit is wrong"
+                assert bool(held) == bool(self.occupied[level] >> index & 1), f"the bit of slot {index}, level {level}"
                 if not held:
                     continue
                 start = self._start(slot)
                 width = 1 << (level * BITS)
                 soonest = min(soonest, start * self.tick)
-                assert start + width > self.now, "a slot of the past holds timers"
+                assert start + width > self.now, f"slot {index} of level {level} is in the past"
                 link = slot.after
                 while link is not slot:
                     assert isinstance(link, Timer)
                     tick = max(-(-link.deadline // self.tick), start if level == 0 else 0)
-                    assert start <= tick < start + width, "a timer is in the wrong slot"
+                    assert start <= tick < start + width, f"slot {index} of level {level} has a timer of another slot"
                     link = link.after
-        assert self.next_event <= soonest, "the next event would be slept through"
+        assert self.next_event <= soonest, "whoever drives the wheel would oversleep"
         return count

@@ -21,7 +21,7 @@ priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])
 delays = st.one_of(st.just(0), st.integers(1, 5 * SECOND))
 times_to_run = st.integers(SECOND, 4 * SECOND)
 keys = st.sampled_from(["k", "l"])
-numbers = st.integers(1, 12)
+job_ids = st.integers(1, 12)
 timeouts = st.one_of(st.just(0), st.just(FOREVER), st.integers(1, 30_000_000), st.integers(1, 6 * SECOND))
 durations = st.one_of(st.integers(1, 30_000_000), st.integers(1, 6 * SECOND), st.integers(1, 3600 * SECOND))
 
@@ -70,9 +70,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         if pair[0].waiting:
             return
         self.step()
-        number = self.broker.take_id()
-        assert self.broker.put(pair[0], number, priority, delay, ttr, b"%d" % number, self.now, self.now) == DONE
-        self.model.put(pair[1], number, priority, delay, ttr, self.now)
+        job_id = self.broker.take_id()
+        assert self.broker.put(pair[0], job_id, priority, delay, ttr, b"%d" % job_id, self.now, self.now) == DONE
+        self.model.put(pair[1], job_id, priority, delay, ttr, self.now)
 
     @rule(pair=clients, key=keys, replaces=st.booleans(), priority=priorities, delay=delays, ttr=times_to_run)
     def put_keyed(self, pair, key, replaces, priority, delay, ttr):
@@ -80,31 +80,31 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         if client.waiting:
             return
         self.step()
-        number = self.broker.next_id
+        job_id = self.broker.next_id
         self.bodies += 1
         body = b"body %d" % self.bodies
         before = self.model.find_keyed(mirror.use, key)
         kept = before and self.broker.peek(before.id).body
         outcome = self.broker.put_keyed(client, key, replaces, priority, delay, ttr, body, self.now, self.now)
-        assert outcome == self.model.put_keyed(mirror, number, key, replaces, priority, delay, ttr, self.now)
+        assert outcome == self.model.put_keyed(mirror, job_id, key, replaces, priority, delay, ttr, self.now)
         found = self.broker.peek_keyed(client, key)
-        assert found.id == (before.id if before else number)
+        assert found.id == (before.id if before else job_id)
         assert found.body == (body if outcome in (DONE, REPLACED) else kept)
 
-    @rule(pair=clients, number=numbers)
-    def cancel(self, pair, number):
-        assert self.broker.cancel(pair[0], number) == self.model.cancel(number)
+    @rule(pair=clients, job_id=job_ids)
+    def cancel(self, pair, job_id):
+        assert self.broker.cancel(pair[0], job_id) == self.model.cancel(job_id)
 
     @rule(pair=clients, key=keys)
     def cancel_keyed(self, pair, key):
         job = self.model.find_keyed(pair[1].use, key)
         assert self.broker.cancel_keyed(pair[0], key) == self.model.cancel(job and job.id)
 
-    @rule(pair=clients, number=numbers, delay=delays)
-    def reschedule(self, pair, number, delay):
+    @rule(pair=clients, job_id=job_ids, delay=delays)
+    def reschedule(self, pair, job_id, delay):
         self.step()
-        outcome = self.broker.reschedule(pair[0], number, delay, self.now)
-        assert outcome == self.model.reschedule(number, delay, self.now)
+        outcome = self.broker.reschedule(pair[0], job_id, delay, self.now)
+        assert outcome == self.model.reschedule(job_id, delay, self.now)
 
     @rule(pair=clients, key=keys, delay=delays)
     def reschedule_keyed(self, pair, key, delay):
@@ -132,39 +132,39 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             assert self.broker.reserve(client, timeout, self.now) == self.model.reserve(mirror, timeout, self.now)
         assert client.jobs_in_safety_margin == sum(held.in_safety_margin for held in mirror.held)
 
-    @rule(pair=clients, number=numbers)
-    def reserve_job(self, pair, number):
+    @rule(pair=clients, job_id=job_ids)
+    def reserve_job(self, pair, job_id):
         if pair[0].waiting:
             return
         self.step()
-        assert self.broker.reserve_job(pair[0], number, self.now) == self.model.reserve_job(pair[1], number, self.now)
+        assert self.broker.reserve_job(pair[0], job_id, self.now) == self.model.reserve_job(pair[1], job_id, self.now)
 
-    @rule(pair=clients, number=numbers)
-    def delete(self, pair, number):
+    @rule(pair=clients, job_id=job_ids)
+    def delete(self, pair, job_id):
         if pair[0].waiting:
             return
-        assert self.broker.delete(pair[0], number) == self.model.delete(pair[1], number)
+        assert self.broker.delete(pair[0], job_id) == self.model.delete(pair[1], job_id)
 
-    @rule(pair=clients, number=numbers, priority=priorities, delay=delays)
-    def release(self, pair, number, priority, delay):
-        if pair[0].waiting:
-            return
-        self.step()
-        done = self.broker.release(pair[0], number, priority, delay, self.now)
-        assert done == self.model.release(pair[1], number, priority, delay, self.now)
-
-    @rule(pair=clients, number=numbers, priority=priorities)
-    def bury(self, pair, number, priority):
-        if pair[0].waiting:
-            return
-        assert self.broker.bury(pair[0], number, priority) == self.model.bury(pair[1], number, priority)
-
-    @rule(pair=clients, number=numbers)
-    def touch(self, pair, number):
+    @rule(pair=clients, job_id=job_ids, priority=priorities, delay=delays)
+    def release(self, pair, job_id, priority, delay):
         if pair[0].waiting:
             return
         self.step()
-        assert self.broker.touch(pair[0], number, self.now) == self.model.touch(pair[1], number, self.now)
+        done = self.broker.release(pair[0], job_id, priority, delay, self.now)
+        assert done == self.model.release(pair[1], job_id, priority, delay, self.now)
+
+    @rule(pair=clients, job_id=job_ids, priority=priorities)
+    def bury(self, pair, job_id, priority):
+        if pair[0].waiting:
+            return
+        assert self.broker.bury(pair[0], job_id, priority) == self.model.bury(pair[1], job_id, priority)
+
+    @rule(pair=clients, job_id=job_ids)
+    def touch(self, pair, job_id):
+        if pair[0].waiting:
+            return
+        self.step()
+        assert self.broker.touch(pair[0], job_id, self.now) == self.model.touch(pair[1], job_id, self.now)
 
     @rule(pair=clients, bound=st.integers(0, 3))
     def kick(self, pair, bound):
@@ -173,10 +173,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.step()
         assert self.broker.kick(pair[0], bound, self.now) == self.model.kick(pair[1], bound, self.now)
 
-    @rule(pair=clients, number=numbers)
-    def kick_job(self, pair, number):
+    @rule(pair=clients, job_id=job_ids)
+    def kick_job(self, pair, job_id):
         self.step()
-        assert self.broker.kick_job(pair[0], number, self.now) == self.model.kick_job(number, self.now)
+        assert self.broker.kick_job(pair[0], job_id, self.now) == self.model.kick_job(job_id, self.now)
 
     @rule(pair=clients, tube=tubes)
     def use(self, pair, tube):
@@ -255,8 +255,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         again.restore(self.journal.clock_offset(), self.now)
         check_broker(again)
         assert sorted(again.jobs) == sorted(self.broker.jobs)
-        for number, job in ((job.id, job) for job in self.broker.jobs.values()):
-            other = again.jobs[number]
+        for job_id, job in ((job.id, job) for job in self.broker.jobs.values()):
+            other = again.jobs[job_id]
             names = ("id", "priority", "delay", "ttr", "body", "key", "created_at")
             assert [getattr(other, name) for name in names] == [getattr(job, name) for name in names]
             names = ("releases", "buries", "kicks")

@@ -12,20 +12,20 @@ from beanstalk_server.queue.tube import Tube
 TUBE = Tube("tube", 0)
 
 
-def new_job(number):
-    return Job(number, 0, 0, 0, b"", TUBE, 0)
+def new_job(job_id):
+    return Job(job_id, 0, 0, 0, b"", TUBE, 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["push", "remove", "first"]), st.integers(0, 30), st.integers(0, 5))))
 def test_the_heap_is_a_list_sorted_by_sort_key_and_id(steps):
     heap = JobHeap()
     held = {}
-    for action, number, sort_key in steps:
-        if action == "push" and number not in held:
-            held[number] = new_job(number)
-            heap.push(held[number], sort_key)
-        elif action == "remove" and number in held:
-            heap.remove(held.pop(number))
+    for action, job_id, sort_key in steps:
+        if action == "push" and job_id not in held:
+            held[job_id] = new_job(job_id)
+            heap.push(held[job_id], sort_key)
+        elif action == "remove" and job_id in held:
+            heap.remove(held.pop(job_id))
         elif action == "first" and held:
             first = min(held.values(), key=lambda job: (job.sort_key, job.id))
             assert heap.jobs[0] is first
@@ -36,7 +36,7 @@ def test_the_heap_is_a_list_sorted_by_sort_key_and_id(steps):
 
 def test_a_job_that_takes_a_free_place_may_have_to_rise():
     heap = JobHeap()
-    jobs = [new_job(number) for number in range(7)]
+    jobs = [new_job(job_id) for job_id in range(7)]
     for job, sort_key in zip(jobs, [0, 10, 1, 11, 12, 2, 3], strict=True):
         heap.push(job, sort_key)
     heap.remove(jobs[3])  # the last job, of sort key 3, comes below the one of sort key 10
@@ -45,8 +45,8 @@ def test_a_job_that_takes_a_free_place_may_have_to_rise():
 
 def test_a_broken_heap_is_noticed():
     heap = JobHeap()
-    for number in range(5):
-        heap.push(new_job(number), number)
+    for job_id in range(5):
+        heap.push(new_job(job_id), job_id)
     heap.jobs[0].sort_key = 9
     with pytest.raises(AssertionError):
         heap.check()

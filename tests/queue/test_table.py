@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from beanstalk_server.queue import table as tables
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.table import PAGE, JobTable, KeyTable
+from beanstalk_server.queue.table import PAGE_BITS, JobTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 
 TUBE = Tube("t", 0)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5).map(lambda n: n << (PAGE - 1)))))
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5).map(lambda n: n << (PAGE_BITS - 1)))))
 def test_it_is_a_dictionary_of_jobs_by_id(steps):
     table, model = JobTable(), {}
     for is_taken_in, job_id in steps:
@@ -31,9 +31,9 @@ def test_it_is_a_dictionary_of_jobs_by_id(steps):
     assert all(table[job_id] is job for job_id, job in model.items())
 
 
-def test_pages_that_nothing_is_left_in_are_gone():
+def test_a_page_goes_with_the_last_of_its_jobs():
     table = JobTable()
-    for job_id in range(1, 5 << PAGE, 1000):
+    for job_id in range(1, 5 << PAGE_BITS, 1000):
         table.add(Job(job_id, 0, 0, 0, b"", TUBE, 0))
         table.remove(job_id)
     assert not table._pages
@@ -49,7 +49,7 @@ def keyed(job_id, key):
 def test_it_is_a_dictionary_of_jobs_by_key_however_many_pages_it_has(steps):
     table, model = KeyTable(), {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "FULL", 3)
+        patch.setattr(tables, "PAGE_KEYS", 3)
         for step, (is_taken_in, job_id) in enumerate(steps):
             key = f"k{job_id}"
             if is_taken_in:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
+from beanstalk_server.queue.outcome import NOT_FOUND, Outcome
 from beanstalk_server.wire import grammar, replies
 from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
@@ -38,7 +38,10 @@ Reader = Callable[[bytes, Arguments], bool]
 """Reads what follows a command and a space into the arguments; False when it is not well-formed."""
 
 Handler = Callable[["Session", Arguments, int], Outcome]
-"""Does a command, now, and says what has come of it. The arguments are valid until it returns."""
+"""Does a command, now, and returns the queue's outcome, or ANSWERED. The arguments are valid until it returns."""
+
+ANSWERED: Final = -1
+"""Instead of an outcome: the command has been answered, or needs no answer."""
 
 
 class Command:
@@ -48,9 +51,11 @@ class Command:
         name: the word that its line begins with.
         read: reads its arguments; None when it takes none, and the word is the whole line.
         do: does it.
-        right: which right it will need.
-        done: what to answer to the outcome DONE; b"" when the client has been told something else.
-        needs: what the journal must admit before it is done (ALL, DELETIONS; NONE: nothing), or before its body ends.
+        right: the right that it will need.
+        done: the reply to the outcome DONE, or a function that gives it; b"" where `on_reserved`, `on_kicked` and so on
+            answer.
+        needs: what the journal must admit before the command is done, or if it has a body, before that ends: ALL,
+            DELETIONS, or NONE, where it need admit nothing.
         has_body: a body follows its line.
         may_be_long: its line may be as long as framing.EXTENDED_LINE_LIMIT.
         is_counted: stats counts it.
@@ -59,13 +64,14 @@ class Command:
     __slots__ = (
         "counter",  # its index among the counts of a server; -1 when it is not counted
         "do",
-        "done",
+        "done",  # a reply that is always the same, or b""
         "has_body",
         "is_counted",
         "may_be_long",
         "name",
         "needs",
         "read",
+        "reply_when_done",  # gives a reply that is not
         "right",
     )
 
@@ -76,7 +82,7 @@ class Command:
         do: Handler,
         right: int,
         *,
-        done: bytes = b"",
+        done: bytes | Callable[[Session], bytes] = b"",
         needs: int = NONE,
         has_body: bool = False,
         may_be_long: bool = False,
@@ -86,7 +92,8 @@ class Command:
         self.read = read
         self.do = do
         self.right = right
-        self.done = done
+        self.done = done if isinstance(done, bytes) else b""
+        self.reply_when_done = None if isinstance(done, bytes) else done
         self.needs = needs
         self.has_body = has_body
         self.may_be_long = may_be_long
@@ -100,14 +107,15 @@ class Command:
 def _put(session: Session, arguments: Arguments, now: int) -> Outcome:
     assert arguments.put is not None, "it has been read"
     session.begin_put(arguments.put, now)
-    return DONE
+    return ANSWERED
 
 
 def _use(session: Session, arguments: Arguments, now: int) -> Outcome:
-    outcome = session.queue.use(session, arguments.name)
-    if outcome == DONE:
-        session.reply(replies.using(arguments.name))
-    return outcome
+    return session.queue.use(session, arguments.name)
+
+
+def _using(session: Session) -> bytes:
+    return replies.using(session.use.name)
 
 
 def _cancel(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -163,17 +171,15 @@ def _touch(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _watch(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _tell_watched(session, session.queue.watch(session, arguments.name))
+    return session.queue.watch(session, arguments.name)
 
 
 def _ignore(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _tell_watched(session, session.queue.ignore(session, arguments.name))
+    return session.queue.ignore(session, arguments.name)
 
 
-def _tell_watched(session: Session, outcome: Outcome) -> Outcome:
-    if outcome == DONE:
-        session.reply(replies.watching(len(session.watched)))
-    return outcome
+def _watching(session: Session) -> bytes:
+    return replies.watching(len(session.watched))
 
 
 # Everybody else
@@ -203,7 +209,7 @@ def _tell_found(session: Session, job: Job | None) -> Outcome:
     if job is None:
         return NOT_FOUND
     session.reply(replies.found(job.id, job.body))
-    return DONE
+    return ANSWERED
 
 
 def _kick(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -221,11 +227,8 @@ def _clear_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
     if not arguments.name:  # beanstalkd counts the command nevertheless
         session.reply(replies.BAD_FORMAT)
-        return DONE
-    outcome = session.queue.pause(session, arguments.name, arguments.duration, now)
-    if outcome == DONE:
-        session.reply(replies.PAUSED)
-    return outcome
+        return ANSWERED
+    return session.queue.pause(session, arguments.name, arguments.duration, now)
 
 
 def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -235,7 +238,7 @@ def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
     quote = session.dialect.quote
     text = stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
     session.reply(replies.ok(text))
-    return DONE
+    return ANSWERED
 
 
 def _counts(commands: Sequence[Command], counts: list[int]) -> list[tuple[str, int]]:
@@ -248,7 +251,7 @@ def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
     if job is None:
         return NOT_FOUND
     session.reply(replies.ok(stats_job(job, session.dialect.quote)))
-    return DONE
+    return ANSWERED
 
 
 def _stats_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -257,28 +260,28 @@ def _stats_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
     if tube is None:
         return NOT_FOUND
     session.reply(replies.ok(stats_tube(tube, session.dialect.quote)))
-    return DONE
+    return ANSWERED
 
 
 def _list_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
     session.reply(replies.ok(tube_list(session.queue.list_tubes())))
-    return DONE
+    return ANSWERED
 
 
 def _list_tube_used(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.reply(replies.using(session.use.name))
-    return DONE
+    session.reply(_using(session))
+    return ANSWERED
 
 
 def _list_tubes_watched(session: Session, arguments: Arguments, now: int) -> Outcome:
     session.budget -= len(session.watched) >> 5
     session.reply(replies.ok(tube_list(b"".join([tube.entry for tube in session.watched]))))
-    return DONE
+    return ANSWERED
 
 
 def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
     session.closed = True
-    return DONE
+    return ANSWERED
 
 
 # The table, and what follows from it
@@ -286,7 +289,8 @@ def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
 PUT: Final = Command("put", grammar.read_put, _put, PRODUCE, needs=DELETIONS, has_body=True)
 RESERVE: Final = Command("reserve", None, _reserve, CONSUME)
 DELETE: Final = Command("delete", grammar.read_id, _delete, CONSUME, done=replies.DELETED, needs=DELETIONS)
-PAUSE_TUBE: Final = Command("pause-tube", grammar.read_pause, _pause_tube, ADMIN)
+RESERVE_WITH_TIMEOUT: Final = Command("reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME)
+PAUSE_TUBE: Final = Command("pause-tube", grammar.read_pause, _pause_tube, ADMIN, done=replies.PAUSED)
 QUIT: Final = Command("quit", None, _quit, NO_RIGHT, is_counted=False)
 
 PROTOCOL: Final = (
@@ -296,13 +300,13 @@ PROTOCOL: Final = (
     Command("peek-delayed", None, _peek_delayed, INSPECT),
     Command("peek-buried", None, _peek_buried, INSPECT),
     RESERVE,
-    Command("reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME),
+    RESERVE_WITH_TIMEOUT,
     Command("reserve-job", grammar.read_id, _reserve_job, CONSUME, needs=ALL, is_counted=False),
     DELETE,
     Command("release", grammar.read_release, _release, CONSUME, done=replies.RELEASED, needs=ALL),
-    Command("use", grammar.read_name, _use, ANY_RIGHT),
-    Command("watch", grammar.read_name, _watch, CONSUME),
-    Command("ignore", grammar.read_name, _ignore, CONSUME),
+    Command("use", grammar.read_name, _use, ANY_RIGHT, done=_using),
+    Command("watch", grammar.read_name, _watch, CONSUME, done=_watching),
+    Command("ignore", grammar.read_name, _ignore, CONSUME, done=_watching),
     Command("bury", grammar.read_bury, _bury, CONSUME, done=replies.BURIED, needs=ALL),
     Command("kick", grammar.read_kick, _kick, ADMIN, needs=ALL),
     Command("kick-job", grammar.read_id, _kick_job, ADMIN, done=replies.KICKED, needs=ALL, is_counted=False),
@@ -369,8 +373,7 @@ CHANGES: Final = _beginnings([command for command in PROTOCOL + EXTENSIONS if co
 DELETES: Final = _beginnings(
     [command for command in PROTOCOL + EXTENSIONS if command.needs == DELETIONS and not command.has_body]
 )
-"""How lines begin that wait until it admits deletions; puts wait for the same, with the end of their bodies."""
-
+"""How lines begin that wait until it admits deletions. The end of a put's body waits for the same."""
 
 STATISTICS: Final = 0x73
 """An "s": how the lines of the stats commands begin, and no others."""
@@ -397,11 +400,10 @@ class Dialect:
 
 
 def _before_1_13() -> list[Command]:
-    """The commands of 1.12, which reads the timeout of a reserve in another way."""
-    old = Command("reserve-with-timeout", grammar.read_old_timeout, _reserve_with_timeout, CONSUME)
-    commands = [old if command.name == old.name else command for command in PROTOCOL + EXTENSIONS]
-    _number(commands)
-    return commands
+    """The commands as 1.12 has them: it reads the timeout of a reserve in another way."""
+    old = Command(RESERVE_WITH_TIMEOUT.name, grammar.read_old_timeout, _reserve_with_timeout, CONSUME)
+    old.counter = RESERVE_WITH_TIMEOUT.counter
+    return [old if command is RESERVE_WITH_TIMEOUT else command for command in PROTOCOL + EXTENSIONS]
 
 
 DIALECTS: Final = {"1.12": Dialect(_before_1_13(), ""), "1.13": Dialect(PROTOCOL + EXTENSIONS, '"')}
@@ -417,9 +419,9 @@ _ARGUMENTS: Final = Arguments()
 
 
 def do_line(session: Session, line: bytes, now: int) -> None:
-    """Do what a line asks for, and answer unless its outcome is pending.
+    """Do what a line asks for, and answer it unless its outcome is pending.
 
-    reserve, put and delete, which are most of all commands, are spared the way through the table.
+    Most commands are reserve, put and delete: they take a short way, past the table.
     """
     if line == b"reserve":
         session.server.counts[RESERVE.counter] += 1
@@ -463,11 +465,11 @@ def _do(session: Session, command: Command, text: bytes, now: int) -> None:
 
 
 def _do_odd_line(session: Session, line: bytes, now: int) -> None:
-    """A line that begins with no command's name; beanstalkd knows some commands by less."""
+    """A line that is no command of the table; beanstalkd tells some commands by how a line begins."""
     if line.startswith(b"quit") and b"\0" not in line:
         _do(session, QUIT, b"", now)
     elif line.startswith(b"pause-tube"):
-        _do(session, PAUSE_TUBE, line[len(b"pause-tube") :], now)  # no space need follow
+        _do(session, PAUSE_TUBE, line[len(b"pause-tube") :], now)  # needs no space behind it
     elif b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
     else:

@@ -1,10 +1,14 @@
 """One client's conversation: bytes in, replies out, in the order of the commands.
 
-Whoever owns a session gives it the bytes that come (`receive`) and sends what `take_replies` gives. A session does no
-more commands while the broker owes it an answer (to a reserve that waits, to a kick of many jobs), while its client
-does not read (`pause_output`), while the journal does not admit the next one (`blocked`), and when its turn has cost
-SESSION_QUANTUM (`has_more`): a client that sends a hundred thousand commands at once must not keep others waiting. What
-is left of the input waits for the next `run`.
+Whoever owns a session gives it the bytes that come (`receive`), and sends what `take_replies` gives. A session stops
+
+    while the outcome of a command is pending: a reserve waits, or a kick of many jobs is under way;
+    while its client does not read its replies (`pause_output`);
+    while the journal does not admit the next command (`blocked`);
+    when its turn has cost SESSION_QUANTUM (`has_more`): a client that sends a hundred thousand commands at once must
+    not keep the others waiting.
+
+What is left of the input waits for the next `run`.
 
 Must never know sockets, files, or which other sessions there are; reads no clock.
 """
@@ -35,7 +39,7 @@ from beanstalk_server.queue.outcome import (
     Outcome,
 )
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line
+from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line
 from beanstalk_server.wire.framing import (
     BODY,
     BODY_LOST,
@@ -53,7 +57,7 @@ SESSION_QUANTUM: Final = 128
 """What one turn of a client may cost before others get theirs. The unit is a simple command (1 to 3 µs).
 
 A kilobyte of reply costs one more, and so does each job kicked, and each 32 tubes that a reserve looks at or a list
-names. What the broker counts as its `cost` comes on top: for each 4 tubes that somebody begins or ends to wait in, for
+names. What the queue counts as its `cost` comes on top: for each 4 tubes that somebody begins or ends to wait in, for
 tubes made, and for pages of their list.
 """
 
@@ -74,7 +78,7 @@ _REPLIES: Final[dict[Outcome, bytes]] = {
     DEADLINE_SOON: replies.DEADLINE_SOON,
     FAILED: replies.INTERNAL_ERROR,
 }
-"""What to answer to the outcomes that say everything."""
+"""The replies to outcomes that mean the same for every command."""
 
 log = logging.getLogger("beanstalk_server.session")
 
@@ -111,7 +115,7 @@ class Session(Client):
         "put_at",  # when its line came, in nanoseconds
         "queue",
         "replies",  # not taken yet
-        "reply_lsn",  # the last change that the replies report, as an LSN of the queue
+        "reply_lsn",  # the LSN of the last change that the replies report
         "server",
     )
 
@@ -189,11 +193,11 @@ class Session(Client):
 
     def take_replies(self) -> bytes:
         """The replies since the last call, in one piece; b"" when there are none."""
-        replies = self.replies
-        if not replies:
+        pieces = self.replies
+        if not pieces:
             return b""
-        taken = replies[0] if len(replies) == 1 else b"".join(replies)
-        replies.clear()
+        taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
         self.consumed = 0
         return taken
 
@@ -266,7 +270,7 @@ class Session(Client):
     def _answer(self, reply: bytes) -> None:
         self.reply(reply)
         command = self.pending
-        if command is not None:  # else this is within the command
+        if command is not None:  # else the command is being done
             self._end_pending(command)
 
     def _end_pending(self, command: Command) -> None:
@@ -278,21 +282,24 @@ class Session(Client):
     # What a command does
 
     def reply(self, reply: bytes) -> None:
+        """Answer; what is long costs more."""
         self.replies.append(reply)
         self.budget -= len(reply) >> 10
 
     def settle(self, command: Command, outcome: Outcome) -> None:
-        """Answer to what has come of a command, unless that has been told, or will be."""
+        """Answer a command by its outcome, or wait for that if it is pending."""
         if outcome == DONE:
             if command.done:
                 self.replies.append(command.done)
+            elif command.reply_when_done is not None:
+                self.replies.append(command.reply_when_done(self))
         elif outcome == PENDING:
             self.pending = command
-        else:
+        elif outcome != ANSWERED:
             self.replies.append(_REPLIES[outcome])
 
     def begin_put(self, put: Put, now: int) -> None:
-        """Let the body follow, unless the line is not well-formed behind its arguments."""
+        """Expect the body of a put; what follows the arguments in its line is BAD_FORMAT."""
         if put.size > self.server.max_job_size:
             self.framer.begin_body(put.size, False)
             return
@@ -361,7 +368,7 @@ class Session(Client):
                 self.replies.append(replies.INTERNAL_ERROR)
 
     def _is_blocked(self, framer: Framer) -> bool:
-        """Whether the journal does not admit what comes next: a command, or the end of a put's body."""
+        """Whether the journal does not admit what comes next, which is a command or the end of a put's body."""
         if framer.begins_with(CHANGES):
             return True
         return self.queue.admits == NONE and (framer.ends_body() or framer.begins_with(DELETES))

@@ -1,0 +1,109 @@
+"""Every outcome may come later: a queue that decides nothing at once gives the same conversation as the broker."""
+
+import pytest
+from virtual import World
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.outcome import PENDING
+
+DEFERRED = (
+    "use watch ignore put put_keyed cancel cancel_keyed reschedule reschedule_keyed delete release bury touch kick_job "
+    "pause"
+).split()
+
+
+class LateBroker(Broker):
+    """Does a command at once, and tells its outcome when `tell` is called."""
+
+    owed = None
+
+    def tell(self):
+        client, outcome = self.owed
+        self.owed = None
+        client.on_outcome(outcome)
+
+
+def late(name):
+    done_at_once = getattr(Broker, name)
+
+    def done_late(self, client, *arguments):
+        self.owed = client, done_at_once(self, client, *arguments)
+        return PENDING
+
+    return done_late
+
+
+for name in DEFERRED:
+    setattr(LateBroker, name, late(name))
+
+
+CONVERSATION = [
+    b"use a\r\n",
+    b"watch a\r\n",
+    b"ignore default\r\n",
+    b"ignore a\r\n",
+    b"put 0 0 60 1\r\nx\r\n",
+    b"put-keyed k 0 60 60 1\r\nx\r\n",
+    b"put-keyed k 0 60 60 1\r\nx\r\n",
+    b"replace-keyed k 0 60 60 1\r\nx\r\n",
+    b"reschedule 2 30\r\n",
+    b"reschedule 1 30\r\n",
+    b"reschedule-keyed k 30\r\n",
+    b"reschedule-keyed none 30\r\n",
+    b"reserve\r\n",
+    b"touch 1\r\n",
+    b"release 1 0 10\r\n",
+    b"release 1 0 0\r\n",
+    b"kick-job 1\r\n",
+    b"reserve-job 1\r\n",
+    b"bury 1 0\r\n",
+    b"delete 1\r\n",
+    b"delete 1\r\n",
+    b"cancel-keyed none\r\n",
+    b"cancel-keyed k\r\n",
+    b"cancel 2\r\n",
+    b"pause-tube a 0\r\n",
+    b"pause-tube none 0\r\n",
+    b"pause-tube - 0\r\n",
+    b"quit\r\n",
+]
+
+
+@pytest.fixture
+def late_world(monkeypatch):
+    with monkeypatch.context() as only_here:
+        only_here.setattr("virtual.Broker", LateBroker)
+        return World()
+
+
+def test_a_conversation_is_the_same_when_outcomes_come_later(late_world):
+    at_once = World().connect()
+    client = late_world.connect()
+    for command in CONVERSATION:
+        reply = client.send(command + b"list-tube-used\r\n")
+        if late_world.broker.owed:
+            assert reply == b"", "what follows waits"
+            late_world.broker.tell()
+            assert late_world.answered
+            late_world.settle()
+            reply = client.read()
+        assert reply == at_once.send(command + b"list-tube-used\r\n"), command
+
+
+def test_a_reply_that_comes_later_waits_for_the_commit_of_what_it_reports(late_world):
+    client = late_world.connect()
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    late_world.broker.last_lsn += 5
+    late_world.broker.tell()
+    assert client.session.reply_lsn == late_world.broker.last_lsn
+
+
+def test_a_client_that_may_not_wait_still_waits_for_what_is_being_done(late_world):
+    client = late_world.connect()
+    client.send(b"delete 1\r\nlist-tube-used\r\n")
+    assert client.shut_down() == b""
+    assert not client.session.closed
+    late_world.broker.tell()
+    late_world.settle()
+    assert client.read() == b"NOT_FOUND\r\nUSING default\r\n"
+    assert client.session.closed

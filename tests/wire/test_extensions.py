@@ -262,7 +262,7 @@ def test_durations_may_have_a_fraction_to_the_millisecond(world, client):
 
 
 @pytest.mark.parametrize("delay", [b"0.", b".5", b"0.1234", b"1e3", b"0.5.5", b"0,5", b"4294967296.0"])
-def test_fractions_that_are_none(client, delay):
+def test_fractions_that_are_not_well_formed(client, delay):
     assert client.send(b"put 0 " + delay + b" 1 1\r\n") == BAD
     assert client.send(b"release 1 0 " + delay + b"\r\n") == BAD
 

@@ -82,7 +82,7 @@ def test_a_line_whose_crlf_straddles_the_limit_ends_with_the_next_line_as_in_bea
 
 
 @pytest.mark.parametrize("length", [226, 300, 447, 448, 450, 10_000])
-def test_a_line_that_is_too_long_is_swallowed_to_its_end(client, length):
+def test_a_line_that_is_too_long_is_dropped_to_its_end(client, length):
     assert client.send(b"x" * (length - 2)) == b""
     assert client.send(b"\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
 
@@ -115,7 +115,7 @@ def test_many_commands_in_one_packet_are_answered_in_order(client):
     assert client.send(sent) == replies
 
 
-def test_a_turn_ends_after_its_share_of_work(world, client):
+def test_a_turn_ends_when_its_quantum_is_spent(world, client):
     client.session.receive(b"list-tube-used\r\n" * (SESSION_QUANTUM + 1), world.now)
     assert len(client.session.replies) == SESSION_QUANTUM
     assert client.session.has_more
@@ -129,7 +129,7 @@ def test_a_turn_ends_after_its_share_of_work(world, client):
     assert len(client.session.replies) == 100
 
 
-def test_dear_commands_use_up_a_turn_sooner(world, client):
+def test_costly_commands_end_a_turn_sooner(world, client):
     def done_in_a_turn(data):
         client.session.receive(data, world.now)
         count = len(client.session.replies)
@@ -188,7 +188,7 @@ def test_the_list_of_all_tubes_is_written_again_only_where_it_has_changed(world,
     assert client.send(b"list-tubes\r\n") == b"OK 24\r\n---\n- default\n- another\n\r\n"
 
 
-def test_to_make_tubes_is_dearer_than_to_use_them(world, client):
+def test_making_a_tube_costs_more_than_using_one(world, client):
     client.session.receive(b"".join(b"use t%d\r\n" % number for number in range(SESSION_QUANTUM)), world.now)
     assert len(client.session.replies) < SESSION_QUANTUM / 4
     client.go_on()
@@ -350,7 +350,7 @@ def test_a_body_of_the_largest_size_and_one_byte_more(client):
     assert client.put() == 2
 
 
-def test_a_body_announced_as_4_gib_is_swallowed_and_not_held(client):
+def test_nothing_is_kept_of_a_body_of_4_gib(client):
     assert client.send(b"put 0 0 1 4294967295\r\n") == b""
     left = 4294967297
     piece = b"x" * (1 << 22)
@@ -376,7 +376,7 @@ class NoRoom(io.BytesIO):
         raise MemoryError
 
 
-def test_a_large_body_in_pieces_is_held_once():
+def test_a_large_body_in_pieces_is_in_memory_once():
     client = World(max_job_size=1 << 30).connect()
     size = 16 << 20
     piece = b"x" * (1 << 18)
@@ -392,7 +392,7 @@ def test_a_large_body_in_pieces_is_held_once():
     assert client.session.queue.peek(1).body == b"x" * size
 
 
-def test_a_body_that_memory_does_not_hold_is_swallowed_to_its_end(world, client):
+def test_a_body_that_does_not_fit_into_memory_is_dropped_to_its_end(world, client):
     assert client.send(b"put 0 0 1 20\r\n") == b""
     client.session.framer._body = NoRoom()
     assert client.send(b"0123456789") == b""
@@ -512,7 +512,7 @@ def test_a_wait_that_ends_with_a_job_leaves_no_timer(world, client):
 
 
 @pytest.mark.parametrize("number", [b"", b" ", b"x", b"-1", b"+1", b"2147483648", b"99999999999999999999999"])
-def test_reserve_with_a_timeout_that_is_none(client, number):
+def test_reserve_with_a_timeout_that_is_not_a_number(client, number):
     assert client.send(b"reserve-with-timeout " + number + b"\r\n") == BAD
 
 
@@ -867,7 +867,7 @@ def test_names(client, name):
 
 @pytest.mark.parametrize("name", [b"", b"-a", b"a" * 201, b"a b", b"a ", b" a", "ä".encode(), b"a\n", b"a*", b"a\0"])
 @pytest.mark.parametrize("command", [b"use", b"watch", b"ignore", b"stats-tube"])
-def test_names_that_are_none(client, command, name):
+def test_names_that_are_not_well_formed(client, command, name):
     assert client.send(command + b" " + name + b"\r\n") == BAD
 
 
@@ -896,7 +896,7 @@ def test_a_tube_exists_while_it_has_a_job_a_user_or_a_watcher(world, client):
     assert client.send(b"stats-tube default\r\n").startswith(b"OK ")
 
 
-def test_lists_are_in_the_order_of_beanstalkd_whose_last_entry_fills_a_gap(client):
+def test_lists_are_in_the_order_of_beanstalkd_where_the_last_entry_fills_a_gap(client):
     client.send(b"watch a\r\nwatch b\r\nwatch c\r\nignore a\r\n")
     assert client.send(b"list-tubes-watched\r\n") == b"OK 22\r\n---\n- default\n- c\n- b\n\r\n"
     assert client.send(b"list-tubes\r\n") == b"OK 22\r\n---\n- default\n- c\n- b\n\r\n"
@@ -1236,7 +1236,7 @@ def test_commands_can_be_logged(world, caplog):
         (DELETIONS, [b"release 1 0 0", b"bury 1 0", b"kick-job 1", b"reschedule 1 5"], [b"cancel 1", b"delete 1"]),
     ],
 )
-def test_who_wants_to_tell_the_journal_what_it_does_not_admit_waits(admits, waits, goes_on):
+def test_a_command_that_the_journal_does_not_admit_waits(admits, waits, goes_on):
     world = World()
     caller = world.connect()
     assert caller.put() == 1
@@ -1253,7 +1253,7 @@ def test_who_wants_to_tell_the_journal_what_it_does_not_admit_waits(admits, wait
         world.broker.set_admission(admits)
 
 
-def test_a_put_waits_with_the_end_of_its_body():
+def test_a_put_that_the_journal_does_not_admit_waits_when_its_body_ends():
     world = World()
     caller = world.connect()
     world.broker.set_admission(NONE)
@@ -1266,8 +1266,8 @@ def test_a_put_waits_with_the_end_of_its_body():
     assert caller.read() == b"INSERTED 1\r\n"
 
 
-def test_a_client_that_waits_for_the_journal_and_does_not_read_does_not_wait_any_more():
-    """It waits for its own reading, which is told."""
+def test_a_client_that_does_not_read_is_not_among_those_that_wait_for_the_journal():
+    """It goes on when it reads again."""
     world = World()
     caller = world.connect()
     world.broker.set_admission(NONE)

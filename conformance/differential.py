@@ -99,7 +99,9 @@ class Side:
 
     def leave(self, client: int, shuts_down: bool) -> dict[int, Replies]:
         if not shuts_down:
-            self.peers.pop(client).close()
+            peer = self.peers.pop(client)
+            with self.server.closing():
+                peer.close()
             return self._settled(0)
         self.peers[client].socket.shutdown(socket.SHUT_WR)
         return self._settled(0)
@@ -149,8 +151,9 @@ class Side:
 
     def forget(self) -> None:
         """Disconnect everybody."""
-        for peer in self.peers.values():
-            peer.close()
+        with self.server.closing(len(self.peers)):
+            for peer in self.peers.values():
+                peer.close()
         self.peers.clear()
         self.observer.settle()
 

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from harness import servers
-from harness.caller import Address, connect
-from harness.servers import OURS, START_WITHIN, ServerError
+from harness.caller import Address, Caller
+from harness.servers import OURS, ServerError
+from harness.waiting import eventually
 
 MIB: Final = 1 << 20
+
+CLOSES_WITHIN: Final = 1.0
+"""Seconds until a server should have seen that a client is gone."""
 
 
 def parse_address(given: str) -> Address:
@@ -64,14 +68,20 @@ class Server:
         Raises:
             ServerError: that is no answer to `stats`.
         """
-        with connect(self.address) as sock, sock.makefile("rb") as file:
-            sock.settimeout(START_WITHIN)
-            sock.sendall(b"stats\r\n")
-            reply = file.readline()
-            if not re.fullmatch(rb"OK \d+\r\n", reply):
-                raise ServerError(f"{self.address} does not answer as a beanstalk server: {reply!r}")
-            lines = file.read(int(reply[3:])).decode().split("\n")
+        with contextlib.closing(Caller(self.address)) as caller:
+            return self._ask_stats(caller)
+
+    def _ask_stats(self, caller: Caller) -> dict[str, str]:
+        reply = caller.ask(b"stats\r\n")
+        if not re.fullmatch(rb"OK \d+\r\n", reply):
+            raise ServerError(f"{self.address} does not answer as a beanstalk server: {reply!r}")
+        lines = caller.read(int(reply[3:]) + 2).decode().split("\n")
         return dict(line.split(": ", 1) for line in lines if ": " in line)
+
+    @contextlib.contextmanager
+    def closing(self, count: int = 1) -> Iterator[None]:  # noqa: ARG002 the one below wants it
+        """For closing so many connections: at the end, the server has closed them, too, where that can be seen."""
+        yield
 
 
 class Process(Server):
@@ -84,6 +94,10 @@ class Process(Server):
     def __init__(self, process: servers.Process, memory: int = 0) -> None:
         self.process = process
         super().__init__(process.address)
+        caller = Caller(self.address)
+        eventually(lambda: self._ask_stats(caller)["current-connections"] == "1", "there is one connection only")
+        with self.closing():
+            caller.close()
         if memory:
             pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
             limit = pages * resource.getpagesize() + memory * MIB
@@ -92,6 +106,28 @@ class Process(Server):
     def log(self) -> str:
         """What it has written so far."""
         return self.process.log
+
+    def sockets(self) -> int:
+        """How many it has open: as many as clients, and those it listens on. 0 where the system does not tell."""
+        found = 0
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            for name in Path(f"/proc/{self.process.pid}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):  # closed just now
+                    found += str(name.readlink()).startswith("socket:")
+        return found
+
+    @contextlib.contextmanager
+    def closing(self, count: int = 1) -> Iterator[None]:
+        """The same, by the sockets it has open.
+
+        It takes a server several events to see that a client which waited for a job is gone, and nothing answers to
+        that. A server that does not read from the client at the moment does not see it at all: then this gives up.
+        """
+        before = self.sockets()
+        yield
+        if before:
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: self.sockets() <= before - count, "the server has closed them", CLOSES_WITHIN)
 
     def drain(self) -> None:
         """Put it into drain mode."""

@@ -59,6 +59,8 @@ PURE = os.environ.get("BEANSTALK_SERVER_PURE", "")
 
 
 class Build(build):
+    """Builds in a temporary directory."""
+
     def initialize_options(self) -> None:
         super().initialize_options()
         self._directory = tempfile.TemporaryDirectory(prefix="beanstalk-server-")  # removed when the build is over
@@ -66,11 +68,11 @@ class Build(build):
 
 
 class BuildExt(build_ext):
-    """Turns HOT into C, and the C into extension modules, when it runs and not before."""
+    """Turns HOT into C, and the C into extension modules: all of them, or none."""
 
     def run(self) -> None:
         if self.inplace:
-            self.leave_out("compiled modules beside their sources would hide every change of these")
+            self.leave_out("compiled modules beside their sources would hide every change of these")  # pip install -e
             return
         from mypyc.build import mypycify
 
@@ -93,13 +95,14 @@ class BuildExt(build_ext):
             self.leave_out(str(error))
 
     def leave_out(self, reason: str) -> None:
+        """Go on without extension modules."""
         self.warn(f"the package will be pure Python: {reason}")
         self.extensions = []
         self.distribution.ext_modules = []
 
 
 class BdistWheel(bdist_wheel):
-    """Finds out whether the wheel is for every platform when that is known: after the build."""
+    """Names the wheel after the build: only then it is known whether anything in it is compiled."""
 
     def run(self) -> None:
         self.run_command("build")
@@ -107,5 +110,6 @@ class BdistWheel(bdist_wheel):
         super().run()
 
 
-to_come: list[Any] = [] if PURE not in ("", "0") else [Extension("beanstalk_server__mypyc", [])]  # see BuildExt.run
-setup(ext_modules=to_come, cmdclass={"build": Build, "build_ext": BuildExt, "bdist_wheel": BdistWheel})
+# What the extension modules are is found out by BuildExt; that there will be some, setuptools has to know before.
+some: list[Any] = [Extension("beanstalk_server__mypyc", [])] if PURE in ("", "0") else []
+setup(ext_modules=some, cmdclass={"build": Build, "build_ext": BuildExt, "bdist_wheel": BdistWheel})

@@ -1,9 +1,8 @@
 """Every option of the server: its default, how its text is read, what it may be and what it does, in one place.
 
 An option is a field of `Config`. The command line, the environment, the checks, `--help` and the README's table follow
-from the field, so adding an option is adding a field. Must never know what the server does with a value.
-
-The options are beanstalkd's, with a long form beside each.
+from the field, so adding an option is adding a field. Options with a short form are beanstalkd's. Must never know what
+the server does with a value.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class Kind:
 
     Args:
         wanted: what is right, as an error says it behind "must be".
-        metavar: what stands for a value in a description, such as "PORT"; "" for an option that takes none. The value
-            is then how often the option is given.
+        metavar: what stands for a value in the help, such as "PORT"; "" for an option that takes none on the command
+            line, where its value is how often it is given.
     """
 
     def __init__(self, wanted: str, metavar: str = "") -> None:

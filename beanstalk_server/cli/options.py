@@ -32,7 +32,12 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
             return f"beanstalk-server {full_version()}"
         if flag not in IGNORED:
             name, constant = _FLAGS[flag]
-            given[name] = constant or (str(int(given.get(name, 0)) + 1) if value is None else value)
+            if constant:
+                given[name] = constant
+            elif value is None:
+                given[name] = str(int(given.get(name, 0)) + 1)
+            else:
+                given[name] = value
     values: dict[str, Any] = {}
     for option in OPTIONS:
         if option.name in given:
@@ -45,7 +50,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {flag: (option.name, "") for option in OPTIONS for flag in option.flags} | {
     option.also[0]: (option.name, option.also[1]) for option in OPTIONS if option.also
 }
-"""The name of an option by each way to write it, and the value that this way stands for."""
+"""By each way to write an option: its name, and the value that this way stands for, or ""."""
 
 _WITH_VALUE: Final = {flag for option in OPTIONS if option.kind.metavar for flag in option.flags}
 _WITHOUT_VALUE: Final = {*_FLAGS, *HELP, *VERSION, *IGNORED} - _WITH_VALUE
@@ -80,7 +85,7 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 
 def help_text() -> str:
     """What `--help` prints."""
-    from shutil import get_terminal_size  # these two take longer than all else before the server is loaded
+    from shutil import get_terminal_size  # here, because a start does not need these two
     from textwrap import fill
 
     width = min(get_terminal_size().columns, 120)
@@ -99,7 +104,7 @@ def help_text() -> str:
             fill("A job queue with delays that speaks the beanstalk protocol.", width),
             "",
             *(
-                fill(meaning, width, initial_indent=f"  {flags:<26}", subsequent_indent=" " * 28)
+                fill(meaning, width, initial_indent=f"  {flags:<25} ", subsequent_indent=" " * 28)
                 for flags, meaning in rows
             ),
             "",

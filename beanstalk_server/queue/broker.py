@@ -43,7 +43,6 @@ makes no difference.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
@@ -863,15 +862,19 @@ class Broker(Queue):
     def _continue_disconnect(self, operation: BulkDisconnect, budget: int, now: int) -> None:
         """Make the jobs of a client that is gone ready, then leave its tubes, as far as the budget allows."""
         client = operation.client
-        for job in list(islice(client.reserved.values(), budget)):
-            if budget <= self.cost:
-                break
-            self._leave_reserved(job)
-            self._enter_ready(job, now)
+        if not operation.collect_jobs():
+            self.wheel.set(operation, OVERDUE)
+            return
+        jobs = operation.jobs
+        while jobs and budget > self.cost:
+            job = jobs.pop()
+            if job.client is client:  # not if its time has run out since
+                self._leave_reserved(job)
+                self._enter_ready(job, now)
             budget -= 1
         watched = client.watched
         waits = client.waits
-        while watched and not client.reserved and budget > self.cost:
+        while watched and not jobs and budget > self.cost:
             tube = watched[0]
             client.remove_watched(0)
             if operation.waited:
@@ -959,7 +962,8 @@ class Broker(Queue):
             job.in_safety_margin = False
             client.jobs_in_safety_margin -= 1
         job.client = None
-        del client.reserved[job.id]
+        if not client.leaving:  # else a BulkDisconnect has it
+            del client.reserved[job.id]
         job.tube.remove_reserved(job)
         self.reserved -= 1
         if job.is_linked():

@@ -6,7 +6,10 @@ commands are served in between. It only remembers: how it is continued, the brok
 
 from __future__ import annotations
 
+from typing import Final
+
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
@@ -53,11 +56,30 @@ class BulkClear(BulkOperation):
         self.owes_answer = False  # the client has not been told the count yet, and waits for it
 
 
-class BulkDisconnect(BulkOperation):
-    """What is left of a client that has disconnected: its jobs, and the tubes that it watched and waited in."""
+COLLECT_SLICE: Final = 4096
+"""How many jobs of a client that has disconnected are collected in one go. A fifth of a millisecond."""
 
-    __slots__ = ("waited",)
+
+class BulkDisconnect(BulkOperation):
+    """What is left of a client that has disconnected: its jobs, and the tubes that it watched and waited in.
+
+    Its jobs are collected from the end of what it has reserved, because a dictionary whose first entries have been
+    deleted is walked through from the beginning each time that its first one is looked for.
+    """
+
+    __slots__ = (
+        "jobs",  # the first one that it reserved is the last one here
+        "waited",
+    )
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
+        self.jobs: list[Job] = []
         self.waited = client.waiting
+
+    def collect_jobs(self) -> bool:
+        """Collect a slice of the client's jobs; return whether that was the rest."""
+        reserved = self.client.reserved
+        for _ in range(min(len(reserved), COLLECT_SLICE)):
+            self.jobs.append(reserved.popitem()[1])
+        return not reserved

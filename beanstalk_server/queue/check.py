@@ -54,7 +54,8 @@ def _check_job(broker: Broker, job: Job) -> None:
         assert tube.keys is not None and tube.keys.get(job.key) is job, f"job {job.id} cannot be found by its key"
     is_reserved = job.state == RESERVED
     assert (job.client is not None) == is_reserved, f"job {job.id} is reserved, or has a client, but not both"
-    assert job.client is None or job.client.reserved[job.id] is job, f"the client of job {job.id} does not have it"
+    client = job.client
+    assert client is None or client.leaving or client.reserved[job.id] is job, f"job {job.id} is not its client's"
     assert is_reserved or not job.in_safety_margin, f"job {job.id} is in its safety margin, and not reserved"
     assert job.is_linked() == (job.state != READY), f"job {job.id} is {STATES[job.state]}: its link is wrong"
 

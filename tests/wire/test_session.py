@@ -855,6 +855,26 @@ def test_a_client_that_held_thousands_of_jobs_gives_them_back_in_slices(world, c
     assert world.broker.ready == 1300
 
 
+def test_jobs_of_a_client_that_is_gone_may_time_out_and_be_reserved_before_they_are_given_back(world, client):
+    holder = world.connect()
+    for ttr in (1, 60):
+        client.send(b"put 0 0 %d 1\r\nx\r\n" % ttr * 5000)
+    holder.send(b"reserve\r\n" * 10000)
+    holder.session.disconnect(world.now)
+    world.check()
+    world.now += 2_000_000_000
+    worker = world.connect()
+    while world.broker.next_event() <= world.now:
+        world.broker.advance(world.now, 100)
+        worker.session.receive(b"reserve-with-timeout 0\r\n", world.now)
+        world.check()
+    held = list(worker.session.reserved)
+    assert held[0] == 1
+    assert len(set(held)) == len(held) == world.broker.reserved
+    assert world.broker.ready == 10000 - len(held)
+    assert 0 < world.broker.timeouts <= 5000
+
+
 # Tubes
 
 

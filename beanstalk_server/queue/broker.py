@@ -19,8 +19,10 @@ never see a command or a reply as bytes, do I/O, or read a clock: `now` is an ar
     buried, delayed           ready       kick, kick_job                 any client
     ready, delayed, buried    (deleted)   delete, clear                  any client
     delayed                   (deleted)   cancel                         any client
-    delayed                   delayed     reschedule                     any client
-    ready, delayed, buried    (new)       replace                        any client
+    delayed                   delayed     reschedule with delay          any client
+    delayed                   ready       reschedule without delay       any client
+    ready, delayed, buried    delayed     replace with delay             any client
+    ready, delayed, buried    ready       replace without delay          any client
     reserved                  (deleted)   delete                         the client that reserved it
 
 Between any two calls, two things hold. A tube that is not paused has ready jobs or waiting clients, but not both; only
@@ -399,8 +401,7 @@ class Broker(Queue):
     # Jobs: to a worker
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
-        if not client.worker:
-            self._begin_reserve(client)
+        self._begin_reserve(client)
         self.cost += len(client.watched) >> 5
         job = self._reserve_best(client, now)
         if job is None:
@@ -414,8 +415,7 @@ class Broker(Queue):
         That is: at most SLICE jobs; none after the job that takes the bodies beyond BATCH_BYTES; and the more tubes the
         client watches, all of which are looked at for each job, the fewer jobs.
         """
-        if not client.worker:
-            self._begin_reserve(client)
+        self._begin_reserve(client)
         jobs: list[Job] = []
         size = 0
         cost = 1 + (len(client.watched) >> 5)
@@ -496,8 +496,7 @@ class Broker(Queue):
         job = self._find(job_id)
         if job is None or job.state == RESERVED:
             return NOT_FOUND
-        if not client.worker:
-            self._begin_reserve(client)
+        self._begin_reserve(client)
         was_ready = job.state == READY
         self._leave(job)
         self._enter_reserved(job, client, now)

@@ -1,0 +1,15 @@
+"""The queue's interface, and the broker that keeps to it."""
+
+import inspect
+
+import pytest
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.interface import Queue
+
+ASKED = [name for name, member in vars(Queue).items() if inspect.isfunction(member) and not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_broker_does_what_the_queue_may_be_asked_with_the_same_arguments(name):
+    assert inspect.signature(vars(Broker)[name]) == inspect.signature(vars(Queue)[name])

@@ -15,6 +15,10 @@ from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
 
 
+COLLECT_SLICE: Final = 4096
+"""How many jobs of a client that has disconnected are collected at a time, in a fifth of a millisecond."""
+
+
 class BulkOperation(Timer):
     """What is left of an operation of one client."""
 
@@ -54,10 +58,6 @@ class BulkClear(BulkOperation):
         self.buried = Ring()
         self.buried.take_all_of(tube.buried)
         self.owes_answer = False  # the client has not been told the count yet, and waits for it
-
-
-COLLECT_SLICE: Final = 4096
-"""How many jobs of a client that has disconnected are collected in one go. A fifth of a millisecond."""
 
 
 class BulkDisconnect(BulkOperation):

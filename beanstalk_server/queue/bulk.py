@@ -14,7 +14,6 @@ from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
 
-
 COLLECT_SLICE: Final = 4096
 """How many jobs of a client that has disconnected are collected at a time, in a fifth of a millisecond."""
 

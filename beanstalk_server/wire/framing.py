@@ -62,7 +62,7 @@ class Framer:
         "_left",  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
         "_long_commands",
         "_position",  # where the first byte of `_data` is that is part of nothing yet
-        "_queued",  # what has come behind `_data`; empty when that is
+        "_queued",  # what has come behind `_data`; None when nothing has
         "_queued_size",  # its bytes
     )
 
@@ -70,7 +70,7 @@ class Framer:
         self._long_commands = long_commands
         self._data = b""
         self._position = 0
-        self._queued: list[bytes] = []
+        self._queued: list[bytes] | None = None  # not an empty list, for those thousands that never need one
         self._queued_size = 0
         self._in_long_line = False
         self._left = 0
@@ -80,11 +80,14 @@ class Framer:
 
     def feed(self, data: bytes) -> None:
         """Take bytes, to stand behind those that are there."""
-        if self._data:
-            self._queued.append(data)
-            self._queued_size += len(data)
-        else:
+        if not self._data:
             self._data = data
+            return
+        if self._queued is None:
+            self._queued = [data]
+        else:
+            self._queued.append(data)
+        self._queued_size += len(data)
 
     def size(self) -> int:
         """How many bytes have been fed that are part of nothing yet."""
@@ -94,7 +97,7 @@ class Framer:
         """Forget what has been fed."""
         self._data = b""
         self._position = 0
-        self._queued.clear()
+        self._queued = None
         self._queued_size = 0
 
     def begin_body(self, size: int, is_wanted: bool) -> None:
@@ -134,7 +137,7 @@ class Framer:
         """Whether a line is next that begins with one of these."""
         if self._left or self._in_long_line:
             return False
-        if self._queued and len(self._data) - self._position < _LONGEST_BEGINNING:
+        if self._queued is not None and len(self._data) - self._position < _LONGEST_BEGINNING:
             self._join()
         return self._data.startswith(beginnings, self._position)
 
@@ -158,10 +161,10 @@ class Framer:
             self._in_long_line = True
             self._pass(start + LINE_LIMIT)
             return _AGAIN
-        if self._queued:
-            self._join()
-            return _AGAIN
-        return NEED_MORE
+        if self._queued is None:
+            return NEED_MORE
+        self._join()
+        return _AGAIN
 
     def _next_body(self, data: bytes, start: int) -> int:
         """Take what has come of a body."""
@@ -204,18 +207,20 @@ class Framer:
         """What comes before this position has been taken."""
         if position < len(self._data):
             self._position = position
-            return
-        self._position = 0
-        if self._queued:
-            self._data = b"".join(self._queued)
-            self._queued.clear()
-            self._queued_size = 0
-        else:
+        elif self._queued is None:
             self._data = b""
+            self._position = 0
+        else:
+            self._position = len(self._data)
+            self._join()
 
     def _join(self) -> None:
         """Let what is queued follow what is left of the data."""
-        self._data = b"".join([self._data[self._position :], *self._queued])
+        queued = self._queued
+        assert queued is not None, "something is queued"
+        if self._position < len(self._data):
+            queued.insert(0, self._data[self._position :])
+        self._data = b"".join(queued)
         self._position = 0
-        self._queued.clear()
+        self._queued = None
         self._queued_size = 0

@@ -1,6 +1,7 @@
 """The command line of the tools for a binlog: beanstalk-server binlog verify, dump, export (docs/binlog-tools.md).
 
-What they find goes to the standard output; what is wrong, and how far a long one is, to the standard error.
+What a tool finds goes to the standard output; what is wrong, and the progress, to the standard error. Must never know
+the format of a binlog.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from beanstalk_server.storage.beanstalkd.export import export
 from beanstalk_server.storage.binlog_reader import Damage
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
-from beanstalk_server.storage.inspection import Count, Inspection, inspect, shown_job
+from beanstalk_server.storage.inspection import Count, Inspection, inspect
+from beanstalk_server.storage.shown import shown_job
 
 BAD_OPTION: Final = 5
-"""The exit status for an option that cannot be; as the server's."""
+"""The exit status for an invalid option; as the server's."""
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, as a shell has it."""
 
-NOBODY_READS: Final = 141
-"""The exit status when whoever reads the output has gone (`| head`), as a shell has it."""
+OUTPUT_CLOSED: Final = 141
+"""The exit status when nobody reads the output any more (`| head`), as a shell has it."""
 
-DELAY: Final = 1
-"""How many seconds something takes before a bar shows how far it is."""
+BAR_DELAY: Final = 1
+"""Seconds until a progress bar appears."""
 
 _ROW: Final = "{:<20} {:>10} {:>10} {:>10} {:>8} {:>13}  {}"
 
@@ -50,8 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
-        return NOBODY_READS
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the interpreter flushes at its exit
+        return OUTPUT_CLOSED
     except OSError as error:
         return _fail(f"standard output: {error.strerror}", UNUSABLE)
     return status
@@ -70,8 +72,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(
         prog="beanstalk-server binlog",
-        description="Tools for the directory of a binlog that no server uses meanwhile. None of them changes it.",
-        epilog=f"Exit status: {DAMAGED} when there is damage, {UNUSABLE} when the directory cannot be used.",
+        description="Tools for the directory of a binlog. They change nothing in it, and keep servers out meanwhile.",
+        epilog=f"Exit status: {DAMAGED} if there is damage, {UNUSABLE} if the directory cannot be used.",
         allow_abbrev=False,
     )
     tools = parser.add_subparsers(metavar="TOOL", required=True)
@@ -86,7 +88,7 @@ def _parser() -> _Parser:
     dump = add("dump", _dump, "print every record as a line of JSON")
     dump.add_argument("--live", action="store_true", help="print every live job instead")
     back = add("export", _export, "write the jobs into files that beanstalkd can start on")
-    back.add_argument("--to", metavar="DIR2", required=True, help="the directory to write to; made if it is not there")
+    back.add_argument("--to", metavar="DIR2", required=True, help="the directory to write to; made if it is missing")
     return parser
 
 
@@ -104,7 +106,7 @@ def _verify(options: argparse.Namespace) -> int:
         "total",
         *(sum(getattr(count, name) for count in counts) for name in ("records", "live", "commits", "bytes", "torn")),
     )
-    print(_row(total, f"damaged at {damages} places" if damages > 1 else "damaged" if damages else "whole"))
+    print(_row(total, f"damaged in {damages} places" if damages > 1 else "damaged" if damages else "whole"))
     return DAMAGED if damages else 0
 
 
@@ -122,54 +124,55 @@ def _states(count: Count) -> list[str]:
 def _dump(options: argparse.Namespace) -> int:
     damages: list[Damage] = []
 
-    def tell(damage: Damage) -> None:
+    def report(damage: Damage) -> None:
         damages.append(damage)
         sys.stdout.flush()
         print(f"{options.directory}/{damage.segment}: {damage}", file=sys.stderr)
 
     with inspect(RealDirectory(options.directory)) as binlog, _progress(binlog, sys.stdout.isatty()) as on_progress:
         if options.live:
-            for job in binlog.live(tell, on_progress):
+            for job in binlog.live(report, on_progress):
                 print(json.dumps(shown_job(job)))
         else:
-            for record in binlog.records(tell, on_progress):
+            for record in binlog.records(report, on_progress):
                 print(json.dumps(record))
-        _tell_torn(binlog)
+        _report_torn(binlog)
     return DAMAGED if damages else 0
 
 
 def _export(options: argparse.Namespace) -> int:
     with inspect(RealDirectory(options.directory)) as binlog, _progress(binlog) as on_progress:
         written = export(binlog, RealDirectory(options.to), on_progress)
-        _tell_torn(binlog)
-    print(f"{written.jobs} jobs written to {options.to}, in {written.files} files of {written.size} bytes together")
+        _report_torn(binlog)
+    files = _counted(written.files, "file")
+    print(f"exported {_counted(written.jobs, 'job')} to {options.to}: {files}, {_counted(written.size, 'byte')}")
     if written.keyed:
-        print(f"{written.keyed} of them had a key, which beanstalkd does not know: the keys are lost")
+        print(f"beanstalkd has no keys: {_counted(written.keyed, 'job')} lost one")
     if written.body_limit > Config.max_job_size:
-        print(
-            f"beanstalkd needs -z {written.body_limit} at least: it does not read longer bodies, nor what follows them"
-        )
+        print(f"start beanstalkd with -z {written.body_limit} or more, or it stops reading at the first longer body")
     return 0
 
 
-def _tell_torn(binlog: Inspection) -> None:
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _report_torn(binlog: Inspection) -> None:
     if binlog.tail is not None and binlog.tail.torn:
         _, name = binlog.segments[-1]
-        torn = f"{binlog.tail.torn} bytes at offset {binlog.tail.end}"
-        print(
-            f"{binlog.directory.path}/{name}: torn tail left out, which was never acknowledged: {torn}", file=sys.stderr
-        )
+        torn = f"a torn tail of {binlog.tail.torn} bytes at offset {binlog.tail.end}, which was never acknowledged"
+        print(f"{binlog.directory.path}/{name}: left out {torn}", file=sys.stderr)
 
 
 @contextmanager
 def _progress(binlog: Inspection, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar of the bytes read, when the standard error is a terminal and it takes long."""
+    """A progress bar of the bytes read, if the standard error is a terminal."""
     with tqdm(
         total=binlog.size(),
         unit="B",
         unit_scale=True,
         unit_divisor=1024,
-        delay=DELAY,
+        delay=BAR_DELAY,
         leave=False,
         disable=quiet or not sys.stderr.isatty(),
         file=sys.stderr,

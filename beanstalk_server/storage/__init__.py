@@ -1,1 +1,1 @@
-"""What survives the process: jobs in files. Knows no clients, no commands and no asyncio."""
+"""What survives the process: jobs in files. Knows no clients and no commands; only `binlog.py` knows an event loop."""

@@ -1,8 +1,8 @@
-"""The binlog: a journal in the segments of a directory.
+"""The binlog: a journal that keeps jobs in the segments of a directory.
 
-What the broker tells goes into the log's memory; `commit` has it written and synced off the event loop, everything at
-once that came while the commit before was in flight. Beside that, one task at a time keeps room ahead and cleans up
-behind. Durability is told in docs/binlog.md. Must never know clients.
+It carries out, on the event loop and in threads, what the log and its room ask for. `commit` writes and syncs what the
+broker has told since the last one. Beside that, one task at a time makes room ahead and removes garbage behind: the
+upkeep. What the binlog promises stands in docs/binlog.md. Must never know clients, nor what a record looks like.
 """
 
 from __future__ import annotations
@@ -24,24 +24,19 @@ from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import lock_directory, unusable
 from beanstalk_server.storage.record import clear_size, put_size
-from beanstalk_server.storage.recovery import find_spares, recover
+from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.room import ALLOCATE, COMMIT_LIMIT, DROP_SPARE, NOTHING, SEAL, Spare
-from beanstalk_server.storage.segment import VERSION, spare_name
+from beanstalk_server.storage.segment import VERSION
 from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter
-from beanstalk_server.storage.stopped import Mark, write_mark
+from beanstalk_server.storage.spares import BLOCK, RETRY_INTERVAL, Allocator, find_spares
+from beanstalk_server.storage.stopped import STOPPED, Mark, write_mark
 
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
 
-BLOCK: Final = 4096
-"""The size of a segment is a multiple of this, in bytes, as the size of beanstalkd's files is."""
-
 NO_SYNC: Final = -1.0
-"""The interval between syncs when there are none."""
-
-RETRY_INTERVAL: Final = 1_000_000_000
-"""How long after the disk was found to be full it is tried again, in nanoseconds."""
+"""The sync interval that stands for: replies do not wait for a sync, and none follows."""
 
 T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
@@ -51,15 +46,16 @@ class Binlog(Journal):
     """Keeps jobs in a directory.
 
     Args:
-        directory: where; this binlog has it for itself from `restore` to `close`.
-        segment_size: bytes of a segment, rounded up to whole blocks; one that has to hold a larger job is larger.
-        sync_interval: milliseconds. 0: a commit returns when all is synced. More: it returns when all is written, and
-            a sync follows at most so much later. NO_SYNC: no sync, but of a segment that is full.
-        salvage: go on behind what is damaged, at the start.
-        clock: nanoseconds, monotonic; the server's.
+        directory: locked by this binlog from `restore` to `close`.
+        segment_size: bytes, rounded up to whole blocks. A segment for a job that is larger is larger.
+        sync_interval: milliseconds. 0: a commit returns when everything is synced. More: it returns when everything is
+            written, and a sync follows no later than that. NO_SYNC: only a segment that is full is synced.
+        salvage: at the start, skip what is damaged.
+        clock: the server's; nanoseconds, monotonic.
         wall_clock: nanoseconds since 1970.
-        boot: 16 bytes that tell since which boot of a machine `clock` has been running.
-        in_thread: has a function called off the event loop; for tests.
+        boot: 16 bytes that identify the boot of the machine since which `clock` has been running.
+        in_thread: calls a function off the event loop; for tests.
+        draw_salt: draws a random number of 32 bits.
     """
 
     keeps = True
@@ -91,13 +87,12 @@ class Binlog(Journal):
         self._room = self._log.room
         self._writer = SegmentWriter(directory)
         self._threads: ThreadPoolExecutor | None = None
-        self._writing = asyncio.Lock()  # who holds it writes and syncs
+        self._allocator = Allocator(directory, self._room, 0, clock)
+        self._writing = asyncio.Lock()  # whoever holds it writes and syncs
         self._upkeep: asyncio.Task[None] | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
-        self._spare_number = 0
         self._retry_timer: asyncio.TimerHandle | None = None  # until the disk is tried again
-        self._full_until = 0  # when the disk, found to be full, is tried again
         self._failure: BaseException | None = None
         self._closing = False
 
@@ -107,7 +102,7 @@ class Binlog(Journal):
     # What the broker tells
 
     def restore(self, replay: Replay) -> None:
-        """Lock the directory and replay what it keeps.
+        """Lock the directory and replay what it holds.
 
         Raises:
             StorageError: it cannot be used, or is damaged.
@@ -122,13 +117,13 @@ class Binlog(Journal):
                 draw_salt=self._draw_salt,
                 boot=self._boot,
             )
-            spares = find_spares(self.directory)
-            self._spare_number = max([int(spare.name.partition(".")[2]) for spare in spares], default=0)
+            spares, last_spare = find_spares(self.directory)
         except BaseException:
             self.directory.unlock()
             raise
         self._log = self._new_log(replay.jobs)
         self._room = self._log.room
+        self._allocator = Allocator(self.directory, self._room, last_spare, self._clock)
         self._log.set_clocks(replay.clock_offset)
         self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.commit_number)
         try:
@@ -140,26 +135,16 @@ class Binlog(Journal):
         return SegmentLog(live, self.segment_size, self._draw_salt, self._boot, self._tell_admission)
 
     def _make_ready(self) -> None:
-        """Begin behind the newest segment; in it, where the disk has no room for another."""
-        segments, room = self._log.segments, self._room
+        """Go on behind the newest segment; or in it, if the disk has no room for another."""
+        segments, room, allocator = self._log.segments, self._room, self._allocator
         if segments:
-            if self._can_allocate() if room.has_usual_spare() else self._allocate_one(self.segment_size):
+            has_next = allocator.has_room() if room.has_usual_spare() else allocator.allocate_exactly(self.segment_size)
+            if has_next:
                 self._cut_newest()
             elif segments[-1].version == VERSION:
                 self._writer.reopen(self._log.reopen())
-        while not room.may_put() and self._allocate_at_once(room.spare_size()):
+        while not room.may_put() and allocator.allocate(room.spare_size()):
             pass
-
-    def _can_allocate(self) -> bool:
-        """Whether the disk has room for a segment."""
-        name = self._spare_name()
-        try:
-            self.directory.create(name, self.segment_size, fill=False).close()
-            self.directory.remove(name)
-        except OSError as error:
-            self._note_full(error)
-            return False
-        return True
 
     def _cut_newest(self) -> None:
         newest = self._log.cut_newest()
@@ -176,7 +161,7 @@ class Binlog(Journal):
         return self._log.next_id
 
     def put(self, job: Job) -> bool:
-        # Room is made ahead; but this one may come sooner, or be larger than a segment.
+        # Room is made ahead; but this job may come sooner than that, or be larger than a segment.
         return self._log.put(job) or (self._make_room(put_size(job)) and self._log.put(job))
 
     def change(self, job: Job) -> None:
@@ -212,9 +197,9 @@ class Binlog(Journal):
 
     def _make_room_for_change(self, error: NoRoomError) -> bool:
         """Changes have come faster than room was made ahead: make some on the spot, if the disk has any."""
-        if self._failure is None and self._allocate_at_once(self.segment_size):
+        if self._failure is None and self._allocator.allocate(self.segment_size):
             return True
-        # For `commit` to raise.
+        # The next `commit` raises it.
         self._failure = self._failure or OSError(errno.ENOSPC, str(error), str(self.directory.path))
         return False
 
@@ -235,7 +220,7 @@ class Binlog(Journal):
         self._schedule_upkeep()
 
     async def _write(self, *, sync: bool) -> None:
-        """Write what there is; who calls it holds `_writing`."""
+        """Write what has been told; the caller holds `_writing`."""
         if self._failure is not None:
             raise self._failure
         batches = self._log.take(self._wall_clock(), self.clock_offset())
@@ -244,7 +229,7 @@ class Binlog(Journal):
     async def _do_write(self, batches: list[CommitBatch], *, sync: bool) -> None:
         try:
             await self._in_thread(partial(self._writer.write, batches, sync))
-        except BaseException as error:  # whatever it was, it is not known what has been written
+        except BaseException as error:  # whatever it was, nobody knows what has been written
             self._failure = error
             raise
         self._log.confirm(batches, self._writer.tail if sync else None)
@@ -265,19 +250,19 @@ class Binlog(Journal):
         if self.on_failure is not None and not self._closing:
             self.on_failure(error)
 
-    # Room ahead, and no garbage behind
+    # Upkeep: room ahead, and no garbage behind
 
     def _schedule_upkeep(self) -> None:
-        """See to it that something is done if there is something to do."""
+        """Start the upkeep, unless it is running or there is nothing to do."""
         if self._upkeep is not None or self._closing:
             return
-        if self._room.next_step(self._may_allocate()) != NOTHING:
+        if self._room.next_step(self._allocator.may_try()) != NOTHING:
             self._upkeep = asyncio.get_running_loop().create_task(self._run_upkeep())
         else:
             self._schedule_retry()
 
     def _schedule_retry(self) -> None:
-        """Where changes have to wait and nothing can be done, look again when the disk may have room."""
+        """If changes have to wait and nothing can be done about it, look again when the disk may have room."""
         if self._room.admits != ALL and self._retry_timer is None and not self._closing:
             self._retry_timer = asyncio.get_running_loop().call_later(RETRY_INTERVAL / 1e9, self._retry_upkeep)
 
@@ -286,13 +271,13 @@ class Binlog(Journal):
         self._schedule_upkeep()
 
     async def _run_upkeep(self) -> None:
-        allocations = 16 + 2 * len(self._log.segments)  # more than cleaning all of them takes: it does not go round
+        allocations = 16 + 2 * len(self._log.segments)  # more than cleaning all of them takes, so it always ends
         try:
             while not self._closing and self._failure is None:
-                if self._room.pending > COMMIT_LIMIT:  # cleaning too is committed in pieces that nobody waits long for
+                if self._room.pending > COMMIT_LIMIT:  # what is cleaned is committed in pieces: nobody waits long
                     async with self._writing:
                         await self._write(sync=not self.sync_interval)
-                step = self._room.next_step(self._may_allocate() and allocations > 0)
+                step = self._room.next_step(self._allocator.may_try() and allocations > 0)
                 if step == NOTHING:
                     break
                 if step == ALLOCATE:
@@ -317,92 +302,37 @@ class Binlog(Journal):
             self._schedule_retry()
 
     async def _allocate(self) -> None:
-        for size in self._sizes(self._room.spare_size()):
+        allocator = self._allocator
+        for size in allocator.sizes(self._room.spare_size()):
             try:
-                spare = await self._in_thread(partial(self._create_spare, self._spare_name(), size, fill=True))
+                spare = await self._in_thread(partial(allocator.create, allocator.next_name(), size, fill=True))
             except OSError as error:
-                self._note_full(error)
+                allocator.note_full(error)
             else:
-                self._take_spare(spare)
+                allocator.add(spare)
                 return
 
-    def _sizes(self, size: int) -> list[int]:
-        """Of a spare: what is wanted; and less, where the disk has no room for that and nothing could be cleaned."""
-        if self._room.has_room_to_clean():
-            return [size]
-        smaller = [self.segment_size >> shift for shift in range(1, 7)]
-        return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK]
-
-    def _take_spare(self, spare: Spare) -> None:
-        if spare.size >= self.segment_size:
-            self._note_room()
-        self._room.add_spare(spare)
-
     async def _remove_oldest(self) -> None:
-        """The oldest segment has no job any more: let it go, when all that has come after it is on the disk."""
+        """Let the oldest segment, which has no live job, go when everything that came after it is on the disk."""
         async with self._writing:
             await self._write(sync=True)
-            # And let it be known that it is: if a bit of it flips one day, it must not pass for a write that was torn.
+            # And say in the log that it is: a bit of it that flips one day must not pass for a torn write.
             await self._do_write(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
         if not self._room.should_recycle(segment.size):
             await self._in_thread(partial(self._writer.remove, segment))
             return
-        name = self._spare_name()
+        name = self._allocator.next_name()
         await self._in_thread(partial(self._writer.recycle, segment, name))
         self._room.add_spare(Spare(name, segment.size))
 
     def _make_room(self, record_size: int) -> bool:
-        """Make room for a put of so many bytes on the spot, which takes well below a millisecond; False without any."""
-        may_allocate = self._may_allocate()
+        """Make room for a put of so many bytes on the spot, in well below a millisecond; False if there is none."""
+        may_try = self._allocator.may_try()
         while size := self._room.spare_needed(record_size):
-            if not may_allocate or not self._allocate_at_once(size):
+            if not may_try or not self._allocator.allocate(size):
                 return False
         return True
-
-    def _allocate_at_once(self, size: int) -> bool:
-        """Make a spare of this size, or of what the disk has room for."""
-        return any(self._allocate_one(less) for less in self._sizes(size))
-
-    def _allocate_one(self, size: int) -> bool:
-        try:
-            spare = self._create_spare(self._spare_name(), size, fill=False)
-        except OSError as error:
-            self._note_full(error)
-            return False
-        self._take_spare(spare)
-        return True
-
-    def _create_spare(self, name: str, size: int, *, fill: bool) -> Spare:
-        file = self.directory.create(name, size, fill=fill)
-        try:
-            if fill:
-                file.sync()  # now, and not when a client waits for its commit
-        except OSError:
-            self.directory.remove(name)
-            raise
-        finally:
-            file.close()
-        return Spare(name, size)
-
-    def _spare_name(self) -> str:
-        self._spare_number += 1
-        return spare_name(self._spare_number)
-
-    def _may_allocate(self) -> bool:
-        return not self._full_until or self._clock() >= self._full_until
-
-    def _note_full(self, error: OSError) -> None:
-        if not self._full_until:
-            logger.error("%s: no new segment: %s; puts that need one are refused", self.directory.path, error.strerror)
-        self._full_until = self._clock() + RETRY_INTERVAL
-        self._room.disk_is_full = True
-
-    def _note_room(self) -> None:
-        if self._full_until:
-            logger.info("%s: there is room again", self.directory.path)
-        self._full_until = 0
-        self._room.disk_is_full = False
 
     # The end
 
@@ -414,7 +344,7 @@ class Binlog(Journal):
         for task in (self._upkeep, self._syncing):
             if task is not None:
                 await task
-        async with self._writing:  # also after a failure: nothing may be closed that is still written to
+        async with self._writing:  # also after a failure: no file may be closed while it is being written
             await self._write_last()
         if self._threads is not None:
             self._threads.shutdown()
@@ -435,7 +365,7 @@ class Binlog(Journal):
             await self._leave_mark()
 
     async def _leave_mark(self) -> None:
-        """All that there is, is on the disk: say so to the next start."""
+        """Tell the next start that everything is on the disk."""
         if not self._log.segments:
             return
         newest = self._log.segments[-1]
@@ -443,7 +373,8 @@ class Binlog(Journal):
         try:
             await self._in_thread(partial(write_mark, self.directory, mark))
         except OSError as error:
-            logger.info("%s: no mark of this stop is left: %s", self.directory.path, error.strerror)
+            path = self.directory.path / STOPPED
+            logger.info("%s: not written: %s; the stop is clean all the same", path, error.strerror)
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:

@@ -1,8 +1,8 @@
 """Reads all segments of a directory, oldest first: the one loop that recovery and the tools go through.
 
-It finds what a crash has left (a torn tail) and what is damaged: a segment that is missing, a record that is not whole,
-an end that was there at the last clean stop. It tells of damage and goes on behind it; whoever reads decides whether
-that will do. It changes nothing, and it must never know what the records are for.
+It finds the torn tail that a crash has left, and damage: a segment that is missing, a record that is not whole, an end
+that has been lost since the last clean stop. It reports damage and goes on behind it; the caller decides whether that
+will do. It changes nothing, and it must never know what the records are for.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from beanstalk_server.storage.segment import FormatError, segment_name, segment_
 from beanstalk_server.storage.segment_reader import SegmentReader
 from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
 
-MISSING: Final = "the file is missing, which was the newest when the last server stopped"
+MISSING: Final = "the file is missing, which was the newest segment at the last clean stop"
 
 Progress = Callable[[int], None]
-"""Called now and then with how many bytes of all segments have been read."""
+"""Called now and then with the bytes of all segments that have been read."""
 
 logger = logging.getLogger("beanstalk_server")
 
@@ -33,7 +33,7 @@ class Damage(NamedTuple):
     """Bytes from the beginning of the file."""
     what: str
     skipped: int = 0
-    """Bytes that cannot be read."""
+    """Bytes from there on that are not read."""
 
     def __str__(self) -> str:
         skipped = f"; {self.skipped} bytes skipped" if self.skipped else ""
@@ -46,7 +46,7 @@ class Tail(NamedTuple):
     end: int
     """The offset at which the last whole commit ends."""
     torn: int
-    """Bytes behind it of what was being written when the last process ended."""
+    """Bytes behind it that were being written when the last process ended."""
 
 
 class BinlogReader:
@@ -54,17 +54,17 @@ class BinlogReader:
 
     Args:
         directory: where the segments are.
-        on_damage: called with each damage, in the order of the log; what it raises ends the reading.
+        on_damage: called with each damage, in the order of the log. What it raises ends the reading.
     """
 
     def __init__(self, directory: Directory, on_damage: Callable[[Damage], None]) -> None:
         self.directory = directory
         self.segments = segment_names(directory)
-        # Known when everything has been read:
+        # These are known when everything has been read:
         self.tail: Tail | None = None  # of the newest segment, unless it is damaged
-        self.next_id = 1  # the smallest id that has never been given, as far as the commits say
-        self.commit_number = 0  # of the last commit, or 0 when that is not known
-        self.damaged: set[str] = set()  # the segments with damage, or missing
+        self.next_id = 1  # the smallest id that has never been given, as the commits have it
+        self.commit_number = 0  # of the last commit; 0 if that is not known
+        self.damaged: set[str] = set()  # the names of segments that are damaged or missing
         self._on_damage = on_damage
         self._on_progress: Progress | None = None
         self._done = 0  # bytes, in the segments before
@@ -88,9 +88,9 @@ class BinlogReader:
         return total
 
     def read(self, on_progress: Progress | None = None) -> Iterator[SegmentReader]:
-        """A reader of each segment, oldest first, and the same one again behind each damage.
+        """Give a reader of each segment, oldest first, and the same one again behind each damage.
 
-        Whoever gets it reads until its `next` says False. All can be read once.
+        The caller uses it until its `next` says False. Everything can be read once.
 
         Raises:
             StorageError: a segment is of a newer version.
@@ -104,8 +104,8 @@ class BinlogReader:
         for sequence, name in self.segments:
             if before and sequence != before + 1:
                 is_one = sequence == before + 2
-                what = "the file is missing" if is_one else "the files from here on are missing"
-                self._tell(Damage(segment_name(before + 1), 0, what))
+                what = "the file is missing" if is_one else "this file is missing, and others after it"
+                self._report(Damage(segment_name(before + 1), 0, what))
                 self.commit_number = 0
             before = sequence
             file = self.directory.open(name)
@@ -129,11 +129,11 @@ class BinlogReader:
         except FormatError as error:
             if error.version:
                 raise StorageError(f"{self.directory.path}/{error}") from None
-            self._tell(Damage(name, 0, str(error), end))
+            self._report(Damage(name, 0, str(error), end))
             return
         reader.commit_number = before
         if reader.sequence != sequence and not reader.fault:
-            reader.fault = f"the header of segment {reader.sequence}"
+            reader.fault = f"the header is that of segment {reader.sequence}"
         has_skipped = False
         while True:
             if not reader.fault:
@@ -141,30 +141,30 @@ class BinlogReader:
             if not reader.check_end(has_skipped):
                 break
             offset, what = reader.offset, reader.fault
-            if not offset:  # without its header, nothing in it can be told from other bytes
-                self._tell(Damage(name, 0, what, end))
+            if not offset:  # without the salt in its header, no record can be told from other bytes
+                self._report(Damage(name, 0, what, end))
                 return
-            self._tell(Damage(name, offset, what, reader.skip()))
+            self._report(Damage(name, offset, what, reader.skip()))
             has_skipped = True
         self.next_id = max(self.next_id, reader.next_id)
         self.commit_number = reader.commit_number
 
     def _check_mark(self, mark: Mark | None, name: str, tail: Tail) -> None:
-        """Tell what a clean stop has left in the newest segment, and is not there any more."""
+        """Report what the newest segment has lost since the last clean stop."""
         if mark is not None and mark.sequence == self.sequence and mark.end > tail.end:
-            what = f"{mark.end - tail.end} bytes are missing that were there when the last server stopped"
-            self._tell(Damage(name, tail.end, what))
+            what = f"{mark.end - tail.end} bytes are missing, which were there at the last clean stop"
+            self._report(Damage(name, tail.end, what))
 
     def _check_last(self, mark: Mark | None) -> None:
-        """Tell whether the segment that was the newest at a clean stop is missing."""
+        """Report the segment that was the newest at the last clean stop, if it is missing."""
         if mark is None:
             return
         if self.sequence < mark.sequence or (
             self.sequence == mark.sequence and not self.damaged and self.commit_number < mark.commit_number
         ):
-            self._tell(Damage(segment_name(mark.sequence), 0, MISSING))
+            self._report(Damage(segment_name(mark.sequence), 0, MISSING))
 
-    def _tell(self, damage: Damage) -> None:
+    def _report(self, damage: Damage) -> None:
         self.damaged.add(damage.segment)
         self._on_damage(damage)
 
@@ -174,9 +174,9 @@ class BinlogReader:
 
 
 def find_tail(file: ReadableFile, name: str) -> Tail | None:
-    """Find how the newest segment ends; None when it is damaged.
+    """Find out how the newest segment ends; None if it is damaged.
 
-    A commit that is not whole is torn as a whole: it had not been acknowledged.
+    A commit that is not whole counts as torn from its beginning: nothing of it was acknowledged.
     """
     try:
         reader = SegmentReader(file, name)
@@ -187,7 +187,7 @@ def find_tail(file: ReadableFile, name: str) -> Tail | None:
     while reader.next():
         pass
     if not reader.commits:
-        return None  # no crash leaves that: a segment gets its name when its first commit is on the disk
+        return None  # no crash leaves this: a segment gets its name when its first commit is on the disk
     content_end = reader.content_end()
     if not reader.fault and content_end <= reader.offset:
         return Tail(reader.whole_end(), 0)

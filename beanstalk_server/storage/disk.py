@@ -1,8 +1,8 @@
-"""A directory as the binlog sees it: the only place where storage touches the file system.
+"""A directory and its files: everything that storage asks of the file system goes through here.
 
-Names are relative to the directory. Everything raises OSError, as the system does. Tests put another class in the
-place of this one, that forgets what was not synced, tears writes, and runs out of space. Must never know what is in
-the files.
+Names are relative to the directory. All methods raise OSError, as the system does. Tests use a directory in memory
+instead, which forgets what was not synced, tears writes, and runs out of space (tests/memory_disk.py). Must never know
+what is in a file.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ ZEROS: Final = bytes(1 << 20)
 
 
 class ReadableFile(Protocol):
-    """What is open to be read."""
+    """An open file, to be read."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """So many bytes, or fewer at the end of the file."""
+        """Read so many bytes, or fewer at the end of the file."""
 
     def size(self) -> int: ...
 
 
 class File(ReadableFile, Protocol):
-    """An open file."""
+    """An open file, to be read and written."""
 
     def write(self, offset: int, data: bytes) -> None:
-        """All of the data, in one piece if the system can."""
+        """Write all of the data, in one piece if the system can."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -49,7 +49,7 @@ class Directory(Protocol):
     """Where it is, for messages."""
 
     def make(self) -> bool:
-        """Make the directory, and those above it, unless it is there; return whether it was missing."""
+        """Make the directory durably, and those above it, unless it is there; return whether it was missing."""
 
     def discard(self) -> None:
         """Remove the directory, which is empty."""
@@ -58,20 +58,20 @@ class Directory(Protocol):
         """Whether two directories are one."""
 
     def lock(self) -> bool:
-        """Make the directory if needed, and keep every other server out until `unlock`; False when there is one."""
+        """Make the directory if needed, and keep other servers out until `unlock`; False if there is one already."""
 
     def unlock(self) -> None: ...
 
     def names(self, inside: str = "") -> list[str]:
-        """What is there, or in the directory of this name; nothing when there is no such directory."""
+        """The names of what is here, or in the directory of this name; none if there is no such directory."""
 
     def open(self, name: str, *, write: bool = False) -> File: ...
 
     def create(self, name: str, size: int = 0, *, fill: bool = True) -> File:
-        """A new file of so many zero bytes, whose space is taken from the disk now.
+        """Make a new file of so many zero bytes, and take its space from the disk now.
 
         Args:
-            fill: write the zeros, so that a later sync has no metadata to write; else only allocate, which is quick.
+            fill: write the zeros, so that later syncs have no metadata to write; else only allocate, which is quick.
         """
 
     def make_directory(self, name: str) -> None:
@@ -83,21 +83,21 @@ class Directory(Protocol):
         """Remove a file or an empty directory."""
 
     def sync(self, inside: str = "") -> None:
-        """Return when what was created, renamed and removed here, or in the directory of this name, is on the disk."""
+        """Have on the disk what was made, renamed and removed here, or in the directory of this name."""
 
 
 def boot_id() -> bytes:
-    """16 bytes that no other boot of a machine has; where the system does not tell, that no other process has."""
+    """16 bytes that identify this boot of this machine; or this process, where the system does not tell its boots."""
     try:
         return bytes.fromhex(BOOT.read_text().replace("-", ""))[:16].ljust(16, b"\0")
     except (OSError, ValueError):
         return secrets.token_bytes(16)
 
 
-def fill_with_zeros(file: File, size: int) -> None:
-    """Write so many zeros, a mebibyte at a time."""
-    for offset in range(0, size, len(ZEROS)):
-        file.write(offset, ZEROS[: size - offset])
+def fill_with_zeros(file: File, size: int, start: int = 0) -> None:
+    """Write so many zeros from an offset on, a mebibyte at a time."""
+    for done in range(0, size, len(ZEROS)):
+        file.write(start + done, ZEROS[: size - done])
 
 
 class RealFile:
@@ -158,9 +158,9 @@ class RealDirectory:
 
     def lock(self) -> bool:
         self.make()
-        # The file and the kind of lock of beanstalkd, so that one of its servers is kept out too; and a lock of this
-        # open file, which keeps out another server in the same process.
-        # This process must not even open it once more: closing that would let go of beanstalkd's kind of lock.
+        # lockf is beanstalkd's kind of lock, on its file, so that a beanstalkd is kept out too. It does not keep out
+        # another server of the same process; flock does. But a process that opens and closes the file once more loses
+        # its lockf lock: so it must know that it holds one.
         own = _identity(self.path / "lock")
         if own is not None and own in _locked:
             return False
@@ -230,7 +230,7 @@ class RealDirectory:
 
 
 _locked: Final[set[tuple[int, int]]] = set()
-"""The locks that this process holds, as device and inode."""
+"""The lock files that this process has locked, as device and inode."""
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

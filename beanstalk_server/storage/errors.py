@@ -1,6 +1,6 @@
-"""What a person is told when storage cannot go on: one line that names the file and what would help.
+"""What an operator is told when storage cannot go on: one line that names the file and what would help.
 
-Must never know why a file was touched. Every start of a server imports this file, and only one with a binlog the rest.
+Must never know what a file is for. Every start of a server imports this module, and only one with a binlog the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StorageError(Exception):
 
 
 def unusable(directory: Directory, error: OSError) -> StorageError:
-    """What a person is told when the system refuses something."""
+    """An error of the system as one line, with the file that it was about."""
     from pathlib import Path
 
     where = Path(error.filename) if error.filename else directory.path

@@ -1,8 +1,9 @@
-"""Replaces files by new segments with the same jobs: all of them at once, or, if the start is interrupted, none.
+"""Replaces files by new segments that hold the same jobs: all files or, if the start is interrupted, none.
 
-A takeover of beanstalkd's files and a salvage need that. The jobs are written into a directory beside, `rewriting`.
-When it is complete and on the disk, a file in it says which files it replaces. From then on the rewriting is finished,
-now or at the next start; before, it is undone. Must never know where the jobs come from.
+A takeover of beanstalkd's files needs this, and so does a salvage. The new segments are written into a directory of
+their own, `rewriting`. When they are complete and on the disk, a file there says which files they replace. From then
+on the rewriting will be finished, now or at the next start; until then it is undone. Must never know where the jobs
+come from.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.record import put_size
 from beanstalk_server.storage.room import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
-from beanstalk_server.storage.segment import spare_name
 from beanstalk_server.storage.segment_log import NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter
+from beanstalk_server.storage.spares import spare_name
 
 REWRITING: Final = "rewriting"
 COMPLETE: Final = "rewriting/complete"
@@ -37,7 +38,7 @@ class Rewriting:
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
         next_id: the smallest id that has never been given.
-        sequence, commit_number: of the last segment and the last commit, to be counted on from.
+        sequence, commit_number: of the last segment and the last commit; the new ones follow.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class Rewriting:
         self.log.told_offset = replay.clock_offset
 
     def replace(self, aside: str, kept: list[str], removed: list[str]) -> None:
-        """Write the jobs, and let them take the place of old files; each job knows its segment then.
+        """Write the jobs, and replace old files by them; afterwards each job knows its segment.
 
         Args:
-            aside: the directory in which the files of `kept` will be; those of `removed` will be nowhere.
+            aside: the directory that the files of `kept` are moved to.
+            removed: files that are removed.
         """
         directory = self._directory
         directory.make_directory(REWRITING)
@@ -79,7 +81,7 @@ class Rewriting:
         finish_rewriting(directory)
 
     def _write_jobs(self) -> None:
-        """There is one segment at least, so that the next id is kept."""
+        """Write at least one segment, so that the next id is kept."""
         log = self.log
         self._add_spare(0)
         log.seal()
@@ -90,7 +92,7 @@ class Rewriting:
         self._write(sync=True)
         self._writer.close()
         for segment in log.segments:
-            segment.size = segment.durable = segment.end  # their space was not taken ahead
+            segment.size = segment.durable = segment.end  # no space was taken ahead
             segment.is_closed = True
 
     def _append(self, job: Job) -> None:
@@ -113,7 +115,7 @@ class Rewriting:
 
 
 def finish_rewriting(directory: Directory) -> None:
-    """Let what has been rewritten take the place of the old files, if it is complete; else undo it."""
+    """Replace the old files by what has been rewritten, if it is complete; else undo the rewriting."""
     names = directory.names(REWRITING)
     if "complete" in names:
         file = directory.open(COMPLETE)
@@ -136,7 +138,7 @@ def finish_rewriting(directory: Directory) -> None:
         directory.sync()
         directory.sync(REWRITING)
     elif names:
-        logger.info("%s: undoing what was not complete when the last start ended", directory.path)
+        logger.info("%s: undoing what the last start has begun and not completed", directory.path)
     for name in directory.names(REWRITING):
         directory.remove(f"{REWRITING}/{name}")
     if REWRITING in directory.names():

@@ -1,26 +1,25 @@
-"""How much room a binlog has, who may use it, and what should be done to have more of it ahead and no garbage behind.
+"""How much room the log has, who may use it, and what should be done to have room ahead and no garbage behind.
 
-The log tells of the segments, the spares and the records that it counts; the room answers questions and gives advice.
-It changes no segment, and it must never know what is in a record, nor touch a file.
-
-Segments stand in the order of their numbers, and the last one, the tail, is appended to. Room ahead is the rest of the
-tail, and the spares: files of zeros that are no segments yet. Garbage is removed at the other end: the jobs that the
-oldest segment still holds are moved to the tail, and it goes.
+Room ahead is the rest of the tail, the newest segment, and the spares, files of zeros that will be segments. Garbage
+goes at the other end: the live jobs of the oldest segment are moved to the tail, and the segment is removed. The log
+and the binlog tell the room what there is; it answers questions and gives advice. Must never know what is in a record,
+and must never touch a file.
 
 Four rules, in bytes, S being the size of a segment:
 
-- One spare is kept that the jobs of any segment can be moved into: as large as a segment, or as the largest job. While
-  the oldest segment is moved, its own file is the next to be kept, if it is large enough. What is free beside that is
-  the *surplus*.
-- A put leaves a surplus of a *headroom*, an eighth of S and a sixteenth of the live records, for changes and deletions.
-  When they have used it up, they wait until cleaning has turned garbage into room: there is enough garbage then,
-  because only garbage has used up the headroom. Where the files of a full disk differ so much in size that nothing fits
-  any more, deletions go on in what is left.
-- Half of S more than that is wanted ahead.
-- All files together take no more than twice the live records and two segments. What is kept to move into, a place for a
-  job that is being moved, and for a put that fits nowhere, may exceed that for a while.
+- One spare is *kept* that the jobs of any segment can be moved into: it is as large as a segment, or as the largest
+  job. While the oldest segment is moved, its own file is the next one to be kept, if it is large enough. What is free
+  besides is the *surplus*.
+- A put leaves a surplus of at least the *headroom*, an eighth of S and a sixteenth of the live records, for changes and
+  deletions. When these have used it up, they wait until cleaning has turned garbage into room. There is enough garbage
+  then, because a headroom that is used up has become garbage. If the files on a full disk differ so much in size that
+  nothing fits any more, deletions go on in what is left.
+- A surplus of S/2 more than the headroom is wanted ahead.
+- All files together take no more than twice the live records and 2 S. The kept spare, a place for a job that is being
+  moved, and one for a put that fits nowhere, may exceed that for a while.
 
-Changes wait, too, while much is waiting to be written: a commit has a size, so that nobody waits long for his.
+Changes also wait while many records are waiting to be written: so a commit is never large, and nobody waits long for
+one.
 """
 
 from __future__ import annotations
@@ -33,32 +32,36 @@ from beanstalk_server.storage.record import CHANGE_SIZE, CLOCK_SIZE, COMMIT_SIZE
 from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 
 BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
-"""Bytes that may stand before the first record of a batch. (Behind its last, there is always room for one more
-CLOCK.)"""
+"""Bytes that may come before the first record of a batch. (There is always room for one more CLOCK behind the last.)"""
 
 SEGMENT_OVERHEAD: Final = HEADER_SIZE + BATCH_OVERHEAD + CLOCK_SIZE
-"""Bytes of a file that its records do not get."""
+"""Bytes of a file that are not left for its records."""
 
 LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + CHANGE_SIZE
-"""Bytes of a change in a commit of its own: what there must be room for, for a change to be accepted."""
+"""Bytes of a change in a commit of its own: a change is accepted if there is room for so much."""
 
 COMMIT_LIMIT: Final = 1 << 20
-"""Bytes of records that may wait to be written, before whoever wants to add to them waits too."""
+"""Bytes of records that may wait to be written; if there are more, clients wait before they add to them."""
 
 CLEANING_SLICE: Final = 1 << 16
 URGENT_CLEANING_SLICE: Final = 1 << 18
-"""Bytes of records that one slice of cleaning moves; the large one, about two milliseconds, while somebody waits."""
+"""Bytes of records that one slice of cleaning moves; the urgent one, about two milliseconds, while clients wait."""
 
 NOTHING: Final = 0
 ALLOCATE: Final = 1
 CLEAN: Final = 2
 DROP_SPARE: Final = 3
 SEAL: Final = 4
-"""What should be done next."""
+"""What should be done next: the steps of the upkeep."""
 
 
 class Spare:
-    """A file of zeros that will be a segment."""
+    """A file of zeros that will be a segment.
+
+    Args:
+        name: of the file.
+        size: of the file, in bytes.
+    """
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -66,10 +69,10 @@ class Spare:
 
 
 class Room:
-    """What there is, in bytes, and what follows from it.
+    """The sizes of everything, in bytes, and what follows from them.
 
     Args:
-        segments: the log's own list, oldest first; read only.
+        segments: the log's own list, oldest first; it is read only.
         segment_size: bytes.
         on_admission: called with what may be told, when that changes: ALL, DELETIONS or NONE.
     """
@@ -80,29 +83,29 @@ class Room:
         self.segments = segments
         self.segment_size = segment_size
         self.on_admission = on_admission
-        # Counted by the log, which appends:
-        self.live_size = 0  # bytes of the records of all jobs
-        self.record_size = 0  # bytes of all records that there are
-        self.pending = 0  # bytes of records that are to be written
-        # Said by the log, which cleans:
-        self.is_cleaning = False  # the oldest segment is being moved, and will be to its end
+        # The log, which appends, counts these:
+        self.live_size = 0  # bytes of the PUT records of all live jobs
+        self.record_size = 0  # bytes of all records
+        self.pending = 0  # bytes of records that wait to be written
+        # The log, which cleans, sets these:
+        self.is_cleaning = False  # the jobs of the oldest segment are being moved; that is always completed
         self.stuck_on = 0  # bytes of the record that cleaning found no place for, or 0
-        # Said by the binlog, which makes files:
-        self.disk_is_full = False  # what is given away now may not be had again
-        # Counted here:
+        # The allocator, which makes files, sets this:
+        self.disk_is_full = False  # space that is given back may not be had again
+        # These are counted here:
         self.spares: list[Spare] = []
-        self.spare_room = 0  # bytes of records that fit into them
+        self.spare_room = 0  # bytes of records that fit into the spares
         self.disk_size = 0  # bytes of all segments and spares
         self.largest_live = 0  # bytes of live records; no segment but the tail has more
-        # Found by `review`:
-        self.admits = ALL
-        self.put_end = 0  # offset in the tail; a put that ends before it needs no other question
-        self.change_end = 0  # offset in the tail; a record that ends behind it asks for the next review
+        # `review` sets these:
+        self.admits = ALL  # what may be told: ALL, DELETIONS or NONE
+        self.put_end = 0  # offset in the tail; there is room for a put that ends before it
+        self.change_end = 0  # offset in the tail; a record that ends behind it calls for a review
 
     # What there is
 
     def adopt(self) -> None:
-        """Count the segments that a start has found."""
+        """Count the segments that the start has found."""
         self.largest_live = max([segment.live for segment in self.segments], default=0)
         self.disk_size = sum([segment.size for segment in self.segments])
         self.record_size = sum([segment.end - HEADER_SIZE for segment in self.segments])
@@ -118,20 +121,20 @@ class Room:
         self.review()
 
     def begin_segment(self, spare: Spare) -> None:
-        """A spare is about to be the tail in the place of the present one."""
+        """A spare becomes the tail; its segment is not in the list yet."""
         self.spares.remove(spare)
         self.spare_room -= capacity(spare)
         if self.segments:
             tail = self.segments[-1]
             self.largest_live = max(self.largest_live, tail.live)
-            # What is left of its space is given back where it is much, and can be had again.
+            # Much space behind its records is given back if it can be had again.
             tail.is_cut = (
                 not self.disk_is_full and tail.size - tail.end > self.segment_size >> 2 and self._is_at_limit()
             )
         self.put_end = self.change_end = 0
 
     def drop_spare(self) -> Spare:
-        """Give up a spare that is not needed; to remove its file is left to the caller."""
+        """Give up a spare that is not needed. The caller removes its file."""
         spare = self._droppable()
         assert spare is not None, "`next_step` has said DROP_SPARE"
         self.spares.remove(spare)
@@ -141,12 +144,12 @@ class Room:
         return spare
 
     def resize(self, segment: Segment, size: int) -> None:
-        """A segment's file is made shorter."""
+        """The file of a segment is made shorter."""
         self.disk_size -= segment.size - size
         segment.size = size
 
     def remove_oldest(self, segment: Segment) -> None:
-        """The oldest segment, which has been taken off the list, is gone."""
+        """The oldest segment is gone; it is no longer in the list."""
         self.is_cleaning = False
         self.stuck_on = 0
         self.disk_size -= segment.size
@@ -157,7 +160,7 @@ class Room:
     # Places
 
     def tail_room(self) -> int:
-        """How long a record with its commit can be that is appended to the tail."""
+        """How long a record can be, with its commit, to fit into the tail."""
         if not self.segments:
             return 0
         tail = self.segments[-1]
@@ -168,7 +171,7 @@ class Room:
         return size + BATCH_OVERHEAD <= self.tail_room() and not self.is_too_much(self.segments[-1], size)
 
     def is_too_much(self, segment: Segment, size: int) -> bool:
-        """Whether one more job in a segment that was made for a large one is more than another file can take."""
+        """Whether a segment that was made for a large job would, with one more job, hold more than fits elsewhere."""
         return segment.size > self.segment_size and 0 < segment.live > self.segment_size - SEGMENT_OVERHEAD - size
 
     def smallest_spare(self, size: int) -> Spare | None:
@@ -184,7 +187,7 @@ class Room:
         return any(spare.size >= self.segment_size for spare in self.spares)
 
     def may_move_into(self, spare: Spare | None, oldest: Segment) -> bool:
-        """Whether jobs of the oldest segment may be moved into a spare: not if that leaves none for larger jobs."""
+        """Whether jobs of the oldest segment may be moved into a spare: not if that leaves none for a larger job."""
         if spare is None:
             return False
         needed = self._needed(0)
@@ -193,19 +196,19 @@ class Room:
         return any(capacity(other) >= needed for other in self.spares if other is not spare)
 
     def may_begin(self, spare: Spare) -> bool:
-        """Whether, with this spare as the tail, any segment could still be moved."""
+        """Whether any segment could still be moved if this spare became the tail."""
         return self._surplus_if(0, capacity(spare), spare, self.segments[0]) >= 0
 
     # Who may use it
 
     def is_before_put_end(self, size: int) -> bool:
-        """Whether there is room for a put: the quick answer, where False means only that it is to be looked at."""
+        """Whether there is room for a put: the quick answer. If it is False, ask `spare_needed`."""
         return bool(self.segments) and self.segments[-1].end + size + BATCH_OVERHEAD <= self.put_end
 
     def spare_needed(self, size: int) -> int:
-        """How large a spare would have to be, in bytes, for a put to find room, or to be nearer to it; 0 if it fits.
+        """The size in bytes of the spare that a put needs, or needs first; 0 if there is room for it.
 
-        Where the files take all that they should, a put need not leave the headroom: the disk has room.
+        If the files take all that they should, a put need not leave the headroom, because the disk has room.
 
         Args:
             size: of the put record.
@@ -219,15 +222,15 @@ class Room:
         if surplus < 0 and self._surplus_if(size, self.tail_room(), None, self.oldest()) < 0:
             return max(SEGMENT_OVERHEAD + self._needed(size), self.segment_size)
         if surplus < 0 and not self.fits_tail(size):
-            return max(SEGMENT_OVERHEAD + size, self.segment_size)  # and what is kept to move into stays that
+            return max(SEGMENT_OVERHEAD + size, self.segment_size)  # so that the kept spare need not be used
         return self.segment_size
 
     def may_put(self) -> bool:
-        """Whether a small job would find room."""
+        """Whether there is room for a small job."""
         return not self.spare_needed(PUT_SIZE)
 
     def review(self) -> None:
-        """Find out how far puts and changes may go, and what may be told at all."""
+        """Find out how far puts and changes may go, and what may be told."""
         tail_room = self.tail_room()
         surplus = self._surplus()
         step = min(self.segment_size >> 4, CLEANING_SLICE)
@@ -236,7 +239,7 @@ class Room:
         if self.pending > COMMIT_LIMIT:
             admits = NONE
         elif surplus < (wanted if is_crowded else LONE_CHANGE_SIZE) and self._can_clean():
-            admits = NONE  # cleaning makes the room that puts, or even changes, need
+            admits = NONE  # until cleaning has made room
         elif surplus >= LONE_CHANGE_SIZE or (surplus < 0 and not self.disk_is_full) or not self.live_size:
             admits = ALL
         else:
@@ -264,14 +267,14 @@ class Room:
         return 2 * self.live_size + 2 * self.segment_size
 
     def headroom(self) -> int:
-        """Bytes of surplus that a put leaves for changes and deletions."""
+        """Bytes of surplus that a put must leave for changes and deletions."""
         return (self.segment_size >> 3) + (self.live_size >> 4)
 
     def next_step(self, may_allocate: bool) -> int:
         """What should be done next: ALLOCATE a spare, CLEAN the oldest segment, DROP_SPARE, SEAL the tail, or NOTHING.
 
         Args:
-            may_allocate: not right after the disk was found to be full.
+            may_allocate: whether the disk may have room; it has none right after it was found to be full.
         """
         oldest = self.oldest()
         if oldest is not None and not oldest.live:
@@ -309,7 +312,7 @@ class Room:
         return NOTHING
 
     def spare_size(self) -> int:
-        """How large the next spare should be: a segment, or larger for jobs that are larger."""
+        """How large the next spare should be: as a segment, or larger for a job that is larger."""
         needed = self.stuck_on
         if not needed:
             if self._surplus() < 0:
@@ -319,7 +322,7 @@ class Room:
         return max(SEGMENT_OVERHEAD + needed, self.segment_size)
 
     def should_recycle(self, size: int) -> bool:
-        """Whether a file of this size should become a spare, when it is a segment no longer."""
+        """Whether the file of a segment that goes, which has this size, should become a spare."""
         if self.disk_is_full:
             return size > SEGMENT_OVERHEAD + LONE_CHANGE_SIZE
         surplus = self._surplus()
@@ -336,21 +339,21 @@ class Room:
         return self.segments[0] if len(self.segments) > 1 else None
 
     def waste(self) -> int:
-        """Bytes behind the records of segments that nothing is appended to."""
+        """Bytes behind the last record of each segment but the tail."""
         taken = self.disk_size - self.spare_room - len(self.spares) * SEGMENT_OVERHEAD
         return taken - self.record_size - len(self.segments) * HEADER_SIZE - self.tail_room()
 
     # Surplus and garbage
 
     def _surplus(self) -> int:
-        """Bytes of small records that fit beside the jobs of the oldest segment; below 0 when those may not fit."""
+        """Bytes of small records that fit besides the jobs of the oldest segment; below 0 if those may not fit."""
         return self._surplus_if(0, self.tail_room(), None, self.oldest())
 
     def _surplus_if(self, size: int, tail_room: int, taken: Spare | None, oldest: Segment | None) -> int:
-        """`_surplus`, if there were one more job of this size, so much room in the tail, and one spare less.
+        """What `_surplus` would be with one more job of this size, so much room in the tail, and one spare less.
 
         Args:
-            oldest: the segment that would have to be moved, unless it is the tail.
+            oldest: the segment that would be moved next, or None if it is the tail.
         """
         needed = self._needed(size)
         room = tail_room
@@ -368,28 +371,28 @@ class Room:
                 return room
         elif oldest is None or oldest.size - SEGMENT_OVERHEAD < needed:
             return -1
-        # What is moved beside what is kept is moved into the tail. Its file, if it is large enough, is kept then.
-        commits = 2 + oldest.live // CLEANING_SLICE  # of what is moved; and a checkpoint
+        # Its jobs are moved into room other than the kept spare; its file, if it is large enough, is kept then.
+        commits = 2 + oldest.live // CLEANING_SLICE  # of the slices, and a checkpoint
         return room - oldest.live - commits * BATCH_OVERHEAD
 
     def _surplus_with(self, size: int) -> int:
-        """The surplus that a job would leave; below 0 when it does not fit."""
+        """The surplus that a job would leave; below 0 if it does not fit."""
         if self.fits_tail(size):
             tail_room = self.tail_room() - size - BATCH_OVERHEAD
             return self._surplus_if(size, tail_room, None, self.oldest())
-        spare = self.smallest_spare(size)  # the rest of the tail is given up
+        spare = self.smallest_spare(size)  # which is the tail then
         if spare is None:
             return -1
         oldest = self.segments[0] if self.segments else None
         return self._surplus_if(size, capacity(spare) - size, spare, oldest)
 
     def _needed(self, size: int) -> int:
-        """Bytes of records that any segment would have to find a place for, with one more job of this size."""
+        """The most bytes of records that a segment may have to move, with one more job of this size."""
         tail_live = self.segments[-1].live if self.segments else 0
         return max(self.largest_live, tail_live, min(tail_live + size, max(self.segment_size - SEGMENT_OVERHEAD, size)))
 
     def _smaller(self) -> int:
-        """How many bytes a spare should hold so that a larger one can go, which was made for a larger job; or 0."""
+        """How many bytes a spare should hold to replace one that is larger than needed; 0 if there is none."""
         needed = self._needed(0)
         kept = self.smallest_spare(needed)
         if kept is None:
@@ -405,7 +408,7 @@ class Room:
         return 0
 
     def _droppable(self) -> Spare | None:
-        """A spare without which there is room all the same; not the last that is as large as a segment."""
+        """A spare that is not needed, if there is one; never the last that is as large as a segment."""
         tail_room = self.tail_room()
         usual = [spare for spare in self.spares if spare.size >= self.segment_size]
         for spare in sorted(self.spares, key=self._oddness, reverse=True):
@@ -422,7 +425,7 @@ class Room:
         return self.disk_size + self.segment_size > self.limit()
 
     def _has_large_tail(self) -> bool:
-        """Whether the tail was made for a larger job than it has, and could be cut."""
+        """Whether the tail is larger than a segment, and much of it is free."""
         return self.tail_room() > self.segment_size >> 4 and self.segments[-1].size > self.segment_size
 
     def _can_clean(self) -> bool:
@@ -431,16 +434,16 @@ class Room:
     def _is_worth_cleaning(self) -> bool:
         if self._garbage() >= self._much_garbage():
             return True
-        # Behind the records of a segment there may be more room than a job needs; a change can use it.
+        # There may be space behind the records of segments that is too small for a job, and enough for changes.
         return self._garbage() + self.waste() >= self.segment_size >> 6 and self._surplus() < LONE_CHANGE_SIZE
 
     def _much_garbage(self) -> int:
-        """Bytes of garbage that are worth a cleaning."""
+        """How many bytes of garbage make cleaning worthwhile."""
         much = (self.segment_size >> 4) + (self.live_size >> 5)
         return much if self.admits == ALL else much >> 3
 
     def _garbage(self) -> int:
-        """Bytes of records that cleaning everything would remove: its own commits are not among them."""
+        """Bytes of records that cleaning everything would remove, less the commits that this would add."""
         own = 4 * COMMIT_SIZE + BATCH_OVERHEAD + self.segment_size // CLEANING_SLICE * COMMIT_SIZE
         return self.record_size - self.live_size - len(self.segments) * own
 
@@ -456,5 +459,5 @@ class Room:
 
 
 def capacity(spare: Spare) -> int:
-    """How long a record can be that goes into a spare first."""
+    """How long a record can be to fit into a spare."""
     return spare.size - SEGMENT_OVERHEAD

@@ -1,15 +1,15 @@
-"""One file of records: its name, its header, and what the log keeps in mind of it.
+"""A segment, one file of the log: its name, its header, and what memory holds of it.
 
 A segment is written once, from its beginning to its end. Its space is taken from the disk ahead, so zeros follow the
-last record. Must never know what the records mean to a queue.
+last record. Must never know what is in a record.
 
     bytes   field (docs/binlog-format.md)
     8       magic
     4       version
-    8       sequence: this segment's number, one more than the one before
-    4       salt: a random number; its CRC-32C is where the checksums of the records begin
+    8       sequence number: one more than that of the segment before
+    4       salt: a random number, whose CRC-32C is the seed of the records' checksums
     4       zero
-    4       CRC-32C of all that stands before
+    4       CRC-32C of the 28 bytes before
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ HEADER_SIZE: Final = 32
 _HEADER: Final = Struct("<8sIQII")
 _CRC: Final = Struct("<I")
 _NAME: Final = re.compile(r"segment\.(\d{10,})")
-_SPARE: Final = re.compile(r"spare\.\d+")
 
 
 class FormatError(Exception):
-    """This is no segment, or one of a newer version: one line that says which. `version` is 0, or that version."""
+    """A file is no segment, or one of a newer version: one line that says which. `version` is 0, or that version."""
 
     def __init__(self, message: str, version: int = 0) -> None:
         super().__init__(message)
@@ -46,9 +45,9 @@ class Segment:
 
     Args:
         sequence: its number.
-        size: bytes of disk that it takes.
+        size: bytes of its file.
         salt: its random number.
-        version: of its format; only what has the newest may be written to.
+        version: of its format; only segments of the newest are written to.
     """
 
     __slots__ = (
@@ -76,19 +75,19 @@ class Segment:
         self.version = version
         self.seed = seed_of(salt)
         self.name = segment_name(sequence)
-        self.file: File | None = None  # open, while it is written
-        self.is_closed = False  # nothing is written into it any more
-        self.is_cut = False  # when it is closed, its file is cut to what is in it
-        self.end = HEADER_SIZE  # where the next record goes
-        self.written = 0  # up to where it has been written
-        self.durable = 0  # up to where it is known to be on the disk
-        self.live = 0  # bytes of the records of the jobs that it has
-        self.ids = array("Q")  # of all jobs that were put into it
-        self.cleaned = 0  # how many of those the cleaning has looked at
+        self.file: File | None = None  # open while the segment is the tail
+        self.is_closed = False  # no more records are appended
+        self.is_cut = False  # when it is closed, its file is cut behind the last record
+        self.end = HEADER_SIZE  # offset at which the next record goes
+        self.written = 0  # offset up to which it has been written
+        self.durable = 0  # offset up to which it is known to be on the disk
+        self.live = 0  # bytes of the PUT records of live jobs in it
+        self.ids = array("Q")  # of all jobs that were ever put into it
+        self.cleaned = 0  # how many of those cleaning has been through
 
 
 def seed_of(salt: int) -> int:
-    """Where the checksums of a segment's records begin."""
+    """What the checksums of a segment's records begin with."""
     return int(crc32c(_CRC.pack(salt)))
 
 
@@ -97,18 +96,8 @@ def segment_name(sequence: int) -> str:
     return f"segment.{sequence:010d}"
 
 
-def spare_name(number: int) -> str:
-    """The file name of a spare: zeros that will be a segment."""
-    return f"spare.{number}"
-
-
-def is_spare(name: str) -> bool:
-    """Whether a file is a spare by its name."""
-    return _SPARE.fullmatch(name) is not None
-
-
 def segment_names(directory: Directory) -> list[tuple[int, str]]:
-    """The segments that are there, as (sequence, name), oldest first."""
+    """The segments of a directory, as (sequence, name), oldest first."""
     found = [(int(match[1]), match[0]) for name in directory.names() if (match := _NAME.fullmatch(name))]
     return sorted(found)
 
@@ -126,9 +115,11 @@ def decode_header(header: bytes, name: str) -> tuple[int, int, int, bool]:
         FormatError: the file is no segment, or one of a newer version.
     """
     if len(header) < HEADER_SIZE or header[:8] != MAGIC:
-        raise FormatError("this is no segment of a binlog")
+        raise FormatError("not a segment of a binlog")
     _, version, sequence, salt, _ = _HEADER.unpack_from(header)
     is_whole: bool = _CRC.unpack_from(header, HEADER_SIZE - 4)[0] == crc32c(header[: HEADER_SIZE - 4])
     if version > VERSION and is_whole:
-        raise FormatError(f"{name} has format version {version}, and this server knows none above {VERSION}", version)
+        raise FormatError(
+            f"{name}: format version {version} is newer than this server, which knows versions up to {VERSION}", version
+        )
     return version, sequence, salt, is_whole

@@ -1,11 +1,10 @@
-"""Encodes what a queue's changes are to leave in the segments, in batches, and moves jobs out of the oldest segment.
+"""The log in memory: turns changes into batches of records, knows which segment holds which job, and cleans.
 
-The log is told of changes; it keeps track of which segment holds which job, and hands out what has to be written. Where
-there is room, and what should be done about it, `room.py` decides. The log does nothing by itself: it must never touch
-a file.
+`room.py` decides whether there is room and what should be done about it; `segment_writer.py` writes the batches. Must
+never touch a file.
 
-Cleaning always takes the oldest segment, so that no record goes before one that it undoes: a DELETE before its PUT, or
-a PUT before an earlier one of the same job.
+Cleaning moves the live jobs of the oldest segment to the tail, so that the segment can go. It is always the oldest, so
+that no record goes before one that it undoes: a DELETE before its PUT, or a PUT before an earlier one of the same job.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ from beanstalk_server.storage.room import (
 from beanstalk_server.storage.segment import Segment
 
 CLOCK_TOLERANCE: Final = 10_000_000
-"""A wall clock that differs from what was told by no more is not told anew, in nanoseconds: a tick. The two clocks are
-read one after the other, and a process may have to wait in between. What adds up is told when it is more."""
+"""A step of the wall clock that is no longer, in nanoseconds, is not recorded. The two clocks are read one after the
+other, and the process may have to wait in between. Short steps that add up are recorded."""
 
 GARBAGE_COST: Final = 16
 """What a record that is garbage costs a slice of cleaning, in bytes."""
 
 SMALL_CLEAR: Final = 1024
-"""A clear of no more bytes is taken from the room that is kept for changes; a larger one needs room as a put does."""
+"""A clear of no more bytes may use the headroom, as changes do; a larger one has to leave it, as a put does."""
 
 
 class NoRoomError(Exception):
-    """Even the room that is kept for changes is used up."""
+    """The headroom is used up, too."""
 
 
 class CommitBatch:
@@ -74,7 +73,7 @@ class SegmentLog:
         live: the broker's table of jobs.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
-        boot: tells the boots of all machines apart, 16 bytes.
+        boot: 16 bytes that identify the boot of the machine.
         on_admission: called with what may be told, when that changes: ALL, DELETIONS or NONE.
     """
 
@@ -89,9 +88,9 @@ class SegmentLog:
         self.live = live
         self.draw_salt = draw_salt
         self.boot = boot
-        self.clock_offset = 0  # nanoseconds from the times of jobs to the wall clock
-        self.told_offset = 0  # wall clock less the server's clock, as a CLOCK says; nanoseconds
-        self.has_told_clock = False  # since the start
+        self.clock_offset = 0  # nanoseconds to add to the times of jobs, to have wall clock
+        self.told_offset = 0  # nanoseconds; wall clock less the server's clock, as CLOCK records say
+        self.has_told_clock = False  # a CLOCK has been written since the start
         self.segments: list[Segment] = []  # oldest first
         self.by_sequence: dict[int, Segment] = {}
         self.room = Room(self.segments, segment_size, on_admission)
@@ -102,17 +101,17 @@ class SegmentLog:
         self._change = StoredChange()  # these two are filled anew for each record
         self._stored = StoredJob()
         self.written = 0  # records
-        self.migrated = 0  # of them, jobs that cleaning has moved
-        self.may_leave_tail = False  # cleaning has nothing left that fits into it
+        self.migrated = 0  # records of jobs that cleaning has moved
+        self.may_leave_tail = False  # cleaning has moved all jobs that fit into the tail
 
     def adopt(
         self, segments: list[Segment], spares: list[Spare], next_id: int, sequence: int, commit_number: int
     ) -> None:
-        """Begin behind what is there at the start.
+        """Go on behind the segments that the start has found.
 
         Args:
-            segments: oldest first; nothing is appended to them, unless `reopen` follows.
-            spares: files of zeros.
+            segments: oldest first. Nothing is appended to them, unless `reopen` follows.
+            spares: those that are there.
             next_id: the smallest id that has never been given.
             sequence, commit_number: of the last segment and the last commit.
         """
@@ -134,7 +133,7 @@ class SegmentLog:
     # What the journal is told
 
     def put(self, job: Job) -> bool:
-        """Take note of a whole job, which takes the place of the one with its id. False when there is no room."""
+        """Record a whole job, which replaces the one with its id; False if there is no room."""
         size = put_size(job)
         room = self.room
         if not room.is_before_put_end(size):
@@ -150,10 +149,10 @@ class SegmentLog:
         return True
 
     def change(self, job: Job) -> None:
-        """Take note of what is new of a job.
+        """Record what is new of a job.
 
         Raises:
-            NoRoomError: all room is used up; as in `delete`.
+            NoRoomError: the headroom is used up; `delete` raises it, too.
         """
         segment = self._make_place(CHANGE_SIZE)
         change = self._change
@@ -163,7 +162,7 @@ class SegmentLog:
             self.room.review()
 
     def delete(self, job: Job) -> None:
-        """Take note that a job is gone."""
+        """Record that a job is gone."""
         segment = self._make_place(DELETE_SIZE)
         self._append(segment, encode_delete(job.id, segment.seed))
         self._forget(job)
@@ -172,7 +171,7 @@ class SegmentLog:
             self.room.review()
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
-        """Take note that all jobs of a tube but these are gone; `forget` follows for each. False without room."""
+        """Record that all jobs of a tube but these are gone; False if there is no room. `forget` follows for each."""
         size = clear_size(tube_name, reserved_ids)
         room = self.room
         has_place = size + BATCH_OVERHEAD <= room.tail_room() or room.smallest_spare(size) is not None
@@ -185,12 +184,12 @@ class SegmentLog:
         return True
 
     def forget(self, job: Job) -> None:
-        """A job that a clear has ended is garbage, and in the table no more."""
+        """A job that a clear has ended leaves the table: its record is garbage."""
         self._forget(job)
         self.room.stuck_on = 0
 
     def append(self, job: Job) -> None:
-        """Take note of a whole job, without regard to the headroom.
+        """Record a whole job, even if that uses the headroom.
 
         Raises:
             NoRoomError: it fits nowhere.
@@ -212,7 +211,7 @@ class SegmentLog:
             room.review()
 
     def _forget(self, job: Job) -> None:
-        """A job's record is garbage."""
+        """Count the record of a job as garbage."""
         if job.file:
             size = put_size(job)
             self.by_sequence[job.file].live -= size
@@ -228,17 +227,17 @@ class SegmentLog:
         self.written += 1
 
     def _count(self, segment: Segment, size: int) -> None:
-        """So many bytes are appended."""
+        """Count bytes that are appended."""
         room = self.room
         segment.end += size
         room.record_size += size
         room.pending += size
 
     def _make_place(self, size: int, is_job: bool = False) -> Segment:
-        """The segment that the next record goes into; a batch of it is open.
+        """Find the segment that the next record goes into, and open a batch for it.
 
         Raises:
-            NoRoomError: all room is used up.
+            NoRoomError: there is none.
         """
         room = self.room
         if self.segments:
@@ -252,10 +251,10 @@ class SegmentLog:
         spare = room.smallest_spare(size)
         if spare is not None:
             return self._begin_segment(spare)
-        raise NoRoomError("no space is left, not even what was set aside")
+        raise NoRoomError("the disk is full, and the room for changes is used up")
 
     def _begin_segment(self, spare: Spare) -> Segment:
-        """Make a spare the tail; a batch of it is open."""
+        """Make a spare the tail, and open a batch for it."""
         self.room.begin_segment(spare)
         self.sequence += 1
         segment = Segment(self.sequence, spare.size, self.draw_salt())
@@ -281,9 +280,9 @@ class SegmentLog:
     # What is to be written
 
     def take(self, written_at: int, clock_offset: int) -> list[CommitBatch]:
-        """What has to be written now, in this order; the next record begins a new batch.
+        """Hand out what has to be written now, in this order. The next record begins a new batch.
 
-        If the wall clock has been set, that is told at the end: it is true of all that stands before.
+        If the wall clock has been set, a CLOCK at the end says so: it concerns all records before it.
 
         Args:
             written_at: wall clock, nanoseconds.
@@ -306,7 +305,7 @@ class SegmentLog:
         return batches
 
     def set_clocks(self, clock_offset: int) -> None:
-        """The wall clock less the server's clock, which the times of jobs are by; nanoseconds."""
+        """From here on, this is the wall clock less the server's clock, in nanoseconds."""
         self.clock_offset = self.told_offset = clock_offset
 
     def _has_place_for_clock(self) -> bool:
@@ -314,9 +313,9 @@ class SegmentLog:
         return tail.size - tail.end >= CLOCK_SIZE
 
     def checkpoint(self, written_at: int, clock_offset: int) -> list[CommitBatch]:
-        """What has to be written so that it is known how much has reached the disk: a commit, of nothing if need be.
+        """Hand out a commit, if need be one without records, so that the log says how much of it has reached the disk.
 
-        None, when there is no place for it, or no segment.
+        There is none if it finds no place, or if there is no segment.
         """
         if self.batches:
             return self.take(written_at, clock_offset)
@@ -327,14 +326,14 @@ class SegmentLog:
         else:
             spare = self.room.smallest_spare(CHANGE_SIZE)
             if spare is not None and self.room.may_begin(spare):
-                self.seal()  # that there is a next segment says it too
+                self.seal()  # the next segment says it as well: it begins when all of this one is on the disk
         return self.take(written_at, clock_offset)
 
     def confirm(self, batches: list[CommitBatch], synced: Segment | None) -> None:
-        """What `take` has given is written.
+        """What `take` or `checkpoint` has handed out has been written.
 
         Args:
-            synced: the segment that was written last, if all of it is on the disk.
+            synced: the segment that was written last, if all of it is on the disk now.
         """
         has_begun = False
         for batch in batches:
@@ -342,7 +341,7 @@ class SegmentLog:
             if batch.spare is not None:
                 batch.segment.durable = batch.segment.written
                 has_begun = True
-        if synced is not None:  # what was written before, without a sync, is on the disk too
+        if synced is not None:  # with what was written before, without a sync
             synced.durable = synced.written
         if has_begun:
             self._close_segments()
@@ -350,17 +349,17 @@ class SegmentLog:
     # What becomes of segments
 
     def seal(self) -> None:
-        """Write no more into the tail, so that it can be cleaned; a spare is the tail now."""
+        """Make a spare the tail, so that the present tail can be cleaned."""
         spare = self.room.smallest_spare(CHANGE_SIZE)
         assert spare is not None, "`next_step` has said SEAL"
         self._begin_segment(spare)
         self.room.review()
 
     def clean(self) -> bool:
-        """Put jobs that the oldest segment has into the tail once more: a slice of them.
+        """Move a slice of the jobs of the oldest segment to the tail.
 
         Returns:
-            Whether it has none any more. `remove_oldest` may follow when all that is to be written is on the disk.
+            Whether none is left. `remove_oldest` may follow when everything that has been recorded is on the disk.
         """
         segment = self.segments[0]
         room = self.room
@@ -368,14 +367,14 @@ class SegmentLog:
         room.is_cleaning = True
         ids = segment.ids
         while budget > 0 and segment.live:
-            if segment.cleaned == len(ids):  # what fits into the tail has been moved
+            if segment.cleaned == len(ids):  # all jobs that fit into the tail have been moved
                 segment.cleaned = 0
                 self.may_leave_tail = True
             job_id: int = ids[segment.cleaned]
             job = self.live.get(job_id)
             if job is None or job.file != segment.sequence:
                 budget -= GARBAGE_COST
-            elif job.tube.is_cleared(job):  # to put it again would bring it back
+            elif job.tube.is_cleared(job):  # a PUT would bring it back
                 self._forget(job)
                 budget -= GARBAGE_COST
             else:
@@ -398,7 +397,7 @@ class SegmentLog:
         return not segment.live
 
     def remove_oldest(self) -> Segment:
-        """Drop the oldest segment, which has no job any more; to remove or recycle its file is left to the caller."""
+        """Drop the oldest segment, which holds no live job. The caller removes or recycles its file."""
         segment = self.segments.pop(0)
         assert not segment.live, f"{segment.name} still has jobs"
         del self.by_sequence[segment.sequence]
@@ -407,7 +406,7 @@ class SegmentLog:
         return segment
 
     def _close_segments(self) -> None:
-        """All but the tail are on the disk, some cut to what is in them."""
+        """All segments but the tail are complete; some files have been cut behind the last record."""
         for segment in reversed(self.segments[:-1]):
             if segment.is_closed:
                 break
@@ -417,7 +416,7 @@ class SegmentLog:
         self.room.review()
 
     def reopen(self) -> Segment:
-        """Let the newest segment be the tail again; to open its file is left to the caller."""
+        """Make the newest segment the tail again. The caller opens its file."""
         tail = self.segments[-1]
         tail.is_closed = False
         tail.written = tail.durable = tail.end
@@ -425,7 +424,7 @@ class SegmentLog:
         return tail
 
     def cut_newest(self) -> Segment | None:
-        """Cut the newest segment, which is closed, if much space is behind its records; the caller cuts its file."""
+        """Cut the newest segment, which is closed, if much space is behind its records. The caller cuts its file."""
         if not self.segments:
             return None
         newest = self.segments[-1]
@@ -455,5 +454,5 @@ class SegmentLog:
 
 
 def cut_size(segment: Segment) -> int:
-    """Bytes of a segment's file when it has been cut: so that its records would fit in again, if it were a spare."""
+    """Bytes that a file is cut to: as a spare, it could take the same records again."""
     return min(segment.end + CLOCK_SIZE, segment.size)

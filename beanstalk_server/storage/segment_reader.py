@@ -1,7 +1,7 @@
-"""Reads one segment: commit after commit, record after record, up to its end or to what is wrong with it.
+"""Reads one segment, commit after commit, record after record, up to its end or to what is wrong with it.
 
-It tells a torn tail, which a crash leaves, from damage. It must never know why somebody reads: recovery and the tools
-go through all segments with `binlog_reader.py`.
+It can tell a torn tail, which a crash leaves, from damage. All segments of a directory are read by `binlog_reader.py`.
+Must never know who reads, and why.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ CHUNK: Final = 1 << 20  # bytes read at once
 class SegmentReader:
     """Reads a segment, a mebibyte at a time, and checks that it is whole.
 
-    After `next` has said True, `scanner` has the record and `offset` is where it begins. After it has said False,
-    `fault` is "" and `offset` the end of the records; or `fault` says what is wrong at `offset`.
+    After `next` has said True, `scanner` is at a record, which begins at `offset`. After it has said False, either
+    `fault` is "" and `offset` is the end of the records, or `fault` says what is wrong at `offset`.
 
     Args:
         file: the segment.
         name: of the file, for messages.
-        size: bytes of the file that are read; -1 for all.
-        on_read: called with the offset up to which the file has been read, after each piece.
+        size: how many bytes of the file to read; -1 for all.
+        on_read: called after each piece with the offset up to which the file has been read.
 
     Raises:
-        FormatError: this is no segment, or one of a newer version.
-        OSError: it cannot be read.
+        FormatError: the file is no segment, or one of a newer version.
+        OSError: the file cannot be read.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class SegmentReader:
         self.offset = HEADER_SIZE
         self.commit_number = 0  # of the last commit, 0 before the first
         self.commits = 0  # how many there have been
-        self.next_id = 1  # as the last commit has it
+        self.next_id = 1  # the smallest id that has never been given, as the last commit has it
         self.scanner = Scanner(seed_of(self.salt), self.version)
         self._on_read = on_read
-        self._first_end = 0  # where the first commit's records end
+        self._first_end = 0  # where the first commit ends
         self._commit_start = HEADER_SIZE  # where the last commit begins
-        self._commit_end = HEADER_SIZE  # where the records of the last commit end; -1 when that is not known
-        self._base = HEADER_SIZE  # where the scanner's data begins
+        self._commit_end = HEADER_SIZE  # where the last commit ends; -1 if that is not known
+        self._base = HEADER_SIZE  # where the scanner's data begins in the file
         if not is_whole:
-            self.fault = "a header whose checksum is wrong"
+            self.fault = "bad checksum of the header"
             self.offset = 0
 
     def next(self) -> bool:
@@ -67,22 +67,22 @@ class SegmentReader:
             left = self.size - self._base - len(scanner.data)
             if not left:
                 if scanner.data[scanner.end :].strip(b"\0"):
-                    self.fault = "the beginning of a record"
+                    self.fault = "incomplete record"
                 return self._is_at_end()
             self._read_on(min(max(scanner.more, CHUNK), left))
         self.offset = self._base + scanner.start
         if scanner.kind == COMMIT:
             return self._take_commit()
         if self.offset >= self._commit_end >= 0:
-            self.fault = "a record that belongs to no commit"
+            self.fault = "record outside of a commit"
             return False
         return True
 
     def replay(self, replay: Replay, segment: Segment) -> None:
-        """Tell all records from here on; `next` has said False then.
+        """Tell a replay all records from here on, until `next` says False.
 
         Args:
-            segment: this one; the ids of all jobs that are put into it are added to its own.
+            segment: the one that is read; it takes down the id of each job that is put.
         """
         scanner = self.scanner
         ids = segment.ids
@@ -119,9 +119,9 @@ class SegmentReader:
     def _take_commit(self) -> bool:
         commit_number, _, length, next_id, _ = self.scanner.commit()
         if self.offset < self._commit_end:
-            self.fault = "a commit within another"
+            self.fault = "commit inside another commit"
         elif self.commit_number and commit_number != self.commit_number + 1:
-            self.fault = f"commit {commit_number}, where {self.commit_number + 1} should be"
+            self.fault = f"commit {commit_number} instead of {self.commit_number + 1}"
         if self.fault:
             return False
         self.commit_number = commit_number
@@ -135,21 +135,21 @@ class SegmentReader:
 
     def _is_at_end(self) -> bool:
         if not self.fault and self.offset < self._commit_end:
-            self.fault = "the end of a commit is missing"
+            self.fault = "incomplete commit"
         return False
 
     # The end of a segment, once `next` has said False
 
     def check_end(self, has_skipped: bool) -> str:
-        """What is wrong where the reader has stopped, or "" at the end of a segment.
+        """What is wrong where the reader has stopped, or "" at the end of a whole segment.
 
         Args:
-            has_skipped: that something is missing is known already.
+            has_skipped: something has been skipped, so that no commit need be left.
         """
         if not self.fault and self.content_end() > self.offset:
-            self.fault = "something behind the last record"
+            self.fault = "data behind the last record"
         if not self.fault and not self.commits and not has_skipped:
-            self.fault = "there is no commit"  # but it gets its name when its first one is on the disk
+            self.fault = "no commit"  # but a segment gets its name when its first one is on the disk
         return self.fault
 
     def whole_end(self) -> int:
@@ -157,7 +157,7 @@ class SegmentReader:
         return self._commit_start if self.offset < self._commit_end else self.offset
 
     def content_end(self) -> int:
-        """Where the zeros begin that the file ends with."""
+        """The offset from which on the file holds only zeros."""
         end = self.size
         while end > self.offset:
             start = max(end - CHUNK, self.offset)
@@ -168,7 +168,7 @@ class SegmentReader:
         return end
 
     def is_known_durable(self) -> bool:
-        """Whether a later commit says that what stands at `offset` had reached the disk: then it was not torn."""
+        """Whether what is wrong at `offset` was on the disk once, as a later commit says: then it is not torn."""
         if self.offset < self._first_end or not self.commits:
             return True  # a segment gets its name when its first commit is on the disk
         scanner = self._rest(self.offset)
@@ -182,13 +182,13 @@ class SegmentReader:
         return False
 
     def skip(self) -> int:
-        """Go on behind what is wrong at `offset`; return how many bytes are skipped.
+        """Go on at the next record behind what is wrong at `offset`; return how many bytes are skipped.
 
         Raises:
-            FormatError: it is the header.
+            FormatError: the header is wrong.
         """
         if self.offset < HEADER_SIZE:
-            raise FormatError(f"{self.name}: without its header, its records cannot be told from other bytes")
+            raise FormatError(f"{self.name}: without its header, records cannot be told from other bytes")
         damaged = self.offset
         scanner = self._rest(damaged)
         place = scanner.find(1 if self.scanner.fault else 0)

@@ -1,7 +1,7 @@
-"""Puts on the disk what the log hands out: batches are written and synced, segments begin, end and go.
+"""Writes what the log hands out: batches are written and synced, segments begin, end and go.
 
-In each step, what the next one builds on is on the disk first, so that a crash anywhere leaves a whole log. All of it
-blocks, and is called off the event loop. Must never know what is in a batch.
+Whatever a step builds on is on the disk before, so that a crash at any point leaves a whole log. All calls block; the
+binlog makes them off the event loop. Must never know what is in a batch.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ class SegmentWriter:
     """Writes the segments of a directory, one call at a time.
 
     Args:
-        directory: has the spares that are to be segments.
-        inside: the directory in it that they are in, or "".
+        directory: where the segments and the spares are.
+        inside: the directory in it where they really are, or "".
     """
 
     def __init__(self, directory: Directory, inside: str = "") -> None:
         self._directory = directory
         self._inside = inside
         self.tail: Segment | None = None
-        """The segment that was written last; its file is open."""
+        """The segment that was written last, whose file is open."""
 
     def write(self, batches: list[CommitBatch], sync: bool) -> None:
-        """Write batches in their order; a segment begins only when all of the one before is on the disk.
+        """Write batches in their order. A segment begins only when all of the one before is on the disk.
 
         Args:
-            sync: return when all is on the disk.
+            sync: return when everything is on the disk.
 
         Raises:
-            OSError: something may not have been written, with the name of the file. Nothing can be written any more.
+            OSError: something may be lost; it has the name of the file. The writer cannot be used any more.
         """
         try:
             for batch in batches:
@@ -62,12 +62,12 @@ class SegmentWriter:
             self.tail.file = None
 
     def remove(self, segment: Segment) -> None:
-        """Remove a segment; the next one may go only when this one has gone for good."""
+        """Remove a segment durably: the next one may go only when this one will not come back."""
         self._directory.remove(self._path(segment.name))
         self._directory.sync(self._inside)
 
     def recycle(self, segment: Segment, name: str) -> None:
-        """Make a spare of a segment, and keep its space; the next one may go only when this one has gone for good."""
+        """Make a spare of a segment, which keeps its space. The segment is gone durably, as with `remove`."""
         self._directory.rename(self._path(segment.name), self._path(name))
         self._directory.sync(self._inside)
         file = self._directory.open(self._path(name), write=True)

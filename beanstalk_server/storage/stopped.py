@@ -1,8 +1,8 @@
-"""The mark that a clean stop leaves: how far the log goes, so that the next start knows what must be there.
+"""The mark of a clean stop: where the log ended, so that the next start knows what must be there.
 
-Without it, a newest segment that has lost its end cannot be told from one whose last write was torn, or that just ends
-there. A log that goes further than the mark says was written to since, and the mark means nothing more. Must never
-know what the records mean.
+Without it, nobody can tell a newest segment that has lost its end from one that ends there, or whose last write was
+torn. If the log goes further than the mark, it has been written to since, and the mark means nothing any more. Must
+never know what is in a record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 
 
 def read_mark(directory: Directory) -> tuple[Mark | None, str]:
-    """The mark, if there is one, or what is wrong with it."""
+    """The mark, or None; and what is wrong with it, or ""."""
     if STOPPED not in directory.names():
         return None, ""
     file = directory.open(STOPPED)
@@ -42,12 +42,12 @@ def read_mark(directory: Directory) -> tuple[Mark | None, str]:
         file.close()
     found = _TEXT.fullmatch(text)
     if found is None or int(found[4], 16) != crc32c(text[: found.start(4)]):
-        return None, "this is no mark of a clean stop, or a damaged one: it is ignored"
+        return None, "ignored: it is not the mark of a clean stop, or it is damaged"
     return Mark(int(found[1]), int(found[2]), int(found[3])), ""
 
 
 def write_mark(directory: Directory, mark: Mark) -> None:
-    """Leave a mark, in the place of the last one; what it tells of must be on the disk."""
+    """Leave a mark in the place of the last one; everything that it tells of is on the disk."""
     text = b"%d %d %d " % mark
     file = directory.create(f"{STOPPED}.new")
     try:

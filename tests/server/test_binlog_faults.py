@@ -171,7 +171,9 @@ def test_a_directory_of_a_newer_server(launch, tmp_path):
     for options in ((), ("--salvage",)):
         status, line = refusal("-b", str(tmp_path), *options)
         assert status == UNUSABLE
-        assert line.endswith(f"{tmp_path}/{name} has format version 99, and this server knows none above 2")
+        assert line.endswith(
+            f"{tmp_path}/{name}: format version 99 is newer than this server, which knows versions up to 2"
+        )
 
 
 def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):
@@ -182,7 +184,7 @@ def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):
     status, line = refusal("-b", str(tmp_path))
     assert status == DAMAGED
     assert f"{tmp_path}/{name}: damaged at offset " in line
-    assert line.endswith("--salvage goes on behind it, without what is lost")
+    assert line.endswith("to start without what is lost, use --salvage")
     process = launch("-p", "0", "-b", str(tmp_path), "--salvage")
     assert "salvaged 29 jobs; the damaged files are kept in" in process.log
     caller = Caller(process.address)
@@ -200,7 +202,7 @@ def test_a_directory_with_beanstalkds_files_and_this_servers(launch, tmp_path):
     (tmp_path / "binlog.1").write_bytes(struct.pack("<i", 7) + bytes(100))
     status, line = refusal("-b", str(tmp_path))
     assert status == UNUSABLE
-    assert f"both beanstalkd's files (binlog.1) and this server's ({name}) are there" in line
+    assert f"holds files of beanstalkd (binlog.1) and of this server ({name})" in line
 
 
 # A disk that is full
@@ -250,7 +252,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
     caller.close()
     assert process.stop() == 0
     assert "no new segment: No space left on device; puts that need one are refused" in process.log
-    assert "there is room again" in process.log
+    assert "the disk has room again" in process.log
     assert "Traceback" not in process.log
     assert process.log.count("No space left") < 100, "it is told, but not all the time"
     process = launch("-p", "0", "-b", str(small_disk / "binlog"))

@@ -152,7 +152,7 @@ def test_ten_thousand_jobs_from_beanstalkd_and_back(launch, launch_beanstalkd, t
     assert {job["id"] for job in live} == expected.keys()
     status, out, err = done("export", path, "--to", back)
     assert (status, err) == (0, "")
-    assert out.startswith(f"{len(expected)} jobs written to {back}, in ")
+    assert out.startswith(f"exported {len(expected)} jobs to {back}: ")
     assert "-z" not in out
 
     server = launch_beanstalkd(back)
@@ -220,7 +220,7 @@ def test_a_bar_on_a_terminal_only(served, tmp_path, monkeypatch, capsys, is_term
     stderr = io.StringIO()
     stderr.isatty = lambda: is_terminal
     monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr(binlog_cli, "DELAY", 0)
+    monkeypatch.setattr(binlog_cli, "BAR_DELAY", 0)
     assert binlog_cli.main(["verify", str(tmp_path / "jobs")]) == 0
     assert ("B/s" in stderr.getvalue()) == is_terminal
     assert capsys.readouterr().out.count("\n") == 3

@@ -489,7 +489,7 @@ class TestWrite:
     @pytest.mark.parametrize("name", ["binlog.1", "binlog.9.partial", "binlog."])
     def test_a_directory_with_binlog_files_is_refused(self, tmp_path, name):
         (tmp_path / name).write_bytes(b"precious")
-        with pytest.raises(DirectoryInUseError, match=f"{name} exists; a directory without binlog files is needed$"):
+        with pytest.raises(DirectoryInUseError, match=f"{name} exists: name a directory without binlog files$"):
             write(tmp_path, [stored(1)])
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"precious"]
 

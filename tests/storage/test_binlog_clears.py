@@ -216,7 +216,7 @@ def test_a_clear_that_finds_no_room_changes_nothing():
         await process.binlog.commit()
         assert len(process.broker.jobs) == len(come_back(directory_with_room(directory))) == 2000
         directory.capacity = 1 << 40
-        process.binlog._full_until = 0
+        process.binlog._allocator.full_until = 0
         assert process.clear() == (DONE, [("cleared", 2)])
         await process.binlog.commit()
         assert set(come_back(directory.after_a_kill())) == set(range(1, 1999))
@@ -243,4 +243,4 @@ def test_a_key_that_names_two_jobs_is_told_and_the_younger_job_keeps_it(caplog):
     directory = run(work)
     caplog.set_level(logging.WARNING)
     assert come_back(directory.after_a_kill()) == {1: "", 2: "k"}
-    assert "job 1 has lost its key 'k' in tube 'default': job 2 has it too" in caplog.text
+    assert "job 1 loses its key 'k' in tube 'default': job 2 has it too" in caplog.text

@@ -314,7 +314,7 @@ def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belong_to(
         queue.directory.ballast += queue.directory.free()
         for _ in range(1000):
             queue.broker.reschedule(queue.client, 1, 100 * SECOND, SECOND)
-        with pytest.raises(OSError, match="no space is left, not even what was set aside"):
+        with pytest.raises(OSError, match="the disk is full, and the room for changes is used up"):
             await queue.binlog.commit()
         await queue.binlog.close()
 

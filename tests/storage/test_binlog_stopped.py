@@ -110,7 +110,9 @@ def test_a_newest_segment_that_is_cut_or_zeroed_is_refused_and_can_be_salvaged(s
 def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped):
     name = newest(stopped)
     directory = copied(stopped, **{name: None})
-    with pytest.raises(StorageError, match=rf"{name}: damaged at offset 0: the file is missing, which was the newest"):
+    with pytest.raises(
+        StorageError, match=rf"{name}: damaged at offset 0: the file is missing, which was the newest segment"
+    ):
         start(directory)
     (damage,) = damages(directory)
     assert (damage.segment, damage.offset) == (name, 0)
@@ -121,7 +123,7 @@ def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped
 
 
 def test_no_segment_at_all_is_refused(stopped):
-    with pytest.raises(StorageError, match="the file is missing, which was the newest"):
+    with pytest.raises(StorageError, match="the file is missing, which was the newest segment"):
         start(MemoryDirectory({"stopped": stopped.nodes["stopped"]}))
 
 
@@ -139,11 +141,11 @@ def test_a_mark_that_the_log_has_left_behind_means_nothing(stopped):
 def test_a_mark_that_cannot_be_read_is_told_and_ignored(stopped, caplog, text):
     directory = copied(stopped, stopped=text)
     assert not damages(directory)
-    assert "memory/stopped: this is no mark of a clean stop" in caplog.text
+    assert "memory/stopped: ignored: it is not the mark of a clean stop" in caplog.text
     caplog.clear()
     broker = start(directory)
     assert len(broker.jobs) == JOBS
-    assert "memory/stopped: this is no mark of a clean stop" in caplog.text
+    assert "memory/stopped: ignored: it is not the mark of a clean stop" in caplog.text
     stop(broker)
     assert not damages(directory)
 
@@ -158,7 +160,7 @@ def test_a_mark_for_which_there_is_no_room(caplog):
     directory.fail["create"] = errno.ENOSPC
     stop(broker)
     assert not failures
-    assert "no mark of this stop is left" in caplog.text
+    assert "memory/stopped: not written" in caplog.text
     assert "stopped" not in directory.nodes
     directory.fail.clear()
     assert len(start(directory).jobs) == 3

@@ -324,7 +324,7 @@ def test_a_segment_without_a_commit(path, keep):
     (file,) = segment_paths(path)
     spoil(file, 32, bytes(file.stat().st_size - 32))
     ((damage,),) = [count.damages for count in counted(path)]
-    assert (damage.offset, damage.what) == (32, "there is no commit")
+    assert (damage.offset, damage.what) == (32, "no commit")
 
 
 def test_a_segment_under_the_name_of_another(path, keep):
@@ -334,7 +334,7 @@ def test_a_segment_under_the_name_of_another(path, keep):
     shutil.copy(first, second)
     _, damages = found(path, "records")
     assert damages[0].segment == second.name
-    assert damages[0].what == f"the header of segment {number}"
+    assert damages[0].what == f"the header is that of segment {number}"
 
 
 # What is refused
@@ -362,7 +362,7 @@ def test_a_directory_that_is_missing_is_not_made(path):
 
 def test_a_directory_without_a_binlog(path):
     path.mkdir()
-    assert refusal(path) == (f"{path}: there is no binlog", UNUSABLE)
+    assert refusal(path) == (f"{path}: holds no binlog", UNUSABLE)
     assert list(path.iterdir()) == []
 
 
@@ -390,7 +390,7 @@ def test_files_of_beanstalkd(path):
     path.mkdir()
     writer.write(RealDirectory(path), [], next_id=5)
     message, status = refusal(path)
-    assert message.startswith(f"{path}: beanstalkd's files (binlog.1) are there")
+    assert message.startswith(f"{path}: holds files of beanstalkd (binlog.1)")
     assert status == UNUSABLE
 
 
@@ -407,7 +407,7 @@ def test_a_newer_version(path, keep):
     file = segment_paths(path)[0]
     header = MAGIC + (3).to_bytes(4, "little") + file.read_bytes()[12:28]
     spoil(file, 0, header + crc32c(header).to_bytes(4, "little"))
-    message = f"{file} has format version 3, and this server knows none above 2"
+    message = f"{file}: format version 3 is newer than this server, which knows versions up to 2"
     assert refusal(path) == (message, UNUSABLE)
 
 
@@ -451,7 +451,7 @@ def test_verify_tells_all_damage(path, keep, capsys):
     _, row, another, *_, total = capsys.readouterr().out.splitlines()
     assert f"damaged at offset {puts[0]}: bad checksum; " in row
     assert another.strip().startswith(f"damaged at offset {puts[2]}: ")
-    assert total.endswith("damaged at 2 places")
+    assert total.endswith("damaged in 2 places")
 
 
 def test_dump_prints_a_line_for_each_record(path, keep, capsys):
@@ -481,7 +481,7 @@ def test_dump_goes_on_behind_damage(path, keep, capsys):
     assert len(out.splitlines()) == len(records)
     told, torn = err.splitlines()
     assert told == f"{path}/{put['segment']}: {damage}"
-    assert "torn tail left out" in torn
+    assert "left out a torn tail of 21 bytes" in torn
 
 
 def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
@@ -489,8 +489,8 @@ def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith(f"4 jobs written to {back}, in 1 files of ")
-    assert said[1:] == ["1 of them had a key, which beanstalkd does not know: the keys are lost"]
+    assert said[0].startswith(f"exported 4 jobs to {back}: 1 file, ")
+    assert said[1:] == ["beanstalkd has no keys: 1 job lost one"]
     contents = reader.read(RealDirectory(back), pytest.fail)
     assert contents.last_id == 5
     jobs = list(contents.jobs())
@@ -507,7 +507,7 @@ def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):
 
     keep(work)
     assert main(["binlog", "export", str(path), "--to", str(path.parent / "back")]) == 0
-    assert "beanstalkd needs -z 65536 at least" in capsys.readouterr().out
+    assert "start beanstalkd with -z 65536 or more" in capsys.readouterr().out
 
 
 def test_export_refuses_what_is_damaged(path, keep, capsys):
@@ -538,7 +538,7 @@ def test_export_refuses_its_own_directory(path, keep, capsys):
     path.mkdir()
     (path / "lock").touch()
     assert main(["binlog", "export", str(path), "--to", str(path)]) == UNUSABLE
-    assert "another directory is needed" in capsys.readouterr().err
+    assert "name another directory" in capsys.readouterr().err
 
 
 def test_export_refuses_a_tube_that_beanstalkd_cannot_have(path, keep, capsys, monkeypatch):

@@ -16,8 +16,9 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.inspection import inspect, shown_job
+from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import VERSION, segment_names
+from beanstalk_server.storage.shown import shown_job
 
 SECOND = 1_000_000_000
 NOW = 5 * SECOND

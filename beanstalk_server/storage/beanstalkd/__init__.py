@@ -1,1 +1,1 @@
-"""The files that beanstalkd writes: read at a takeover, written by an export."""
+"""The files of beanstalkd: what they look like, how they are taken over, and how jobs are exported to them."""

@@ -1,7 +1,7 @@
-"""Writes the jobs of a binlog into files that beanstalkd can start on: the way back.
+"""Exports the jobs of a binlog to files that beanstalkd can start on.
 
-What beanstalkd knows of a job is what it had when this server took it over, and so is what its stats-job says. The keys
-are lost. Must never change the directory that the jobs come from.
+Each job keeps all that beanstalkd knows of a job, so that its stats-job says what this server's said. Keys are lost.
+Must never change the directory that the jobs come from.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from beanstalk_server.storage.inspection import Inspection
 
 
 def export(inspection: Inspection, to: Directory, on_progress: Progress | None = None) -> Written:
-    """Write all live jobs, and which ids are used up, into a directory, which is made if it is not there.
+    """Write all live jobs, and which ids are used up, into a directory, which is made if it is missing.
 
     Raises:
-        StorageError: there is damage, or the jobs cannot be written there. Then nothing has been written.
+        StorageError: the binlog is damaged, or the jobs cannot be written. Then nothing has been written.
     """
 
     def refuse(damage: Damage) -> NoReturn:
         raise StorageError(
             f"{inspection.directory.path}/{damage.segment}: {damage}; "
-            "start beanstalk-server on it with --salvage, which goes on without what is lost",
+            "to go on without what is lost, start beanstalk-server on it with --salvage first",
             DAMAGED,
         )
 
@@ -37,7 +37,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
     try:
         with _made(to):
             if to.is_same(inspection.directory) or any(name.startswith("segment.") for name in to.names()):
-                raise StorageError(f"{to.path}: a binlog of beanstalk-server is there; another directory is needed")
+                raise StorageError(f"{to.path}: holds a binlog of beanstalk-server: name another directory")
             return write(to, _as_before_a_start(jobs), next_id=inspection.next_id)
     except DirectoryInUseError as error:
         raise StorageError(str(error)) from None
@@ -48,7 +48,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
 
 
 def _as_before_a_start(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
-    """beanstalkd counts one more bury for each buried job when it starts: here is one less."""
+    """Count one bury less for each buried job: beanstalkd will count one more when it starts."""
     for job in jobs:
         if job.state == BURIED and job.buries:
             job.buries -= 1
@@ -57,7 +57,7 @@ def _as_before_a_start(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
 
 @contextmanager
 def _made(directory: Directory) -> Iterator[None]:
-    """Make a directory; it goes again when something fails."""
+    """Make a directory, and remove it again if something fails."""
     is_new = directory.make()
     try:
         yield

@@ -1,6 +1,6 @@
-"""The bytes of beanstalkd's binlog files, versions 7 and 5: records as tuples, and what a record may be.
+"""What beanstalkd's files look like, versions 7 and 5: their names, their records, and what a record may contain.
 
-Must never know files: `reader.py` goes through them, `writer.py` makes them.
+Files are read by `reader.py` and written by `writer.py`. Must never touch one.
 
 A directory holds binlog.1, binlog.2 and so on, oldest first. A file is its version, then records, then zeros up to the
 size it was made with. All numbers are little-endian. Times are in nanoseconds, wall clock since 1970.
@@ -26,9 +26,9 @@ A record is full, or it is short: an update of a job, with neither tube nor body
 | 1 + 3 | state: 0 deleted, 1 ready, 2 reserved, 3 buried, 4 delayed; padding | no padding |
 | | the body, with its CR LF; not in a short record | |
 
-A job's first record is a full one. Compaction writes one more into the newest file, and removes the oldest file once no
-job needs it; so an update of a job that no file knows is of one that is gone. There are no checksums. What beanstalkd
-does not write cannot be read either: a release without delay, a reservation, the end of a delay.
+A job's first record is a full one. Compaction writes another full record into the newest file, and removes the oldest
+file once no job needs it: so an update of a job that no file knows is about one that is gone. There are no checksums.
+beanstalkd writes no record of a release without delay, of a reservation, or of the end of a delay.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STATE_OFFSET: Final = 76
 
 DELETED: Final = 0
 STATES: Final = {1: READY, 2: READY, 3: BURIED, 4: DELAYED}
-"""What a job is after a restart, by the number of its state: nobody has it reserved."""
+"""The state of a job after a restart, when nobody has it reserved, by the number in its record."""
 STATE_NUMBERS: Final = {READY: 1, BURIED: 3, DELAYED: 4}
 
 TUBE_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]*")

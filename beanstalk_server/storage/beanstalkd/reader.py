@@ -1,14 +1,13 @@
-"""Reads the binlog files that beanstalkd writes, so that its jobs move here.
+"""Reads the jobs in beanstalkd's files. Must never change a file, and never know what becomes of the jobs.
 
-It never changes a file that it reads. Must never know clients, commands or replays.
-
-How a file may end, and what is made of it:
+How a file may end, and what this module makes of it:
 
 - In zeros, wherever they begin: nothing is wrong. A record that turns into zeros up to the end of the file was being
   written when beanstalkd was killed, and was never acknowledged: a warning.
-- In the midst of a record: in the last file that has any records, a torn tail: a warning. In an earlier one: damage.
-- Whatever a record cannot be is damage. As beanstalkd does, this leaves the rest of the file unread, unless it is
-  certain where the next record begins. Unlike beanstalkd, it keeps what it knew of the job.
+- In the middle of a record: in the last file that has any records, that is a torn tail: a warning. In an earlier file
+  it is damage.
+- A record that beanstalkd cannot have written is damage. As with beanstalkd, the rest of the file is left unread,
+  unless it is certain where the next record begins. Unlike with beanstalkd, the job stays as it was before.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ _MOST_NAMES: Final = 10_000  # that are kept decoded
 
 
 class UnknownVersionError(Exception):
-    """A file is of a version that this module does not know."""
+    """A file has a version that this module does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where a file is not what beanstalkd writes."""
+    """A place where a file is not as beanstalkd writes it."""
 
     path: Path
     offset: int
-    """Where the first record that could not be taken begins, in bytes from the beginning of the file."""
+    """Where the record begins that could not be read, in bytes from the beginning of the file."""
     what: str
 
     def __str__(self) -> str:
@@ -64,9 +63,9 @@ class Contents:
     """What the files of a directory say."""
 
     last_id: int = 0
-    """The highest id in any record, also of jobs that are gone; 0 if there is none."""
+    """The highest id in any record, even of a job that is gone; 0 if there is none."""
     damages: list[Damage] = field(default_factory=list)
-    """What cannot come from a crash of beanstalkd alone; acknowledged changes may be missing, or undone."""
+    """What no crash of beanstalkd leaves: acknowledged changes may be missing or undone."""
     torn: Damage | None = None
     """The torn tail of the last file, if it has one."""
     _jobs: dict[int, tuple[str, bytes, bytes]] = field(default_factory=dict)  # tube, record (version 7), body
@@ -76,7 +75,7 @@ class Contents:
         return len(self._jobs)
 
     def jobs(self) -> Iterator[StoredJob]:
-        """The live jobs, in the order in which beanstalkd would take them up: that of their first records."""
+        """The live jobs, in the order in which beanstalkd would load them: that of their first records."""
         unpack = RECORD[7].unpack
         for tube, record, body in self._jobs.values():
             job_id, priority, delay, ttr, _, created_at, deadline, *counters, state = unpack(record)
@@ -93,12 +92,12 @@ def read(
     """Read all binlog files of a directory that no beanstalkd writes to.
 
     Args:
-        on_warning: called with one line for each thing that is odd, all damages included.
-        on_progress: called now and then with the number of bytes read so far.
+        on_warning: called with one line for everything that is odd, damage included.
+        on_progress: called now and then with the bytes read so far.
 
     Raises:
-        UnknownVersionError: a file has neither version 7 nor 5.
-        OSError: a file cannot be read. beanstalkd's files can be read by its own user only.
+        UnknownVersionError: a file has neither version 7 nor version 5.
+        OSError: a file cannot be read. Only beanstalkd's own user can read its files.
     """
     reader = _Reader(on_warning, on_progress)
     before = -1

@@ -1,7 +1,7 @@
-"""Takes over the jobs of a directory of beanstalkd: tells a replay what its files say.
+"""Takes over the jobs in beanstalkd's files: tells them to a replay.
 
-The files stay as they are; to write the jobs anew and to set the files aside is left to the caller. Must never know
-how this server keeps jobs.
+The files stay as they are. To write the jobs in this server's format and to move the files away is the caller's task.
+Must never know how this server keeps jobs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ logger = logging.getLogger("beanstalk_server")
 
 
 def take_over(directory: Directory, replay: Replay, salvage: bool) -> int:
-    """Tell all jobs, buried ones in the order in which beanstalkd would take them up; return the highest id ever given.
+    """Tell all jobs, the buried ones in the order in which beanstalkd would load them; return the highest id ever used.
 
     Args:
-        directory: no beanstalkd writes to it.
-        salvage: go on without what is lost to damage.
+        directory: one that no beanstalkd writes to.
+        salvage: accept damage, and go on without what is lost.
 
     Raises:
         StorageError: a file is damaged, or of an unknown version.
@@ -36,7 +36,7 @@ def take_over(directory: Directory, replay: Replay, salvage: bool) -> int:
     for warning in warnings:
         logger.warning("%s", warning)
     if contents.damages and not salvage:
-        raise StorageError(f"{contents.damages[0]}; --salvage goes on without what is lost", DAMAGED)
+        raise StorageError(f"{contents.damages[0]}; to start without what is lost, use --salvage", DAMAGED)
     for sequence, job in enumerate(contents.jobs(), 1):
         if job.state == BURIED:
             job.bury_sequence = sequence

@@ -1,7 +1,7 @@
-"""Writes binlog files that beanstalkd can start on, so that jobs move back.
+"""Writes files that beanstalkd can start on.
 
-The files get the names that beanstalkd looks for when all is on the disk, the first one last. Must never know where
-the jobs come from.
+The files get the names that beanstalkd looks for when everything is on the disk, the first one last. Must never know
+where the jobs come from.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SECOND: Final = 1_000_000_000
 
 
 class DirectoryInUseError(Exception):
-    """There are binlog files where some should be written."""
+    """The directory holds binlog files already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def write(
     """
     for name in sorted(directory.names()):
         if name.startswith("binlog."):
-            raise DirectoryInUseError(f"{directory.path / name} exists; a directory without binlog files is needed")
+            raise DirectoryInUseError(f"{directory.path / name} exists: name a directory without binlog files")
     writer = _Writer(directory, size, on_progress)
     try:
         for job in jobs:
@@ -87,7 +87,7 @@ def write(
 
 
 class _Writer:
-    """Writes records into one file after the other. They get the names that beanstalkd looks for when all is done."""
+    """Writes records into one file after the other."""
 
     def __init__(self, directory: Directory, size: int, on_progress: Callable[[int], None] | None) -> None:
         self.last_id = 0

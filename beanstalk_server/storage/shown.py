@@ -1,0 +1,92 @@
+"""Jobs and records as the tools show them: one JSON object each, in the words of docs/binlog-tools.md.
+
+Must never know where they come from, nor print anything.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Final
+from uuid import UUID
+
+from beanstalk_server.queue.job import BURIED, DELAYED, STATES
+from beanstalk_server.queue.stored_job import StoredChange, StoredJob
+from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, DELETE, PUT, TYPES, Scanner
+
+SECOND: Final = 1_000_000_000
+
+_COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
+
+
+def shown_job(job: StoredJob) -> dict[str, object]:
+    """A job in the words of stats-job; durations in seconds, moments in seconds since 1970."""
+    return {
+        "id": job.id,
+        "tube": job.tube,
+        **({"key": job.key} if job.key else {}),
+        "state": STATES[job.state],
+        "pri": job.priority,
+        "delay": _seconds(job.delay),
+        "ttr": _seconds(job.ttr),
+        "created-at": _seconds(job.created_at),
+        **_shown_deadline(job),
+        **_shown_counters(job),
+        **_shown_body(job.body),
+    }
+
+
+def shown_record(scanner: Scanner) -> dict[str, object]:
+    """The record that a scanner is at; its fields are those of docs/binlog-format.md."""
+    kind = TYPES[scanner.kind]
+    if scanner.kind == PUT:
+        return {"type": kind, **shown_job(scanner.put())}
+    if scanner.kind == CHANGE:
+        change = scanner.change()
+        return {
+            "type": kind,
+            "id": change.id,
+            "state": STATES[change.state],
+            "pri": change.priority,
+            "delay": _seconds(change.delay),
+            **_shown_deadline(change),
+            **_shown_counters(change),
+        }
+    if scanner.kind == DELETE:
+        return {"type": kind, "id": scanner.job_id()}
+    if scanner.kind == CLEAR:
+        tube_name, reserved_ids = scanner.clear()
+        return {"type": kind, "tube": tube_name, "reserved": reserved_ids}
+    if scanner.kind == CLOCK:
+        clock_offset, boot = scanner.clock()
+        return {"type": kind, "clock-offset": _seconds(clock_offset), "boot": str(UUID(bytes=boot))}
+    number, durable, length, next_id, written_at = scanner.commit()
+    return {
+        "type": kind,
+        "number": number,
+        "durable": durable,
+        "length": length,
+        "next-id": next_id,
+        **({"written-at": _seconds(written_at)} if written_at else {}),
+    }
+
+
+def _shown_deadline(job: StoredChange) -> dict[str, object]:
+    if job.state == DELAYED:
+        return {"due-at": _seconds(job.deadline)}
+    return {"buried-as": job.bury_sequence} if job.state == BURIED else {}
+
+
+def _shown_counters(job: StoredChange) -> dict[str, object]:
+    return {name: getattr(job, name) for name in _COUNTERS}
+
+
+def _shown_body(body: bytes) -> dict[str, object]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body-base64": b64encode(body).decode()}
+
+
+def _seconds(nanoseconds: int) -> int | float:
+    """To the microsecond, which a JSON number holds exactly."""
+    return round(nanoseconds / SECOND, 6) if nanoseconds % SECOND else nanoseconds // SECOND

@@ -1,0 +1,176 @@
+"""Takes space from the disk ahead: makes spares, finds those that are there at the start, notes a full disk.
+
+A spare is a file of zeros that will be a segment. How much is wanted ahead is decided in `room.py`. Must never know
+what segments hold.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_server.storage.disk import ZEROS, Directory
+from beanstalk_server.storage.errors import unusable
+from beanstalk_server.storage.room import SEGMENT_OVERHEAD, Room, Spare
+
+BLOCK: Final = 4096
+"""The size of a segment is a multiple of this, in bytes, as the size of beanstalkd's files is."""
+
+RETRY_INTERVAL: Final = 1_000_000_000
+"""Nanoseconds after which a full disk is tried again."""
+
+_NAME: Final = re.compile(r"spare\.(\d+)")
+
+logger = logging.getLogger("beanstalk_server")
+
+
+class Allocator:
+    """Makes spares, where the disk has room for them.
+
+    Args:
+        directory: where.
+        room: learns of each spare, and of a full disk.
+        last_number: of the spares that are there already.
+        clock: nanoseconds, monotonic.
+    """
+
+    def __init__(self, directory: Directory, room: Room, last_number: int, clock: Callable[[], int]) -> None:
+        self._directory = directory
+        self._room = room
+        self._last_number = last_number
+        self._clock = clock
+        self.full_until = 0
+        """When the disk, which was found to be full, is tried again; 0 while it is not full."""
+
+    def may_try(self) -> bool:
+        """Whether the disk may have room: it was not found to be full within the last second."""
+        return not self.full_until or self._clock() >= self.full_until
+
+    def next_name(self) -> str:
+        """A name for a spare that no file has."""
+        self._last_number += 1
+        return spare_name(self._last_number)
+
+    def sizes(self, size: int) -> list[int]:
+        """The sizes to try for a spare: the one that is wanted; smaller ones, if nothing can be cleaned without."""
+        if self._room.has_room_to_clean():
+            return [size]
+        smaller = [self._room.segment_size >> shift for shift in range(1, 7)]
+        return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK]
+
+    def create(self, name: str, size: int, *, fill: bool) -> Spare:
+        """Make a file that may become a spare. This blocks, and may be called in a thread; `add` must follow.
+
+        Args:
+            fill: write the zeros and sync them, so that no commit has to wait for that; else only allocate the space.
+
+        Raises:
+            OSError: the disk has no room for it, as a rule.
+        """
+        file = self._directory.create(name, size, fill=fill)
+        try:
+            if fill:
+                file.sync()
+        except OSError:
+            self._directory.remove(name)
+            raise
+        finally:
+            file.close()
+        return Spare(name, size)
+
+    def add(self, spare: Spare) -> None:
+        """Make a new file a spare."""
+        if spare.size >= self._room.segment_size:
+            self._note_room()
+        self._room.add_spare(spare)
+
+    def allocate(self, size: int) -> bool:
+        """Make a spare of this size or a smaller one on the spot, without zeros; False when the disk is full."""
+        return any(self.allocate_exactly(less) for less in self.sizes(size))
+
+    def allocate_exactly(self, size: int) -> bool:
+        """Make a spare of this size on the spot, without zeros; False when the disk is full."""
+        try:
+            spare = self.create(self.next_name(), size, fill=False)
+        except OSError as error:
+            self.note_full(error)
+            return False
+        self.add(spare)
+        return True
+
+    def has_room(self) -> bool:
+        """Whether the disk has room for one more segment."""
+        name = self.next_name()
+        try:
+            self._directory.create(name, self._room.segment_size, fill=False).close()
+            self._directory.remove(name)
+        except OSError as error:
+            self.note_full(error)
+            return False
+        return True
+
+    def note_full(self, error: OSError) -> None:
+        """The disk has refused a file."""
+        if not self.full_until:
+            path = self._directory.path
+            logger.error("%s: no new segment: %s; puts that need one are refused", path, error.strerror)
+        self.full_until = self._clock() + RETRY_INTERVAL
+        self._room.disk_is_full = True
+
+    def _note_room(self) -> None:
+        if self.full_until:
+            logger.info("%s: the disk has room again", self._directory.path)
+        self.full_until = 0
+        self._room.disk_is_full = False
+
+
+def spare_name(number: int) -> str:
+    """The file name of a spare."""
+    return f"spare.{number}"
+
+
+def find_spares(directory: Directory) -> tuple[list[Spare], int]:
+    """The spares that earlier processes have left, and the highest of their numbers, or 0.
+
+    The last process may have begun a segment in one of them, or may have ended before it had filled it with zeros: so
+    they are made to be zeros.
+
+    Raises:
+        StorageError: one of them cannot be used.
+    """
+    spares: list[Spare] = []
+    last_number = 0
+    try:
+        for name in sorted(directory.names()):
+            match = _NAME.fullmatch(name)
+            if match is None:
+                continue
+            size = _erase(directory, name)
+            if size > SEGMENT_OVERHEAD:
+                spares.append(Spare(name, size))
+                last_number = max(last_number, int(match[1]))
+            else:
+                directory.remove(name)
+    except OSError as error:
+        raise unusable(directory, error) from error
+    return spares, last_number
+
+
+def _erase(directory: Directory, name: str) -> int:
+    """Make all bytes of a file zeros, durably; return its size."""
+    file = directory.open(name, write=True)
+    try:
+        size = file.size()
+        is_dirty = False
+        for offset in range(0, size, len(ZEROS)):
+            zeros = ZEROS[: size - offset]
+            if file.read(offset, len(zeros)) != zeros:
+                file.write(offset, zeros)
+                is_dirty = True
+        if is_dirty:
+            file.sync()
+        return size
+    finally:
+        file.close()

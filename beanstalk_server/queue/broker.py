@@ -1,7 +1,8 @@
 """The broker: moves jobs from state to state, as clients ask for it and as time passes.
 
-Each transition is one method and does all of it: queues, wheel, counters, waiting clients, journal. The broker must
-never see a command or a reply as bytes, do I/O, or read a clock: `now` is an argument, in nanoseconds.
+Each transition is one method, which updates everything that the transition touches: queues, wheel, counters, waiting
+clients and journal. Must never see a command or a reply as bytes, do I/O, or read a clock: `now` is an argument, in
+nanoseconds.
 
     from                      to          by                             who
     ------------------------  ----------  -----------------------------  -----------------------------------------
@@ -25,22 +26,24 @@ never see a command or a reply as bytes, do I/O, or read a clock: `now` is an ar
     ready, delayed, buried    ready       replace without delay          any client
     reserved                  (deleted)   delete                         the client that reserved it
 
-Between any two calls, two things hold. A tube that is not paused has ready jobs or waiting clients, but not both; only
-while the end of a pause is served in slices may it have both. And a client that waits does so in every tube it watches.
+Two invariants hold between calls. A tube that is not paused has ready jobs or waiting clients, never both; the only
+exception is a tube whose pause has ended and whose waiting clients are still being served in slices. And a waiting
+client waits in every tube that it watches.
 
-The journal is told of a change while every live job is whole, because it may write any of them again at that moment.
-Where jobs come into being or end (put, replace, clear, delete) it is told before: it may refuse, and what ends must
-still be there. Where a job becomes something else (release, bury, kick, reschedule, and reserve_job of a job that was
-not ready) it is told after: it records what the job has become. It is never told in between.
+A change is recorded in the journal before the transition or after it, never in the middle, because the journal may
+rewrite any live job while it records a change. What creates or deletes jobs (put, replace, clear, delete) is recorded
+before: the journal may refuse it, and a job must still exist when its deletion is recorded. What changes a job's state
+(release, bury, kick, reschedule, and reserve_job of a job that was not ready) is recorded after: the record holds the
+new state.
 
 What may concern any number of jobs (a kick, a clear, the jobs and tubes of a client that disconnects) is done in
-slices. What is left is a BulkOperation, which stands in the wheel as overdue, so that `advance` continues it while
-other commands are served in between. A client that begins or ceases to wait does so in all its tubes at once; what that
-costs is added to `cost`.
+slices. A BulkOperation holds what is left; it is in the wheel with a deadline in the past, so that `advance` continues
+it, and other commands are served between the slices. Only waiting is not divided: a client starts or stops waiting in
+all its tubes at once, and what that costs is added to `cost`.
 
-Whether a delayed job is cancelled or becomes ready is decided here, once, when its state changes: `cancel` finds it
-delayed and deletes it, or finds it in another state and changes nothing. That it is overdue and only waits for its turn
-makes no difference.
+Whether a delayed job is cancelled or becomes ready is decided here, once, when its state changes: `cancel` deletes a
+job that is still delayed, and leaves any other as it is. A job whose delay has ended stays delayed until `advance`
+reaches it.
 """
 
 from __future__ import annotations
@@ -76,22 +79,22 @@ from beanstalk_server.queue.tubes import TubeTable
 from beanstalk_server.queue.wheel import TICK, Wheel
 
 BATCH_BYTES: Final = 1 << 20
-"""A batch of reserved jobs ends with the job whose body takes it beyond this."""
+"""Bytes: a batch of reserved jobs ends with the job whose body takes the batch past this size."""
 
 SLICE: Final = 512
-"""The budget of one call: how many jobs it moves at most, in about a millisecond. `advance` moves the others."""
+"""The budget of one call: the most jobs it moves, in about a millisecond. `advance` moves the rest."""
 
 DISCONNECT_SLICE: Final = 64
-"""The same for a disconnect: many clients may disconnect at the same moment."""
+"""The budget of a disconnect: smaller, because many clients may disconnect at the same moment."""
 
 NEW_TUBE_COST: Final = 4
-"""What it costs to make a tube, where moving a job costs 1."""
+"""The cost of making a tube; moving a job costs 1."""
 
 PAGE_COST: Final = 8
-"""What it costs to write one page of the list of tubes."""
+"""The cost of writing one page of the list of tubes."""
 
 OVERDUE: Final = 0
-"""A deadline in the past: what has it is due at the next `advance`."""
+"""A deadline in the past: a timer with it is due at the next `advance`."""
 
 
 def _bury_sequence(job: Job) -> int:
@@ -99,12 +102,12 @@ def _bury_sequence(job: Job) -> int:
 
 
 class Broker(Queue):
-    """All jobs, tubes and clients, in memory.
+    """The queue: all jobs, tubes and clients, in memory.
 
     Args:
-        journal: is told of each change that must outlive the process.
+        journal: records each change that must outlive the process.
         now: the present, in nanoseconds.
-        tick: how precise deadlines are, in nanoseconds.
+        tick: the precision of deadlines, in nanoseconds.
     """
 
     __slots__ = (
@@ -139,9 +142,9 @@ class Broker(Queue):
         self.tubes = TubeTable()
         self.next_id = 1
         self.draining = False
-        self.suspended: list[BulkKick] = []  # until the journal may be told everything
+        self.suspended: list[BulkKick] = []  # kicks that go on when the journal admits everything again
         self.bury_sequence = 0  # the number of the last burial
-        # What stats tells: how many jobs are in each state, and what has happened since the start.
+        # The counters of stats: the jobs in each state, and what has happened since the start.
         self.urgent = 0
         self.ready = 0
         self.reserved = 0
@@ -169,8 +172,8 @@ class Broker(Queue):
     def disconnect(self, client: Client, now: int) -> None:
         """As in Queue.
 
-        First its jobs are made ready, then it leaves its tubes. With many of either this takes several slices, and its
-        tubes count the client until the last.
+        Its jobs become ready first, then it leaves its tubes. Many jobs or tubes take several slices; until the last
+        slice, tubes may still count the client.
         """
         self.connections -= 1
         if client.producer:
@@ -257,7 +260,7 @@ class Broker(Queue):
     # The journal
 
     def set_admission(self, admits: int) -> None:
-        """Tell what the journal may be told from now on: ALL, DELETIONS or NONE. With ALL, suspended kicks go on."""
+        """Set what the journal admits from now on: ALL, DELETIONS or NONE. With ALL, suspended kicks go on."""
         self.admits = admits
         if admits == ALL:
             for operation in self.suspended:
@@ -265,12 +268,12 @@ class Broker(Queue):
             self.suspended.clear()
 
     def restore(self, clock_offset: int, now: int) -> int:
-        """Take in the jobs that the journal has kept; return how many. To be called before the first client connects.
+        """Recover the jobs that the journal has kept; return how many. Must come before the first `connect`.
 
-        A delay that ended while no process was running has ended: the job is ready at once.
+        A job whose delay ended while no server was running is ready at once.
 
         Args:
-            clock_offset: wall clock less the clock of `now`, in nanoseconds.
+            clock_offset: the wall clock minus the clock of `now`, in nanoseconds.
         """
         replay = Replay(self.jobs, clock_offset)
         self.journal.restore(replay)
@@ -316,7 +319,7 @@ class Broker(Queue):
         self.last_lsn += 1
         return True
 
-    # Jobs: into the queue
+    # Putting jobs
 
     def take_id(self) -> int:
         job_id = self.next_id
@@ -380,7 +383,7 @@ class Broker(Queue):
         return DONE
 
     def _replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> Outcome:
-        """Put another body, priority, delay and ttr in the place of those of a job that no client has."""
+        """Give a job that is not reserved a new priority, delay, ttr and body."""
         tube = job.tube
         fresh = job.renewed(priority, delay, ttr, body)
         if not self._record_put(fresh, now):
@@ -398,7 +401,7 @@ class Broker(Queue):
             tube.keys = KeyTable()
         tube.keys.add(job)
 
-    # Jobs: to a worker
+    # Reserving jobs
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
         self._begin_reserve(client)
@@ -410,10 +413,10 @@ class Broker(Queue):
         return DONE
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
-        """As in Queue, but with fewer jobs than are ready where more would take too long.
+        """As in Queue, but the batch is smaller where more jobs would take too long.
 
-        That is: at most SLICE jobs; none after the job that takes the bodies beyond BATCH_BYTES; and the more tubes the
-        client watches, all of which are looked at for each job, the fewer jobs.
+        It has at most SLICE jobs, and none after the job whose body takes it past BATCH_BYTES. The more tubes the
+        client watches, the smaller the batch, because each job takes a search of all of them.
         """
         self._begin_reserve(client)
         jobs: list[Job] = []
@@ -439,7 +442,7 @@ class Broker(Queue):
             jobs = tube.ready.jobs
             if not jobs or tube.pause:
                 continue
-            if tube.waiting_count:  # its pause has ended and is served in slices: those who wait come first
+            if tube.waiting_count:  # its pause has ended: the clients that wait come first
                 self._serve_waiting(tube, SLICE, now)
                 if not jobs or tube.waiting_count:
                     continue
@@ -452,10 +455,10 @@ class Broker(Queue):
         return best
 
     def _wait(self, client: Client, timeout: int, batch: int, now: int) -> Outcome:
-        """Let a client for which nothing is ready wait in all tubes it watches, unless it wants an answer now.
+        """Let a client for which no job is ready wait in all tubes that it watches, unless it must be answered now.
 
         Args:
-            batch: how many jobs it takes at most, as a batch; 0 for one job that is no batch.
+            batch: the most jobs that it takes as a batch; 0 for a single job.
         """
         if client.jobs_in_safety_margin:
             return DEADLINE_SOON
@@ -486,7 +489,7 @@ class Broker(Queue):
         return True
 
     def _end_wait(self, client: Client) -> None:
-        """Owe the client no answer any more. It still stands in the tubes it waited in."""
+        """Note that the client waits no longer. The tubes that it waited in still list it."""
         client.waiting = False
         self.waiting -= 1
         if client.is_linked():
@@ -505,7 +508,7 @@ class Broker(Queue):
         client.on_reserved(job)
         return DONE
 
-    # Jobs: what a worker does with them
+    # Deleting, releasing, burying and touching jobs
 
     def delete(self, client: Client, job_id: int) -> Outcome:
         job = self._find(job_id)
@@ -524,7 +527,7 @@ class Broker(Queue):
             self._drop_unneeded(tube)
 
     def _forget(self, job: Job) -> None:
-        """Let the id and the key of a job go that has left its queue."""
+        """Remove a job that has left its queue from the tables of ids and keys."""
         job.state = DELETED
         self.jobs.remove(job.id)
         if job.key:
@@ -566,7 +569,7 @@ class Broker(Queue):
         self._set_time_to_run(job, client, now)
         return DONE
 
-    # Jobs: kicked
+    # Kicking jobs
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
         operation = BulkKick(client, client.use, bound)
@@ -585,7 +588,7 @@ class Broker(Queue):
         return DONE
 
     def _kick(self, operation: BulkKick, budget: int, now: int) -> bool:
-        """Kick as many jobs as the budget allows; whether the kick is complete."""
+        """Kick as many jobs as the budget allows; return whether the kick is complete."""
         tube = operation.tube
         while operation.remaining:
             if operation.buried:
@@ -615,7 +618,7 @@ class Broker(Queue):
         self._enter_ready(job, now)
         self._record_change(job)
 
-    # Jobs: cancelled and rescheduled
+    # Cancelling, rescheduling and clearing jobs
 
     def cancel(self, client: Client, job_id: int) -> Outcome:
         return self._cancel(self._find(job_id))
@@ -670,7 +673,7 @@ class Broker(Queue):
         try:
             done = self._clear(operation, SLICE)
         except Exception:
-            self.wheel.set(operation, OVERDUE)  # its jobs are in no queue any more: they must not stay in memory
+            self.wheel.set(operation, OVERDUE)  # its jobs have left their queues, and would stay in memory
             raise
         finally:
             self._drop_unneeded(tube)
@@ -682,14 +685,14 @@ class Broker(Queue):
         return PENDING
 
     def _clear(self, operation: BulkClear, budget: int) -> bool:
-        """Forget as many cleared jobs as the budget allows; whether the clear is complete."""
+        """Forget as many cleared jobs as the budget allows; return whether the clear is complete."""
         while budget:
             budget -= 1
             if operation.ready:
                 job = operation.ready.pop()
             elif operation.delayed:
                 job = operation.delayed.pop()
-                if job.is_linked():  # not if it has come due since
+                if job.is_linked():  # unless it has come due since
                     self.wheel.remove(job)
             elif not operation.buried.is_empty():
                 link = operation.buried.after
@@ -705,7 +708,7 @@ class Broker(Queue):
         self.wheel.set(operation, OVERDUE)
         return False
 
-    # Jobs: looked at
+    # Looking at jobs
 
     def peek(self, job_id: int) -> Job | None:
         return self._find(job_id)
@@ -769,11 +772,11 @@ class Broker(Queue):
     # Time
 
     def advance(self, now: int, budget: int = SLICE) -> None:
-        """Do what is due by now, in the order in which it came due.
+        """Handle the timers that are due, in the order in which they came due.
 
         Args:
-            budget: how many timers to handle at most. If `next_event()` is not after `now` when this returns, there is
-                more to do at once.
+            budget: the most timers to handle. If `next_event()` is not after `now` when this returns, there is more to
+                do at once.
         """
         wheel = self.wheel
         # However many timers have to cascade, at least half of the budget is left for those that are due.
@@ -786,7 +789,7 @@ class Broker(Queue):
             timer.unlink()
             if isinstance(timer, Job):
                 self._on_job_due(timer, now)
-                # Its body may have been copied for a client: 4 KiB of it cost as much as a timer.
+                # Its body may have been copied into a reply: to copy 4 KiB costs as much as a timer.
                 budget = max(budget - (len(timer.body) >> 12) - self.cost, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
@@ -859,7 +862,7 @@ class Broker(Queue):
         self._enter_ready(job, now)
 
     def _continue_disconnect(self, operation: BulkDisconnect, budget: int, now: int) -> None:
-        """Make the jobs of a client that is gone ready, then leave its tubes, as far as the budget allows."""
+        """Continue a disconnect within the budget: the client's jobs become ready, then it leaves its tubes."""
         client = operation.client
         if not operation.collect_jobs():
             self.wheel.set(operation, OVERDUE)
@@ -867,7 +870,7 @@ class Broker(Queue):
         jobs = operation.jobs
         while jobs and budget > self.cost:
             job = jobs.pop()
-            if job.client is client:  # not if its time has run out since
+            if job.client is client:  # unless its time to run has ended since
                 self._leave_reserved(job)
                 self._enter_ready(job, now)
             budget -= 1
@@ -880,7 +883,7 @@ class Broker(Queue):
                 wait = waits[0]
                 waits[0] = waits[len(watched)]
                 waits.pop()
-                if wait.is_linked():  # not if its turn has come since: `_serve_waiting` has passed it over
+                if wait.is_linked():  # unless its turn has come since: then `_serve_waiting` has skipped it
                     wait.unlink()
                     tube.waiting_count -= 1
             tube.watching -= 1
@@ -893,10 +896,10 @@ class Broker(Queue):
         client.use.using -= 1
         self._drop_unneeded(client.use)
 
-    # A job enters a state or leaves it: here, and only here, the jobs of each state are counted and put in order.
+    # Entering and leaving a state: only these methods count the jobs of each state and keep them in order.
 
     def _enter(self, job: Job, now: int) -> None:
-        """Make a job delayed, by its delay from now on, or ready if it has none."""
+        """Make a job delayed if it has a delay, which begins now, and ready if it has none."""
         if job.delay:
             self._enter_delayed(job, now + job.delay)
         else:
@@ -961,7 +964,7 @@ class Broker(Queue):
             job.in_safety_margin = False
             client.jobs_in_safety_margin -= 1
         job.client = None
-        if not client.leaving:  # else a BulkDisconnect has it
+        if not client.leaving:  # else a BulkDisconnect holds the job
             del client.reserved[job.id]
         job.tube.remove_reserved(job)
         self.reserved -= 1
@@ -969,7 +972,7 @@ class Broker(Queue):
             self.wheel.remove(job)
 
     def _leave(self, job: Job) -> None:
-        """Take a job out of the state that it is in, whichever that is."""
+        """Take a job out of its present state, whichever that is."""
         state = job.state
         if state == RESERVED:
             self._leave_reserved(job)
@@ -987,7 +990,7 @@ class Broker(Queue):
     def _serve_waiting(self, tube: Tube, budget: int, now: int) -> int:
         """Give the best ready jobs of a tube to the clients that have waited longest; return the rest of the budget.
 
-        If that is 0, there may be more to do: then the tube itself is the timer that continues it.
+        If nothing is left, there may be more to do: then the tube is in the wheel, as the timer that continues it.
         """
         if tube.pause:
             return budget
@@ -1016,10 +1019,10 @@ class Broker(Queue):
         return budget
 
     def _serve_batch(self, tube: Tube, client: Client, now: int) -> int:
-        """Give a client that waited for a batch what this tube has; return how many jobs that is.
+        """Give a client that waited for a batch the ready jobs of this tube; return how many.
 
-        The other tubes that the client watches are not looked at: they had nothing for it until now, and if the pause
-        of one of them ends at this same moment, its jobs go to whoever waits there then.
+        The client's other tubes are not searched: they had no job for it until now. If the pause of one of them ends at
+        this very moment, its jobs go to the clients that wait there then.
         """
         jobs = tube.ready.jobs
         batch: list[Job] = []

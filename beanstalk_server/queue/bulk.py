@@ -1,7 +1,7 @@
-"""What is left of an operation that concerns any number of jobs: what is still to be done, and for whom.
+"""Bulk operations: what is left to do of a kick, a clear or a disconnect, and for which client.
 
-A bulk operation stands in the wheel as overdue, so that `Broker.advance` continues it, one slice at a time, while other
-commands are served in between. It only remembers: how it is continued, the broker knows.
+A bulk operation is a timer that is always overdue, so that `Broker.advance` continues it one slice at a time, and other
+commands are served between the slices. It only holds its progress; the broker does the work.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
 
 COLLECT_SLICE: Final = 4096
-"""How many jobs of a client that has disconnected are collected at a time, in a fifth of a millisecond."""
+"""The most jobs of a disconnected client that are collected at a time, in a fifth of a millisecond."""
 
 
 class BulkOperation(Timer):
-    """What is left of an operation of one client."""
+    """What is left of one operation for one client."""
 
     __slots__ = ("client",)
 
@@ -30,7 +30,7 @@ class BulkOperation(Timer):
 
 
 class BulkKick(BulkOperation):
-    """What is left of a kick: of one tube, the buried jobs, or if there were none the delayed ones."""
+    """A kick of one tube: of its buried jobs or, if it has none, of its delayed jobs."""
 
     __slots__ = ("buried", "count", "remaining", "tube")
 
@@ -38,13 +38,13 @@ class BulkKick(BulkOperation):
         super().__init__(client)
         self.tube = tube
         self.buried = tube.buried_count > 0
-        # No more than there are now: a job that is buried again meanwhile is not kicked twice.
+        # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
         self.remaining = min(bound, tube.buried_count or len(tube.delayed.jobs))
         self.count = 0
 
 
 class BulkClear(BulkOperation):
-    """What is left of a clear: jobs that are in no queue any more, and that nobody finds by their id or key."""
+    """A clear of one tube: jobs that have left their queues, and cannot be found by id or key any more."""
 
     __slots__ = ("buried", "count", "delayed", "owes_answer", "ready", "tube")
 
@@ -56,18 +56,18 @@ class BulkClear(BulkOperation):
         self.delayed = tube.delayed.jobs
         self.buried = Ring()
         self.buried.take_all_of(tube.buried)
-        self.owes_answer = False  # the client has not been told the count yet, and waits for it
+        self.owes_answer = False  # the client still waits for the count
 
 
 class BulkDisconnect(BulkOperation):
-    """What is left of a client that has disconnected: its jobs, and the tubes that it watched and waited in.
+    """The disconnect of one client: its jobs, and the tubes that it watched and waited in.
 
-    Its jobs are collected from the end of what it has reserved, because a dictionary whose first entries have been
-    deleted is walked through from the beginning each time that its first one is looked for.
+    Its jobs are collected from the end of `reserved`: to find the first entry of a dictionary, Python walks over all
+    entries that have been deleted before it, every time anew.
     """
 
     __slots__ = (
-        "jobs",  # the first one that it reserved is the last one here
+        "jobs",  # the last is the one that it reserved first
         "waited",
     )
 
@@ -77,7 +77,7 @@ class BulkDisconnect(BulkOperation):
         self.waited = client.waiting
 
     def collect_jobs(self) -> bool:
-        """Collect a slice of the client's jobs; return whether that was the rest."""
+        """Collect a slice of the client's jobs; return whether none is left."""
         reserved = self.client.reserved
         for _ in range(min(len(reserved), COLLECT_SLICE)):
             self.jobs.append(reserved.popitem()[1])

@@ -1,6 +1,6 @@
-"""Verifies that a broker is in order: what it counts, orders, links and owes fits together.
+"""Verifies the invariants of a broker: its counts, its orders, its links, and the answers that it owes.
 
-For tests, which call it after every step. It goes through everything there is, and changes nothing.
+For tests, which call it after every step. It visits every job and tube, and changes nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from beanstalk_server.queue.tube import Tube
 
 
 def check_broker(broker: Broker) -> None:
-    """Verify every invariant there is, at a moment when no call is under way.
+    """Verify every invariant, between two calls of the broker.
 
     Raises:
-        AssertionError: one does not hold.
+        AssertionError: an invariant does not hold.
     """
     broker.wheel.check()
     broker.jobs.check()
@@ -31,7 +31,7 @@ def _check_jobs(broker: Broker) -> None:
     urgent = 0
     in_safety_margin: dict[Client, int] = {}
     for job in broker.jobs.values():
-        assert job.id < broker.next_id, f"job {job.id} has an id that has not been given yet"
+        assert job.id < broker.next_id, f"job {job.id} has an id that the broker has not given out"
         if job.tube.is_cleared(job):
             continue
         _check_job(broker, job)
@@ -39,7 +39,7 @@ def _check_jobs(broker: Broker) -> None:
         urgent += job.state == READY and job.priority < URGENT
         if job.client is not None:
             in_safety_margin[job.client] = in_safety_margin.get(job.client, 0) + job.in_safety_margin
-    assert counts[NEW] == counts[DELETED] == 0, "a job that is not in the queue can be found"
+    assert counts[NEW] == counts[DELETED] == 0, "a new or deleted job can be found"
     assert [broker.ready, broker.reserved, broker.buried, broker.delayed] == counts[READY:DELETED]
     assert broker.urgent == urgent
     for client, count in in_safety_margin.items():
@@ -53,10 +53,14 @@ def _check_job(broker: Broker, job: Job) -> None:
     if job.key:
         assert tube.keys is not None and tube.keys.get(job.key) is job, f"job {job.id} cannot be found by its key"
     is_reserved = job.state == RESERVED
-    assert (job.client is not None) == is_reserved, f"job {job.id} is reserved, or has a client, but not both"
+    assert (job.client is not None) == is_reserved, (
+        f"job {job.id} is reserved without a client, or has a client and is not reserved"
+    )
     client = job.client
-    assert client is None or client.leaving or client.reserved[job.id] is job, f"job {job.id} is not its client's"
-    assert is_reserved or not job.in_safety_margin, f"job {job.id} is in its safety margin, and not reserved"
+    assert client is None or client.leaving or client.reserved[job.id] is job, (
+        f"job {job.id} is not among its client's reserved jobs"
+    )
+    assert is_reserved or not job.in_safety_margin, f"job {job.id} is in its safety margin, but not reserved"
     assert job.is_linked() == (job.state != READY), f"job {job.id} is {STATES[job.state]}: its link is wrong"
 
 
@@ -66,7 +70,7 @@ def _check_tubes(broker: Broker) -> None:
     for tube in broker.tubes.values():
         _check_tube(broker, tube)
         for client in _waiting_in(tube):
-            assert client.waiting is not client.leaving, "a client stands in a tube and neither waits nor leaves"
+            assert client.waiting is not client.leaving, "a tube lists a client that neither waits nor leaves"
             assert tube in client.watched, "a client waits in a tube that it does not watch"
             if client.waiting:
                 waiting.add(client)
@@ -79,7 +83,7 @@ def _check_tubes(broker: Broker) -> None:
 
 
 def _check_tube(broker: Broker, tube: Tube) -> None:
-    assert tube is broker.tubes.default or tube.is_needed(), f"tube {tube.name} is not needed"
+    assert tube is broker.tubes.default or tube.is_needed(), f"tube {tube.name} exists, but nothing needs it"
     _check_heap(broker, tube.ready, READY, tube)
     _check_heap(broker, tube.delayed, DELAYED, tube)
     for index, job in enumerate(tube.reserved):
@@ -89,7 +93,9 @@ def _check_tube(broker: Broker, tube: Tube) -> None:
     assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)
     assert not tube.pause or tube.is_linked(), f"nothing will end the pause of tube {tube.name}"
     is_served_later = tube.is_linked() and (tube.pause or tube.deadline == OVERDUE)
-    assert not (tube.ready.jobs and tube.waiting_count) or is_served_later, f"tube {tube.name} makes clients wait"
+    assert not (tube.ready.jobs and tube.waiting_count) or is_served_later, (
+        f"tube {tube.name} has ready jobs, and yet clients wait"
+    )
     if tube.keys is not None:
         tube.keys.check()
         for job in tube.keys.values():
@@ -116,4 +122,4 @@ def _waiting_in(tube: Tube) -> list[Client]:
 def _check_shared_extras() -> None:
     shared = NO_EXTRAS
     counters = (shared.timeouts, shared.releases, shared.buries, shared.kicks, shared.bury_sequence, shared.clears)
-    assert not any(counters), "a job without extras of its own has been written to"
+    assert not any(counters), "NO_EXTRAS, which many jobs share, has been written to"

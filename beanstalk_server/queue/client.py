@@ -1,4 +1,4 @@
-"""One client as the queue sees it: what it uses, watches and has reserved, and how it is told what it asked for."""
+"""A client as the queue sees it: what it uses, watches and has reserved, and how it gets its answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WATCH_INDEX_THRESHOLD: Final = 32
 
 
 class Wait(Link):
-    """A client's place among those that wait for a job of one tube."""
+    """A client's place among the waiting clients of one tube."""
 
     __slots__ = ("client",)
 
@@ -29,22 +29,22 @@ class Client(Timer):
 
     As a timer, its deadline is the end of its wait.
 
-    The `on_` methods tell the client what its commands have found. While it is `waiting`, it is owed exactly one of
-    `on_reserved` (`on_reserved_batch` if `batch` is not 0) and `on_outcome`; while it is `busy`, exactly one of
-    `on_kicked`, `on_cleared` and `on_outcome`. They may be called within a command of this client, within one of
-    another client, or as time passes: they must take note and return, and must not call the queue.
+    The `on_` methods give the client its answers. A client that is `waiting` gets exactly one of `on_reserved`
+    (`on_reserved_batch` if `batch` is not 0) and `on_outcome`; one that is `busy`, exactly one of `on_kicked`,
+    `on_cleared` and `on_outcome`. The calls may come during a command of this client, during one of another client, or
+    as time passes: the methods must take note and return, and must not call the queue.
     """
 
     __slots__ = (
-        "batch",  # waiting: how many jobs it takes at most, as a batch; 0 for one job that is no batch
+        "batch",  # while it waits: the most jobs that it takes as a batch; 0 for a single job
         "busy",  # a kick or a clear of many jobs is under way for it
         "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
-        "leaving",  # it has disconnected; until it has left its tubes, they may still have it among those that wait
+        "leaving",  # it has disconnected, but may not have left all its tubes yet
         "producer",  # it has sent a put
         "reserved",  # its jobs, by id, in the order in which it reserved them
         "use",  # the tube that its puts go to
         "waiting",  # for a job of one of the tubes it watches
-        "waits",  # while it waits, one is in the ring of each tube that it watches; kept for the next time
+        "waits",  # while it waits, one in the ring of each tube that it watches; kept for its next wait
         "watch_index",  # the position in `watched` of each tube, if there are many; else None
         "watched",  # the tubes that its reserves take from, in the order of list-tubes-watched
         "worker",  # it has sent a reserve
@@ -85,7 +85,7 @@ class Client(Timer):
             self.watch_index = {found: position for position, found in enumerate(watched)}
 
     def remove_watched(self, position: int) -> None:
-        """Take out the tube at a position. As in beanstalkd, the last one takes its place."""
+        """Remove the tube at a position. As in beanstalkd, the last one takes its place."""
         watched = self.watched
         index = self.watch_index
         tube = watched[position]
@@ -106,17 +106,17 @@ class Client(Timer):
         raise NotImplementedError
 
     def on_kicked(self, count: int) -> None:
-        """Its kick is complete: so many jobs have become ready."""
+        """Its kick is complete: this many jobs have become ready."""
         raise NotImplementedError
 
     def on_cleared(self, count: int) -> None:
-        """Its clear is complete: so many jobs have been deleted."""
+        """Its clear is complete: this many jobs have been deleted."""
         raise NotImplementedError
 
     def on_keyed(self, job_id: int) -> None:
-        """The job with this id is the one that has the key of its put: the new job, or the one that had it before."""
+        """This job has the key of the client's put: the new job, or the one that had the key before."""
         raise NotImplementedError
 
     def on_outcome(self, outcome: Outcome) -> None:
-        """Its command was PENDING, and has come to this outcome; there is nothing else to tell."""
+        """Its pending command has ended with this outcome, and has found or counted nothing."""
         raise NotImplementedError

@@ -1,12 +1,12 @@
-"""A binary heap of jobs in which each job knows where it is, so that any of them can be removed in O(log n).
+"""A binary heap of jobs in which each job knows its index, so that any job can be removed in O(log n).
 
 A tube has two: its ready jobs by (priority, id), and its delayed jobs by (deadline, id). The wheel knows when each
-delayed job of the server is due; the heap knows which one of a tube is the next (`peek-delayed`, `kick`). A job is in
+delayed job of the server is due; the heap knows which job of a tube is next (`peek-delayed`, `kick`). A job is in
 at most one heap, and carries its sort key and its index in that heap itself. A put with the usual priority or the usual
 delay goes to the end of the heap, and costs one comparison.
 
-`heapq` will not do: it cannot remove from the middle, and the usual remedy, entries that stay behind until they are
-skipped, leaks memory until somebody scans for them. A heap must never know why a job has its sort key.
+`heapq` will not do: it cannot remove from the middle, and the usual remedy, dead entries that are skipped when they
+reach the top, keeps their memory until then. Must never know what a sort key stands for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from beanstalk_server.queue.job import Job
 
 
 class JobHeap:
-    """Jobs by (sort key, id): `jobs[0]` is the smallest. `jobs` is there to be read, not to be changed."""
+    """Jobs by (sort key, id): `jobs[0]` is the smallest. Others may read `jobs`, not change it."""
 
     __slots__ = ("jobs",)
 

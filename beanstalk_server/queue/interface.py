@@ -1,10 +1,11 @@
-"""What may be asked of the queue: the commands of the protocol, with ids and names, and no bytes of the wire.
+"""The interface of the queue: the commands of the protocol, as methods that take ids and names.
 
-Must never know how a command is done. The broker does it in memory; another Queue may do it elsewhere, and later.
+Must never know how a command is done: the broker does it in memory, at once; another Queue may do it elsewhere, and
+later.
 
-A command that changes something, or may wait, returns an Outcome. What it finds or counts, it tells the client by a
-method for that (`on_reserved`, `on_kicked`, …), before it returns DONE. PENDING means that the client is told later, by
-that method or by `on_outcome`, and asks for nothing else until then. A lookup returns what it finds, or None.
+A command that changes something, or may wait, returns an Outcome. Before it returns DONE, it has passed what it found
+or counted to the client (`on_reserved`, `on_kicked`, …). PENDING means that the answer comes later, by the same method
+or by `on_outcome`; until then, the client gives no other command. A lookup returns what it finds, or None.
 
 Moments and durations are in nanoseconds. `now` is the present, from which delays and timeouts are counted.
 """
@@ -27,9 +28,9 @@ class Queue:
     """The interface; `Broker` is the queue.
 
     Attributes:
-        admits: what the journal may be told now: ALL, DELETIONS or NONE. Whoever asks for more has to wait.
-        last_lsn: the number of the last change that the journal has been told of. A reply is durable when that is.
-        cost: what all calls since it was last set to 0 have cost, where moving one job costs 1.
+        admits: what the journal admits now: ALL, DELETIONS or NONE. A command that needs more has to wait.
+        last_lsn: the number of the last change recorded in the journal. A reply may leave when that change is durable.
+        cost: the cost of all calls since it was last set to 0; moving one job costs 1.
     """
 
     __slots__ = ("admits", "cost", "last_lsn")
@@ -46,7 +47,7 @@ class Queue:
         raise NotImplementedError
 
     def disconnect(self, client: Client, now: int) -> None:
-        """Let a client go: it is told nothing more, and its jobs are ready again, in the order it reserved them."""
+        """Let a client go: it gets no more answers, and its jobs become ready, in the order it reserved them."""
         raise NotImplementedError
 
     def use(self, client: Client, name: str) -> Outcome:
@@ -68,21 +69,21 @@ class Queue:
         raise NotImplementedError
 
     def take_id(self) -> int:
-        """An id for a job that is about to be put. It is used up even if nothing comes of the put."""
+        """An id for a job that is about to be put. It is used up even if the put fails."""
         raise NotImplementedError
 
     def put(
         self, client: Client, job_id: int, priority: int, delay: int, ttr: int, body: bytes, created_at: int, now: int
     ) -> Outcome:
-        """Put a job into the used tube. If this is refused, by DRAINING or OUT_OF_MEMORY, there is no such job.
+        """Put a job into the used tube. With DRAINING or OUT_OF_MEMORY, the job is refused.
 
         Args:
             job_id: from `take_id`.
             priority: 0 to 2^32-1, the smallest first.
-            delay: after which it is ready; 0 means at once.
+            delay: how long until it is ready; 0 means at once.
             ttr: how long a worker may have it.
             body: any bytes.
-            created_at: the moment from which its age is counted, when the command came, before its body.
+            created_at: when the command came, before its body: the job's age counts from then.
         """
         raise NotImplementedError
 
@@ -98,15 +99,16 @@ class Queue:
         created_at: int,
         now: int,
     ) -> Outcome:
-        """Put a job under a key, as `put` does, or find the job of the used tube that has the key: then EXISTS.
+        """Put a job with a key, as `put` does. EXISTS if a job of the used tube has the key already.
 
-        If the put `replaces`, that job gets what is put, and keeps its id, key, age and counters: REPLACED, or TOO_LATE
-        if a client has reserved it. `on_keyed` tells the id of the job that has the key in the end.
+        If the put `replaces`, that job takes the new priority, delay, ttr and body instead, and keeps its id, key, age
+        and counters: REPLACED, or TOO_LATE if a client has reserved it. `on_keyed` gives the id of the job that has the
+        key afterwards.
         """
         raise NotImplementedError
 
     def cancel(self, client: Client, job_id: int) -> Outcome:
-        """Delete a job that is still delayed. TOO_LATE if it is in another state: then nothing changes. NOT_FOUND."""
+        """Delete a job that is still delayed. TOO_LATE if it is in another state; NOT_FOUND if there is none."""
         raise NotImplementedError
 
     def cancel_keyed(self, client: Client, key: str) -> Outcome:
@@ -114,7 +116,7 @@ class Queue:
         raise NotImplementedError
 
     def reschedule(self, client: Client, job_id: int, delay: int, now: int) -> Outcome:
-        """Give a job that is still delayed another delay; 0 makes it ready. TOO_LATE or NOT_FOUND as `cancel`."""
+        """Give a job that is still delayed another delay; 0 makes it ready. TOO_LATE and NOT_FOUND as in `cancel`."""
         raise NotImplementedError
 
     def reschedule_keyed(self, client: Client, key: str, delay: int, now: int) -> Outcome:
@@ -127,16 +129,16 @@ class Queue:
         """Reserve the ready job with the smallest (priority, id) of the watched tubes: `on_reserved`.
 
         If there is none: DEADLINE_SOON if a job of the client is in its safety margin; else TIMED_OUT if the timeout is
-        0; else PENDING, until there is a job or one of the two holds.
+        0; else PENDING, until a job is ready or one of these two applies.
         """
         raise NotImplementedError
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
-        """Reserve all ready jobs of the watched tubes, up to a limit: `on_reserved_batch`. Else as `reserve`."""
+        """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. If there is none, as `reserve`."""
         raise NotImplementedError
 
     def stop_waiting(self, client: Client) -> bool:
-        """End the wait of the client's reserve, and tell it nothing. False if it was not waiting."""
+        """End the wait of the client's reserve without an answer. False if it was not waiting."""
         raise NotImplementedError
 
     def reserve_job(self, client: Client, job_id: int, now: int) -> Outcome:
@@ -148,38 +150,39 @@ class Queue:
         raise NotImplementedError
 
     def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> Outcome:
-        """Make a job that the client has reserved ready or delayed, with a new priority. Or NOT_FOUND."""
+        """Give back a job that the client has reserved, with a new priority and delay. NOT_FOUND if it has not."""
         raise NotImplementedError
 
     def bury(self, client: Client, job_id: int, priority: int) -> Outcome:
-        """Put a job that the client has reserved aside, until it is kicked. Or NOT_FOUND."""
+        """Set aside a job that the client has reserved, until it is kicked. NOT_FOUND if it has not."""
         raise NotImplementedError
 
     def touch(self, client: Client, job_id: int, now: int) -> Outcome:
-        """Give a job that the client has reserved its whole time to run again. Or NOT_FOUND."""
+        """Restart the time to run of a job that the client has reserved. NOT_FOUND if it has not."""
         raise NotImplementedError
 
-    # Everybody else
+    # Any client
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
         """Make buried jobs of the used tube ready, first buried first; if there is none, delayed ones, soonest first.
 
-        At most as many as the bound says: `on_kicked` tells how many.
+        At most `bound` jobs: `on_kicked` gives their number.
         """
         raise NotImplementedError
 
     def kick_job(self, client: Client, job_id: int, now: int) -> Outcome:
-        """Make one buried or delayed job ready. Or NOT_FOUND."""
+        """Make one buried or delayed job ready. NOT_FOUND if it is in another state."""
         raise NotImplementedError
 
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
-        """Let no job of this tube be reserved for so long; 0 ends the pause. NOT_FOUND if there is no such tube."""
+        """Reserve no job of this tube for this duration; 0 ends the pause. NOT_FOUND if there is no such tube."""
         raise NotImplementedError
 
     def clear(self, client: Client, name: str) -> Outcome:
-        """Delete all jobs of a tube but those that clients have reserved: no client gets one of them after this call.
+        """Delete all jobs of a tube that are not reserved: no client gets one of them after this call.
 
-        `on_cleared` tells how many. NOT_FOUND if there is no such tube; or OUT_OF_MEMORY, then nothing has changed.
+        `on_cleared` gives their number. NOT_FOUND if there is no such tube; OUT_OF_MEMORY if the journal refuses
+        the change.
         """
         raise NotImplementedError
 

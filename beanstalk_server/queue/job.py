@@ -1,8 +1,8 @@
-"""A job, its states, and what few jobs have.
+"""A job and its states.
 
-Must never know which clients there are, or how jobs are ordered: it only has the fields for that. A million jobs may be
-delayed at once, so each byte here counts a million times. What most jobs have no use for is in Extras, and the small
-numbers stand together, which take four, one and one bytes when this is compiled.
+Must never know which clients there are, or how jobs are ordered: it only has fields for both. A million jobs may be
+delayed at once, so each byte counts a million times. What few jobs need is in Extras; the small numbers stand together,
+so that compiled code packs them into four, one and one bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAFETY_MARGIN: Final = 1_000_000_000
 
 
 class Extras:
-    """What few jobs have: a past, or a place among the buried jobs."""
+    """What few jobs need: counters of what has happened to the job, and its place among the buried jobs."""
 
     __slots__ = (
         "buries",  # how often it has been buried
@@ -57,20 +57,19 @@ class Extras:
 
 
 NO_EXTRAS: Final = Extras()
-"""What a job has that has nothing of the kind; to be read only."""
+"""Shared by all jobs that have no extras of their own; never written to."""
 
 
 class Job(Timer):
-    """One job. Changed by the broker only, but for `file`; everybody else reads.
+    """One job. Only the broker changes it, except for `file`, which is the journal's; others may read.
 
-    As a timer, `deadline` is when the broker has to look at the job again: the end of the delay of a delayed job; of a
-    reserved job the end of its time to run, or, until it is in its safety margin, the beginning of that. It means
-    nothing in the other states.
+    As a timer, its deadline is the end of its delay while it is delayed. While it is reserved, it is the beginning of
+    its safety margin, and from then on the end of its time to run. It means nothing in the other states.
 
     Args:
         id: from the broker's `take_id`, or as it was before a restart.
         priority: 0 to 2^32-1, smallest first.
-        delay: nanoseconds, as last given by put or release.
+        delay: nanoseconds, as last given by put, release or reschedule.
         ttr: time to run, nanoseconds.
         body: without the CRLF that follows it on the wire.
         tube: where it has been put; it stays there.
@@ -79,18 +78,18 @@ class Job(Timer):
 
     __slots__ = (
         "body",
-        "client",  # who has reserved it
+        "client",  # the one that has reserved it, or None
         "created_at",
         "delay",
         "extras",  # NO_EXTRAS, or its own
-        "file",  # the number of the journal's file that has it, or 0; written by the journal only
-        "heap_index",  # its index in the heap that holds it; reserved, in the list of its tube's reserved jobs
+        "file",  # the number of the journal's file that its record is in, or 0; only the journal writes it
+        "heap_index",  # its index in its heap or, while it is reserved, in its tube's list of reserved jobs
         "id",
         "in_safety_margin",  # reserved, and in the last second of its time to run
         "key",  # its name in its tube, or ""
         "priority",
         "reserves",  # how often it has been reserved
-        "sort_key",  # what that heap orders it by, before the id
+        "sort_key",  # what its heap orders it by, before the id
         "state",
         "ttr",
         "tube",
@@ -112,22 +111,22 @@ class Job(Timer):
         self.file = 0
         self.reserves = 0
         self.extras = NO_EXTRAS
-        # These three fill one word: nothing may come between them.
+        # These three share one machine word: keep them together.
         self.heap_index: i32 = 0
         self.state: u8 = NEW
         self.in_safety_margin = False
 
     def own_extras(self) -> Extras:
-        """Its extras, to be written to."""
+        """Its own extras, which may be written to; made when first needed."""
         extras = self.extras
         if extras is NO_EXTRAS:
             extras = self.extras = Extras()
         return extras
 
     def renewed(self, priority: int, delay: int, ttr: int, body: bytes) -> Job:
-        """A job to take the place of this one: with its id, key, age and counters, as if it were about to be put."""
+        """A new job that replaces this one: it keeps the id, key, age and counters, and is about to be put."""
         job = Job(self.id, priority, delay, ttr, body, self.tube, self.created_at)
         job.key = self.key
         job.reserves = self.reserves
-        job.extras = self.extras  # one of the two is about to go
+        job.extras = self.extras  # shared, because one of the two is about to go
         return job

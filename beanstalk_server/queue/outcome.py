@@ -1,6 +1,6 @@
-"""How a command has ended. An outcome is a small number, so that returning it allocates nothing.
+"""The outcomes of commands: small numbers, so that returning one allocates nothing.
 
-Must never know with which reply a client is told.
+Must never know which reply reports an outcome.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ Outcome = int
 """One of the constants below."""
 
 DONE: Final = 0
-"""The command is done, and the client has been told what it has found or counted."""
+"""The command is done, and the client has what it found or counted."""
 
 PENDING: Final = 1
-"""It has not ended yet: the client will be told."""
+"""The command has not ended yet: its answer comes later."""
 
 NOT_FOUND: Final = 2
 """There is no such job or tube, or it is not this client's to change: nothing has changed."""
@@ -32,16 +32,16 @@ NOT_IGNORED: Final = 6
 """The tube is the only one that the client watches: nothing has changed."""
 
 DRAINING: Final = 7
-"""The queue takes no new jobs any more: nothing has changed."""
+"""The queue takes no new jobs: nothing has changed."""
 
 OUT_OF_MEMORY: Final = 8
 """The journal has no room: nothing has changed."""
 
 TIMED_OUT: Final = 9
-"""There was no job for as long as the client wanted to wait."""
+"""No job was ready for as long as the client was willing to wait."""
 
 DEADLINE_SOON: Final = 10
-"""There was no job, and one that the client has reserved is in its safety margin."""
+"""No job was ready, and one that the client has reserved is in its safety margin."""
 
 FAILED: Final = 11
-"""A bug, or a fault of the journal: the command may have been done in part."""
+"""A bug, or a failure of the journal: the command may have been done in part."""

@@ -1,11 +1,11 @@
-"""From what a journal has kept to the broker's jobs, at the start.
+"""Replay: turns what a journal has kept into jobs, at the start.
 
-The journal tells its changes in the order in which they happened. The jobs are made at once, and changed in place, so
-that memory holds the live ones only. Which queue each belongs in is decided when everything has been told
-(`Broker.restore`). Must never know how a journal keeps them.
+The journal calls a method for each change, in the order in which the changes happened. Jobs are made and changed in
+place, so that memory holds only live ones. `Broker.restore` puts them into their queues at the end. Must never know how
+a journal keeps its changes.
 
-A clear costs nothing for each job that it ends: it gives the tube's name to a new tube, and takes those that it spares
-along. `finish` drops the jobs of all tubes that have lost their name.
+The time that a clear takes does not depend on how many jobs it deletes: it gives the tube's name to a new tube, and
+moves the reserved jobs there. `finish` drops the jobs of all tubes that have lost their name.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from beanstalk_server.queue.tube import Tube
 class Replay:
     """The jobs that were live when the last process ended.
 
-    All moments are wall clock, in nanoseconds since 1970. Within one boot of the machine, though, the server's clock
-    counts: where a journal tells of its clocks, a step of the wall clock moves all moments that were told before. The
-    sum of these steps is `shift`: a moment is kept less the shift at that time, and `finish` adds the shift at the end.
+    All moments are those of the wall clock, in nanoseconds since 1970. But a delay lasts as long as the server's clock
+    says, even if somebody sets the wall clock meanwhile. So when the journal reports a step of the wall clock within
+    one boot of the machine, all moments before move with it. `shift` is the sum of these steps: a moment is kept minus
+    the shift at that time, and `finish` adds the final shift.
 
     Args:
-        jobs: where they are put.
-        clock_offset: wall clock less the server's clock, at present.
+        jobs: the table to put them into.
+        clock_offset: the wall clock minus the server's clock, at present, in nanoseconds.
     """
 
-    __slots__ = ("boot", "clock_offset", "has_clears", "jobs", "last_id", "shift", "told_offset", "tubes")
+    __slots__ = ("boot", "clock_offset", "has_clears", "jobs", "last_id", "last_offset", "shift", "tubes")
 
     def __init__(self, jobs: JobTable, clock_offset: int = 0) -> None:
         self.jobs = jobs
         self.clock_offset = clock_offset
         self.tubes: dict[str, Tube] = {}
         self.has_clears = False
-        self.boot = b""  # the boot whose clocks were told last
-        self.told_offset = 0  # between those clocks
+        self.boot = b""  # of the last call of `clock`
+        self.last_offset = 0  # likewise
         self.shift = 0
         self.last_id = 0
 
     def put(self, stored: StoredJob) -> Job:
-        """Make a job as it is stored, whatever was told before of one with this id. The record may be used again."""
+        """Make a job from its stored form. It replaces the job with its id. The caller may use `stored` again."""
         tube = self.tubes.get(stored.tube)
         if tube is None:
             tube = self.tubes[stored.tube] = Tube(stored.tube, 0)
@@ -56,7 +57,7 @@ class Replay:
         return job
 
     def change(self, stored: StoredChange) -> None:
-        """Take in what is new of a job; nothing, when there is no such job any more."""
+        """Change a job. Does nothing if the job is gone."""
         job = self.jobs.get(stored.id)
         if job is None:
             return
@@ -65,7 +66,7 @@ class Replay:
         self._set(job, stored)
 
     def _set(self, job: Job, stored: StoredChange) -> None:
-        """Take in what a put and a change tell alike, but for what a job is made with."""
+        """Set the fields that a put and a change have in common, except those that the constructor takes."""
         state = stored.state
         job.state = state
         job.deadline = stored.deadline - self.shift if state == DELAYED else 0
@@ -86,11 +87,11 @@ class Replay:
             extras.bury_sequence = stored.bury_sequence if state == BURIED else 0
 
     def delete(self, job_id: int) -> None:
-        """A job is gone; nothing, when there is no such job."""
+        """Delete a job. Does nothing if the job is gone."""
         self.jobs.remove(job_id)
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> None:
-        """All jobs of a tube are gone but these."""
+        """Delete all jobs of a tube except these."""
         cleared = self.tubes.get(tube_name)
         if cleared is None:
             return
@@ -104,17 +105,22 @@ class Replay:
                 job.tube = tube
 
     def clock(self, clock_offset: int, boot: bytes) -> None:
-        """The clocks, from here on: wall clock less the server's clock, and the boot of the machine."""
+        """Note the clocks of the changes that follow.
+
+        Args:
+            clock_offset: the wall clock minus the server's clock, in nanoseconds.
+            boot: identifies the boot of the machine.
+        """
         if boot == self.boot:
-            self.shift += clock_offset - self.told_offset
-        self.told_offset = clock_offset
+            self.shift += clock_offset - self.last_offset
+        self.last_offset = clock_offset
         self.boot = boot
 
     def finish(self, boot: bytes) -> None:
-        """Everything has been told.
+        """Complete the jobs, after the last change.
 
         Args:
-            boot: the present one.
+            boot: the present boot of the machine.
         """
         self.clock(self.clock_offset, boot)
         if self.shift:
@@ -129,10 +135,10 @@ class Replay:
             self.has_clears = False
 
     def give_up_shared_keys(self) -> list[tuple[Job, str, Job]]:
-        """Make each key name one job of its tube: of two, the one with the higher id keeps it.
+        """Let each key name only one job of its tube: the one with the highest id keeps it.
 
         Returns:
-            Each job that has lost its key, that key, and a job with a higher id that has it too.
+            For each job that has lost its key: the job, the key, and a job with a higher id that has the key too.
         """
         shared: list[tuple[Job, str, Job]] = []
         holders: dict[tuple[str, str], Job] = {}

@@ -1,7 +1,7 @@
-"""A circular doubly linked list whose links are the members themselves.
+"""A circular doubly linked list whose members are the links themselves.
 
-To append, to take the first and to unlink any member is O(1), keeps the order and allocates nothing. A job is a link
-itself: a slot of the timing wheel with a million jobs costs two references a job, and a buried job, which has no
+Appending, taking the first and unlinking any member are O(1), keep the order and allocate nothing. A job is itself a
+link: a slot of the timing wheel with a million jobs costs two references a job, and a buried job, which has no
 deadline, uses the same two. Must never know what its members are.
 
     ring.after --> first --> ... --> last --> ring          (`before` goes the other way round)
@@ -42,11 +42,11 @@ class Ring(Link):
         return self.after is self
 
     def dissolve(self) -> None:
-        """Let go of an empty ring: it refers to itself, so that it would not be freed otherwise."""
+        """Let an empty ring be freed: it refers to itself, and would stay in memory otherwise."""
         self.before = self.after = UNLINKED
 
     def append(self, link: Link) -> None:
-        """Make a link that is in no ring the last one."""
+        """Add a link that is in no ring, as the last."""
         last = self.before
         link.before = last
         link.after = self
@@ -81,4 +81,4 @@ class Ring(Link):
 
 
 UNLINKED = Ring()
-"""What the references of an unlinked link refer to, so that they need not be optional."""
+"""The target of both references of an unlinked link, so that they need not be optional."""

@@ -1,6 +1,6 @@
-"""The queue, a tube or a job in figures, as they are at one moment: what stats, stats-tube and stats-job tell.
+"""Statistics of the queue, a tube or a job at one moment: what stats, stats-tube and stats-job report.
 
-Must never know how they are written down. Moments and durations are in nanoseconds.
+Must never know how they are formatted. Moments and durations are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class JobStatistics:
     def __init__(self, job: Job, now: int) -> None:
         self.job = job
         self.age = now - job.created_at
-        self.time_left = 0  # until it is ready by itself, if it is delayed or reserved; else 0
+        self.time_left = 0  # until a delayed or reserved job becomes ready by itself; 0 for any other
         if job.state == DELAYED:
             self.time_left = max(job.deadline - now, 0)
         elif job.state == RESERVED:
@@ -27,7 +27,7 @@ class JobStatistics:
 
 
 class TubeStatistics:
-    """A tube: how many jobs it has in each state, how many clients, and what has happened to it so far."""
+    """A tube: its jobs in each state, its clients, and what has happened to it so far."""
 
     __slots__ = (
         "buried",
@@ -59,12 +59,12 @@ class TubeStatistics:
         self.waiting = tube.waiting_count
         self.deletes = tube.deletes
         self.pauses = tube.pauses
-        self.pause = tube.pause  # the whole length of the pause that it is in, or 0
+        self.pause = tube.pause  # the whole length of its present pause, or 0
         self.pause_left = max(tube.deadline - now, 0) if tube.pause else 0
 
 
 class ServerStatistics:
-    """The queue: how many jobs it has in each state, how many tubes and clients, and what has happened so far."""
+    """The queue: its jobs in each state, its tubes and clients, and what has happened so far."""
 
     __slots__ = (
         "buried",

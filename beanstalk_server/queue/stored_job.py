@@ -1,11 +1,12 @@
-"""A job as it is stored: everything that a restart brings back, carried whole.
+"""A job as it is stored: everything that survives a restart.
 
-Whatever keeps jobs, reads them back or shows them goes through these two records: journals, the binlog's format, the
-files of beanstalkd, the tools. A new field that a restart must keep is added here, in `describe`, in `Replay`, and in
+Whatever stores, reads or shows jobs uses these two records: journals, the binlog's format, the files of beanstalkd, the
+tools. A new field that a restart must keep is added here, in `describe`, in `Replay`, and in
 each format (for the binlog's: docs/binlog-format.md, "How to change the record format"). Must never know how jobs are
 stored.
 
-Moments are wall clock, in nanoseconds since 1970, so that they outlive the process; durations are nanoseconds.
+Moments are those of the wall clock, in nanoseconds since 1970, because they outlive the process; durations are in
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ FIELDS: Final = (
 
 
 def stored_moment(moment: int, clock_offset: int) -> int:
-    """A moment of the server's clock as it is stored: wall clock, but within what 64 bits hold.
+    """A moment of the server's clock as it is stored: by the wall clock, and limited to what 64 bits hold.
 
     Args:
-        clock_offset: wall clock less the server's clock.
+        clock_offset: the wall clock minus the server's clock, in nanoseconds.
     """
     return max(min(moment + clock_offset, LAST_MOMENT), -LAST_MOMENT)
 
 
 class StoredChange:
-    """What can be new of a job that has been stored before."""
+    """What can change of a job that has been stored before."""
 
     __slots__ = (
         "buries",
@@ -64,12 +65,12 @@ class StoredChange:
         self.kicks = 0
 
     def describe(self, job: Job, clock_offset: int) -> None:
-        """Be what should be stored of a job at this moment.
+        """Take the values of a job that should be stored at this moment.
 
-        A job that a client has counts as ready. One that is about to be put will be delayed if it has a delay.
+        A reserved job counts as ready. A job that is about to be put counts as delayed if it has a delay.
 
         Args:
-            clock_offset: wall clock less the server's clock, in nanoseconds.
+            clock_offset: the wall clock minus the server's clock, in nanoseconds.
         """
         state: int = job.state
         if state == RESERVED:
@@ -150,7 +151,7 @@ class StoredJob(StoredChange):
         return tuple([getattr(self, name) for name in FIELDS])
 
     def replace(self, **fields: Any) -> StoredJob:
-        """Another one, in which these fields are different."""
+        """A copy in which these fields have other values."""
         return StoredJob(**(dict(zip(FIELDS, self.values(), strict=True)) | fields))
 
     def __eq__(self, other: object) -> bool:
@@ -164,7 +165,7 @@ def stored_job(job: Job, clock_offset: int) -> StoredJob:
     """A job as it should be stored at this moment.
 
     Args:
-        clock_offset: wall clock less the server's clock, in nanoseconds.
+        clock_offset: the wall clock minus the server's clock, in nanoseconds.
     """
     stored = StoredJob()
     stored.describe(job, clock_offset)

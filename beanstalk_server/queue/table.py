@@ -1,7 +1,7 @@
-"""Jobs by id, and jobs by key: dictionaries that are divided into pages.
+"""Tables of jobs, by id and by key: dictionaries that are divided into pages.
 
-A single dictionary of a million jobs holds everybody up for 30 ms at the moment when it has to grow, and one of two
-million for 60. A page grows in much less than a millisecond. Must never know what state a job is in.
+A single dictionary of a million jobs holds the event loop for 30 ms when it grows, and one of two million for 60 ms. A
+page grows in much less than a millisecond. Must never know what state a job is in.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ PAGE_BITS: Final = 14
 """A page of ids has 2^14 of them."""
 
 PAGE_KEYS: Final = 1 << 13
-"""When pages of keys have more than so many on average, there is one more page."""
+"""The most keys that pages may have on average; then one more page is added."""
 
 
 class JobTable:
     """Jobs by id: a mapping, as far as one is needed.
 
-    Ids are given in ascending order: a page of neighbours fills up, and goes when the last of its jobs does.
+    Ids are given in ascending order: a page fills up with neighbours, and goes with the last of them.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class JobTable:
         return None if page is None else page.get(job_id)
 
     def add(self, job: Job) -> None:
-        """Take a job in. It replaces the one with its id."""
+        """Add a job. It replaces the one with its id."""
         index = job.id >> PAGE_BITS
         page = self._pages.get(index)
         if page is None:
@@ -44,7 +44,7 @@ class JobTable:
         self._count += len(page) - before
 
     def remove(self, job_id: int) -> None:
-        """Let the job with this id go, if there is one."""
+        """Remove the job with this id, if there is one."""
         page = self._pages.get(job_id >> PAGE_BITS)
         if page is not None and page.pop(job_id, None) is not None:
             self._count -= 1
@@ -52,7 +52,7 @@ class JobTable:
                 del self._pages[job_id >> PAGE_BITS]
 
     def values(self) -> Iterator[Job]:
-        """The jobs, more or less in the order in which they were taken in."""
+        """The jobs, more or less in the order in which they were added."""
         for page in self._pages.values():
             yield from page.values()
 
@@ -87,7 +87,7 @@ class KeyTable:
 
     def __init__(self) -> None:
         self._pages: list[dict[str, Job]] = [{}]
-        self._mask = 0  # one less than the number of pages when each had last been split equally often
+        self._mask = 0  # the number of pages, rounded down to a power of two, minus 1
         self._count = 0
 
     def _page(self, key: str) -> dict[str, Job]:
@@ -102,7 +102,7 @@ class KeyTable:
         return self._page(key).get(key)
 
     def add(self, job: Job) -> None:
-        """Take a job in. It replaces the one with its key."""
+        """Add a job. It replaces the one with its key."""
         page = self._page(job.key)
         before = len(page)
         page[job.key] = job
@@ -111,7 +111,7 @@ class KeyTable:
             self._split()
 
     def remove(self, job: Job) -> None:
-        """Let a job go, unless another one has taken its key."""
+        """Remove a job, unless another one has taken its key."""
         page = self._page(job.key)
         if page.get(job.key) is job:
             del page[job.key]

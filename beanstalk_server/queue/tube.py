@@ -15,7 +15,7 @@ from beanstalk_server.queue.wheel import Timer
 class Tube(Timer):
     """One tube. Only the broker changes it; others may read.
 
-    As a timer, its deadline is the end of its pause; or OVERDUE, while that end is served in slices.
+    As a timer, its deadline is the end of its pause, or OVERDUE while its waiting clients are served in slices.
     """
 
     __slots__ = (
@@ -28,7 +28,7 @@ class Tube(Timer):
         "entry",  # its line in a list of tubes
         "keys",  # its jobs that have a key, by key; None before the first
         "name",
-        "pause",  # the whole length of the pause that it is in, in nanoseconds; 0 if it is not paused
+        "pause",  # the whole length of its present pause, in nanoseconds; 0 if it is not paused
         "pauses",  # how often pause-tube has named it
         "position",  # its index in the list of all tubes
         "ready",  # its ready jobs, by (priority, id)
@@ -66,7 +66,7 @@ class Tube(Timer):
         self.watching = 0
 
     def is_needed(self) -> bool:
-        """Whether a client that uses or watches it, or a job, keeps it alive."""
+        """Whether a job, or a client that uses or watches it, keeps it alive."""
         return bool(
             self.using or self.watching or self.reserved or self.buried_count or self.ready.jobs or self.delayed.jobs
         )
@@ -77,14 +77,14 @@ class Tube(Timer):
         self.reserved.append(job)
 
     def remove_reserved(self, job: Job) -> None:
-        """Take out a job that is reserved no longer."""
+        """Remove a job that is no longer reserved."""
         last = self.reserved.pop()
         if last is not job:
             self.reserved[job.heap_index] = last
             last.heap_index = job.heap_index
 
     def is_cleared(self, job: Job) -> bool:
-        """Whether a job of this tube is one that a clear which is still under way has taken out of its queue."""
+        """Whether a clear that is still under way has taken this job of the tube out of its queue."""
         if not self.clearing or job.state == RESERVED:
             return False
         if job.state == BURIED:

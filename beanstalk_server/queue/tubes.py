@@ -1,9 +1,9 @@
-"""All tubes, by name and in the order of list-tubes.
+"""The table of tubes, by name and in the order of list-tubes.
 
-Must never know what a tube is paused or waited for: only whether anything keeps it alive.
+Must never know what is in a tube, only whether anything keeps it alive.
 
-The list is kept as pages of bytes, one line for each tube, because with a hundred thousand tubes it would take tens of
-milliseconds to write anew: a tube that comes or goes costs the writing of a page, and list-tubes joins the pages.
+The list is kept as pages of bytes, one line for each tube, because a hundred thousand lines would take tens of
+milliseconds to write. A tube that comes or goes costs the writing of one page; list-tubes joins the pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE: Final = 256
 
 
 class TubeTable:
-    """Tubes by name: a mapping, as far as it is needed."""
+    """Tubes by name: a mapping, as far as one is needed."""
 
     __slots__ = ("_by_name", "_in_order", "_pages", "default")
 
@@ -36,7 +36,7 @@ class TubeTable:
         return self._by_name.get(name)
 
     def add(self, name: str) -> Tube:
-        """Make a tube of a name that no tube has."""
+        """Make a tube with a name that no tube has."""
         tube = Tube(name, len(self._in_order))
         self._by_name[name] = tube
         self._in_order.append(tube)
@@ -49,7 +49,7 @@ class TubeTable:
         return tube
 
     def drop_unneeded(self, tube: Tube) -> bool:
-        """Let a tube go that nothing keeps alive; whether it has gone now. The default tube always stays."""
+        """Drop a tube if nothing keeps it alive; return whether it has gone. The default tube always stays."""
         if tube.is_needed() or tube is self.default or self._by_name.get(tube.name) is not tube:
             return False
         tube.buried.dissolve()
@@ -67,7 +67,7 @@ class TubeTable:
         return True
 
     def write_pages(self) -> int:
-        """Write the pages that are out of date; return how many there were."""
+        """Write the pages that are out of date; return how many."""
         count = 0
         for index, page in enumerate(self._pages):
             if not page:
@@ -76,7 +76,7 @@ class TubeTable:
         return count
 
     def listing(self) -> bytes:
-        """The lines of all tubes, in their order. `write_pages` comes first."""
+        """The lines of all tubes, in their order. Call `write_pages` first."""
         return b"".join(self._pages)
 
     def _write_page(self, index: int) -> None:
@@ -105,8 +105,8 @@ class TubeTable:
         assert len(self._by_name) == len(self._in_order)
         for position, tube in enumerate(self._in_order):
             assert tube.position == position, f"tube {tube.name} does not know its position"
-            assert self._by_name[tube.name] is tube, f"tube {tube.name} is listed and cannot be found"
-        assert len(self._pages) == -(-len(self._in_order) // PAGE), "there is a page too many, or one too few"
+            assert self._by_name[tube.name] is tube, f"tube {tube.name} is listed, but cannot be found"
+        assert len(self._pages) == -(-len(self._in_order) // PAGE), "the number of pages is wrong"
         for index, page in enumerate(self._pages):
             tubes = self._in_order[index * PAGE : (index + 1) * PAGE]
             assert not page or page == b"".join([tube.entry for tube in tubes]), f"page {index} is out of date"

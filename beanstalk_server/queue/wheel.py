@@ -11,10 +11,10 @@ which its tick and the present tick differ, and its slot is the value of that gr
 
 Every timer of a level comes before every timer of the levels above, and the slots of a level are in order of time. So
 the next event of the whole wheel is the lowest occupied slot of the lowest occupied level; the occupied slots of a
-level are the bits of one integer. Nothing ticks: whoever drives the wheel sleeps until `next_event`.
+level are the bits of one integer. Nothing ticks: the caller sleeps until `next_event`.
 
 A timer is due at the first tick that is not before its deadline: never early, and less than one tick late. It moves to
-the ring `due`, from which it can still be removed until somebody takes it. To move a timer costs one unit of a budget,
+the ring `due`, from which it can still be removed until the caller takes it. Moving a timer costs one unit of a budget,
 so that a million timers in one slot cascade in slices.
 
 Must never know what its timers are for, and never read a clock.
@@ -27,13 +27,13 @@ from typing import Final
 from beanstalk_server.queue.ring import UNLINKED, Link, Ring
 
 TICK: Final = 10_000_000
-"""The length of a tick unless another is asked for, in nanoseconds."""
+"""The length of a tick, in nanoseconds, unless the caller asks for another."""
 
 END_OF_TIME: Final = 1 << 63
-"""A moment after every deadline, in nanoseconds: in 292 years, while the longest delay is 136."""
+"""A moment after every deadline, in nanoseconds: in 292 years, while the longest delay is 136 years."""
 
 LEVELS: Final = 9
-"""How many levels there are: 2^54 ticks, or 571 years of the shortest tick, a microsecond."""
+"""The number of levels, which span 2^54 ticks: 571 years of the shortest tick, a microsecond."""
 
 BITS: Final = 6
 SLOTS: Final = 64
@@ -41,7 +41,7 @@ MASK: Final = 63
 
 
 class Timer(Link):
-    """What has a deadline, in nanoseconds. It is in a slot, among the due, or in neither."""
+    """Anything with a deadline, in nanoseconds. It is in a slot, in `due`, or in neither."""
 
     __slots__ = ("deadline",)
 
@@ -64,7 +64,7 @@ class Wheel:
 
     Args:
         now: the present, in nanoseconds.
-        tick: the length of a tick, in nanoseconds, which is how precise every deadline is.
+        tick: the length of a tick, in nanoseconds: the precision of every deadline.
     """
 
     __slots__ = ("cascading", "due", "levels", "next_event", "now", "occupied", "tick")
@@ -73,20 +73,20 @@ class Wheel:
         self.tick = tick
         self.now = now // tick  # the present, in ticks: the timers of all ticks before it are due, or gone
         self.next_event = END_OF_TIME  # in nanoseconds: never too late, and exact after `advance`
-        self.occupied = [0] * LEVELS  # of each level: a bit for each slot that has a timer
+        self.occupied = [0] * LEVELS  # for each level, the bits of the slots that have timers
         self.levels = [[Slot(level, index) for index in range(SLOTS)] for level in range(LEVELS)]
         self.due = Slot(-1, 0)  # in the order in which they came due
         self.cascading: Slot | None = None  # the slot that cascades, until it is empty
 
     def set(self, timer: Timer, deadline: int) -> None:
-        """Give a timer its first deadline, or another one. If that has passed, it is due at the next `advance`."""
+        """Give a timer its first or another deadline. If it has passed, the timer is due at the next `advance`."""
         if timer.after is not UNLINKED:
             self.remove(timer)
         timer.deadline = deadline
         self._place(timer)
 
     def remove(self, timer: Timer) -> None:
-        """Take a timer out of its slot, or from among the due. It must be in one of them."""
+        """Remove a timer from its slot or from `due`. It must be in one of them."""
         before = timer.before
         timer.unlink()
         if before.after is before:  # what is left is the head of an empty ring
@@ -96,7 +96,7 @@ class Wheel:
                 self.occupied[level] &= ~before.bit
 
     def advance(self, now: int, budget: int) -> int:
-        """Move the timers that are due by `now` to `due`, and cascade those that the present has come near to.
+        """Move the timers that are due by `now` to `due`, and cascade the slots that the present has reached.
 
         Args:
             now: the present, in nanoseconds.
@@ -174,7 +174,7 @@ class Wheel:
         return (self.now >> (shift + BITS) << BITS | (slot.bit.bit_length() - 1)) << shift
 
     def check(self) -> int:
-        """Verify every invariant; return how many timers there are in all slots and among the due."""
+        """Verify every invariant; return how many timers there are in all slots and in `due`."""
         count = self.due.check()
         soonest = END_OF_TIME
         for level, slots in enumerate(self.levels):
@@ -194,5 +194,5 @@ class Wheel:
                     tick = max(-(-link.deadline // self.tick), start if level == 0 else 0)
                     assert start <= tick < start + width, f"slot {index} of level {level} has a timer of another slot"
                     link = link.after
-        assert self.next_event <= soonest, "whoever drives the wheel would oversleep"
+        assert self.next_event <= soonest, "the next event is later than the first timer"
         return count

@@ -26,11 +26,11 @@ def produce_and_work(address: tuple[str, int]) -> None:
         assert producer.peek(second).body == "second"
         done: list[tuple[int, str]] = []
         while len(done) < 3:
-            job = worker.reserve(timeout=3)
+            job = worker.reserve(timeout=10)
             done.append((job.id, job.body))
             worker.delete(job)
         assert done == [(first, "first"), (second, "second"), (late, "late")]
-        assert 1 <= time.monotonic() - began < 2.5
+        assert time.monotonic() - began >= 0.99
         with pytest.raises(greenstalk.TimedOutError):
             worker.reserve(timeout=0)
         assert producer.stats_tube("mails")["total-jobs"] == 3
@@ -60,17 +60,16 @@ def bury_and_kick(address: tuple[str, int]) -> None:
 def let_a_ttr_run_out(address: tuple[str, int]) -> None:
     """The worker is warned, may go on with a touch, and loses the job if it does nothing."""
     with greenstalk.Client(address) as slow, greenstalk.Client(address) as quick:
-        number = slow.put("work", ttr=1)
+        number = slow.put("work", ttr=2)
         job = slow.reserve()
         with pytest.raises(greenstalk.DeadlineSoonError):
             slow.reserve(timeout=5)
-        time.sleep(0.6)
         slow.touch(job)
-        time.sleep(0.6)
+        time.sleep(1.2)  # real time: the ttr would be over without the touch
         assert slow.stats_job(job)["state"] == "reserved"
-        time.sleep(0.6)
+        time.sleep(1)  # real time: now it is, but beanstalkd may not know before it hears of this client
         assert slow.using() == "default"
-        job = quick.reserve(timeout=2)
+        job = quick.reserve(timeout=10)
         assert (job.id, quick.stats_job(job)["timeouts"]) == (number, 1)
         with pytest.raises(greenstalk.NotFoundError):
             slow.touch(job)
@@ -87,7 +86,7 @@ def lose_a_connection(address: tuple[str, int]) -> None:
             producer.reserve(timeout=0)
         lost.close()
         with greenstalk.Client(address) as again:
-            job = again.reserve(timeout=2)
+            job = again.reserve(timeout=10)
             assert job.id == number
             again.delete(job)
 

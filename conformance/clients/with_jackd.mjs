@@ -28,13 +28,13 @@ async function produceAndWork() {
   assert.equal((await producer.peekDelayed()).id, late)
   const done = []
   while (done.length < 3) {
-    const job = await worker.reserveWithTimeout(3)
+    const job = await worker.reserveWithTimeout(10)
     done.push([job.id, job.payload.toString()])
     await worker.delete(job.id)
   }
   assert.deepEqual(done, [[first, 'first'], [second, '{"second":2}'], [late, 'late']])
   const seconds = (performance.now() - began) / 1000
-  assert(seconds >= 0.99 && seconds < 2.5, `${seconds} s`)
+  assert(seconds >= 0.99, `${seconds} s`)
   await assert.rejects(worker.reserveWithTimeout(0), /TIMED_OUT/)
   assert.match(await producer.statsTube('mails'), /total-jobs: 3/)
   await producer.disconnect()
@@ -66,7 +66,7 @@ async function letATtrRunOut() {
   await slow.reserve()
   await assert.rejects(slow.reserve(), /DEADLINE_SOON/)
   const waiting = quick.reserve()
-  await sleep(1200)
+  await sleep(1200) // real time: the ttr is over, but beanstalkd may not know before it hears of this client
   assert.equal(await slow.listTubeUsed(), 'default')
   assert.equal((await waiting).id, id)
   await assert.rejects(slow.touch(id), /NOT_FOUND/)
@@ -81,7 +81,7 @@ async function loseAConnection() {
   await lost.reserve()
   lost.socket.destroy()
   const again = await connect()
-  const job = await again.reserveWithTimeout(2)
+  const job = await again.reserveWithTimeout(10)
   assert.equal(job.id, id)
   await again.delete(id)
   await again.disconnect()

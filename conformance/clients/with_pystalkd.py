@@ -22,11 +22,11 @@ def produce_and_work(host: str, port: int) -> None:
     assert producer.peek_delayed().job_id == late
     done: list[tuple[int, str]] = []
     while len(done) < 3:
-        job = worker.reserve(timeout=3)
+        job = worker.reserve(timeout=10)
         done.append((job.job_id, job.body))
         job.delete()
     assert done == [(first, "first"), (second, "second"), (late, "late")]
-    assert 1 <= time.monotonic() - began < 2.5
+    assert time.monotonic() - began >= 0.99
     assert worker.reserve(timeout=0) is None
     assert "total-jobs: 3" in producer.stats_tube("mails")
     producer.close()
@@ -57,9 +57,9 @@ def let_a_ttr_run_out(host: str, port: int) -> None:
     slow.reserve()
     with pytest.raises(DeadlineSoon):
         slow.reserve(timeout=5)
-    time.sleep(1.2)
+    time.sleep(1.2)  # real time: the ttr is over, but beanstalkd may not know before it hears of this client
     assert slow.using() == "default"
-    job = quick.reserve(timeout=2)
+    job = quick.reserve(timeout=10)
     assert job.job_id == number
     with pytest.raises(CommandFailed):
         slow.touch(number)
@@ -73,7 +73,7 @@ def lose_a_connection(host: str, port: int) -> None:
     number = worker.put("work")
     assert worker.reserve().job_id == number
     worker.reconnect()
-    job = worker.reserve(timeout=2)
+    job = worker.reserve(timeout=10)
     assert job.job_id == number
     job.delete()
     worker.close()

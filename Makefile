@@ -1,17 +1,25 @@
-# The two commands to start with are `make serve` and `make test`; each does its own set-up.
+# The commands to start with are `make serve`, `make check` (while you work) and `make test` (all there is); each does
+# its own set-up.
 
 PYTHON ?= python3
 VENV := .venv
 CLIENTS := conformance/clients
+DEBIAN_CLIENTS := php-cli php-pda-pheanstalk ruby ruby-beaneater
 SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
+IN_MEMORY := tests/queue tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
+	tests/bench/test_report.py tests/bench/test_samples.py
+AT_ONCE := --numprocesses auto --dist worksteal
 
-.PHONY: serve test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd bench clean
+.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd debian-clients bench clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
+
+check: style types                ## in a minute: format, lint, types, and the tests without sockets
+	$(VENV)/bin/pytest $(AT_ONCE) -q -m "not exhaustive" $(IN_MEMORY)
 
 test: style types check-interpreted check-compiled check-package conformance
 
@@ -23,19 +31,19 @@ types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
 check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources as they are
-	$(VENV)/bin/pytest --cov --ignore tests/conformance -m "not exhaustive"
-	$(VENV)/bin/pytest -m exhaustive -rP tests/queue tests/wire tests/storage tests/test_config.py
+	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) tests/server --cov
+	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP $(IN_MEMORY)
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
-	$(VENV)/bin/pytest --package $(PACKAGE) -m "not exhaustive" tests/server
-	$(VENV)/bin/pytest --package $(PACKAGE) -m exhaustive -rP tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP tests/server
 
 check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler
 	$(VENV)/bin/pytest -m exhaustive -rP tests/package
 
-conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules    ## the installed package beside beanstalkd
-	$(VENV)/bin/pytest --package $(PACKAGE) -rs tests/conformance
+conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules debian-clients    ## the installed package beside beanstalkd
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -rs tests/conformance tests/bench
 
 compatibility: $(VENV)/installed $(VENV)/developer beanstalkd    ## writes docs/compatibility.md
 	$(VENV)/bin/python -m conformance --both --write docs/compatibility.md
@@ -49,6 +57,12 @@ beanstalkd:                       ## the server to compare with: installed where
 		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends beanstalkd; then true; \
 	elif test "$$CI" = true; then echo "beanstalkd is not installed, and could not be" >&2; false; \
 	else echo "beanstalkd is not installed (Debian: apt-get install beanstalkd): nothing is compared with it"; fi
+
+debian-clients:                   ## clients in PHP and Ruby: installed where that can be done, else told and not tried
+	@if php -r "require 'Pheanstalk/autoload.php';" 2>/dev/null && ruby -e "require 'beaneater'" 2>/dev/null; then true; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null && timeout 60 apt-get -qq update \
+		&& timeout 300 apt-get -qq install -y --no-install-recommends $(DEBIAN_CLIENTS); then true; \
+	else echo "not installed, and not tried: clients in PHP and Ruby (Debian: apt-get install $(DEBIAN_CLIENTS))"; fi
 
 $(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent --no-audit --no-fund && touch $@; \

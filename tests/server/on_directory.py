@@ -72,13 +72,13 @@ class OnDirectory:
         return found
 
     def shows(self, ids):
-        """The jobs among these that there are, with what the time is for."""
+        """The jobs among these that there are: body, statistics, and the time of the statistics."""
         shown = {}
         for job_id in ids:
             body = self.peek(job_id)
             if body is not None:
-                shown[job_id] = (body, self.stats(f"stats-job {job_id}"))
-        return shown, time.time()
+                shown[job_id] = (body, self.stats(f"stats-job {job_id}"), time.time())
+        return shown
 
     def send_until_it_ends(self, data):
         with contextlib.suppress(ConnectionError):

@@ -466,7 +466,7 @@ def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
 
     async def work():
         directory = MemoryDirectory()
-        binlog = Binlog(directory, segment_size=SEGMENT, sync_interval=50.0, in_thread=at_once)
+        binlog = Binlog(directory, segment_size=SEGMENT, sync_interval=3_600_000.0, in_thread=at_once)
         broker = Broker(binlog, SECOND)
         broker.restore(OFFSET, SECOND)
         client = RecordingClient(broker)

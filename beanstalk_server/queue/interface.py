@@ -134,7 +134,7 @@ class Queue:
         raise NotImplementedError
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
-        """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. If there is none, as `reserve`."""
+        """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. With none, as `reserve`."""
         raise NotImplementedError
 
     def stop_waiting(self, client: Client) -> bool:

@@ -66,8 +66,9 @@ HEAD: Final = """\
 # Compatibility
 
 Written by `make compatibility`, which holds every conversation in [conformance](../conformance/README.md) with both
-servers: {servers}. What is expected in them is what beanstalkd answers; where it is not the same here, the
-conversation names one of the differences at the end of this page.
+servers: {servers}.
+What is expected in them is what beanstalkd answers; where it is not the same here, the conversation names one of the
+differences at the end of this page.
 
 ## Conversations
 
@@ -144,7 +145,7 @@ def page(runs: Sequence[Run]) -> str:
     shown[QUOTES] += sum(any('{"' in step.source for step in conversation.steps) for conversation in conversations)
     parts.append(
         "\n## Intended differences\n\nFrom [differences.md](differences.md), with the number of conversations that show"
-        " each; what no conversation can show has none.\n"
+        " each; what no conversation can show\nhas none.\n"
     )
     for header, rows in read_differences().items():
         names = [cell.strip() for cell in header.strip("|").split("|")]

@@ -1,0 +1,78 @@
+"""The documents: what they refer to exists, and their prose is wrapped."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("conformance/*.md")])
+WIDTH = 120
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+def prose(text):
+    """The lines of a page that people write: without code, tables, and what is generated."""
+    code = generated = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            code = not code
+        elif line.startswith("<!-- "):
+            generated = not line.startswith("<!-- end of ")
+        elif not (code or generated or line.startswith(("|", "    ", "!["))):
+            yield number, line
+
+
+@pytest.fixture(params=PAGES, ids=name)
+def page(request):
+    return request.param
+
+
+def test_prose_is_wrapped(page):
+    assert [number for number, line in prose(page.read_text()) if len(line) > WIDTH] == []
+
+
+def test_links_lead_to_files(page):
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_paths_exist(page):
+    """A path in backticks is one of the repository, of the package or of the page's own directory."""
+    paths = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`", page.read_text())
+    roots = [ROOT, ROOT / "beanstalk_server", page.parent]
+    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
+
+
+def test_make_targets_exist(page):
+    targets = re.findall(r"(?:^    |`|\) )make ([a-z][\w-]*)", page.read_text(), re.MULTILINE)
+    assert [target for target in targets if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)] == []
+
+
+def test_the_plan_of_the_house_lists_every_file():
+    """docs/design.md, "The house": each module of the package, in its room, and nothing that is not there."""
+    block = re.search(r"```\n(beanstalk_server/.*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)[1]
+    listed, rooms = set(), []
+    for line in block.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        entry = line.split()[0]
+        del rooms[depth:]
+        if entry.endswith("/"):
+            rooms.append(entry)
+        else:
+            listed.add("".join(rooms) + entry)
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "beanstalk_server").rglob("*.py")}
+    assert listed == {module for module in modules if not module.endswith(("__init__.py", "__main__.py"))}
+
+
+def test_every_module_says_its_one_job_first():
+    """The first sentence of a file is one sentence on its own line or lines, and no two files say the same."""
+    firsts = {}
+    for path in sorted((ROOT / "beanstalk_server").rglob("*.py")):
+        found = re.match(r'r?"""(.+?[.:])(?:\s|""")', path.read_text(), re.DOTALL)
+        assert found, f"{path.relative_to(ROOT)} does not begin with a sentence"
+        assert firsts.setdefault(found[1], path) is path, f"{path} and {firsts[found[1]]} say the same of themselves"

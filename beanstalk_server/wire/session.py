@@ -169,11 +169,8 @@ class Session(Client):
         queue.cost = 0
         self.budget = SESSION_QUANTUM
         self.blocked = False
-        if self.pending is not None:
-            if self.may_wait or not queue.stop_waiting(self):
-                return
-            self.pending = None
-            self.replies.append(replies.TIMED_OUT)
+        if self.pending is not None and not self._gives_up_waiting():
+            return
         if self.output_paused or self.closed:
             self.budget -= queue.cost
             return
@@ -186,8 +183,24 @@ class Session(Client):
         if queue.last_lsn != lsn:
             self.reply_lsn = queue.last_lsn
         self.consumed += size - framer.size()
+        self._end_turn()
+
+    def _gives_up_waiting(self) -> bool:
+        """Whether what is pending is a reserve that may wait no longer; then it is answered."""
+        if self.may_wait or not self.queue.stop_waiting(self):
+            return False
+        self.pending = None
+        self.replies.append(replies.TIMED_OUT)
+        return True
+
+    def _end_turn(self) -> None:
+        """Close after a quit, or when all has been done that the client has sent, and it sends nothing more.
+
+        This is a method of its own because commands change `closed` and `pending`, and within `run` mypy, and so the
+        compiled module, would still go by what they were before.
+        """
         if self.closed:
-            framer.clear()
+            self.framer.clear()
         elif self.input_ended and self.pending is None and not self.has_more and not self.blocked:
             self.closed = True
 

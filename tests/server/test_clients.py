@@ -109,6 +109,18 @@ def test_a_client_that_half_closes_while_it_waits_gets_timed_out(server):
     caller.close()
 
 
+def test_a_client_that_half_closes_is_told_what_has_become_of_much_work(server):
+    caller = server.connect()
+    caller.send(b"put 0 60 60 0\r\n\r\n" * 1000)
+    for _ in range(1000):
+        caller.line()
+    caller.send(b"reserve\r\nkick 1000\r\nclear-tube default\r\nlist-tube-used\r\n")
+    eventually(lambda: server.call(lambda: server.server.broker.waiting), "it waits")
+    caller.socket.shutdown(socket.SHUT_WR)
+    assert caller.rest() == b"TIMED_OUT\r\nKICKED 1000\r\nCLEARED 1000\r\nUSING default\r\n"
+    caller.close()
+
+
 def test_a_client_that_disconnects_gives_back_its_jobs(server):
     producer, worker, other = (server.connect() for _ in range(3))
     producer.ask(b"put 0 0 1000 1\r\nx\r\n")

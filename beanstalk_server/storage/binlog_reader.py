@@ -189,7 +189,7 @@ def find_tail(file: ReadableFile, name: str) -> Tail | None:
     if not reader.commits:
         return None  # no crash leaves this: a segment gets its name when its first commit is on the disk
     content_end = reader.content_end()
-    if not reader.fault and content_end <= reader.offset:
+    if content_end <= reader.offset and not reader.fault:
         return Tail(reader.whole_end(), 0)
     if reader.is_known_durable():
         return None  # it was not torn: it is damaged

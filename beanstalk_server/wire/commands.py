@@ -1,10 +1,10 @@
-"""The commands: what each is called, how its arguments are read, what it asks of the queue, and what it answers.
+"""The table of commands: for each, its name, how its arguments are read, what it asks of the queue, and its reply.
 
-A command is a row of PROTOCOL or EXTENSIONS. What else depends on the commands follows from the rows: what stats
-counts, which lines may be long, which commands wait for the journal. To add a command is to add a row here, the
-function that does it, and in grammar.py, if there is none yet, the function that reads such arguments.
+A command is a row of PROTOCOL or EXTENSIONS. Whatever else depends on the commands is derived from the rows: what stats
+counts, which lines may be long, which commands wait for the journal. To add a command, add a row here, the function
+that does it and, unless grammar.py has one already, the function that reads such arguments.
 
-Must never know where a line came from, nor how the queue does what it is asked for.
+Must never know where a line came from, or how the queue does its work.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ PRODUCE: Final = 2
 CONSUME: Final = 3
 INSPECT: Final = 4
 ADMIN: Final = 5
-"""The right to the tube that a command will need; ANY_RIGHT is one of those below it."""
+"""The right to its tube that a command will need; ANY_RIGHT is any one of the four below it."""
 
 STATISTICS_COST: Final = 8
-"""What a stats command costs besides its reply, in the unit of a session's quantum."""
+"""The cost of a stats command without its reply, in the unit of SESSION_QUANTUM."""
 
 Reader = Callable[[bytes, Arguments], bool]
-"""Reads what follows a command and a space into the arguments; False when it is not well-formed."""
+"""Reads what follows a command and a space into the arguments; False if it is malformed."""
 
 Handler = Callable[["Session", Arguments, int], Outcome]
-"""Does a command, now, and returns the queue's outcome, or ANSWERED. The arguments are valid until it returns."""
+"""Does a command at a given moment; returns the queue's outcome or ANSWERED. The arguments are valid until then."""
 
 ANSWERED: Final = -1
 """Instead of an outcome: the command has been answered, or needs no answer."""
@@ -49,20 +49,20 @@ class Command:
 
     Args:
         name: the word that its line begins with.
-        read: reads its arguments; None when it takes none, and the word is the whole line.
-        do: does it.
+        read: reads its arguments; None if it takes none, and the word is the whole line.
+        do: does the command.
         right: the right that it will need.
-        done: the reply to the outcome DONE, or a function that gives it; b"" where `on_reserved`, `on_kicked` and so on
+        done: the reply to the outcome DONE, or a function that makes it; b"" where `on_reserved`, `on_kicked` and so on
             answer.
-        needs: what the journal must admit before the command is done, or if it has a body, before that ends: ALL,
-            DELETIONS, or NONE, where it need admit nothing.
+        needs: what the journal must admit before the command is done or, if it has a body, before the body ends: ALL,
+            DELETIONS, or NONE if nothing.
         has_body: a body follows its line.
         may_be_long: its line may be as long as framing.EXTENDED_LINE_LIMIT.
         is_counted: stats counts it.
     """
 
     __slots__ = (
-        "counter",  # its index among the counts of a server; -1 when it is not counted
+        "counter",  # its index in ServerInfo.counts; -1 if it is not counted
         "do",
         "done",  # a reply that is always the same, or b""
         "has_body",
@@ -71,7 +71,7 @@ class Command:
         "name",
         "needs",
         "read",
-        "reply_when_done",  # gives a reply that is not
+        "reply_when_done",  # makes a reply that varies
         "right",
     )
 
@@ -105,7 +105,7 @@ class Command:
 
 
 def _put(session: Session, arguments: Arguments, now: int) -> Outcome:
-    assert arguments.put is not None, "it has been read"
+    assert arguments.put is not None, "the arguments of put have been read"
     session.begin_put(arguments.put, now)
     return ANSWERED
 
@@ -182,30 +182,30 @@ def _watching(session: Session) -> bytes:
     return replies.watching(len(session.watched))
 
 
-# Everybody else
+# Any client
 
 
 def _peek(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _tell_found(session, session.queue.peek(arguments.job_id))
+    return _reply_found(session, session.queue.peek(arguments.job_id))
 
 
 def _peek_keyed(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _tell_found(session, session.queue.peek_keyed(session, arguments.name))
+    return _reply_found(session, session.queue.peek_keyed(session, arguments.name))
 
 
 def _peek_ready(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _tell_found(session, session.queue.peek_ready(session))
+    return _reply_found(session, session.queue.peek_ready(session))
 
 
 def _peek_delayed(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _tell_found(session, session.queue.peek_delayed(session))
+    return _reply_found(session, session.queue.peek_delayed(session))
 
 
 def _peek_buried(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _tell_found(session, session.queue.peek_buried(session))
+    return _reply_found(session, session.queue.peek_buried(session))
 
 
-def _tell_found(session: Session, job: Job | None) -> Outcome:
+def _reply_found(session: Session, job: Job | None) -> Outcome:
     if job is None:
         return NOT_FOUND
     session.reply(replies.found(job.id, job.body))
@@ -225,7 +225,7 @@ def _clear_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
-    if not arguments.name:  # beanstalkd counts the command nevertheless
+    if not arguments.name:  # beanstalkd counts the command all the same
         session.reply(replies.BAD_FORMAT)
         return ANSWERED
     return session.queue.pause(session, arguments.name, arguments.duration, now)
@@ -284,7 +284,7 @@ def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
     return ANSWERED
 
 
-# The table, and what follows from it
+# The table, and what is derived from it
 
 PUT: Final = Command("put", grammar.read_put, _put, PRODUCE, needs=DELETIONS, has_body=True)
 RESERVE: Final = Command("reserve", None, _reserve, CONSUME)
@@ -343,11 +343,11 @@ EXTENSIONS: Final = (
     Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME),
     Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, needs=DELETIONS),
 )
-"""The commands that beanstalkd does not have (docs/protocol-extensions.md); stats counts them behind all its keys."""
+"""The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 
 
-def _number(commands: Sequence[Command]) -> int:
-    """Give each command that is counted its counter; return how many there are."""
+def _assign_counters(commands: Sequence[Command]) -> int:
+    """Give each command that is counted its counter; return how many."""
     count = 0
     for command in commands:
         if command.is_counted:
@@ -356,58 +356,58 @@ def _number(commands: Sequence[Command]) -> int:
     return count
 
 
-COUNTERS: Final = _number(PROTOCOL + EXTENSIONS)
+COUNTERS: Final = _assign_counters(PROTOCOL + EXTENSIONS)
 """How many commands are counted."""
 
 
-def _beginnings(commands: Sequence[Command]) -> tuple[bytes, ...]:
+def _prefixes(commands: Sequence[Command]) -> tuple[bytes, ...]:
     return tuple([command.name.encode() + b" " for command in commands])
 
 
-LONG_COMMANDS: Final = _beginnings([command for command in PROTOCOL + EXTENSIONS if command.may_be_long])
-"""How lines begin that may be long."""
+LONG_COMMANDS: Final = _prefixes([command for command in PROTOCOL + EXTENSIONS if command.may_be_long])
+"""The prefixes of lines that may be long."""
 
-CHANGES: Final = _beginnings([command for command in PROTOCOL + EXTENSIONS if command.needs == ALL])
-"""How lines begin that wait until the journal admits everything."""
+CHANGES: Final = _prefixes([command for command in PROTOCOL + EXTENSIONS if command.needs == ALL])
+"""The prefixes of lines that wait until the journal admits everything."""
 
-DELETES: Final = _beginnings(
+DELETES: Final = _prefixes(
     [command for command in PROTOCOL + EXTENSIONS if command.needs == DELETIONS and not command.has_body]
 )
-"""How lines begin that wait until it admits deletions. The end of a put's body waits for the same."""
+"""The prefixes of lines that wait until it admits deletions, as the end of a put's body does."""
 
 STATISTICS: Final = 0x73
-"""An "s": how the lines of the stats commands begin, and no others."""
+"""The byte "s": the lines of the stats commands begin with it, and no others."""
 
 
 class Dialect:
     """What depends on the version of beanstalkd that a server answers as.
 
     Args:
-        commands: those that clients may give.
-        quote: what stands around strings in statistics.
+        commands: the commands that clients may give.
+        quote: the quotation mark around strings in statistics, or "".
     """
 
     __slots__ = (
-        "alone",  # the commands without arguments, by name
         "quote",
-        "with_arguments",  # the others
+        "with_arguments",  # commands by name
+        "without_arguments",  # commands by name
     )
 
     def __init__(self, commands: Sequence[Command], quote: str) -> None:
-        self.alone = {command.name.encode(): command for command in commands if command.read is None}
+        self.without_arguments = {command.name.encode(): command for command in commands if command.read is None}
         self.with_arguments = {command.name.encode(): command for command in commands if command.read is not None}
         self.quote = quote
 
 
 def _before_1_13() -> list[Command]:
-    """The commands as 1.12 has them: it reads the timeout of a reserve in another way."""
+    """The commands of 1.12, which reads the timeout of a reserve differently."""
     old = Command(RESERVE_WITH_TIMEOUT.name, grammar.read_old_timeout, _reserve_with_timeout, CONSUME)
     old.counter = RESERVE_WITH_TIMEOUT.counter
     return [old if command is RESERVE_WITH_TIMEOUT else command for command in PROTOCOL + EXTENSIONS]
 
 
 DIALECTS: Final = {"1.12": Dialect(_before_1_13(), ""), "1.13": Dialect(PROTOCOL + EXTENSIONS, '"')}
-"""By that version."""
+"""The dialects, by version of beanstalkd."""
 
 
 # From a line to a command
@@ -415,13 +415,13 @@ DIALECTS: Final = {"1.12": Dialect(_before_1_13(), ""), "1.13": Dialect(PROTOCOL
 _TAKE_NO_ARGUMENTS: Final = tuple([command.name.encode() for command in PROTOCOL if command.read is None])
 
 _ARGUMENTS: Final = Arguments()
-"""Those of the command that is being done: there is never a second one."""
+"""The arguments of the command that is being done; there is only one at a time."""
 
 
 def do_line(session: Session, line: bytes, now: int) -> None:
-    """Do what a line asks for, and answer it unless its outcome is pending.
+    """Do the command on a line, and answer it unless its outcome is pending.
 
-    Most commands are reserve, put and delete: they take a short way, past the table.
+    Most commands are reserve, put and delete: they take a shortcut past the table.
     """
     if line == b"reserve":
         session.server.counts[RESERVE.counter] += 1
@@ -429,7 +429,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
         return
     word, space, text = line.partition(b" ")
     if not space:
-        command = session.dialect.alone.get(line)
+        command = session.dialect.without_arguments.get(line)
     elif word == b"put":
         put = grammar.parse_put(text)
         if put is None:
@@ -465,11 +465,11 @@ def _do(session: Session, command: Command, text: bytes, now: int) -> None:
 
 
 def _do_odd_line(session: Session, line: bytes, now: int) -> None:
-    """A line that is no command of the table; beanstalkd tells some commands by how a line begins."""
+    """Answer a line that is not in the table: beanstalkd recognizes some commands by how the line begins."""
     if line.startswith(b"quit") and b"\0" not in line:
         _do(session, QUIT, b"", now)
     elif line.startswith(b"pause-tube"):
-        _do(session, PAUSE_TUBE, line[len(b"pause-tube") :], now)  # needs no space behind it
+        _do(session, PAUSE_TUBE, line[len(b"pause-tube") :], now)  # no space is needed
     elif b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
     else:

@@ -1,12 +1,12 @@
-r"""Bytes to lines and bodies: where a command line ends, when it is too long, and what body follows it.
+r"""Framing: takes a client's bytes apart into command lines and bodies.
 
     framer.feed(data)             take bytes as they come, in any pieces
     framer.next()                 find what comes next in them: LINE, BODY, …, or NEED_MORE
     framer.take()                 the line or the body just found, without its CR LF
     framer.begin_body(5, True)    five bytes and CR LF follow the line just taken
 
-How the bytes were split makes no difference to what is found. Bytes that wait behind others are joined only when they
-are needed, and then once. A body that comes in pieces is kept once; of one that nobody wants, nothing is kept.
+How the bytes were split makes no difference to what is found. Pieces are joined only when they must be, and only once.
+A body that comes in pieces is kept once; a body that nobody wants is not kept at all.
 
 Must never know what a line means: only how long it is, how it begins, and where it ends.
 """
@@ -20,10 +20,10 @@ LINE_LIMIT: Final = 224
 """The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
 
 EXTENDED_LINE_LIMIT: Final = 320
-"""The same for the commands that may be longer: beanstalkd's limit has no room for a long key."""
+"""The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key."""
 
 NEED_MORE: Final = 0
-"""Nothing: the bytes end in the midst of a line or a body."""
+"""Nothing: the bytes end in the middle of a line or a body."""
 LINE: Final = 1
 """A command line, to be taken."""
 LINE_TOO_LONG: Final = 2
@@ -43,34 +43,34 @@ _CR: Final = 13
 _LF: Final = 10
 _CRLF: Final = b"\r\n"
 
-_LONGEST_BEGINNING: Final = 32
+_LONGEST_PREFIX: Final = 32
 
 
 class Framer:
     """Takes one client's bytes apart.
 
     Args:
-        long_commands: how the lines begin that may be as long as EXTENDED_LINE_LIMIT.
+        long_commands: the prefixes of lines that may be as long as EXTENDED_LINE_LIMIT.
     """
 
     __slots__ = (
-        "_body",  # what has come of a body that comes in pieces
+        "_body",  # the first pieces of a body that comes in pieces
         "_body_event",  # how the body will end: BODY while it is kept, BODY_SKIPPED or BODY_LOST
         "_content",  # the line or body that `next` has found, until it is taken
         "_data",  # the bytes that are being taken apart
         "_in_long_line",  # the beginning of a line that is too long has been dropped
         "_left",  # how many bytes of a body and its CR LF are still to come; 0 outside of a body
         "_long_commands",
-        "_position",  # where the first byte of `_data` is that is part of nothing yet
-        "_queued",  # what has come behind `_data`; None when nothing has
-        "_queued_size",  # its bytes
+        "_position",  # the first byte of `_data` that has not been consumed
+        "_queued",  # pieces that have come after `_data`; None if there are none
+        "_queued_size",  # their size in bytes
     )
 
     def __init__(self, long_commands: tuple[bytes, ...] = ()) -> None:
         self._long_commands = long_commands
         self._data = b""
         self._position = 0
-        self._queued: list[bytes] | None = None  # not an empty list, for those thousands that never need one
+        self._queued: list[bytes] | None = None  # not an empty list, because most clients never need one
         self._queued_size = 0
         self._in_long_line = False
         self._left = 0
@@ -79,7 +79,7 @@ class Framer:
         self._content = b""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes, to stand behind those that are there."""
+        """Take bytes that follow those taken before."""
         if not self._data:
             self._data = data
             return
@@ -90,7 +90,7 @@ class Framer:
         self._queued_size += len(data)
 
     def size(self) -> int:
-        """How many bytes have been fed that are part of nothing yet."""
+        """How many bytes have been fed and not consumed."""
         return len(self._data) - self._position + self._queued_size
 
     def clear(self) -> None:
@@ -116,7 +116,7 @@ class Framer:
                 # As in beanstalkd, a line ends at its first CR, if LF follows, and nowhere else within the limit.
                 end = data.find(b"\r", start, start + LINE_LIMIT - 1)
                 if end >= 0 and end + 1 < len(data) and data[end + 1] == _LF:
-                    self._pass(end + 2)
+                    self._consume(end + 2)
                     if self._in_long_line:
                         self._in_long_line = False
                         return LINE_TOO_LONG
@@ -128,38 +128,38 @@ class Framer:
         return NEED_MORE
 
     def take(self) -> bytes:
-        """The line or body that `next` has just found; it is not kept here any longer."""
+        """Hand over the line or body that `next` has just found."""
         content = self._content
         self._content = b""
         return content
 
-    def begins_with(self, beginnings: tuple[bytes, ...]) -> bool:
-        """Whether a line is next that begins with one of these."""
+    def begins_with(self, prefixes: tuple[bytes, ...]) -> bool:
+        """Whether the next bytes are a line with one of these prefixes."""
         if self._left or self._in_long_line:
             return False
-        if self._queued is not None and len(self._data) - self._position < _LONGEST_BEGINNING:
+        if self._queued is not None and len(self._data) - self._position < _LONGEST_PREFIX:
             self._join()
-        return self._data.startswith(beginnings, self._position)
+        return self._data.startswith(prefixes, self._position)
 
     def ends_body(self) -> bool:
-        """Whether the rest of a body that is kept has come."""
+        """Whether all of a body that is kept has come."""
         return self._left > 0 and self._body_event == BODY and self.size() >= self._left
 
     def _next_long_line(self, data: bytes, start: int) -> int:
-        """No line ends within LINE_LIMIT: it has not all come yet, it may be longer, or it is too long."""
+        """Handle a line that does not end within LINE_LIMIT: it has not all come yet, may be longer, or is too long."""
         left = len(data) - start
         limit = LINE_LIMIT
         if left >= LINE_LIMIT and not self._in_long_line and data.startswith(self._long_commands, start):
             end = data.find(_CRLF, start, start + EXTENDED_LINE_LIMIT)
             if end >= 0:
-                self._pass(end + 2)
+                self._consume(end + 2)
                 self._content = data[start:end]
                 return LINE
             limit = EXTENDED_LINE_LIMIT
         if left >= limit:
             # As in beanstalkd, it is dropped in pieces of LINE_LIMIT, and a CR LF that straddles two is not its end.
             self._in_long_line = True
-            self._pass(start + LINE_LIMIT)
+            self._consume(start + LINE_LIMIT)
             return _AGAIN
         if self._queued is None:
             return NEED_MORE
@@ -167,19 +167,19 @@ class Framer:
         return _AGAIN
 
     def _next_body(self, data: bytes, start: int) -> int:
-        """Take what has come of a body."""
+        """Consume what has come of a body."""
         end = start + self._left
         try:
-            if end <= len(data) and self._body is None and self._body_event == BODY:  # it is here in one piece
+            if end <= len(data) and self._body is None and self._body_event == BODY:  # all of it is here, in one piece
                 self._left = 0
-                self._pass(end)
+                self._consume(end)
                 if data[end - 2] != _CR or data[end - 1] != _LF:
                     return BODY_WITHOUT_CRLF
                 self._content = data[start : end - 2]
                 return BODY
             end = min(end, len(data))
             self._left -= end - start
-            self._pass(end)
+            self._consume(end)
             if self._body_event == BODY:
                 if self._body is None:
                     self._body = io.BytesIO()
@@ -199,12 +199,12 @@ class Framer:
             self._body = None
             return BODY_WITHOUT_CRLF
         body.truncate(size)
-        self._content = body.getvalue()  # the bytes themselves, and no copy of them
+        self._content = body.getvalue()  # the bytes themselves, not a copy
         self._body = None
         return BODY
 
-    def _pass(self, position: int) -> None:
-        """What comes before this position has been taken."""
+    def _consume(self, position: int) -> None:
+        """Consume everything before this position."""
         if position < len(self._data):
             self._position = position
         elif self._queued is None:
@@ -215,7 +215,7 @@ class Framer:
             self._join()
 
     def _join(self) -> None:
-        """Let what is queued follow what is left of the data."""
+        """Join the queued pieces to what is left of the data."""
         queued = self._queued
         assert queued is not None, "something is queued"
         if self._position < len(self._data):

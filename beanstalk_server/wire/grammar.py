@@ -1,14 +1,14 @@
-r"""How the arguments of commands are read.
+r"""The grammar of the commands' arguments.
 
-Source of every rule: beanstalkd 1.13, doc/protocol.txt, and where that is silent what the program does. A text is a
-command line without its CR LF, its command, and the space behind that. What is not well-formed gives False, None or a
-negative number, never an exception.
+The source of every rule is doc/protocol.txt of beanstalkd 1.13 or, where that is silent, the program's behaviour. A
+`text` is what follows the command and one space, without the CR LF. Malformed text gives False, None or a negative
+number, never an exception.
 
-    durations are numbers of seconds, and here may have a fraction of one to three digits: `put 0 0.25 60 5`
+    durations numbers of seconds, here with an optional fraction of one to three digits: `put 0 0.25 60 5`
     numbers   one or more digits, any spaces before them, no sign: `delete   7` is well-formed, `delete +7` is not
-    names     1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a hyphen; no spaces before them, but for
-              pause-tube
-    the end   is the end of the line, but for kick and reserve-with-timeout, which ignore what follows their number
+    names     1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), the first not a hyphen; no spaces before them, except
+              in pause-tube
+    the end   is the end of the line, except for kick and reserve-with-timeout, which ignore what follows their number
     kick      reads its number as C's strtoul does: white space, a sign (minus wraps around), modulo 2^32
 
 Must never know what a command does.
@@ -29,7 +29,7 @@ MAX_TIMEOUT: Final = 2**31 - 1
 
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
-"""Nanoseconds in the unit of delay, ttr, timeout and pause."""
+"""Nanoseconds in a second, the unit of delay, ttr, timeout and pause."""
 
 _SECONDS: Final = rb"(\d+(?:\.\d{1,3})?)"
 _KEY: Final = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
@@ -47,10 +47,10 @@ _PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +" + _SECONDS)
 
 _OLD_TIMEOUT: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?\d+)")
 
-KNOWN: Final = 4096
-"""How many numbers, and as many durations, are kept by their digits.
+CACHE_SIZE: Final = 4096
+"""How many numbers are cached by their digits, and how many durations.
 
-An application uses few priorities, delays and sizes, over and over: finding one again costs less than reading it, and a
+An application uses few priorities, delays and sizes, over and over: a look-up costs less than parsing the digits, and a
 million jobs with the same delay share one number.
 """
 
@@ -59,9 +59,9 @@ _durations: Final[dict[bytes, int]] = {}
 
 
 class Put:
-    """The arguments of put, put-keyed and replace-keyed. They last until the body is there.
+    """The arguments of put, put-keyed and replace-keyed. They last until the body has come.
 
-    `trailing` is what follows them: refused, unless the body is too big anyway. `key` is "" for put.
+    `trailing` is what follows them: it is refused, unless the body is too big anyway. `key` is "" for put.
     """
 
     __slots__ = ("delay", "key", "priority", "replaces", "size", "trailing", "ttr")
@@ -79,10 +79,10 @@ class Put:
 
 
 class Arguments:
-    """The arguments of any command: those that it has are set by the function that reads them, the others are not."""
+    """The arguments of one command. The function that reads them sets those that the command has, and no others."""
 
     __slots__ = (
-        "count",  # how many jobs at the most
+        "count",  # the most jobs to kick or reserve
         "duration",  # a delay, timeout or pause, in nanoseconds
         "job_id",
         "name",  # of a tube, or a key
@@ -99,30 +99,30 @@ class Arguments:
         self.put: Put | None = None
 
 
-# What arguments are made of
+# Numbers and durations
 
 
 def parse_u32(digits: bytes) -> int:
-    """A number below 2^32 from its digits; -1 when it is not."""
+    """A number from its digits; -1 if it is 2^32 or more."""
     number = _numbers.get(digits, -1)
     if number < 0:
         number = int(digits)
         if number > MAX_U32:
             return -1
-        if len(_numbers) >= KNOWN:
+        if len(_numbers) >= CACHE_SIZE:
             _numbers.clear()
         _numbers[digits] = number
     return number
 
 
 def parse_duration(digits: bytes) -> int:
-    """A number of seconds below 2^32 from its digits, in nanoseconds; -1 when it is not."""
+    """Nanoseconds from the digits of a number of seconds; -1 if it is 2^32 seconds or more."""
     duration = _durations.get(digits, -1)
     if duration < 0:
         duration = _nanoseconds(digits, MAX_U32)
         if duration < 0:
             return -1
-        if len(_durations) >= KNOWN:
+        if len(_durations) >= CACHE_SIZE:
             _durations.clear()
         _durations[digits] = duration
     return duration
@@ -137,7 +137,7 @@ def _nanoseconds(digits: bytes, limit: int) -> int:
 
 
 def parse_id(text: bytes) -> int:
-    """A job's id, alone."""
+    """A job's id and nothing else; -1 if the text is malformed."""
     if not text.isdigit():
         text = text.lstrip(b" ")
         if not text.isdigit():
@@ -147,18 +147,18 @@ def parse_id(text: bytes) -> int:
 
 
 def _number(word: bytes) -> int:
-    """A number below 2^32; -1 when the word is not simply that."""
+    """A number below 2^32; -1 if the word is anything else."""
     number = _numbers.get(word, -1)
     return number if number >= 0 else parse_u32(word) if word.isdigit() else -1
 
 
 def _duration(word: bytes) -> int:
-    """A whole number of seconds below 2^32, in nanoseconds; -1 when the word is not simply that."""
+    """Nanoseconds from a whole number of seconds below 2^32; -1 if the word is anything else."""
     duration = _durations.get(word, -1)
     return duration if duration >= 0 else parse_duration(word) if word.isdigit() else -1
 
 
-# The arguments of put and its kin
+# Arguments of put, put-keyed and replace-keyed
 
 
 def parse_put(text: bytes) -> Put | None:
@@ -188,7 +188,7 @@ def _put(
     put = Put(key, replaces, parse_u32(priority), parse_duration(delay), parse_duration(ttr), parse_u32(size), trailing)
     if put.priority < 0 or put.delay < 0 or put.ttr < 0 or put.size < 0:
         return None
-    # `in` takes its left side for a number first, and makes an error that nobody sees: 250 ns.
+    # `in` first tries its left side as a number, and raises an error that it catches itself: 250 ns.
     return None if trailing and b"\0" in trailing else put
 
 
@@ -207,7 +207,7 @@ def read_replace_keyed(text: bytes, into: Arguments) -> bool:
     return into.put is not None
 
 
-# The arguments of the others
+# Arguments of the other commands
 
 
 def read_id(text: bytes, into: Arguments) -> bool:
@@ -249,7 +249,7 @@ def read_bury(text: bytes, into: Arguments) -> bool:
 
 
 def read_kick(text: bytes, into: Arguments) -> bool:
-    """A count, as C's strtoul cut to 32 bits reads it: `kick -1` is 2^32-1."""
+    """A count as C's strtoul reads it, cut to 32 bits: `kick -1` is 2^32-1."""
     match = _KICK.match(text)
     if match is None or b"\0" in text:
         return False
@@ -273,7 +273,7 @@ def read_timeout(text: bytes, into: Arguments) -> bool:
 
 
 def read_old_timeout(text: bytes, into: Arguments) -> bool:
-    """The same as beanstalkd 1.12 reads it, with C's strtol cut to 32 bits: below 0 is for ever, no number is 0."""
+    """The timeout as beanstalkd 1.12 reads it, by C's strtol cut to 32 bits: below 0 is for ever, no number is 0."""
     if read_timeout(text, into):
         return True
     match = _OLD_TIMEOUT.match(text)
@@ -305,7 +305,7 @@ def read_reschedule_keyed(text: bytes, into: Arguments) -> bool:
 
 
 def read_reserve_batch(text: bytes, into: Arguments) -> bool:
-    """A count, one at least, and timeout."""
+    """Count, at least one, and timeout."""
     match = _NUMBER_AND_SECONDS.fullmatch(text)
     if match is None:
         return False
@@ -315,7 +315,7 @@ def read_reserve_batch(text: bytes, into: Arguments) -> bool:
 
 
 def read_pause(text: bytes, into: Arguments) -> bool:
-    """Tube and duration. What stands for a name but is none is read as "": beanstalkd counts that as a command."""
+    """Tube and duration. A malformed name is read as "", because beanstalkd counts the command before it refuses it."""
     match = _PAUSE.fullmatch(text)
     if match is None:
         return False

@@ -74,5 +74,5 @@ def watching(count: int) -> bytes:
 
 
 def ok(yaml: bytes) -> bytes:
-    """Around the YAML document that answers a stats or list command."""
+    """The reply to a stats or list command, around its YAML document."""
     return b"OK %d\r\n%b\r\n" % (len(yaml), yaml)

@@ -1,6 +1,6 @@
-"""What all sessions of a server share: what stats tells of the process, its limit, and how often a command was given.
+"""What all sessions of a server share: facts about the process, the dialect, the limit of a body, and command counts.
 
-Must never know the queue, whose statistics are its own.
+Must never know the queue, which has statistics of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class ServerInfo:
 
     Args:
         pid: its process id.
-        version: as stats tells it.
+        version: as stats reports it.
         compat: the version of beanstalkd that it answers as: "1.12" or "1.13".
         instance: a random id of this start of the server.
         hostname, os, platform: as uname gives nodename, version and machine.
         max_job_size: the largest body, in bytes.
         started_at: the moment of the start, in nanoseconds of the clock that every command is given.
-        cpu_times: gives the seconds that the process has spent in user and in system mode.
+        cpu_times: returns the seconds that the process has spent in user mode and in system mode.
     """
 
     __slots__ = (

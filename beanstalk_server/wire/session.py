@@ -1,6 +1,6 @@
 """One client's conversation: bytes in, replies out, in the order of the commands.
 
-Whoever owns a session gives it the bytes that come (`receive`), and sends what `take_replies` gives. A session stops
+The owner of a session passes it the bytes that come (`receive`), and sends what `take_replies` returns. A session stops
 
     while the outcome of a command is pending: a reserve waits, or a kick of many jobs is under way;
     while its client does not read its replies (`pause_output`);
@@ -8,7 +8,7 @@ Whoever owns a session gives it the bytes that come (`receive`), and sends what 
     when its turn has cost SESSION_QUANTUM (`has_more`): a client that sends a hundred thousand commands at once must
     not keep the others waiting.
 
-What is left of the input waits for the next `run`.
+The rest of the input waits for the next `run`.
 
 Must never know sockets, files, or which other sessions there are; reads no clock.
 """
@@ -54,11 +54,11 @@ from beanstalk_server.wire.grammar import SECOND, Put
 from beanstalk_server.wire.server_info import ServerInfo
 
 SESSION_QUANTUM: Final = 128
-"""What one turn of a client may cost before others get theirs. The unit is a simple command (1 to 3 µs).
+"""The budget of one turn of a client. The unit is a simple command (1 to 3 µs).
 
-A kilobyte of reply costs one more, and so does each job kicked, and each 32 tubes that a reserve looks at or a list
-names. What the queue counts as its `cost` comes on top: for each 4 tubes that somebody begins or ends to wait in, for
-tubes made, and for pages of their list.
+Each kilobyte of reply costs one more, and so does each job kicked, and every 32 tubes that a reserve searches or a list
+names. The queue's `cost` is added: it counts every 4 tubes in which a client starts or stops waiting, tubes that are
+made, and pages of the list of tubes that are written.
 """
 
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
@@ -87,16 +87,16 @@ class Session(Client):
     """One client's conversation.
 
     Args:
-        queue: what its commands ask.
+        queue: what its commands act on.
         server: what it shares with the other sessions.
-        on_answer: called when a command that was pending has been answered: there are replies to take, and `run` may go
-            on. It is called in the midst of another session's command: take note, and return.
+        on_answer: called when a pending command has been answered: there are replies to take, and `run` may go on. The
+            call may come during another session's command: take note, and return.
         name: what the log calls the client.
         logs_commands: whether each of its commands is a line of the log.
     """
 
     __slots__ = (
-        "blocked",  # the next command may be done when the journal admits it
+        "blocked",  # the next command waits until the journal admits it
         "budget",  # how much more this turn may cost
         "closed",  # nothing more will be answered: its owner sends what `take_replies` gives, and hangs up
         "consumed",  # how many bytes of input have been done since replies were last taken
@@ -110,7 +110,7 @@ class Session(Client):
         "name",
         "on_answer",
         "output_paused",  # the client does not read its replies
-        "pending",  # the command whose outcome the queue will tell; no other is done before
+        "pending",  # the command whose outcome is still to come; no other is done before
         "put",  # the put whose body is to come
         "put_at",  # when its line came, in nanoseconds
         "queue",
@@ -154,12 +154,12 @@ class Session(Client):
     # What the owner calls
 
     def receive(self, data: bytes, now: int) -> None:
-        """Take bytes from the client, and do what they ask for, for one turn."""
+        """Take bytes from the client, and do their commands, for one turn."""
         self.queue_input(data)
         self.run(now)
 
     def queue_input(self, data: bytes) -> None:
-        """Take bytes from the client, and leave them to the next `run`. Nothing is kept after a quit."""
+        """Take bytes from the client, and leave them to the next `run`. After a quit, they are dropped."""
         if not self.closed:
             self.framer.feed(data)
 
@@ -215,22 +215,22 @@ class Session(Client):
         return taken
 
     def pause_output(self) -> None:
-        """The client does not read: do no commands, until `resume_output`."""
+        """Do no commands until `resume_output`: the client does not read its replies."""
         self.output_paused = True
 
     def resume_output(self) -> None:
-        """The client reads again. `run` must follow."""
+        """Do commands again: the client reads its replies. `run` must follow."""
         self.output_paused = False
 
     def forbid_waiting(self) -> None:
-        """The client has shut down its sending side, though not all that it sent may have come: wait for nothing.
+        """Wait for nothing any more: the client has shut down its sending side. Some of its input may still come.
 
         `run` must follow.
         """
         self.may_wait = False
 
     def end_input(self) -> None:
-        """The client will send nothing more: do what it has sent, wait for nothing, then be `closed`.
+        """Do the rest of the input, wait for nothing, then be `closed`: the client sends nothing more.
 
         `run` must follow.
         """
@@ -238,7 +238,7 @@ class Session(Client):
         self.may_wait = False
 
     def disconnect(self, now: int) -> None:
-        """The client is gone: give back what it holds. Nothing may be called after this."""
+        """Release what the client holds: it is gone. No other call may follow."""
         self.closed = True
         self.framer.clear()
         self.on_answer = _ignore
@@ -254,7 +254,7 @@ class Session(Client):
         """What the last `run` has cost, in the unit of SESSION_QUANTUM."""
         return SESSION_QUANTUM - self.budget
 
-    # What the queue tells
+    # What the queue calls
 
     def on_reserved(self, job: Job) -> None:
         self._answer(replies.reserved(job.id, job.body))
@@ -273,7 +273,7 @@ class Session(Client):
 
     def on_outcome(self, outcome: Outcome) -> None:
         command = self.pending
-        assert command is not None, "what comes to an outcome later is pending"
+        assert command is not None, "only a pending command gets its outcome later"
         if command.has_body:
             self._settle_put(outcome)
         else:
@@ -292,7 +292,7 @@ class Session(Client):
             self.reply_lsn = self.queue.last_lsn
         self.on_answer()
 
-    # What a command does
+    # What commands call
 
     def reply(self, reply: bytes) -> None:
         """Answer; what is long costs more."""
@@ -300,7 +300,7 @@ class Session(Client):
         self.budget -= len(reply) >> 10
 
     def settle(self, command: Command, outcome: Outcome) -> None:
-        """Answer a command by its outcome, or wait for that if it is pending."""
+        """Answer a command according to its outcome, or note that it is pending."""
         if outcome == DONE:
             if command.done:
                 self.replies.append(command.done)
@@ -312,7 +312,7 @@ class Session(Client):
             self.replies.append(_REPLIES[outcome])
 
     def begin_put(self, put: Put, now: int) -> None:
-        """Expect the body of a put; what follows the arguments in its line is BAD_FORMAT."""
+        """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""
         if put.size > self.server.max_job_size:
             self.framer.begin_body(put.size, False)
             return
@@ -377,15 +377,15 @@ class Session(Client):
                     self.put = None
                     self.replies.append(_FRAMING_REPLIES[event])
             except Exception:
-                log.exception("%s: a command failed; this is a bug of the server", self.name)
+                log.exception("%s: a command failed; this is a bug in the server", self.name)
                 self.replies.append(replies.INTERNAL_ERROR)
 
     def _is_blocked(self, framer: Framer) -> bool:
-        """Whether the journal does not admit what comes next, which is a command or the end of a put's body."""
+        """Whether the journal does not admit what comes next: a command, or the end of a put's body."""
         if framer.begins_with(CHANGES):
             return True
         return self.queue.admits == NONE and (framer.ends_body() or framer.begins_with(DELETES))
 
 
 def _ignore() -> None:
-    """Nobody is there to be told."""
+    """Replaces `on_answer` when the client is gone."""

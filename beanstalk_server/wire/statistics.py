@@ -1,7 +1,7 @@
-"""What the queue and the server tell of themselves, as the YAML of the stats and list commands.
+"""Formats statistics and lists as the YAML of the stats and list commands.
 
-The keys and their order are beanstalkd's; keys that beanstalkd does not have come last. The quote that stands around
-strings depends on its version. Must never ask for anything: what is told comes in as data.
+The keys and their order are beanstalkd's; keys that beanstalkd does not have come last. The quotation mark around
+strings depends on the version of beanstalkd. Must never fetch anything: all figures come in as arguments.
 """
 
 from __future__ import annotations
@@ -116,5 +116,5 @@ def _key(key: str, quote: str) -> str:
 
 
 def tube_list(entries: bytes) -> bytes:
-    """The answer to list-tubes and list-tubes-watched, of a line for each tube."""
+    """The answer to list-tubes and list-tubes-watched, from the lines of the tubes."""
     return b"---\n" + entries

@@ -71,7 +71,7 @@ def test_the_first_byte_of_a_line_tells_whether_it_asks_for_statistics():
 
 def test_both_dialects_have_every_command_and_count_it_alike():
     for dialect in DIALECTS.values():
-        found = {**dialect.alone, **dialect.with_arguments}
+        found = {**dialect.without_arguments, **dialect.with_arguments}
         assert {name.decode(): row.counter for name, row in found.items()} == {row.name: row.counter for row in ROWS}
 
 

@@ -1,8 +1,8 @@
 """The commit gate: no reply leaves before the change that it reports is durable.
 
-A change has a log sequence number (LSN): the broker counts the changes that it has told the journal of. Whoever has a
-reply to a change above `durable_lsn` waits here for a commit. There is one commit at a time, for everything that came
-while the one before was in flight. A commit that fails is the last one.
+Every change has a log sequence number (LSN): the broker counts the changes that it records in the journal. A connection
+with a reply to a change above `durable_lsn` waits here for a commit. Commits run one at a time, each for all the
+changes that came during the one before. After a commit that fails, there is none.
 
 Must never know sockets, or what the journal writes.
 """
@@ -20,13 +20,13 @@ from beanstalk_server.server.scheduler import Runnable, Scheduler
 log = logging.getLogger("beanstalk_server")
 
 
-class Committer(Runnable):
-    """Who may wait for a commit."""
+class CommitWaiter(Runnable):
+    """Anything that may wait for a commit."""
 
     __slots__ = ()
 
     def on_commit(self) -> bool:
-        """`durable_lsn` has risen: send what may be sent; return whether there is more to wait for."""
+        """Send what `durable_lsn` allows by now; return whether more waits for a commit."""
         raise NotImplementedError
 
 
@@ -34,7 +34,7 @@ class CommitGate:
     """Commits what replies wait for, and passes on what the journal admits.
 
     Args:
-        on_failure: called once, when the journal has failed: what it was told may be lost. `failure` says why.
+        on_failure: called once, when the journal has failed: recorded changes may be lost. `failure` says why.
     """
 
     __slots__ = (
@@ -58,12 +58,12 @@ class CommitGate:
         self.broker = broker
         self.is_open = not journal.keeps  # no reply ever waits
         self.durable_lsn = 0  # the changes up to this one are durable
-        self.failure: Exception | None = None  # what the journal could not do
+        self.failure: Exception | None = None  # why the journal failed
         self.failed = asyncio.Event()  # set with `failure`
         self._scheduler = scheduler
         self._on_failure = on_failure
-        self._committing: asyncio.Task[None] | None = None  # under way; when it has failed, for good
-        self._waiting: set[Committer] = set()
+        self._committing: asyncio.Task[None] | None = None  # a commit is under way, or has failed
+        self._waiting: set[CommitWaiter] = set()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen to the journal, and commit in this event loop from now on."""
@@ -72,22 +72,22 @@ class CommitGate:
         self.journal.on_admission = self.on_admission
 
     async def commit_rest(self) -> None:
-        """Commit what has been told so far, unless the journal has failed: the server is about to stop."""
+        """Commit the last changes, unless the journal has failed: the server is about to stop."""
         if not self.is_open and self.failure is None:
             await (self._committing or self._commit_all())
 
-    def await_commit(self, committer: Committer) -> None:
+    def await_commit(self, waiter: CommitWaiter) -> None:
         """Call `on_commit` after the next commit."""
-        self._waiting.add(committer)
+        self._waiting.add(waiter)
         if self._committing is None:
             self._committing = self._loop.create_task(self._commit_all())
 
-    def forget(self, committer: Committer) -> None:
-        """Undo `await_commit`: there is nobody any more to send to."""
-        self._waiting.discard(committer)
+    def forget(self, waiter: CommitWaiter) -> None:
+        """Undo `await_commit`: the client is gone."""
+        self._waiting.discard(waiter)
 
     def on_admission(self, admits: int) -> None:
-        """What the journal admits has changed. When it does not admit everything, a commit is what makes room."""
+        """Pass on what the journal admits from now on. If that is not everything, a commit makes room."""
         if self._scheduler.stopped:
             return
         self.broker.set_admission(admits)
@@ -107,20 +107,20 @@ class CommitGate:
             self.durable_lsn = lsn
             waiting = self._waiting
             self._waiting = set()
-            for committer in waiting:
-                if committer.on_commit():
-                    self._waiting.add(committer)
+            for waiter in waiting:
+                if waiter.on_commit():
+                    self._waiting.add(waiter)
             self._scheduler.run_pending()
             if self.broker.last_lsn == lsn:
                 break
         self._committing = None
 
     def fail(self, error: Exception) -> None:
-        """What the journal was told may be lost: acknowledge nothing any more."""
+        """Acknowledge nothing more, and stop the server: recorded changes may be lost."""
         if self.failure is not None:
             return
         log.critical(
-            "the journal failed; nothing more is acknowledged, and the server stops: %s",
+            "the journal failed; the server acknowledges nothing more, and stops: %s",
             error,
             exc_info=None if isinstance(error, OSError) else error,
         )

@@ -1,8 +1,7 @@
-"""One client: its transport, its session, and what lies between the two.
+"""One client's connection: passes bytes from its transport to its session, and replies back.
 
-Bytes that come are handed to the session; the replies of one turn are written in one piece, when the changes that they
-report are durable. A client that does not read is not read from: while its replies pile up in the transport, its
-session is paused, and so is reading.
+The replies of one turn are written in one piece, when the changes that they report are durable. While replies pile up
+for a client that does not read them, its session pauses, and nothing is read from the client.
 
 Must never know how a client came here, or whose turn it is next.
 """
@@ -15,7 +14,7 @@ from collections import deque
 from typing import Final, cast
 
 from beanstalk_server.queue.interface import Queue
-from beanstalk_server.server.commits import CommitGate, Committer
+from beanstalk_server.server.commits import CommitGate, CommitWaiter
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.scheduler import Scheduler
@@ -24,35 +23,35 @@ from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
 
 INPUT_LIMIT: Final = 1 << 16
-"""Bytes of commands that may pile up behind one that waits, before the client is not read from."""
+"""Bytes of commands that may pile up behind one that waits, before reading pauses."""
 
 OUTPUT_LIMIT: Final = 1 << 18
-"""Bytes of replies that may pile up for a client, before it is not read from.
+"""Bytes of replies that may pile up for a client, before reading pauses.
 
-Where replies wait for a commit, the commands that they answer count too: a change of 64 KiB is answered in 12 bytes.
+Replies that wait for a commit count together with their commands: a put of 64 KiB is answered in 12 bytes.
 """
 
 TRANSFER_COST: Final = 4
-"""What it costs to be read from and written to, in the unit of a session's turn: system calls cost more than a command.
+"""The cost of reading and writing once, in the unit of SESSION_QUANTUM: system calls cost more than a command.
 
-A kilobyte that is read costs one more, so that whoever sends large bodies waits for the next round too.
+Each kilobyte read costs one more, so that a client that sends large bodies also waits for the next round.
 """
 
 CLOSE_COST: Final = 12
-"""What it costs to close a connection, in the same unit."""
+"""The cost of closing a connection, in the same unit."""
 
 SLOW: Final = 512
-"""A client that watches more tubes than this waits in a queue of its own, so that others do not wait behind its
-reserves."""
+"""A client that watches more tubes than this waits in a queue of its own, so that its reserves do not keep others
+waiting."""
 
 log = logging.getLogger("beanstalk_server")
 
 
-class Connection(Committer):
+class Connection(CommitWaiter):
     """One client's transport, and the session behind it.
 
-    An asyncio protocol by what it can do, not by what it inherits: compiled, a class that inherits from one that is
-    not compiled is as slow as if it were not either.
+    It has the methods of an asyncio protocol, but does not inherit from one: a compiled class that inherits from an
+    interpreted one is as slow as if it were interpreted too.
     """
 
     __slots__ = (
@@ -77,10 +76,10 @@ class Connection(Committer):
         self.connections = connections
         self.scheduler = connections.scheduler
         self.gate = connections.gate
-        self.connected = False  # the session is there, and has not been disconnected
+        self.connected = False  # the session has begun, and has not been disconnected
         self.reading = True
-        self.uncommitted: deque[tuple[int, bytes, int]] = deque()  # replies that wait: for which LSN, bytes, weight
-        self.uncommitted_size = 0  # the sum of the weights: bytes of the replies, and of the commands they answer
+        self.uncommitted: deque[tuple[int, bytes, int]] = deque()  # replies that wait for a commit: LSN, bytes, weight
+        self.uncommitted_size = 0  # the sum of the weights: the bytes of the replies and of their commands
         self.hangup_fd = -1  # the file descriptor that is watched for a hang-up; -1 when none is
         self.name = ""  # what the log calls the client
 
@@ -112,7 +111,7 @@ class Connection(Committer):
             scheduler.run_pending()
             return
         if data[0] == STATISTICS:
-            # The event loop may report hang-ups that came before this after it, and the figures have to count them.
+            # The event loop may not have reported earlier hang-ups yet, and the figures have to count them.
             session.queue_input(data)
             scheduler.enqueue_next_round(self)
             return
@@ -159,11 +158,11 @@ class Connection(Committer):
     # What the session, the scheduler, the gate and the hang-up watch call
 
     def on_answer(self) -> None:
-        """The broker has answered something that the session waited for."""
+        """Take a turn soon: the session's pending command has been answered."""
         self.scheduler.enqueue(self)
 
     def take_turn(self) -> int:
-        """Go on with what is left of the input, and send what there is to send."""
+        """Do the rest of the input, as far as one turn goes, and send the replies."""
         session = self.session
         try:
             if not self.connected or self.transport.is_closing():
@@ -173,7 +172,7 @@ class Connection(Committer):
                 self._send()
             self._regulate()
         except Exception:
-            log.exception("%s: a connection failed; this is a bug of the server", self.name)
+            log.exception("%s: a connection failed; this is a bug in the server", self.name)
             self.transport.abort()
         return session.cost + TRANSFER_COST
 
@@ -192,7 +191,7 @@ class Connection(Committer):
         return bool(uncommitted)
 
     def on_hangup(self) -> None:
-        """The client has shut down its sending side, or is gone, while it is not read from."""
+        """Let the session wait for nothing: its client has hung up while nothing was read from it."""
         self.hangup_fd = -1
         self.session.forbid_waiting()
         self.scheduler.enqueue(self)
@@ -201,7 +200,7 @@ class Connection(Committer):
     # Replies, reading and the end
 
     def _send(self) -> None:
-        """Send the replies in one write, now or when they may be."""
+        """Send the replies in one write, now or after a commit."""
         session = self.session
         consumed = session.consumed
         data = session.take_replies()
@@ -215,7 +214,7 @@ class Connection(Committer):
             gate.await_commit(self)
 
     def _regulate(self) -> None:
-        """Close, have another turn or not, and read or not, as the session's state demands."""
+        """Close, ask for another turn, and pause or resume reading, as the session's state demands."""
         session = self.session
         if session.closed:
             if not self.transport.is_closing():
@@ -224,7 +223,7 @@ class Connection(Committer):
                     self.transport.close()
                     self.scheduler.budget -= CLOSE_COST
                 elif self.reading and not session.input_ended:
-                    self.reading = False  # what comes after a quit is nobody's
+                    self.reading = False  # nobody reads what comes after a quit
                     self.transport.pause_reading()
             return
         if session.blocked:
@@ -254,14 +253,14 @@ class Connection(Committer):
             self.hangup_fd = -1
 
     def _disconnect(self) -> None:
-        """Give back what the client holds, at once and once only."""
+        """Release what the client holds, once only."""
         if self.connected:
             self.connected = False
             self.session.disconnect(self.scheduler.clock())
 
 
 class Connections:
-    """The connections that are open, and what all of them share."""
+    """The open connections, and what they share."""
 
     __slots__ = (
         "_emptied",
@@ -302,14 +301,14 @@ class Connections:
         return Connection(self)
 
     def remove(self, connection: Connection) -> None:
-        """This connection is gone."""
+        """Forget a connection that is gone."""
         self.listeners.connection_closed()
         self.open.discard(connection)
         if not self.open:
             self._emptied.set()
 
     async def abort_all(self) -> None:
-        """Close all connections, whatever is still to be sent. Returns when they are gone."""
+        """Close all connections, whatever is still to be sent; return when they are gone."""
         while self.open:
             self._emptied.clear()
             for connection in list(self.open):

@@ -1,10 +1,10 @@
-"""Hang-ups of clients that are not read from, whose end the event loop would not see.
+"""Notices when a client hangs up while nothing is read from it, which the event loop cannot see.
 
-What such a client has sent is still there to be read; but if it waits for a job, it must not get one any more. On
-Linux, an epoll of its own reports when a client shuts down its sending side. Elsewhere a hang-up is noticed when the
-client is read from again.
+What such a client has sent is still to be read; but if it waits for a job, it must not get one any more. On Linux, a
+separate epoll reports when a client shuts down its sending side. Elsewhere, a hang-up is noticed when the client is
+read from again.
 
-Must never know what a connection is: it takes file descriptors, and calls what it is given with them.
+Must never know what a connection is: it takes file descriptors and callbacks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HangupWatch:
             self._epoll = None
 
     def watch(self, descriptor: int, on_hangup: Callable[[], None]) -> bool:
-        """Call `on_hangup` once, when the client on this socket hangs up. False when that cannot be seen."""
+        """Call `on_hangup` once, when the client on this socket hangs up. False if that cannot be seen."""
         if self._epoll is None:
             return False
         try:
@@ -52,12 +52,12 @@ class HangupWatch:
         return True
 
     def unwatch(self, descriptor: int) -> None:
-        """Undo a `watch` that was answered with True, unless the hang-up has been reported."""
+        """Undo a `watch` that returned True, unless the hang-up has been reported."""
         if self._callbacks.pop(descriptor, None) is not None and self._epoll is not None:
             self._epoll.unregister(descriptor)
 
     def report(self) -> None:
-        """Report each hang-up that there has been."""
+        """Report the hang-ups since the last call."""
         assert self._epoll is not None
         for descriptor, _ in self._epoll.poll(0):
             on_hangup = self._callbacks[descriptor]

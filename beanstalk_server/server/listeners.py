@@ -1,9 +1,9 @@
-"""Where clients come in: listening sockets, opened or inherited, and the connections accepted from them.
+"""Listening sockets, opened or inherited: accepts connections from them.
 
-Accepting is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers come
-back to a busy server, each of them would wait for the rounds of all before it.
+This is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers reconnect to
+a busy server, the last of them would wait for a thousand rounds.
 
-Must never know what a connection says: it makes each one's protocol by the function that it is given.
+Must never know what clients say: the protocol of a connection comes from a function that the caller passes in.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ACCEPTS: Final = 64
 """Connections accepted from one socket in one round of the event loop."""
 
 ACCEPT_PAUSE: Final = 1
-"""Seconds without accepting, after the system had no file or memory for a connection."""
+"""Seconds without accepting after the system had no file descriptor or memory for a connection."""
 
 FULL_LOG_INTERVAL: Final = 60
-"""Seconds between two lines of the log that say that all connections are taken."""
+"""Seconds between two warnings that all connections are taken, at least."""
 
 OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
@@ -53,14 +53,14 @@ class Listener:
         self.sock = sock
         name = sock.getsockname()
         self.address: Address = name if isinstance(name, str) else (name[0], name[1])
-        self._path = path  # of a UNIX socket that this server has made, and has to remove
+        self._path = path  # of a UNIX socket that this server has made, and must remove
         self._inode = os.stat(path).st_ino if path else 0
 
     def listen(self) -> None:
-        """Let clients connect from now on. Nothing, when they may already.
+        """Let clients connect from now on. Does nothing if they can already.
 
         Raises:
-            StartError: another server was quicker.
+            StartError: another server has taken the address first.
         """
         try:
             self.sock.listen(BACKLOG)
@@ -68,7 +68,7 @@ class Listener:
             raise StartError(f"{option('listen')} {self.sock.getsockname()}: {error.strerror}", 111) from error
 
     def remove_path(self) -> None:
-        """Remove the path of a UNIX socket that this server has made, unless it has become another's."""
+        """Remove the path of a UNIX socket that this server has made, unless another server has replaced it."""
         if not self._path:
             return
         try:
@@ -102,12 +102,12 @@ class Listeners:
         return [listener.address for listener in self._listeners]
 
     def open(self, listen: str, port: int | str) -> None:
-        """Take the sockets that systemd has opened for this process, or else open the one that the settings ask for.
+        """Take over the sockets that systemd has opened for this process, or else open the one in the settings.
 
-        Nobody can connect to the latter yet.
+        Clients cannot connect to the latter yet.
 
         Raises:
-            StartError: a socket cannot be had.
+            StartError: a socket cannot be used or opened.
         """
         self._listeners = [Listener(sock) for sock in inherited_sockets()]
         if self._listeners:
@@ -119,10 +119,10 @@ class Listeners:
             self._listeners.append(Listener(open_inet_socket(listen, port)))
 
     def listen(self) -> None:
-        """Let clients connect from now on. Nobody is accepted before `start`.
+        """Let clients connect from now on. None is accepted before `start`.
 
         Raises:
-            StartError: another server was quicker.
+            StartError: another server has taken the address first.
         """
         for listener in self._listeners:
             listener.listen()
@@ -141,7 +141,7 @@ class Listeners:
             loop.add_reader(listener.sock.fileno(), self.accept, listener.sock)
 
     async def stop(self) -> None:
-        """Accept nothing any more. Returns when no connection is being set up."""
+        """Accept nothing more; return when no connection is being set up."""
         for listener in self._listeners:
             self._loop.remove_reader(listener.sock.fileno())
         self.close()
@@ -158,7 +158,7 @@ class Listeners:
             listener.remove_path()
 
     def connection_closed(self) -> None:
-        """One connection is gone: whoever waits may take its place."""
+        """Note that a connection is gone: one that waits may take its place."""
         self.taken -= 1
         if self._full:
             self._full = False
@@ -174,9 +174,9 @@ class Listeners:
             try:
                 accepted, _ = sock.accept()
             except OSError as error:
-                if error.errno not in OUT_OF_RESOURCES:  # nobody waits any more, or that client is gone again
+                if error.errno not in OUT_OF_RESOURCES:  # no client waits any more, or it has gone away again
                     return
-                # Those that wait stay in the backlog.
+                # The connections that wait stay in the backlog.
                 log.warning("cannot accept connections, trying again in %d s: %s", ACCEPT_PAUSE, error.strerror)
                 self._loop.remove_reader(sock.fileno())
                 self._loop.call_later(ACCEPT_PAUSE, self.accept_again, sock)
@@ -193,7 +193,7 @@ class Listeners:
             self._loop.add_reader(sock.fileno(), self.accept, sock)
 
     def _pause_until_one_is_gone(self) -> None:
-        """All connections that the file limit allows are taken: who comes now stays in the backlog."""
+        """Accept nothing until a connection closes: the file limit allows no more. New clients wait in the backlog."""
         self._full = True
         for listener in self._listeners:
             self._loop.remove_reader(listener.sock.fileno())
@@ -252,7 +252,7 @@ def open_inet_socket(host: str, port: int | str) -> socket.socket:
     """A TCP socket that is bound to the first address of the host that works.
 
     Raises:
-        StartError: none does.
+        StartError: no address works.
     """
     where = f"{option('listen')} {host} {option('port')} {port}"
     try:
@@ -281,20 +281,20 @@ def open_inet_socket(host: str, port: int | str) -> socket.socket:
 
 
 def open_unix_socket(path: str) -> socket.socket:
-    """A UNIX socket bound to a path; one that a dead server has left there is replaced, a live one is not.
+    """A UNIX socket that is bound to a path. It replaces the socket of a dead server, but not that of a live one.
 
     Raises:
-        StartError: something else is there, a server is alive there, or the path cannot be used.
+        StartError: a live server or something else has the path, or the path cannot be used.
     """
     where = f"{option('listen')} unix:{path}"
     try:
         if stat.S_ISSOCK(os.stat(path).st_mode):
             if _is_alive(path):
-                raise StartError(f"{where}: another server listens there", 111)
-            log.info("%s: replacing the socket of a server that is gone", path)
+                raise StartError(f"{where}: another server is listening there", 111)
+            log.info("%s: replacing the socket of a server that has gone", path)
             os.unlink(path)
         else:
-            raise StartError(f"{where}: something that is not a socket is there", 111)
+            raise StartError(f"{where}: exists, and is not a socket", 111)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -317,13 +317,13 @@ def _is_alive(path: str) -> bool:
             probe.connect(path)
         except ConnectionRefusedError:
             return False
-        except BlockingIOError:  # it does, and is so busy that connections pile up
+        except BlockingIOError:  # it listens, and its backlog is full
             return True
     return True
 
 
 def connections_allowed(headroom: int) -> int:
-    """How many connections this process may have besides what it has open now; one at the least.
+    """How many connections this process may have besides the files that it has open now; at least one.
 
     Args:
         headroom: how many file descriptors it will need for other things.
@@ -332,7 +332,7 @@ def connections_allowed(headroom: int) -> int:
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
     try:
-        taken = len(os.listdir("/dev/fd")) - 1  # without the one that lists them
+        taken = len(os.listdir("/dev/fd")) - 1  # without the one that reads the directory
     except OSError:
         taken = FIRST_INHERITED
     return max(limit - taken - headroom, 1)

@@ -1,4 +1,4 @@
-"""Which user the server runs as: another one than started it, once the sockets are open.
+"""Drops privileges: the server runs as another user once its sockets are open.
 
 Must never know sockets, files or clients.
 """

@@ -10,7 +10,13 @@ from beanstalk_server.wire.server_info import ServerInfo
 
 
 def this_process(max_job_size: int, now: int, compat: str = PROTOCOL) -> ServerInfo:
-    """This process, which starts to serve at that moment, in nanoseconds."""
+    """What stats reports about this process.
+
+    Args:
+        max_job_size: the largest body, in bytes.
+        now: the moment of the start, in nanoseconds.
+        compat: the version of beanstalkd that the server answers as.
+    """
     node = os.uname()
     return ServerInfo(
         pid=os.getpid(),
@@ -27,6 +33,6 @@ def this_process(max_job_size: int, now: int, compat: str = PROTOCOL) -> ServerI
 
 
 def cpu_times() -> tuple[float, float]:
-    """Seconds that this process has spent in user and in system mode."""
+    """The seconds that this process has spent in user mode and in system mode."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime, usage.ru_stime

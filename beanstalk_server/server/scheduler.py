@@ -1,12 +1,11 @@
-"""Whose turn it is: nobody waits for long because of somebody else's load.
+"""Schedules turns, so that no client waits for long because of another's load.
 
-A client does one turn of work at a time, and a round of the event loop has a budget of some turns. Who has more to do
-stands in a queue, first come, first served. What the broker has to do by itself, when something is due, is bounded
-too, and a timer calls for it.
+A client does one turn of work at a time, and a round of the event loop has a budget of several turns. Clients that have
+more to do wait in a queue, first come, first served. The broker's own work, for timers that are due, is bounded too.
 
     what                        bound                          what is left
     --------------------------  -----------------------------  -------------------------------------
-    one client's commands       SESSION_QUANTUM                stands in a queue
+    one client's commands       SESSION_QUANTUM                waits in a queue
     one round of all clients    ROUND_QUANTUM, or with a       the next round, after the event loop
                                 journal the smaller one        has looked for input
     what is due                 ADVANCE_TIME                   the next round
@@ -32,7 +31,7 @@ ROUND_QUANTUM: Final = 16 * SESSION_QUANTUM
 """The budget of one round of the event loop, in the unit of a session's turn."""
 
 JOURNALED_ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
-"""The same with a journal: a reply to a change may wait for two commits, and their ends are noticed between rounds."""
+"""The same with a journal: smaller, because a reply may wait for two commits, whose ends are noticed between rounds."""
 
 ADVANCE_TIME: Final = 4_000_000
 """How long one round of the event loop does what is due, in nanoseconds."""
@@ -43,16 +42,16 @@ log = logging.getLogger("beanstalk_server")
 
 
 class Runnable:
-    """Who may be given a turn. The two flags are the scheduler's."""
+    """Anything that takes turns. Both flags belong to the scheduler."""
 
     __slots__ = ("blocked", "queued")
 
     def __init__(self) -> None:
-        self.queued = False  # in a queue of those that have more to do
-        self.blocked = False  # among those that wait for the journal's admission
+        self.queued = False  # in one of the queues
+        self.blocked = False  # waits until the journal admits its next command
 
     def take_turn(self) -> int:
-        """Do a turn's work; return its cost. Raises nothing."""
+        """Do one turn of work; return its cost. Must not raise."""
         raise NotImplementedError
 
     def is_slow(self) -> bool:
@@ -61,11 +60,11 @@ class Runnable:
 
 
 class Scheduler:
-    """Gives turns to whoever has something to do, and lets the broker do what is due.
+    """Gives turns to clients that have something to do, and lets the broker handle what is due.
 
     Args:
         quantum: the budget of a round.
-        clock: tells nanoseconds, as the broker counts them.
+        clock: returns the present, in nanoseconds.
     """
 
     __slots__ = (
@@ -93,11 +92,11 @@ class Scheduler:
         self.quantum = quantum
         self.clock = clock
         self.budget = quantum  # what this round of the event loop may still spend
-        self.queue: deque[Runnable] = deque()  # who has more to do, or an answer to send
-        self.slow_queue: deque[Runnable] = deque()  # those of them whose next turn may cost a whole round
-        self.blocked: deque[Runnable] = deque()  # who wants to change something when the journal has room
-        self.next_queue: list[Runnable] = []  # who stands in the queue when the next round begins
-        self.timer_deadline = END_OF_TIME  # what the timer is set for
+        self.queue: deque[Runnable] = deque()  # clients with more to do, or with an answer to send
+        self.slow_queue: deque[Runnable] = deque()  # those whose next turn may cost a whole round
+        self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
+        self.next_queue: list[Runnable] = []  # clients that enter the queue when the next round begins
+        self.timer_deadline = END_OF_TIME  # nanoseconds: what the timer is set for
         self.stopped = False
         self._timer: asyncio.Handle | None = None
         self._next_round: asyncio.Handle | None = None
@@ -107,7 +106,7 @@ class Scheduler:
         self._loop = loop
 
     def stop(self) -> None:
-        """Give no turns any more, and let nothing come due."""
+        """Give no more turns, and let nothing come due."""
         self.stopped = True
         self._cancel_timer()
         if self._next_round is not None:
@@ -132,7 +131,7 @@ class Scheduler:
                 self.queue.append(runnable)
 
     def enqueue_next_round(self, runnable: Runnable) -> None:
-        """Promise a turn in the next round, when the event loop has reported all input that there was in this one."""
+        """Promise a turn in the next round, when the event loop has reported all the input of this one."""
         runnable.queued = True
         self.next_queue.append(runnable)
         self.run_pending_soon()
@@ -144,15 +143,15 @@ class Scheduler:
             self.blocked.append(runnable)
 
     def unblock(self, runnable: Runnable) -> None:
-        """Undo `block`: there is nobody any more."""
+        """Undo `block`: the client is gone."""
         if runnable.blocked:
             runnable.blocked = False
             self.blocked.remove(runnable)
 
     def on_admission(self, admits: int) -> None:
-        """What the journal admits has changed; the broker knows it."""
+        """Let blocked clients go on as far as the journal admits it from now on. The broker must know first."""
         if admits == DELETIONS:
-            for runnable in self.blocked:  # whoever wants to delete something may go on
+            for runnable in self.blocked:  # their next command may be a deletion
                 runnable.blocked = False
                 self.enqueue(runnable)
             self.blocked.clear()
@@ -160,21 +159,21 @@ class Scheduler:
             self.run_pending_soon()
 
     def run_pending(self) -> None:
-        """Do what follows from what has been done: others have their turns, and something may be due sooner."""
+        """Give the turns that have been promised, and set the timer if something is due sooner than before."""
         if self.queue or self.slow_queue or self.blocked:
             self.serve_queues()
         if self.wheel.next_event < self.timer_deadline:
             self.set_timer()
 
     def run_pending_soon(self) -> None:
-        """`run_pending` in a new round, where nothing else may be done now."""
+        """Call `run_pending` in a new round: for callers that must do nothing more in this one."""
         if self._next_round is None and not self.stopped:
             self._next_round = self._loop.call_soon(self._begin_round)
 
     def serve_queues(self) -> None:
-        """Give each in the queues a turn, as long as the round has a budget.
+        """Give turns to the clients in the queues, as long as the round has a budget.
 
-        After them come those that had to wait for the journal, as long as it admits everything.
+        Blocked clients come after them, as long as the journal admits everything.
         """
         queue = self.queue
         slow_queue = self.slow_queue
@@ -233,7 +232,7 @@ class Scheduler:
             self._timer = None
 
     def _advance(self) -> None:
-        """Do what is due, for some milliseconds; what is left after that is done in the next round."""
+        """Let the broker handle what is due, for ADVANCE_TIME; the rest follows in the next round."""
         self._timer = None
         now = self.clock()
         end = now + ADVANCE_TIME
@@ -242,6 +241,6 @@ class Scheduler:
                 self.broker.advance(now)
                 now = self.clock()
         except Exception:
-            log.exception("a timer failed; this is a bug of the server")
+            log.exception("a timer failed; this is a bug in the server")
         self.set_timer()
         self.run_pending()

@@ -1,4 +1,4 @@
-"""A server's life: what it consists of, and in which order that starts and stops.
+"""The server: puts its parts together, and starts and stops them in order.
 
 Must never know commands, replies, or whose turn it is.
 """
@@ -29,7 +29,7 @@ HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""
 
 JOURNALED_HEADROOM: Final = 32
-"""The same with a journal: without a file to write to it could keep nothing, and the server would have to stop."""
+"""The same with a journal: if it could open no file, it would fail, and the server would have to stop."""
 
 MILLISECOND: Final = 1_000_000
 
@@ -41,7 +41,7 @@ class Server:
 
     Args:
         config: its settings.
-        journal: keeps the jobs that must outlive the process (docs/journal.md), instead of the config's binlog.
+        journal: keeps the jobs that must outlive the process (docs/journal.md), in place of the config's binlog.
 
     When the journal fails to commit, the server stops by itself; `failed` is set, and `failure` says why.
     """
@@ -65,9 +65,9 @@ class Server:
             self.listeners,
             self.config.verbosity,
         )
-        self.restoring = False  # in `start`, and holding the event loop
+        self.restoring = False  # in `start`: jobs are being restored, and the event loop is held
         self._stalls = Stalls() if self.config.stalls else None
-        self._stopping: asyncio.Task[None] | None = None  # from the first reason to stop on
+        self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 
     @property
     def address(self) -> Address:
@@ -81,7 +81,7 @@ class Server:
 
     @property
     def failure(self) -> Exception | None:
-        """What the journal could not do, if it has failed."""
+        """Why the journal failed, if it has."""
         return self.gate.failure
 
     async def start(self) -> None:
@@ -99,7 +99,7 @@ class Server:
                 from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
 
                 drop_privileges(self.config.user)
-            self._restore()  # as that user, and before anybody can connect
+            self._restore()  # as that user, and before clients can connect
             self.listeners.listen()
         except BaseException:
             self.listeners.close()
@@ -129,9 +129,9 @@ class Server:
         log.info("recovered %d job%s", count, "" if count == 1 else "s")
 
     def drain(self) -> None:
-        """Take no new jobs from now on: put answers DRAINING, all else goes on."""
+        """Take no new jobs from now on: put answers DRAINING, everything else goes on."""
         self.broker.drain()
-        log.info("draining: no new jobs are taken")
+        log.info("draining: new jobs are refused")
 
     async def stop(self) -> None:
         """Close the sockets and every connection, and commit. Returns when that is done; a second call only waits."""
@@ -171,7 +171,7 @@ def journal_of(config: Config) -> Journal:
     """The binlog that the settings ask for, or the journal that keeps nothing."""
     if not config.binlog:
         return Journal()
-    # Here, because a start without a binlog is faster by what these import.
+    # Imported here, so that a start without a binlog is faster.
     from beanstalk_server.storage.binlog import NO_SYNC, Binlog
     from beanstalk_server.storage.disk import RealDirectory
 

@@ -1,9 +1,8 @@
-"""How long the event loop was held at the longest: nobody is served meanwhile.
+"""Measures how long the event loop is held, because no client is served meanwhile.
 
 A timer looks at the clock every millisecond. The loop was held for as long as a look is late, give or take that
-millisecond. The log also says how much CPU time the loop's thread spent meanwhile. Where that is much less, it was not
-the server's work that held the loop: the machine had given the processor to another process, or another thread had the
-interpreter's lock.
+millisecond. The log also gives the CPU time that the loop's thread spent meanwhile. If that is much less, the server's
+own work was not the cause: another process had the processor, or another thread had the interpreter's lock.
 
 Must never know what the server does. Two clocks come in as arguments, in nanoseconds.
 """
@@ -18,10 +17,10 @@ from time import monotonic_ns, thread_time_ns
 from typing import Final
 
 INTERVAL: Final = 1_000_000
-"""Between two looks, in nanoseconds. The event loop counts in milliseconds."""
+"""Nanoseconds between two looks; the event loop counts in milliseconds."""
 
 WORTH_LOGGING: Final = 1_000_000
-"""A stall up to this long, in nanoseconds, is not logged: it is within the error of the measurement."""
+"""Nanoseconds: a stall up to this long is within the error of the measurement, and not logged."""
 
 STEP: Final = 100_000  # the precision of the shares, in nanoseconds
 MILLISECOND: Final = 1_000_000
@@ -36,8 +35,8 @@ class Stalls:
         self.clock = clock
         self.cpu_clock = cpu_clock
         self.longest = 0  # nanoseconds
-        self.most_cpu = 0  # nanoseconds of CPU in one stall, which need not be the longest
-        self.counts: Counter[int] = Counter()  # looks, by how many steps they were late
+        self.most_cpu = 0  # nanoseconds: the most CPU time in one stall, not necessarily the longest
+        self.counts: Counter[int] = Counter()  # of looks, by how many steps they were late
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.Handle | None = None
         self._looked_at = 0  # the last look, by `clock`
@@ -56,7 +55,7 @@ class Stalls:
         log.info("%s", self.summary())
 
     def summary(self) -> str:
-        """One line: the longest stall, and how late 99 % and 99.9 % of the looks were at the most."""
+        """One line: the longest stall, and how late 99 % and 99.9 % of the looks were at most."""
         return (
             f"event loop held {self.longest / MILLISECOND:.1f} ms at the longest, "
             f"{self.most_cpu / MILLISECOND:.1f} ms of CPU at the most; of {self.counts.total()} looks, "
@@ -64,7 +63,7 @@ class Stalls:
         )
 
     def share(self, part: float) -> float:
-        """How late that part of the looks were at the most, in milliseconds, rounded up to a tenth."""
+        """How late this share of the looks was at most, in milliseconds, rounded up to a tenth."""
         left = part * self.counts.total()
         for steps, count in sorted(self.counts.items()):
             left -= count

@@ -1,4 +1,4 @@
-"""Why a server cannot start, as a person is told."""
+"""The error that tells a person why a server cannot start."""
 
 from __future__ import annotations
 

@@ -454,7 +454,7 @@ def test_the_process_ends_by_itself_when_the_disk_fails(launch, tmp_path, option
         caller.rest()
     caller.close()
     assert process.wait() == JOURNAL_FAILED
-    assert "the journal failed; nothing more is acknowledged, and the server stops: [Errno 5]" in process.log
+    assert "the journal failed; the server acknowledges nothing more, and stops: [Errno 5]" in process.log
     assert "Traceback" not in process.log
 
 

@@ -157,7 +157,7 @@ def test_after_a_failure_nothing_is_acknowledged_or_committed(in_loop, caplog, i
         await rounds.gate.commit_rest()
         assert caller.read() == b""
         assert len(rounds.journal.commits) == 1
-        assert caplog.text.count("the journal failed; nothing more is acknowledged") == 1
+        assert caplog.text.count("the journal failed; the server acknowledges nothing more") == 1
 
     in_loop(test)
 

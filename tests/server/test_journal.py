@@ -381,7 +381,7 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
                 await Conversation.with_(server)
             client.writer.close()
         assert journal.commits == 1, "a commit that failed is not tried again"
-        assert "the journal failed; nothing more is acknowledged" in caplog.text
+        assert "the journal failed; the server acknowledges nothing more" in caplog.text
 
     run(work)
 

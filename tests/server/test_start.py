@@ -135,7 +135,7 @@ def test_a_unix_socket_left_by_a_dead_server_is_replaced_and_a_live_one_is_not(r
     server = run(listen=f"unix:{path}")
     caller = server.connect()
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server listens there"
+    assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server is listening there"
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     caller.close()
 
@@ -150,7 +150,7 @@ def test_the_unix_socket_is_gone_when_the_server_has_stopped(launch, tmp_path):
 
 def test_unix_paths_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("precious")
-    assert "not a socket is there" in str(start_error(listen=f"unix:{tmp_path}/file"))
+    assert "exists, and is not a socket" in str(start_error(listen=f"unix:{tmp_path}/file"))
     assert (tmp_path / "file").read_text() == "precious"
     assert "No such file" in str(start_error(listen=f"unix:{tmp_path}/missing/socket"))
     assert "Not a directory" in str(start_error(listen=f"unix:{tmp_path}/file/socket"))
@@ -492,6 +492,6 @@ def test_a_path_is_alive_although_it_is_too_busy_to_answer(tmp_path):
         probe.setblocking(False)
         probe.connect_ex(path)
         waiting.append(probe)
-    assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server listens there"
+    assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server is listening there"
     for sock in [busy, *waiting]:
         sock.close()

@@ -1,4 +1,4 @@
-"""The broker against the model: any clients, any commands, any times; every invariant checked after every step."""
+"""The broker, compared with the model: any clients, any commands, any times; every invariant after every step."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The heap of jobs alone, against a sorted list, and the ring that the buried jobs and the wheel's slots are."""
+"""The heap of jobs, compared with a sorted list; and the ring, which holds buried jobs and the timers of a slot."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The queue's interface, and the broker that keeps to it."""
+"""The queue's interface, and the broker that implements it."""
 
 import inspect
 
@@ -11,5 +11,5 @@ ASKED = [name for name, member in vars(Queue).items() if inspect.isfunction(memb
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_the_broker_does_what_the_queue_may_be_asked_with_the_same_arguments(name):
+def test_the_broker_has_each_method_of_the_queue_with_the_same_arguments(name):
     assert inspect.signature(vars(Broker)[name]) == inspect.signature(vars(Queue)[name])

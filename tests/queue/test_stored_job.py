@@ -1,4 +1,4 @@
-"""A job as it is stored: what is told of one in each state, and that a restart brings all of it back."""
+"""A job as it is stored: what is stored in each state, and that a restart restores all of it."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.tube import Tube
 
 BOOT = bytes(16)
-OFFSET = 1_000_000  # wall clock less the server's clock
+OFFSET = 1_000_000  # the wall clock minus the server's clock, in nanoseconds
 
 
 def a_job(state=READY, delay=5):
@@ -24,7 +24,7 @@ def a_job(state=READY, delay=5):
 
 
 def a_stored_job(**fields):
-    """With another value in each field."""
+    """A stored job with a different value in each field."""
     numbers = {name: number for number, name in enumerate(FIELDS, 1)}
     texts = {"tube": "t", "key": "k", "body": b"body", "state": BURIED, "deadline": 0}
     return StoredJob(**(numbers | texts | fields))
@@ -57,7 +57,7 @@ def test_moments_stay_within_what_64_bits_hold():
     assert stored_job(job, OFFSET).deadline == LAST_MOMENT
 
 
-def test_it_is_equal_to_another_one_with_the_same_values():
+def test_stored_jobs_with_the_same_values_are_equal():
     job = a_stored_job()
     assert job == StoredJob(*job.values())
     assert len(set(map(repr, job.values()))) == len(FIELDS), "no two fields could be confused"
@@ -81,7 +81,7 @@ def test_all_that_is_stored_comes_back(fields):
     assert stored_job(job, 0) == stored
 
 
-def test_a_change_brings_all_that_can_be_new():
+def test_a_change_restores_everything_that_can_change():
     whole = a_stored_job()
     change = StoredChange(whole.id)
     for number, name in enumerate(
@@ -103,7 +103,7 @@ def test_a_change_brings_all_that_can_be_new():
     )  # fmt: skip
 
 
-def test_a_clear_ends_what_stands_before_it_but_for_the_jobs_that_it_spares():
+def test_a_clear_deletes_the_jobs_before_it_except_those_that_it_spares():
     replay = Replay(JobTable())
     for job_id in (1, 2, 3):
         replay.put(a_stored_job(id=job_id, key=""))

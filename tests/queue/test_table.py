@@ -1,4 +1,4 @@
-"""The table of jobs, held against a dictionary."""
+"""The tables of jobs, compared with dictionaries."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ TUBE = Tube("t", 0)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5).map(lambda n: n << (PAGE_BITS - 1)))))
-def test_it_is_a_dictionary_of_jobs_by_id(steps):
+def test_the_table_is_a_dictionary_of_jobs_by_id(steps):
     table, model = JobTable(), {}
     for is_taken_in, job_id in steps:
         if is_taken_in:
@@ -46,7 +46,7 @@ def keyed(job_id, key):
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=200))
-def test_it_is_a_dictionary_of_jobs_by_key_however_many_pages_it_has(steps):
+def test_the_table_is_a_dictionary_of_jobs_by_key_however_many_pages_it_has(steps):
     table, model = KeyTable(), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "PAGE_KEYS", 3)

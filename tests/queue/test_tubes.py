@@ -1,4 +1,4 @@
-"""The table of tubes alone, against a list in beanstalkd's order; and the list of tubes that a client watches."""
+"""The table of tubes, compared with a list in beanstalkd's order; and the list of tubes that a client watches."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ def lines(names):
 
 
 def without(names, name):
-    """What is left when one goes, and the last takes its place."""
+    """The names that are left when one goes and the last takes its place."""
     kept = list(names)
     last = kept.pop()
     return [last if other == name else other for other in kept]
@@ -28,7 +28,7 @@ def listed(table):
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.booleans()), max_size=200))
-def test_it_is_a_list_of_tubes_in_which_the_last_takes_the_place_of_one_that_goes(steps):
+def test_the_table_is_a_list_in_which_the_last_tube_takes_the_place_of_one_that_goes(steps):
     table, model = TubeTable(), [DEFAULT]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tubes, "PAGE", 3)
@@ -59,7 +59,7 @@ def test_the_default_tube_is_always_there():
 
 
 @pytest.mark.parametrize("count", ["using", "watching", "buried_count"])
-def test_a_tube_that_somebody_needs_stays(count):
+def test_a_tube_that_is_needed_stays(count):
     table = TubeTable()
     tube = table.add("t")
     setattr(tube, count, 1)
@@ -79,7 +79,7 @@ def test_a_tube_that_has_gone_does_not_take_its_successor_with_it():
     assert table["t"] is successor
 
 
-def test_a_change_costs_the_writing_of_a_page_and_not_of_the_list():
+def test_a_change_costs_the_writing_of_one_page_and_not_of_the_list():
     table = TubeTable()
     for number in range(10 * tubes.PAGE):
         table.add(f"t{number}")

@@ -1,4 +1,4 @@
-"""The timing wheel alone: against a sorted list, at its edges, and in slices."""
+"""The timing wheel: compared with a sorted list, at its edges, and in slices."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,7 +154,7 @@ steps = st.lists(
 
 @given(steps=steps, budget=st.integers(1, 5))
 def test_the_wheel_is_a_list_sorted_by_tick(steps, budget):
-    """Against the obvious: a list of (tick, order of setting), sorted whenever time passes."""
+    """Compared with the obvious: a list of (tick, order of setting), sorted whenever time passes."""
     wheel = Wheel(0, TICK)
     timers = [new_timer() for _ in range(16)]
     pending = {}
@@ -176,6 +176,6 @@ def test_the_wheel_is_a_list_sorted_by_tick(steps, budget):
             assert sorted(id(timer) for _, timer in fired) == sorted(found for _, found in expected)
             for moment, timer in fired:
                 tick, _ = pending.pop(timer)
-                assert moment == max(now, tick * TICK), "early, or late"
+                assert moment == max(now, tick * TICK), "the timer is early or late"
             now = end
         assert wheel.check() == len(pending)

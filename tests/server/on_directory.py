@@ -1,4 +1,4 @@
-"""A server with a directory, and one connection to it: this server or beanstalkd, asked and told the same."""
+"""A server with a directory, and one connection to it: the same calls for this server and for beanstalkd."""
 
 import contextlib
 import os
@@ -45,12 +45,12 @@ class OnDirectory:
         return job_id
 
     def reserve_job(self, job_id):
-        """Whether it could be reserved."""
+        """Reserve a job by its id; return whether that was possible."""
         line = self.ask(f"reserve-job {job_id}")
         return line != b"NOT_FOUND\r\n" and self._job(line)[0] == job_id
 
     def peek(self, job_id):
-        """Its body, or None."""
+        """The body of a job, or None if there is no such job."""
         line = self.ask(f"peek {job_id}")
         return None if line == b"NOT_FOUND\r\n" else self._job(line)[1]
 
@@ -63,7 +63,7 @@ class OnDirectory:
         }
 
     def buried(self, tube):
-        """The ids of the buried jobs in their order. They are kicked."""
+        """Kick the buried jobs; return their ids in order."""
         self.ask(f"use {tube}")
         found = []
         while (line := self.ask("peek-buried")) != b"NOT_FOUND\r\n":
@@ -72,7 +72,7 @@ class OnDirectory:
         return found
 
     def shows(self, ids):
-        """The jobs among these that there are: body, statistics, and the time of the statistics."""
+        """Those of these jobs that exist: body, statistics, and the time of the statistics."""
         shown = {}
         for job_id in ids:
             body = self.peek(job_id)

@@ -1,7 +1,7 @@
-"""A server without sockets: real connections over transports that only remember, in rounds that a test goes through.
+"""A server without sockets: real connections over transports that only record, in rounds that a test runs.
 
-The same steps give the same bytes, as in tests/virtual.py; what is real here besides is the server's own part: whose
-turn it is, when replies leave, when a client is read from.
+The same steps give the same bytes, as in tests/virtual.py; but here the server's own part is real too: whose turn it
+is, when replies leave, when a client is read from.
 """
 
 import heapq
@@ -56,7 +56,7 @@ class Loop:
         return call
 
     def go_round(self):
-        """Call what is to be called soon, and what is due; whether there was anything."""
+        """Call what is to be called soon, and what is due; return whether there was anything."""
         calls, self.soon = self.soon, []
         while self.later and self.later[0][0] <= self.now:
             calls.append(heapq.heappop(self.later)[2])
@@ -78,7 +78,7 @@ class Loop:
 
 
 class Transport:
-    """Remembers what is written to it."""
+    """Records what is written to it."""
 
     def __init__(self):
         self.written = b""
@@ -149,7 +149,7 @@ class Rounds:
 
 
 class Caller:
-    """One client, by what the event loop would call for it."""
+    """One client, by the calls that the event loop would make for it."""
 
     def __init__(self, rounds):
         self.connection = rounds.connections.make()
@@ -157,7 +157,7 @@ class Caller:
         self.connection.connection_made(self.transport)
 
     def send(self, data):
-        """The event loop reports these bytes; return what has been written by the end of that."""
+        """Let the event loop report these bytes; return what has been written by then."""
         self.connection.data_received(data)
         return self.read()
 
@@ -166,7 +166,7 @@ class Caller:
         return written
 
     def shut_down(self):
-        assert self.connection.eof_received(), "the server closes, when all is said"
+        assert self.connection.eof_received(), "the server closes the connection, when all replies are sent"
 
     def lose(self):
         self.connection.connection_lost(None)

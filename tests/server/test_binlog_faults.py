@@ -30,8 +30,8 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become a
 
 
 def refusal(*options):
-    """Start a server that must not start; return its exit status and the line it says."""
-    # Not measured: a server that has become nobody may not write down what it has covered.
+    """Start a server that must not start; return its exit status and the line it prints."""
+    # Without coverage: a server that runs as nobody may not write the file for it.
     status, out, said = run_to_end("-p", "0", *options, environment={"COVERAGE_PROCESS_CONFIG": ""})
     assert out == ""
     assert "Traceback" not in said
@@ -55,7 +55,7 @@ def filled(launch, path, count=5):
     return sorted(name for name in os.listdir(path) if name.startswith("segment."))
 
 
-def test_a_directory_that_is_missing_is_made(launch, tmp_path):
+def test_a_missing_directory_is_made(launch, tmp_path):
     process = launch("-p", "0", "-b", str(tmp_path / "a" / "b"))
     caller = Caller(process.address)
     put(caller)
@@ -65,7 +65,7 @@ def test_a_directory_that_is_missing_is_made(launch, tmp_path):
 
 
 def test_connections_leave_the_journal_its_files(launch, tmp_path):
-    """Idle connections that take all there are must cost no job, and not end the server."""
+    """Idle connections that take all the files they can get must neither lose a job nor end the server."""
     options = ("-p", "0", "-b", str(tmp_path), "-s", "4096")
     command = " ".join(["ulimit", "-n", "64;", "exec", sys.executable, "-m", "beanstalk_server", *options])
     process = launch(line=["bash", "-c", command])
@@ -82,7 +82,7 @@ def test_connections_leave_the_journal_its_files(launch, tmp_path):
     assert "connections that the file limit allows are taken" in process.log
 
 
-def test_a_file_where_the_directory_should_be(tmp_path):
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path):
     (tmp_path / "file").write_text("precious")
     status, line = refusal("-b", str(tmp_path / "file"))
     assert status == UNUSABLE
@@ -90,7 +90,7 @@ def test_a_file_where_the_directory_should_be(tmp_path):
 
 
 @needs_root
-def test_a_directory_that_may_not_be_written_to(open_path):
+def test_a_directory_that_may_not_be_written_to_is_refused(open_path):
     status, line = refusal("-b", str(open_path), "-u", "nobody")
     assert status == UNUSABLE
     assert line.endswith(f"{open_path}: cannot be locked: Permission denied")
@@ -124,7 +124,7 @@ def test_the_files_belong_to_the_user_that_the_server_becomes(launch, open_path)
     assert process.stop() == 0
 
 
-def test_a_directory_that_another_server_has(launch, tmp_path):
+def test_a_directory_that_another_server_uses_is_refused(launch, tmp_path):
     process = launch("-p", "0", "-b", str(tmp_path))
     status, line = refusal("-b", str(tmp_path))
     assert status == UNUSABLE
@@ -136,7 +136,7 @@ def test_a_directory_that_another_server_has(launch, tmp_path):
 
 
 @needs_beanstalkd
-def test_a_directory_that_beanstalkd_has(tmp_path):
+def test_a_directory_that_beanstalkd_uses_is_refused(tmp_path):
     real = Beanstalkd(tmp_path)
     real.put()
     status, line = refusal("-b", str(tmp_path))
@@ -146,7 +146,7 @@ def test_a_directory_that_beanstalkd_has(tmp_path):
 
 
 @needs_beanstalkd
-def test_a_second_server_in_the_same_process_lets_beanstalkd_in_no_more_than_the_first(tmp_path):
+def test_a_second_lock_in_the_same_process_keeps_beanstalkd_out_too(tmp_path):
     first, second = RealDirectory(tmp_path), RealDirectory(tmp_path / "." / ".." / tmp_path.name)
     assert first.lock()
     assert not second.lock()
@@ -160,7 +160,7 @@ def test_a_second_server_in_the_same_process_lets_beanstalkd_in_no_more_than_the
     second.unlock()
 
 
-def test_a_directory_of_a_newer_server(launch, tmp_path):
+def test_a_directory_of_a_newer_server_is_refused(launch, tmp_path):
     name = filled(launch, tmp_path)[-1]
     with open(tmp_path / name, "r+b") as file:
         header = bytearray(file.read(32))
@@ -231,7 +231,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
         assert count < 1000
     assert line == b"OUT_OF_MEMORY\r\n"
     assert count > 50
-    for _ in range(20):  # many times what was set aside
+    for _ in range(20):  # many times the room that is set aside
         for number in range(1, 51):
             assert caller.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED")
             caller.read(2002)
@@ -254,14 +254,14 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
     assert "no new segment: No space left on device; puts that need one are refused" in process.log
     assert "the disk has room again" in process.log
     assert "Traceback" not in process.log
-    assert process.log.count("No space left") < 100, "it is told, but not all the time"
+    assert process.log.count("No space left") < 100, "it is logged, but not all the time"
     process = launch("-p", "0", "-b", str(small_disk / "binlog"))
     assert f"recovered {count + more} jobs" in process.log
 
 
 @pytest.mark.parametrize("small_disk", [40], indirect=True)
-def test_a_full_disk_bears_many_clients_in_a_hurry(launch, small_disk):
-    """Changes that are pipelined come faster than they are cleaned up after; still none is refused."""
+def test_a_full_disk_serves_many_clients_that_pipeline(launch, small_disk):
+    """Pipelined changes come faster than cleaning makes room; still, none is refused."""
     process = launch("-p", "0", "-b", str(small_disk / "binlog"))
     callers = [Caller(process.address) for _ in range(4)]
     count = 0
@@ -282,7 +282,7 @@ def test_a_full_disk_bears_many_clients_in_a_hurry(launch, small_disk):
 
 
 def fill(caller, size, batch=500):
-    """Put jobs until one is refused; return how many it were."""
+    """Put jobs until one is refused; return how many were put."""
     count = 0
     while True:
         caller.send(b"put 5 0 60 %d\r\n%b\r\n" % (size, bytes(size)) * batch)
@@ -295,7 +295,7 @@ def fill(caller, size, batch=500):
 
 
 @pytest.mark.parametrize("small_disk", [6], indirect=True)
-def test_a_full_disk_of_tiny_jobs_bears_that_all_are_buried_and_kicked_over_and_over(launch, small_disk):
+def test_on_a_full_disk_tiny_jobs_can_be_buried_and_kicked_over_and_over(launch, small_disk):
     process = launch("-p", "0", "-b", str(small_disk / "binlog"), "-s", "2621440")
     caller = Caller(process.address)
     count = fill(caller, 10)
@@ -322,7 +322,7 @@ def test_a_full_disk_of_tiny_jobs_bears_that_all_are_buried_and_kicked_over_and_
 
 
 @pytest.mark.parametrize("small_disk", [2], indirect=True)
-def test_a_full_disk_of_jobs_that_are_large_against_a_segment_bears_thousands_of_releases(launch, small_disk):
+def test_on_a_full_disk_jobs_that_are_large_for_a_segment_can_be_released_thousands_of_times(launch, small_disk):
     process = launch("-p", "0", "-b", str(small_disk / "binlog"), "-s", "65536")
     caller = Caller(process.address)
     count = fill(caller, 40_000, 1)
@@ -340,7 +340,7 @@ def test_a_full_disk_of_jobs_that_are_large_against_a_segment_bears_thousands_of
 
 @pytest.mark.parametrize("small_disk", [40], indirect=True)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_start_on_a_disk_that_others_have_filled_goes_on(launch, small_disk, how):
+def test_a_server_starts_on_a_disk_that_others_have_filled(launch, small_disk, how):
     directory = small_disk / "binlog"
     process = launch("-p", "0", "-b", str(directory))
     caller = Caller(process.address)
@@ -418,7 +418,7 @@ def test_a_disk_that_fails_ends_the_server_and_nothing_is_acknowledged(loop_fact
         assert not server.connections.open
         writer.close()
         again = RealDirectory(tmp_path)
-        assert again.lock(), "it has let go of the directory"
+        assert again.lock(), "the server has unlocked the directory"
         again.unlock()
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -458,7 +458,7 @@ def test_the_process_ends_by_itself_when_the_disk_fails(launch, tmp_path, option
     assert "Traceback" not in process.log
 
 
-def test_what_fails_at_the_very_end_is_told_too(launch, tmp_path):
+def test_a_failure_at_the_very_end_is_logged_too(launch, tmp_path):
     broken = tmp_path / "broken"
     process = launch(line=[sys.executable, "-c", FAILING, str(broken), "-p", "0", "-b", str(tmp_path / "b"), "-F"])
     caller = Caller(process.address)

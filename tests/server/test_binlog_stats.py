@@ -1,4 +1,4 @@
-"""What stats tells of the binlog's files, beside what beanstalkd tells; and how much room they take."""
+"""What stats reports about the binlog's files, compared with beanstalkd; and how much room they take."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ NAMES = ("oldest-index", "current-index", "records-migrated", "records-written",
 
 
 def story(start):
-    """What a server shows in the course of a day: the lines of stats, and the file of each job."""
+    """What a server shows over time: the lines of stats, and the file of each job."""
     shown = []
 
     def show(server, jobs):
@@ -46,7 +46,7 @@ def story(start):
 
 
 @needs_beanstalkd
-def test_stats_tell_of_the_files_what_beanstalkd_tells(tmp_path):
+def test_stats_reports_the_files_as_beanstalkd_does(tmp_path):
     ours = story(lambda: Ours(tmp_path / "ours", "-s", "4096"))
     (tmp_path / "theirs").mkdir()
     assert ours == story(lambda: Beanstalkd(tmp_path / "theirs", "-s", "4096"))
@@ -56,13 +56,13 @@ def test_stats_tell_of_the_files_what_beanstalkd_tells(tmp_path):
 
 @needs_beanstalkd
 @pytest.mark.parametrize("start", [Ours, Beanstalkd])
-def test_the_size_is_shown_as_it_was_asked_for(tmp_path, start):
+def test_stats_shows_the_size_of_a_file_as_configured(tmp_path, start):
     server = start(tmp_path, "-s", "4000")
     assert server.stats("stats")["binlog-max-size"] == 4000
     server.stop()
 
 
-def test_jobs_that_are_written_again_are_counted_and_have_another_file(tmp_path):
+def test_jobs_that_are_rewritten_are_counted_and_have_another_file(tmp_path):
     server = Ours(tmp_path, "-s", "4096")
     old = server.put(b"old")
     assert server.stats(f"stats-job {old}")["file"] == 1

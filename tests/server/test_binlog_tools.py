@@ -35,7 +35,7 @@ def tool(*arguments, **keywords):
 
 
 def done(*arguments):
-    """Let a tool do its work; return exit status and what it says."""
+    """Run a tool; return its exit status, output and errors."""
     process = tool(*arguments)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
@@ -54,7 +54,7 @@ class Pipeline:
         self.caller.close()
 
     def ask(self, commands):
-        """The replies, each as its line and its body, or None if it has none."""
+        """Send commands; return each reply as its line and its body, which is None if it has none."""
         sender = threading.Thread(target=self.caller.send, args=[b"".join(commands)])
         sender.start()
         replies = [self._reply() for _ in commands]
@@ -67,7 +67,7 @@ class Pipeline:
         return line, self.caller.read(int(size[1]) + 2)[:-2] if size else None
 
     def shows(self, ids):
-        """Body and stats of each of these jobs that there is, but for what the time changes and where it is kept."""
+        """Body and stats of those of these jobs that exist, without what depends on the time and the file."""
         ids = list(ids)
         peeked = self.ask([b"peek %d\r\n" % n for n in ids])
         stats = self.ask([b"stats-job %d\r\n" % n for n in ids])
@@ -82,7 +82,7 @@ class Pipeline:
 
 
 def put(chance, n):
-    """One of ten thousand."""
+    """The commands that put one of ten thousand jobs."""
     tube = chance.choice([b"default", b"a", b"b-c", b"d" * 200])
     size = chance.choice([0, 1, 10, 100, 100, 1000]) if n % 500 else 65_533
     delay = chance.choice([0, 0, 1000, 2**32 - 1])
@@ -93,7 +93,7 @@ def put(chance, n):
 
 
 def live_through(clients, chance):
-    """Let ten thousand jobs come into every state, in every way that beanstalkd writes; return the deleted ones."""
+    """Bring ten thousand jobs into every state, by every change that beanstalkd writes; return the deleted ones."""
     commands = [command for n in range(JOBS) for command in put(chance, n)]
     replies = clients.ask(commands)
     assert [line for line, _ in replies[1::2]] == [b"INSERTED %d" % n for n in range(1, JOBS + 1)]
@@ -175,7 +175,7 @@ def served(launch, tmp_path):
     return process
 
 
-def test_the_tools_keep_away_from_a_server(served, tmp_path):
+def test_the_tools_refuse_the_directory_of_a_running_server(served, tmp_path):
     path = tmp_path / "jobs"
     refused = (10, "", f"beanstalk-server binlog: {path}: another server uses this directory\n")
     assert done("verify", path) == refused
@@ -191,7 +191,7 @@ def test_what_a_killed_server_leaves_is_whole(served, tmp_path):
     assert re.fullmatch(r"total +2000 +2000 +0 +\d+ +\d+  whole", out.splitlines()[-1])
 
 
-def test_a_reader_that_goes_away(served, tmp_path):
+def test_a_tool_whose_reader_goes_away_ends_quietly(served, tmp_path):
     served.stop()
     process = tool("dump", tmp_path / "jobs")
     assert json.loads(process.stdout.readline())["type"] == "commit"
@@ -201,9 +201,9 @@ def test_a_reader_that_goes_away(served, tmp_path):
     assert process.wait(10) == 141
 
 
-def test_an_interrupt(served, tmp_path):
+def test_an_interrupt_ends_a_tool_quietly(served, tmp_path):
     caller = Caller(served.address)
-    for _ in range(300):  # so that the tool has more to say than the pipe takes
+    for _ in range(300):  # so that the tool prints more than the pipe takes
         assert caller.ask(b"put 0 0 60 1000\r\n" + bytes(1000) + b"\r\n").startswith(b"INSERTED")
     caller.close()
     served.stop()
@@ -215,7 +215,7 @@ def test_an_interrupt(served, tmp_path):
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_bar_on_a_terminal_only(served, tmp_path, monkeypatch, capsys, is_terminal):
+def test_the_progress_bar_is_shown_on_a_terminal_only(served, tmp_path, monkeypatch, capsys, is_terminal):
     served.stop()
     stderr = io.StringIO()
     stderr.isatty = lambda: is_terminal

@@ -196,12 +196,12 @@ def test_a_client_that_never_reads_is_not_read_from(server):
     producer.close()
 
 
-def test_a_client_may_send_much_behind_a_reserve_that_waits(server):
+def test_a_client_may_send_much_after_a_reserve_that_waits(server):
     caller, producer = server.connect(), server.connect()
     count = 100_000
     caller.socket.setblocking(False)
     data = memoryview(b"reserve\r\n" + b"list-tube-used\r\n" * count)
-    deadline = time.monotonic() + 0.5  # as much as the server takes in that time
+    deadline = time.monotonic() + 0.5  # as much as the server accepts in that time
     while data and time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):
             data = data[caller.socket.send(data) :]
@@ -235,7 +235,7 @@ def test_random_bytes_break_nothing(server):
 
 @pytest.mark.parametrize("ending", ["shutdown", "close", "reset"])
 def test_a_client_that_is_not_read_from_while_it_waits_is_seen_to_hang_up(server, ending):
-    """Else it would get a job that nobody will ever see."""
+    """Otherwise, it would get a job that nobody will ever see."""
     caller, producer = server.connect(), server.connect()
     caller.send(b"reserve\r\n")
     (connection,) = eventually(lambda: waiting(server), "it waits")

@@ -19,7 +19,7 @@ class SlowJournal(Journal):
     keeps = True
 
     def __init__(self):
-        self.commits = []  # all there have been; the last may be under way
+        self.commits = []  # the last may be under way
 
     async def commit(self):
         self.commits.append(asyncio.get_running_loop().create_future())
@@ -117,7 +117,7 @@ def test_a_connection_closes_after_its_last_commit(in_loop):
         caller = rounds.connect()
         caller.send(PUT + b"quit\r\n" + ASK)
         assert not caller.transport.closed
-        assert not caller.transport.reading, "what comes after a quit is nobody's"
+        assert not caller.transport.reading, "nobody reads what comes after a quit"
         assert rounds.broker.connections == 0
         await rounds.journal.end_commit()
         assert caller.read() == b"INSERTED 1\r\n"
@@ -144,7 +144,7 @@ def test_after_a_failure_nothing_is_acknowledged_or_committed(in_loop, caplog, i
         caller = rounds.connect()
         caller.send(PUT)
         error = OSError(5, "Input/output error")
-        if is_late:  # the journal says so by itself, with a commit under way
+        if is_late:  # the journal reports it by itself, with a commit under way
             await settle()
             rounds.journal.on_failure(error)
             await rounds.journal.end_commit(error)
@@ -162,7 +162,7 @@ def test_after_a_failure_nothing_is_acknowledged_or_committed(in_loop, caplog, i
     in_loop(test)
 
 
-def test_what_nobody_waits_for_is_committed_at_the_end(in_loop):
+def test_changes_that_no_reply_waits_for_are_committed_at_the_end(in_loop):
     async def test(rounds):
         caller = rounds.connect()
         caller.send(PUT)
@@ -177,7 +177,7 @@ def test_what_nobody_waits_for_is_committed_at_the_end(in_loop):
     in_loop(test)
 
 
-def test_whoever_the_journal_does_not_admit_goes_on_in_the_order_in_which_they_came(in_loop):
+def test_blocked_clients_go_on_in_the_order_in_which_they_came(in_loop):
     async def test(rounds):
         callers = [rounds.connect() for _ in range(3)]
         for caller in callers:
@@ -191,7 +191,7 @@ def test_whoever_the_journal_does_not_admit_goes_on_in_the_order_in_which_they_c
         for caller, job_id in zip(callers, ids, strict=True):
             assert caller.send(b"bury %d 0\r\n" % job_id) == b""
         other = rounds.connect()
-        assert other.send(ASK) == USING, "who changes nothing is served"
+        assert other.send(ASK) == USING, "a client that changes nothing is served"
         rounds.journal.on_admission(ALL)
         await rounds.journal.end_commit()
         await rounds.journal.end_commit()
@@ -224,7 +224,7 @@ def test_deletions_go_on_before_other_changes(in_loop):
     in_loop(test)
 
 
-def test_a_commit_is_made_when_not_everything_is_admitted_and_nobody_waits_for_one(in_loop):
+def test_without_full_admission_a_commit_is_made_though_no_reply_waits_for_it(in_loop):
     async def test(rounds):
         rounds.journal.on_admission(NONE)
         await settle()

@@ -79,7 +79,7 @@ def test_a_body_that_cannot_be_decoded_leaves_the_client_in_step(server):
 
 
 @pytest.mark.parametrize("key", ["", "space 42", "-k", "k" * 201, "k\r\n", "ä"])
-def test_a_key_that_is_none_is_refused_before_its_body_is_taken_for_a_command(server, key):
+def test_a_malformed_key_is_refused_before_its_body_can_be_taken_for_a_command(server, key):
     with Client(server.address) as queue:
         job = queue.put("precious")
         with pytest.raises(greenstalk.BadFormatError):
@@ -104,7 +104,7 @@ def test_an_undo_is_done_although_a_reminder_is_on_its_way(server):
             namespace["undo"](queue, "red")
 
 
-def test_greenstalk_unmodified_goes_on_where_keyed_jobs_are_in_the_same_tubes(server):
+def test_an_unmodified_greenstalk_works_in_tubes_with_keyed_jobs(server):
     with Client(server.address) as ours, greenstalk.Client(server.address) as stock:
         ours.put_keyed("k", "keyed", priority=1)
         stock.put("plain", priority=2)
@@ -192,7 +192,7 @@ def test_100000_jobs_due_in_one_second_are_each_cancelled_or_received(server, ca
     assert not both
     assert not neither
     assert len(received) == len(set(received))
-    assert received, "all were cancelled before they were due: it was no race"
-    assert cancelled, "all were due before they were cancelled: it was no race"
+    assert received, "all were cancelled before they were due: there was no race"
+    assert cancelled, "all were due before they were cancelled: there was no race"
     for caller in [producer, worker, *cancellers]:
         caller.close()

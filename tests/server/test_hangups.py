@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="hang-ups a
 
 
 class Loop:
-    """Remembers what is to be read from."""
+    """Records which files are to be read from."""
 
     def __init__(self):
         self.readers = {}
@@ -67,7 +67,7 @@ def test_a_hangup_is_reported_once_whatever_is_still_to_be_read(loop, watch, end
     assert server.recv(100) == b"still to be read"
 
 
-def test_nothing_is_reported_of_what_is_no_longer_watched(loop, watch, ends):
+def test_a_socket_that_is_no_longer_watched_reports_nothing(loop, watch, ends):
     server, client = ends
     watch.watch(server.fileno(), lambda: pytest.fail("it is reported"))
     watch.unwatch(server.fileno())
@@ -86,7 +86,7 @@ def test_a_socket_may_be_watched_again(loop, watch, ends):
     watch.unwatch(server.fileno())  # it has been reported: nothing to undo
 
 
-def test_a_socket_that_cannot_be_watched_is_told_and_no_more(watch, caplog):
+def test_a_socket_that_cannot_be_watched_is_logged_and_does_no_harm(watch, caplog):
     with open("/dev/null") as file:  # an epoll takes no such file
         assert not watch.watch(file.fileno(), lambda: None)
     assert "a client's hang-up will be noticed late: Operation not permitted" in caplog.text

@@ -31,11 +31,11 @@ def imports(work):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--bogus"], ["binlog", "verify", "/nowhere"]])
-def test_what_needs_no_event_loop_does_not_import_one(arguments):
+def test_commands_without_an_event_loop_do_not_import_one(arguments):
     assert not imports(f"from beanstalk_server.cli.server import main; main({arguments})") & EVENT_LOOP
 
 
-def test_a_server_without_a_binlog_imports_nothing_of_one():
+def test_a_server_without_a_binlog_imports_no_binlog():
     modules = imports("import beanstalk_server.cli.process as p; p.Server(p.Config(port=0))")
     assert modules >= EVENT_LOOP
     assert not modules & (OF_THE_BINLOG | {"argparse"})

@@ -1,4 +1,5 @@
-"""The journal's contract: the one that keeps nothing, docs/journal.md's over SQLite, the binlog, and broken ones."""
+"""The journal's contract: with the one that keeps nothing, SQLite as in docs/journal.md, the binlog, and broken
+ones."""
 
 import asyncio
 import contextlib
@@ -29,7 +30,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text()
 
 
 def documented():
-    """What the document's code defines."""
+    """What the code in the document defines."""
     namespace = {}
     exec(re.search(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)[1], namespace)
     return namespace
@@ -234,11 +235,11 @@ def test_replies_that_report_a_change_wait_for_its_commit_and_others_do_not():
 
 
 async def told(server, count):
-    """Return when the journal has been told of so many changes."""
+    """Return when the journal has recorded this many changes."""
     await eventually_async(lambda: server.broker.last_lsn >= count, f"the journal is told of {count} changes")
 
 
-def test_one_commit_serves_all_who_came_while_the_one_before_was_in_flight():
+def test_one_commit_serves_all_clients_that_came_during_the_one_before():
     async def work():
         journal = RecordingJournal()
         async with Server(Config(port=0), journal=journal) as server:
@@ -314,8 +315,8 @@ def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
 
 
 @pytest.mark.parametrize("size", [100, 20_000, 60_000])
-def test_changes_that_wait_for_a_slow_commit_weigh_what_they_have_brought(size):
-    """Else one client that waits for nothing fills the memory with what is not durable, 12 bytes of replies a job."""
+def test_changes_that_wait_for_a_slow_commit_count_with_their_commands(size):
+    """Otherwise, one client that never waits fills memory with uncommitted jobs, at 12 bytes of reply each."""
 
     async def work():
         journal = RecordingJournal()
@@ -386,7 +387,7 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
     run(work)
 
 
-def test_what_nobody_was_told_of_is_committed_when_the_server_stops():
+def test_changes_that_no_reply_has_reported_are_committed_when_the_server_stops():
     async def work():
         journal = RecordingJournal()
         journal.may_commit.set()
@@ -402,7 +403,7 @@ def stored(number, state, deadline=0, **more):
     return StoredJob(id=number, state=state, deadline=deadline, **(fields | more))
 
 
-def test_what_came_due_while_nobody_was_there_is_ready_at_once_and_the_rest_later():
+def test_jobs_that_came_due_while_no_server_ran_are_ready_at_once_and_the_rest_later():
     offset = 1000 * SECOND
     journal = RecordingJournal(
         [stored(9, DELAYED, offset + 50 * SECOND), stored(4, DELAYED, offset + 20 * SECOND), stored(2, BURIED)]
@@ -417,7 +418,7 @@ def test_what_came_due_while_nobody_was_there_is_ready_at_once_and_the_rest_late
     assert broker.peek(2).extras.buries == 0, "it is not buried again"
 
 
-def test_the_journal_that_keeps_nothing_makes_nobody_wait():
+def test_with_the_journal_that_keeps_nothing_no_reply_waits():
     world = World()
     client = world.connect()
     client.put()

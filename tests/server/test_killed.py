@@ -1,7 +1,6 @@
 """A server that is killed again and again under load keeps what it has acknowledged, and brings nothing back.
 
-Clients keep book of what they asked for and what they were told. Whenever the server is there again, everything in it
-is held against their books.
+Clients keep a book of their commands and the replies. After a restart, the jobs of the server are compared with it.
 """
 
 import contextlib
@@ -18,12 +17,12 @@ from harness.servers import launch
 
 SEGMENT = 65536
 CLIENTS = 4
-AUDIT = 5  # starts from one look at everything to the next
+AUDIT = 5  # restarts from one comparison to the next
 DEPTH = 32  # commands in flight on a connection, at the most
 
 
 class Book:
-    """What the clients were told, by the body of the job, which is different in each put."""
+    """What the clients have asked for and been told; each put has a body of its own."""
 
     def __init__(self):
         self.wanted = set()  # bodies of puts that were sent
@@ -128,7 +127,7 @@ class Worker(threading.Thread):
 
 
 def jobs_of(address, highest):
-    """All jobs that there are, id -> body."""
+    """All jobs of the server, id -> body."""
     caller = Caller(address)
     jobs = {}
     for first in range(1, highest + 1, 500):
@@ -153,7 +152,7 @@ def statistics(address):
 
 
 def next_id(address):
-    """An id that is greater than all that there are: of a job that is deleted again."""
+    """An id greater than every other, taken by a job that is deleted at once."""
     caller = Caller(address)
     number = int(caller.ask(b"put 0 1000 60 0\r\n\r\n").split()[1])
     assert caller.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
@@ -162,7 +161,7 @@ def next_id(address):
 
 
 def audit(book, address):
-    """Hold what is there against the book; return (lost, doubled, returned from the dead)."""
+    """Compare the server's jobs with the book; return how many were lost, doubled, and returned from the dead."""
     last = next_id(address)
     book.doubled += last in book.bodies
     jobs = jobs_of(address, last)
@@ -171,9 +170,9 @@ def audit(book, address):
     doubled = [body for body, count in Counter(jobs.values()).items() if count > 1]
     returned = [number for number in jobs if number in book.deleted]
     torn = [body for body in jobs.values() if body not in book.wanted]
-    assert not torn, "a job that nobody has put, or not all of it"
+    assert not torn, "a body that nobody has put, or only a part of one"
     assert int(statistics(address)["current-jobs-ready"]) <= len(jobs)
-    for number, body in jobs.items():  # what was not acknowledged, and is there, counts from now on
+    for number, body in jobs.items():  # an unacknowledged job that is there counts from now on
         if number not in book.bodies:
             book.bodies[number] = body
             book.ids[body] = number

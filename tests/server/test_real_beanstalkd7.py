@@ -53,7 +53,7 @@ def directory(tmp_path):
 
 
 def take(directory):
-    """Read; return the contents and the jobs by id. Nothing may be wrong."""
+    """Read a directory; return the contents and the jobs by id. Nothing may be damaged."""
     warnings = []
     contents = read(directory, warnings.append)
     assert warnings == []
@@ -136,7 +136,7 @@ def test_jobs_in_every_state_that_outlive_a_kill(launch_beanstalkd, restarted, d
     assert after.buried("buried") == order == bury
 
 
-def test_a_job_that_is_moved_from_file_to_file(launch_beanstalkd, restarted, directory):
+def test_a_job_that_is_moved_from_file_to_file_is_read(launch_beanstalkd, restarted, directory):
     server = launch_beanstalkd(directory, "-s", "8192")
     old = {
         "ready": server.put(b"old, ready", "ready", priority=5),
@@ -164,7 +164,7 @@ def test_a_job_that_is_moved_from_file_to_file(launch_beanstalkd, restarted, dir
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history(launch_beanstalkd, restarted, directory, seed):
-    """Whatever it does, what is read is what beanstalkd itself reads when it starts again."""
+    """Whatever beanstalkd does, we read what beanstalkd itself reads when it starts again."""
     chance = random.Random(seed)
     server = launch_beanstalkd(directory, "-s", str(chance.choice([4096, 10_000, 100_000])))
     tubes = ["a", "b", "c"]
@@ -200,7 +200,7 @@ def test_any_history(launch_beanstalkd, restarted, directory, seed):
 
 
 @pytest.mark.parametrize("cut", [1, 90, 150])
-def test_a_torn_tail(launch_beanstalkd, restarted, directory, cut):
+def test_a_torn_tail_is_reported_where_it_is(launch_beanstalkd, restarted, directory, cut):
     server = launch_beanstalkd(directory)
     for n in range(5):
         server.put(b"%099d" % n)
@@ -260,7 +260,7 @@ def test_bodies_that_are_longer_than_a_file(launch_beanstalkd, directory, size):
 
 
 def test_beanstalkd_needs_a_body_limit_with_room_for_the_line_end(launch_beanstalkd, directory):
-    """Without, it does not read on at the longest body that it takes from a client; reading here takes them all."""
+    """Without it, beanstalkd stops reading at the longest body that it takes from a client; this server reads on."""
     server = launch_beanstalkd(directory)
     ids = [server.put(b"before"), server.put(b"x" * 65_535), server.put(b"after")]
     shown = server.shows(ids)
@@ -279,7 +279,7 @@ def test_beanstalkd_needs_a_body_limit_with_room_for_the_line_end(launch_beansta
     assert "is too big" in server.kill()
 
 
-def test_no_jobs_but_an_id(launch_beanstalkd, directory):
+def test_the_next_id_outlives_the_last_job(launch_beanstalkd, directory):
     write(directory, [], next_id=77)
     server = launch_beanstalkd(directory)
     assert server.put() == 77
@@ -288,8 +288,8 @@ def test_no_jobs_but_an_id(launch_beanstalkd, directory):
 
 
 @pytest.mark.parametrize("size", ["4096", "1000000"])
-def test_a_kill_in_the_midst_of_puts_and_deletes(launch_beanstalkd, directory, size):
-    """Never damage, and each acknowledged change that is in the files.
+def test_a_kill_during_puts_and_deletes_leaves_no_damage(launch_beanstalkd, directory, size):
+    """Reading finds no damage, and every acknowledged change that is in the files.
 
     Compaction removes the oldest file before it writes its last job elsewhere. Killed in between, beanstalkd loses it.
     """

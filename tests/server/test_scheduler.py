@@ -1,4 +1,4 @@
-"""Whose turn it is, and when what is due is done."""
+"""Whose turn it is, and when due timers are handled."""
 
 import pytest
 from rounds import SECOND, Rounds
@@ -24,11 +24,11 @@ def test_one_clients_turn_is_over_before_its_input_is(rounds):
     assert caller.read() == USING * (1000 - SESSION_QUANTUM)
 
 
-def test_those_with_more_to_do_take_turns_first_come_first_served(rounds):
+def test_clients_with_more_to_do_take_turns_first_come_first_served(rounds):
     callers = [rounds.connect() for _ in range(3)]
     rounds.scheduler.budget = 0
     for caller in callers:
-        assert caller.send(ASK * 300) == b"", "the round has nothing left for them"
+        assert caller.send(ASK * 300) == b"", "the round has no budget left for them"
     order = []
     for number, caller in enumerate(callers):
         caller.transport.write = lambda data, number=number: order.append((number, len(data) // len(USING)))
@@ -52,14 +52,14 @@ def test_a_client_that_asks_little_is_answered_at_once_while_others_have_much_to
     busy, other = rounds.connect(), rounds.connect()
     busy.send(ASK * 1_000_000)
     rounds.loop.go_round()
-    assert other.send(ASK) == b"", "the round is used up"
+    assert other.send(ASK) == b"", "the budget of the round is spent"
     rounds.loop.go_round()
     rounds.loop.go_round()
     assert other.read() == USING
     assert busy.connection.queued, "it is far from done"
 
 
-def test_one_of_those_who_watch_many_tubes_has_a_turn_in_each_round(rounds):
+def test_one_client_that_watches_many_tubes_has_a_turn_in_each_round(rounds):
     slow = [rounds.connect() for _ in range(3)]
     for caller in slow:
         for number in range(SLOW):
@@ -78,7 +78,7 @@ def test_one_of_those_who_watch_many_tubes_has_a_turn_in_each_round(rounds):
 
 def test_statistics_count_a_hangup_that_is_reported_after_them_in_the_same_round(rounds):
     caller, other = rounds.connect(), rounds.connect()
-    assert caller.send(b"stats\r\n") == b"", "first what else the event loop has to report"
+    assert caller.send(b"stats\r\n") == b"", "the event loop reports the rest of the round first"
     other.shut_down()
     rounds.loop.settle()
     assert b"\ncurrent-connections: 1\n" in caller.read()
@@ -136,7 +136,7 @@ def test_what_is_due_is_done_in_slices_while_clients_are_served(rounds):
     assert len(in_between) > 2
 
 
-def test_nothing_happens_any_more_after_a_stop(rounds):
+def test_nothing_happens_after_a_stop(rounds):
     caller, other = rounds.connect(), rounds.connect()
     caller.send(b"put 0 1 60 1\r\nx\r\n")
     caller.read()

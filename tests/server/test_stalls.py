@@ -26,7 +26,7 @@ class Loop:
         self.cancelled = True
 
     def fire(self, late=0.0, cpu=0.0):
-        """Call the timer so many milliseconds late, of which so many were the thread's own work."""
+        """Call the timer this many milliseconds late, of which that many were the thread's own work."""
         self.now = self.due + round(late * MILLISECOND)
         self.cpu += round(cpu * MILLISECOND)
         self.callback()
@@ -45,7 +45,7 @@ def stalls(loop, caplog):
     return stalls
 
 
-def test_each_new_longest_stall_is_told_with_the_work_in_it(loop, stalls, caplog):
+def test_each_new_longest_stall_is_logged_with_its_cpu_time(loop, stalls, caplog):
     for late, cpu in ((12.34, 11.9), (5, 5), (20, 0.5), (13, 12.5)):
         loop.fire(late, cpu)
     assert caplog.messages == [
@@ -56,13 +56,13 @@ def test_each_new_longest_stall_is_told_with_the_work_in_it(loop, stalls, caplog
     assert (stalls.longest, stalls.most_cpu) == (20 * MILLISECOND, 12.5 * MILLISECOND)
 
 
-def test_up_to_a_millisecond_is_not_told(loop, stalls, caplog):
+def test_a_stall_of_up_to_a_millisecond_is_not_logged(loop, stalls, caplog):
     loop.fire(1, 1)
     loop.fire(0.5)
     assert caplog.messages == []
 
 
-def test_work_between_two_looks_that_made_nobody_late_is_no_stall(loop, stalls):
+def test_work_between_two_looks_that_delays_neither_is_no_stall(loop, stalls):
     loop.fire(0, 0.9)
     loop.fire(0.2, 1.1)
     assert (stalls.longest, stalls.most_cpu) == (0.2 * MILLISECOND, 0.2 * MILLISECOND)

@@ -51,7 +51,7 @@ def test_hosts_and_addresses(run, host):
     caller.close()
 
 
-def test_the_log_tells_version_address_and_changed_settings(launch):
+def test_the_log_shows_version_address_and_changed_settings(launch):
     process = launch("-p", "0", "-z", "100", "--tick", "5")
     assert "beanstalk-server 0." in process.log
     assert "with port=0, max_job_size=100, tick=5.0" in process.log
@@ -73,17 +73,17 @@ def test_verbosity_logs_connections_and_then_commands(launch):
         assert ("< list-tube-used" in process.log) is shows_commands
 
 
-def test_what_holds_the_event_loop_is_told(run, caplog):
+def test_a_stall_of_the_event_loop_is_logged(run, caplog):
     caplog.set_level(logging.INFO)
     server = run(stalls=1)
     server.call(time.sleep, 0.03)
     caller = server.connect()
     told = re.compile(r"event loop held (\S+) ms \(")
-    eventually(lambda: any(float(held) >= 25 for held in told.findall(caplog.text)), "30 ms are told")
+    eventually(lambda: any(float(held) >= 25 for held in told.findall(caplog.text)), "a stall of 30 ms is logged")
     caller.close()
 
 
-def test_what_held_the_event_loop_longest_is_told_at_the_end_if_asked_for(launch):
+def test_the_longest_stall_is_logged_at_the_end_if_asked_for(launch):
     for options in ((), ("--stalls",)):
         process = launch("-p", "0", *options)
         process.stop()
@@ -99,7 +99,7 @@ def test_a_unix_client_is_logged_without_a_port(launch, tmp_path):
     assert "unix client" in process.log
 
 
-# Sockets that cannot be had
+# Sockets that cannot be opened
 
 
 def start_error(**settings):
@@ -112,14 +112,14 @@ def start_error(**settings):
     return caught.value
 
 
-def test_a_port_that_is_taken(run):
+def test_a_port_that_is_taken_is_refused(run):
     server = run()
     error = start_error(port=server.address[1])
     assert str(error) == f"-l/--listen 127.0.0.1 -p/--port {server.address[1]}: Address already in use"
     assert error.status == 111
 
 
-def test_a_host_that_does_not_exist():
+def test_a_host_that_does_not_exist_is_refused():
     assert str(start_error(listen="no.such.host.invalid")).startswith(
         "-l/--listen no.such.host.invalid -p/--port 11300: "
     )
@@ -148,7 +148,7 @@ def test_the_unix_socket_is_gone_when_the_server_has_stopped(launch, tmp_path):
     assert not path.exists()
 
 
-def test_unix_paths_that_cannot_be(tmp_path):
+def test_unix_paths_that_cannot_be_used_are_refused(tmp_path):
     (tmp_path / "file").write_text("precious")
     assert "exists, and is not a socket" in str(start_error(listen=f"unix:{tmp_path}/file"))
     assert (tmp_path / "file").read_text() == "precious"
@@ -160,7 +160,7 @@ def test_unix_paths_that_cannot_be(tmp_path):
 # Users
 
 
-def test_a_user_that_does_not_exist():
+def test_a_user_that_does_not_exist_is_refused():
     error = start_error(port=0, user="nosuchuser")
     assert (str(error), error.status) == ("-u/--user nosuchuser: no such user", 33)
 
@@ -175,7 +175,7 @@ def test_it_becomes_another_user_once_the_socket_is_open(launch):
     assert process.stop() == 0
 
 
-def test_a_user_that_this_process_may_not_become(monkeypatch):
+def test_a_user_that_this_process_may_not_become_is_refused(monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
@@ -252,7 +252,7 @@ def test_sockets_that_systemd_has_opened(launch, tmp_path):
     unix.close()
 
 
-def test_a_file_that_is_no_listening_socket():
+def test_an_inherited_file_that_is_no_listening_socket_is_refused():
     datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with open(os.devnull) as file:
         for inherited, words in ((datagram, "not a listening TCP or UNIX socket"), (file, "is not a socket")):
@@ -269,7 +269,7 @@ def run_shell(command, descriptor):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_systemd_is_told_of_readiness_and_of_the_stop(launch, tmp_path):
+def test_systemd_is_notified_of_readiness_and_of_the_stop(launch, tmp_path):
     supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     supervisor.settimeout(10)
     supervisor.bind(f"{tmp_path}/notify")
@@ -280,7 +280,7 @@ def test_systemd_is_told_of_readiness_and_of_the_stop(launch, tmp_path):
     supervisor.close()
 
 
-# Options that cannot be
+# Bad options
 
 
 @pytest.mark.parametrize(
@@ -293,11 +293,11 @@ def test_systemd_is_told_of_readiness_and_of_the_stop(launch, tmp_path):
         (["extra"], "extra: no such option; beanstalk-server --help lists them"),
     ],
 )
-def test_an_option_that_cannot_be_is_named_in_one_line(options, said):
+def test_a_bad_option_is_named_in_one_line(options, said):
     assert run_to_end(*options) == (5, "", f"beanstalk-server: {said}\n")
 
 
-def test_a_start_that_cannot_succeed_is_one_line_too():
+def test_a_start_that_fails_is_explained_in_one_line_too():
     code, _, said = run_to_end("-u", "nosuchuser", "-p", "0")
     assert (code, said) == (33, "beanstalk-server: -u/--user nosuchuser: no such user\n")
 
@@ -346,7 +346,7 @@ def test_a_socket_path_that_has_become_anothers_is_left_alone(launch, tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
-def test_a_socket_path_that_cannot_be_removed_stays_and_is_told(launch, open_path):
+def test_a_socket_path_that_cannot_be_removed_stays_and_is_logged(launch, open_path):
     path = open_path / "socket"
     process = launch("-l", f"unix:{path}", "-u", "nobody")
     caller = Caller(str(path))
@@ -355,14 +355,14 @@ def test_a_socket_path_that_cannot_be_removed_stays_and_is_told(launch, open_pat
     caller.close()
 
 
-def test_a_timer_that_fails_stops_no_other(run, caplog):
+def test_a_timer_that_fails_does_not_stop_the_others(run, caplog):
     server = run()
     caller, other = server.connect(), server.connect()
     caller.ask(b"put 0 1 60 1\r\nx\r\n")
     broker = server.server.broker
 
     def fail_soon():
-        client = Client()  # nobody has said how it is told
+        client = Client()  # its `on_outcome` is not implemented
         broker.connect(client)
         broker.reserve(client, 1, time.monotonic_ns())
         server.server.scheduler.run_pending()
@@ -374,7 +374,7 @@ def test_a_timer_that_fails_stops_no_other(run, caplog):
     other.close()
 
 
-def test_a_connection_that_fails_is_dropped_and_no_other(run, caplog):
+def test_a_connection_that_fails_is_dropped_and_the_others_are_not(run, caplog):
     server = run()
     caller = server.connect()
     caller.ask(b"list-tube-used\r\n")
@@ -402,7 +402,7 @@ def test_a_connection_that_fails_is_dropped_and_no_other(run, caplog):
     other.close()
 
 
-def test_a_client_that_cannot_be_looked_out_for_is_served_all_the_same(run, caplog):
+def test_a_client_whose_hangup_cannot_be_watched_is_served_all_the_same(run, caplog):
     server = run()
     caller, producer = server.connect(), server.connect()
     caller.send(b"reserve\r\n")
@@ -415,7 +415,7 @@ def test_a_client_that_cannot_be_looked_out_for_is_served_all_the_same(run, capl
     hangups = server.server.hangups
     epoll, hangups._epoll = hangups._epoll, Full()
     caller.send(b"use aa\r\n" * 10_000)
-    eventually(lambda: "No space left on device" in caplog.text, "it is told")
+    eventually(lambda: "No space left on device" in caplog.text, "the warning is logged")
     hangups._epoll = epoll
     producer.ask(b"put 0 0 1 1\r\nx\r\n")
     assert caller.line() == b"RESERVED 1 1\r\n"
@@ -424,7 +424,7 @@ def test_a_client_that_cannot_be_looked_out_for_is_served_all_the_same(run, capl
     producer.close()
 
 
-def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog):
+def test_running_out_of_files_is_logged_and_accepting_goes_on_later(run, caplog):
     server = run()
     listeners = server.server.listeners
     listener = listeners._listeners[0].sock
@@ -444,7 +444,7 @@ def test_no_more_files_is_logged_and_over_when_there_are_some_again(run, caplog)
     caller.close()
 
 
-def test_who_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, caplog):
+def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, caplog):
     server = run()
     server.call(setattr, server.server.listeners, "limit", 3)
     taken = [server.connect() for _ in range(3)]
@@ -471,7 +471,7 @@ def test_who_comes_when_all_connections_are_taken_waits_until_one_is_gone(run, c
     other.close()
 
 
-def test_numbers_and_hosts_that_only_look_like_some():
+def test_malformed_numbers_and_hosts_are_refused_in_one_line():
     assert "no such host" in str(start_error(listen="a..b"))
     code, _, said = run_to_end("-p", "²")
     assert code == 111
@@ -481,7 +481,7 @@ def test_numbers_and_hosts_that_only_look_like_some():
     assert run_shell(command, 0)[::2] == (111, "beanstalk-server: LISTEN_FDS: 'x' is not a number\n")
 
 
-def test_a_path_is_alive_although_it_is_too_busy_to_answer(tmp_path):
+def test_a_server_that_is_too_busy_to_answer_counts_as_alive(tmp_path):
     path = f"{tmp_path}/socket"
     busy = socket.socket(socket.AF_UNIX)
     busy.bind(path)

@@ -1,4 +1,4 @@
-"""The table of commands, and what follows from it."""
+"""The table of commands, and what is derived from it."""
 
 import pytest
 from virtual import World
@@ -49,7 +49,7 @@ def test_every_command_that_is_counted_has_a_counter_of_its_own():
     assert {row.name for row in ROWS if not row.is_counted} == {"kick-job", "reserve-job", "quit"}
 
 
-def test_what_a_command_needs_is_seen_from_how_its_line_begins():
+def test_the_prefix_of_a_line_shows_what_its_command_needs():
     assert CHANGES == (
         b"reserve-job ",
         b"release ",
@@ -105,14 +105,14 @@ BAD = b"BAD_FORMAT\r\n"
         (b" 0\0", BAD),
     ],
 )
-def test_compat_1_12_takes_a_timeout_that_is_no_number_for_0(timeout, reply):
+def test_compat_1_12_reads_a_timeout_that_is_not_a_number_as_0(timeout, reply):
     client = World(compat="1.12").connect()
     assert client.send(b"reserve-with-timeout" + timeout + b"\r\n") == reply
     assert client.yaml(b"stats")["cmd-reserve-with-timeout"] == ("1" if reply == TIMED_OUT else "0")
 
 
 @pytest.mark.parametrize("timeout", [b"-1", b"2147483648", b"4294967295", b"9223372036854775807", b"-2147483648"])
-def test_compat_1_12_waits_for_ever_when_the_timeout_is_below_0(timeout):
+def test_compat_1_12_waits_for_ever_when_the_timeout_is_negative(timeout):
     world = World(compat="1.12")
     client = world.connect()
     assert client.send(b"reserve-with-timeout " + timeout + b"\r\n") == b""

@@ -1,4 +1,4 @@
-"""The commands that beanstalkd does not have: jobs with a name, called off before they are due, and whole batches."""
+"""The commands that beanstalkd does not have: keys, cancel, reschedule, batches, clear; and fractions of a second."""
 
 import pytest
 from hypothesis import given
@@ -79,7 +79,7 @@ def test_the_longest_key_and_the_largest_numbers_fit_into_a_line(world):
 
 
 @pytest.mark.parametrize("command", [b"put-keyed", b"replace-keyed"])
-def test_keyed_puts_that_are_not_well_formed(client, command):
+def test_malformed_keyed_puts_are_refused(client, command):
     for arguments in (
         b"",
         b"k",
@@ -114,7 +114,7 @@ def test_replace_keyed_inserts_when_the_key_is_free(client):
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
-def test_replace_keyed_gives_a_job_that_nobody_has_all_that_put_gives(world, client, state):
+def test_replace_keyed_gives_a_job_that_is_not_reserved_all_that_put_gives(world, client, state):
     client.send(keyed(b"put-keyed", delay=b"9" if state == "delayed" else b"0", body=b"old"))
     if state == "buried":
         client.send(b"reserve\r\nbury 1 7\r\n")
@@ -132,7 +132,7 @@ def test_replace_keyed_gives_a_job_that_nobody_has_all_that_put_gives(world, cli
     assert client.send(keyed(b"replace-keyed")) == b"TOO_LATE 1\r\n"
 
 
-def test_replace_keyed_without_delay_makes_the_job_ready_for_one_that_waits(world, client):
+def test_replace_keyed_without_delay_gives_the_job_to_a_waiting_client(world, client):
     client.send(keyed(b"put-keyed", delay=b"100"))
     worker = world.connect()
     worker.send(b"reserve\r\n")
@@ -162,7 +162,7 @@ def test_replace_keyed_without_room_changes_nothing():
 # cancel and reschedule
 
 
-def test_cancel_only_what_is_still_delayed(world, client):
+def test_only_a_job_that_is_still_delayed_can_be_cancelled(world, client):
     client.put(delay=5)
     client.put(delay=5)
     client.put()
@@ -180,7 +180,7 @@ def test_cancel_only_what_is_still_delayed(world, client):
     assert client.yaml(b"stats-tube default")["cmd-delete"] == "0"
 
 
-def test_cancel_keyed_in_the_tube_in_use(client):
+def test_cancel_keyed_finds_the_jobs_of_the_used_tube(client):
     client.send(keyed(b"put-keyed", delay=b"5"))
     client.send(b"use other\r\n")
     assert client.send(b"cancel-keyed k\r\n") == b"NOT_FOUND\r\n"
@@ -198,8 +198,8 @@ def test_a_tube_whose_last_job_is_cancelled_is_gone(client):
 
 
 @given(due=st.integers(0, 30), at=st.integers(0, 30), slices=st.integers(0, 3))
-def test_a_job_is_either_cancelled_and_nobody_gets_it_or_too_late_and_somebody_does(due, at, slices):
-    """At any millisecond around the tick in which it comes due, with any part of the work of that tick done."""
+def test_a_job_is_either_cancelled_or_received_and_never_both(due, at, slices):
+    """At any millisecond around the tick in which it comes due, however much of the work of that tick is done."""
     world = World()
     worker, canceller = world.connect(), world.connect()
     worker.send(b"reserve\r\n")
@@ -216,7 +216,7 @@ def test_a_job_is_either_cancelled_and_nobody_gets_it_or_too_late_and_somebody_d
     world.check()
 
 
-def test_reschedule_sooner_and_later(world, client):
+def test_a_job_can_be_rescheduled_sooner_and_later(world, client):
     client.put(delay=10)
     client.send(keyed(b"put-keyed", delay=b"10"))
     assert client.send(b"reschedule 1 2\r\nreschedule-keyed k 20\r\n") == b"RESCHEDULED\r\n" * 2
@@ -232,7 +232,7 @@ def test_reschedule_sooner_and_later(world, client):
 
 
 @pytest.mark.parametrize("line", [b"reschedule 1", b"reschedule 1 -1", b"reschedule 1 1 ", b"reschedule x 1"])
-def test_reschedules_that_are_not_well_formed(client, line):
+def test_malformed_reschedules_are_refused(client, line):
     assert client.send(line + b"\r\n") == BAD
     assert client.send(line.replace(b"reschedule", b"reschedule-keyed").replace(b"x 1", b"-x 1") + b"\r\n") == BAD
 
@@ -262,7 +262,7 @@ def test_durations_may_have_a_fraction_to_the_millisecond(world, client):
 
 
 @pytest.mark.parametrize("delay", [b"0.", b".5", b"0.1234", b"1e3", b"0.5.5", b"0,5", b"4294967296.0"])
-def test_fractions_that_are_not_well_formed(client, delay):
+def test_malformed_fractions_are_refused(client, delay):
     assert client.send(b"put 0 " + delay + b" 1 1\r\n") == BAD
     assert client.send(b"release 1 0 " + delay + b"\r\n") == BAD
 
@@ -299,7 +299,7 @@ def test_each_job_of_a_batch_has_its_own_ttr(world, client):
     assert client.yaml(b"stats-job 2")["state"] == "reserved"
 
 
-def test_a_batch_that_waits_is_answered_with_what_there_is(world, client):
+def test_a_batch_that_waits_gets_the_jobs_that_become_ready_first(world, client):
     worker = world.connect()
     assert worker.send(b"reserve-batch 9 5\r\n") == b""
     client.put(b"one")
@@ -312,7 +312,7 @@ def test_a_batch_that_waits_is_answered_with_what_there_is(world, client):
     assert worker.read() == b"RESERVED_BATCH 2\r\nRESERVED 2 3\r\ntwo\r\nRESERVED 3 5\r\nthree\r\n"
 
 
-def test_a_batch_times_out_and_is_told_of_a_deadline_as_reserve_is(world, client):
+def test_a_batch_gets_timed_out_and_deadline_soon_as_a_reserve_does(world, client):
     client.put(ttr=2)
     assert client.send(b"reserve-batch 5 0.5\r\n") == b"RESERVED_BATCH 1\r\nRESERVED 1 1\r\nx\r\n"
     assert client.send(b"reserve-batch 5 0.5\r\n") == b""
@@ -344,14 +344,14 @@ def test_a_batch_over_many_tubes_is_smaller(client):
 @pytest.mark.parametrize(
     "line", [b"0 0", b"1", b"1 ", b"x 0", b"1 x", b"-1 0", b"1 0 ", b"4294967296 0", b"1 2147483648"]
 )
-def test_batches_that_are_not_well_formed(client, line):
+def test_malformed_batches_are_refused(client, line):
     assert client.send(b"reserve-batch " + line + b"\r\n") == BAD
 
 
 # clear-tube
 
 
-def test_clear_tube_deletes_what_nobody_has(world, client):
+def test_clear_tube_deletes_all_jobs_that_are_not_reserved(world, client):
     client.send(b"use a\r\n")
     client.put()
     client.put(delay=5)
@@ -412,7 +412,7 @@ def test_a_clear_of_more_than_a_slice_takes_effect_at_once_and_is_answered_when_
     stats.receive(keyed(b"put-keyed", body=b"new") + b"put 0 0 1 3\r\nnew\r\n", world.now)
     worker.session.receive(b"bury 2000 0\r\n", world.now)
     assert other.read() == b"INSERTED 2002\r\nINSERTED 2003\r\n"
-    world.now += 6 * 1_000_000_000  # what was delayed comes due while it is being cleared
+    world.now += 6 * 1_000_000_000  # delayed jobs come due while they are being cleared
     world.settle()
     assert client.read() == b"CLEARED 2000\r\nUSING default\r\n"
     assert journal.cleared == [("default", [2000])]

@@ -1,4 +1,4 @@
-"""Bytes to lines and bodies: whatever the pieces they come in, what is found is what a plain model finds."""
+"""Framing: however the bytes are split, the framer finds what a plain model finds."""
 
 import io
 from itertools import pairwise
@@ -28,7 +28,7 @@ TOO_LONG = -2
 
 
 def end_of_line(data, may_be_long):
-    """Where the CR LF of the first line is; or NOT_WHOLE, or TOO_LONG. The rules, one after the other."""
+    """Where the CR LF of the first line is, or NOT_WHOLE or TOO_LONG: the rules, one after the other."""
     end = data[: LINE_LIMIT - 1].find(b"\r")
     if end >= 0 and data[end : end + 2] == b"\r\n":
         return end
@@ -44,7 +44,7 @@ def end_of_line(data, may_be_long):
 
 
 def model(data):
-    """What is in these bytes, all of which are there: what was found, and the rest.
+    """The lines and bodies in these bytes, and the rest.
 
     A line `body <n>` or `skip <n>` is followed by a body of that size.
     """
@@ -80,7 +80,7 @@ def body_size(line):
 
 
 def finds(framer):
-    """What the framer finds in what it has been fed."""
+    """What the framer finds in the bytes that it has been fed."""
     found = []
     while (event := framer.next()) != NEED_MORE:
         content = framer.take()
@@ -131,7 +131,7 @@ places = st.lists(st.integers(0, 2500), max_size=20)
 
 @settings(max_examples=500)
 @given(data=streams, cuts=places)
-def test_what_is_found_is_what_the_model_finds_however_the_bytes_are_split(data, cuts):
+def test_the_framer_finds_what_the_model_finds_however_the_bytes_are_split(data, cuts):
     expected, rest = model(data)
     framer = Framer(LONG)
     found = []
@@ -139,11 +139,11 @@ def test_what_is_found_is_what_the_model_finds_however_the_bytes_are_split(data,
         framer.feed(piece)
         found += finds(framer)
     assert found == expected
-    assert framer.size() in (0, len(rest)), "of a body that has begun, what has come is kept elsewhere"
+    assert framer.size() in (0, len(rest)), "the first pieces of a body are kept elsewhere"
 
 
 @given(data=streams)
-def test_bytes_that_come_one_by_one(data):
+def test_the_framer_finds_the_same_when_bytes_come_one_by_one(data):
     framer = Framer(LONG)
     found = []
     for byte in data:
@@ -153,7 +153,7 @@ def test_bytes_that_come_one_by_one(data):
 
 
 @given(data=streams, cuts=places)
-def test_bytes_that_are_fed_before_anybody_asks(data, cuts):
+def test_the_framer_finds_the_same_when_all_bytes_are_fed_first(data, cuts):
     framer = Framer(LONG)
     for piece in split(data, cuts):
         framer.feed(piece)
@@ -176,7 +176,7 @@ def framer():
         (b"long" + b"x" * LINE_LIMIT, LINE_TOO_LONG),
     ],
 )
-def test_the_longest_lines(framer, line, event):
+def test_a_line_may_be_as_long_as_its_limit_and_no_longer(framer, line, event):
     framer.feed(line + b"\r\n")
     assert framer.next() == event
     assert framer.take() == (line if event == LINE else b"")
@@ -194,7 +194,7 @@ def test_a_crlf_that_straddles_the_limit_is_not_the_end_of_a_line_as_in_beanstal
     assert framer.take() == b"next"
 
 
-def test_a_long_command_has_no_end_but_its_crlf_within_its_own_limit(framer):
+def test_a_long_command_ends_only_at_a_crlf_within_its_own_limit(framer):
     framer.feed(b"long \r" + b"x" * 250 + b"\r\n")
     assert framer.next() == LINE
     assert framer.take() == b"long \r" + b"x" * 250
@@ -230,7 +230,7 @@ def test_a_body_that_nobody_wants_is_not_kept(framer):
 
 
 class NoRoom(io.BytesIO):
-    """A body, where memory is short."""
+    """Stands for a body when memory is short."""
 
     def write(self, piece):
         raise MemoryError
@@ -249,7 +249,7 @@ def test_a_body_that_does_not_fit_into_memory_is_lost_and_what_follows_it_is_not
     assert framer.next() == LINE
 
 
-def test_how_the_next_line_begins_is_known_before_its_end(framer):
+def test_the_prefix_of_the_next_line_is_known_before_its_end(framer):
     framer.feed(b"del")
     framer.feed(b"ete ")
     assert framer.begins_with((b"kick ", b"delete "))

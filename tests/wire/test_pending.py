@@ -1,4 +1,4 @@
-"""Every outcome may come later: a queue that decides nothing at once gives the same conversation as the broker."""
+"""Every outcome may come later: with a queue that answers nothing at once, a conversation is the same."""
 
 import pytest
 from virtual import World
@@ -13,11 +13,11 @@ DEFERRED = (
 
 
 class LateBroker(Broker):
-    """Does a command at once, and tells its outcome when `tell` is called."""
+    """Does a command at once, and reports its outcome when `report` is called."""
 
     owed = None
 
-    def tell(self):
+    def report(self):
         client, outcome = self.owed
         self.owed = None
         client.on_outcome(outcome)
@@ -82,8 +82,8 @@ def test_a_conversation_is_the_same_when_outcomes_come_later(late_world):
     for command in CONVERSATION:
         reply = client.send(command + b"list-tube-used\r\n")
         if late_world.broker.owed:
-            assert reply == b"", "what follows waits"
-            late_world.broker.tell()
+            assert reply == b"", "the next command waits"
+            late_world.broker.report()
             assert late_world.answered
             late_world.settle()
             reply = client.read()
@@ -94,16 +94,16 @@ def test_a_reply_that_comes_later_waits_for_the_commit_of_what_it_reports(late_w
     client = late_world.connect()
     client.send(b"put 0 0 60 1\r\nx\r\n")
     late_world.broker.last_lsn += 5
-    late_world.broker.tell()
+    late_world.broker.report()
     assert client.session.reply_lsn == late_world.broker.last_lsn
 
 
-def test_a_client_that_may_not_wait_still_waits_for_what_is_being_done(late_world):
+def test_a_client_that_may_not_wait_still_gets_an_outcome_that_comes_later(late_world):
     client = late_world.connect()
     client.send(b"delete 1\r\nlist-tube-used\r\n")
     assert client.shut_down() == b""
     assert not client.session.closed
-    late_world.broker.tell()
+    late_world.broker.report()
     late_world.settle()
     assert client.read() == b"NOT_FOUND\r\nUSING default\r\n"
     assert client.session.closed

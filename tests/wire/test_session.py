@@ -1,4 +1,4 @@
-"""Conversations, held in virtual time: what each command answers, in every case that beanstalkd tells apart."""
+"""Conversations in virtual time: what each command answers, in every case that beanstalkd distinguishes."""
 
 import io
 import tracemalloc
@@ -63,7 +63,7 @@ def client(world):
         (b"list-tube-used\n\r\n", BAD),
     ],
 )
-def test_lines_that_are_no_command(client, sent, replies):
+def test_lines_that_are_not_commands_are_refused(client, sent, replies):
     assert client.send(sent) == replies
     assert client.send(b"list-tube-used\r\n") == b"USING default\r\n"
 
@@ -96,7 +96,7 @@ def test_a_line_that_is_too_long_is_answered_once_it_has_ended(client):
 def test_a_bare_cr_or_lf_ends_nothing(client):
     assert client.send(b"list-tube-used\n") == b""
     assert client.send(b"list-tube-used\r\n") == BAD
-    assert client.send(b"stats\rlist-tube-used\r\n") == b""  # a CR that is no end hides what follows, up to 224 bytes
+    assert client.send(b"stats\rlist-tube-used\r\n") == b""  # a bare CR hides what follows, up to 224 bytes
     assert client.send(b"x" * 300 + b"\r\n") == BAD
     assert client.send(b"list-tube-used\r\n") == b"USING default\r\n"
 
@@ -150,7 +150,7 @@ def test_costly_commands_end_a_turn_sooner(world, client):
 
 
 class NeverSearched(list):
-    """A watch list that has grown long."""
+    """A watch list that fails when it is searched."""
 
     def __contains__(self, tube):
         raise AssertionError("it is searched")
@@ -201,7 +201,7 @@ def wide(world, count=4000):
     return client
 
 
-def test_a_turn_ends_sooner_when_those_it_serves_watch_many_tubes(world, client):
+def test_a_turn_ends_sooner_when_it_serves_clients_that_watch_many_tubes(world, client):
     waiting = [wide(world) for _ in range(10)]
     for other in waiting:
         other.send(b"reserve\r\n")
@@ -223,7 +223,7 @@ def test_a_turn_ends_sooner_when_its_client_waits_in_many_tubes_over_and_over(wo
     assert client.read() == b"TIMED_OUT\r\n"
 
 
-def test_timeouts_of_those_who_watch_many_tubes_end_in_slices(world):
+def test_clients_that_wait_in_many_tubes_time_out_in_slices(world):
     waiting = [wide(world) for _ in range(10)]
     for other in waiting:
         other.session.receive(b"reserve-with-timeout 1\r\n", world.now)
@@ -234,7 +234,7 @@ def test_timeouts_of_those_who_watch_many_tubes_end_in_slices(world):
     assert [other.read() for other in waiting] == [b"TIMED_OUT\r\n"] * 10
 
 
-def test_a_kick_that_serves_those_who_watch_many_tubes_is_done_in_slices(world, client):
+def test_a_kick_that_serves_clients_of_many_tubes_is_done_in_slices(world, client):
     for _ in range(10):
         client.put(delay=60)
     waiting = [wide(world) for _ in range(10)]
@@ -247,7 +247,7 @@ def test_a_kick_that_serves_those_who_watch_many_tubes_is_done_in_slices(world, 
     assert world.broker.reserved == 10
 
 
-def test_the_jobs_of_a_client_that_is_gone_go_to_those_who_watch_many_tubes_in_slices(world, client):
+def test_the_jobs_of_a_client_that_is_gone_go_to_clients_of_many_tubes_in_slices(world, client):
     for _ in range(10):
         client.put()
     holder = world.connect()
@@ -266,7 +266,7 @@ def test_deadlines_keep_the_order_of_the_commands_of_one_packet(client):
     assert client.send(b"peek-delayed\r\n") == b"FOUND 2 1\r\nb\r\n"
 
 
-def test_what_is_due_goes_on_at_once_when_the_budget_was_not_enough(world, client):
+def test_timers_beyond_the_budget_are_handled_at_once_afterwards(world, client):
     for _ in range(3):
         client.put(delay=1)
     world.now += 2_000_000_000
@@ -309,13 +309,13 @@ def test_what_is_due_goes_on_at_once_when_the_budget_was_not_enough(world, clien
         b"put 0\t0 1 1",
     ],
 )
-def test_put_that_is_not_well_formed(client, line):
+def test_malformed_puts_are_refused(client, line):
     reply = BAD if line.startswith(b"put ") else UNKNOWN
     assert client.send(line + b"\r\n") == reply
     assert client.put() == 1
 
 
-def test_put_with_spaces_before_numbers_and_the_largest_numbers(client):
+def test_put_takes_spaces_before_numbers_and_the_largest_numbers(client):
     assert client.send(b"put   0  0   1  1\r\nx\r\n") == b"INSERTED 1\r\n"
     assert client.send(b"put 4294967295 4294967295 4294967295 000001\r\nx\r\n") == b"INSERTED 2\r\n"
     stats = client.yaml(b"stats-job 2")
@@ -328,11 +328,11 @@ def test_a_body_may_hold_any_bytes(client):
     assert client.send(b"reserve\r\n") == b"RESERVED %d %d\r\n%b\r\n" % (number, len(body), body)
 
 
-def test_an_empty_body(client):
+def test_a_body_may_be_empty(client):
     assert client.send(b"put 0 0 1 0\r\n\r\npeek-ready\r\n") == b"INSERTED 1\r\nFOUND 1 0\r\n\r\n"
 
 
-def test_ttr_0_is_1(client):
+def test_a_ttr_of_0_is_1(client):
     client.put(ttr=0)
     assert client.yaml(b"stats-job 1")["ttr"] == "1"
 
@@ -343,7 +343,7 @@ def test_a_body_without_its_crlf_uses_up_an_id(client):
     assert client.put() == 2
 
 
-def test_a_body_of_the_largest_size_and_one_byte_more(client):
+def test_a_body_may_have_the_largest_size_and_not_one_byte_more(client):
     assert client.put(b"x" * 65535) == 1
     assert client.send(b"put 0 0 1 65536\r\n" + b"x" * 65536 + b"\r\n") == b"JOB_TOO_BIG\r\n"
     assert client.send(b"put 0 0 1 65536 and more\r\n" + b"x" * 65538) == b"JOB_TOO_BIG\r\n"
@@ -405,7 +405,7 @@ def test_a_body_that_does_not_fit_into_memory_is_dropped_to_its_end(world, clien
     assert client.yaml(b"stats")["total-jobs"] == "1"
 
 
-def test_a_body_in_pieces(client):
+def test_a_body_may_come_in_pieces(client):
     assert client.send(b"put 0 0 1 5\r\nab") == b""
     assert client.send(b"cde") == b""
     assert client.send(b"\r") == b""
@@ -419,7 +419,7 @@ def test_bodies_in_pieces_do_not_mix(client):
     assert client.send(b"peek 1\r\npeek 2\r\n") == b"FOUND 1 5\r\nfirst\r\nFOUND 2 5\r\nother\r\n"
 
 
-def test_a_nul_behind_a_put_that_is_too_big_makes_it_no_put(client):
+def test_a_nul_after_a_put_that_is_too_big_makes_it_malformed(client):
     assert client.send(b"put 0 0 1 99999999 \0\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
 
 
@@ -483,7 +483,7 @@ def test_waiting_clients_are_served_longest_waiting_first(world, client):
         assert worker.read() == b"RESERVED %d 1\r\nx\r\n" % number
 
 
-def test_commands_behind_a_waiting_reserve_wait_too(world, client):
+def test_commands_after_a_waiting_reserve_wait_too(world, client):
     worker = world.connect()
     assert worker.send(b"reserve\r\nlist-tube-used\r\ndelete 1\r\n") == b""
     client.put()
@@ -616,12 +616,14 @@ def test_nothing_is_kept_of_what_comes_after_a_quit(client):
     assert client.session.input_size == 0
 
 
-def test_what_comes_piece_by_piece_behind_a_wait_is_joined_once(world, client):
+def test_input_that_comes_in_pieces_during_a_wait_is_joined_once(world, client):
     client.send(b"reserve\r\n")
     sent = b"list-tube-used\r\n" * 1000
     for place in range(0, len(sent), 2):
         client.send(sent[place : place + 2])
-    assert len(client.session.framer._queued) == len(sent) / 2 - 1, "or each piece costs a copy of all before it"
+    assert len(client.session.framer._queued) == len(sent) / 2 - 1, (
+        "otherwise, each piece costs a copy of all before it"
+    )
     assert client.session.input_size == len(sent)
     world.connect().put()
     assert client.read() == b"RESERVED 1 1\r\nx\r\n" + b"USING default\r\n" * 1000
@@ -633,7 +635,7 @@ def test_quit_ends_the_conversation(client):
 
 
 @pytest.mark.parametrize("line", [b"quit now", b"quitter", b"quit"])
-def test_quit_is_known_by_how_it_begins(client, line):
+def test_every_line_that_begins_with_quit_is_a_quit(client, line):
     client.send(line + b"\r\n")
     assert client.session.closed
 
@@ -669,7 +671,7 @@ def test_delete_in_every_state(world, client):
 
 
 @pytest.mark.parametrize("command", [b"delete", b"peek", b"touch", b"kick-job", b"stats-job", b"reserve-job"])
-def test_ids(client, command):
+def test_ids_are_numbers_below_2_to_the_64(client, command):
     for number in (b"1", b"   1", b"0", b"007", b"18446744073709551615"):
         assert client.send(command + b" " + number + b"\r\n") == b"NOT_FOUND\r\n"
     for number in (b"", b" ", b"-1", b"+1", b"1 ", b"1x", b"1 2", b"\t1", b"1_0", b"18446744073709551616"):
@@ -694,12 +696,12 @@ def test_release_with_and_without_delay(world, client):
 @pytest.mark.parametrize(
     "line", [b"1 0", b"1 0 0 ", b"1 0 0 0", b"x 0 0", b"1 -1 0", b"1 0 4294967296", b"1 4294967296 0"]
 )
-def test_release_that_is_not_well_formed(client, line):
+def test_malformed_releases_are_refused(client, line):
     assert client.send(b"release " + line + b"\r\n") == BAD
 
 
 @pytest.mark.parametrize("line", [b"1", b"1 ", b"1 0 ", b"1 x", b"1 4294967296", b"18446744073709551616 0"])
-def test_bury_that_is_not_well_formed(client, line):
+def test_malformed_buries_are_refused(client, line):
     assert client.send(b"bury " + line + b"\r\n") == BAD
 
 
@@ -797,7 +799,7 @@ def test_a_kick_that_fails_in_a_later_slice_is_answered(caplog):
     world.check()
 
 
-def test_a_client_may_disconnect_in_the_midst_of_its_kick(world, client):
+def test_a_client_may_disconnect_during_its_kick(world, client):
     for _ in range(1300):
         client.put(delay=100)
     client.session.receive(b"kick 1200\r\n", world.now)
@@ -879,7 +881,7 @@ def test_jobs_of_a_client_that_is_gone_may_time_out_and_be_reserved_before_they_
 
 
 @pytest.mark.parametrize("name", [b"a", b"a" * 200, b"0", b"+/;.$_()-", b"A-Z"])
-def test_names(client, name):
+def test_names_of_tubes(client, name):
     assert client.send(b"use " + name + b"\r\n") == b"USING " + name + b"\r\n"
     assert client.send(b"watch " + name + b"\r\n") == b"WATCHING 2\r\n"
     assert client.send(b"list-tube-used\r\n") == b"USING " + name + b"\r\n"
@@ -887,7 +889,7 @@ def test_names(client, name):
 
 @pytest.mark.parametrize("name", [b"", b"-a", b"a" * 201, b"a b", b"a ", b" a", "ä".encode(), b"a\n", b"a*", b"a\0"])
 @pytest.mark.parametrize("command", [b"use", b"watch", b"ignore", b"stats-tube"])
-def test_names_that_are_not_well_formed(client, command, name):
+def test_malformed_names_are_refused(client, command, name):
     assert client.send(command + b" " + name + b"\r\n") == BAD
 
 
@@ -922,7 +924,7 @@ def test_lists_are_in_the_order_of_beanstalkd_where_the_last_entry_fills_a_gap(c
     assert client.send(b"list-tubes\r\n") == b"OK 22\r\n---\n- default\n- c\n- b\n\r\n"
 
 
-def test_pause_tube_holds_waiting_clients_too_and_wakes_them_when_it_ends(world, client):
+def test_a_paused_tube_keeps_its_clients_waiting_until_the_pause_ends(world, client):
     worker = world.connect()
     worker.send(b"reserve\r\n")
     assert client.send(b"pause-tube default 2\r\n") == b"PAUSED\r\n"
@@ -944,7 +946,7 @@ def test_a_pause_of_0_ends_at_once(client):
     assert client.send(b"pause-tube default 0\r\nreserve-with-timeout 0\r\n") == b"PAUSED\r\nRESERVED 1 1\r\nx\r\n"
 
 
-def test_the_end_of_a_pause_before_its_time_serves_all_who_wait(world, client):
+def test_a_pause_that_is_ended_early_serves_all_waiting_clients(world, client):
     workers = [world.connect() for _ in range(600)]
     for worker in workers:
         worker.send(b"reserve\r\n")
@@ -957,7 +959,7 @@ def test_the_end_of_a_pause_before_its_time_serves_all_who_wait(world, client):
     assert [worker.read() for worker in workers] == [b"RESERVED %d 1\r\nx\r\n" % n for n in range(1, 601)]
 
 
-def test_nobody_overtakes_those_who_wait_while_the_end_of_a_pause_is_served(world, client):
+def test_no_client_overtakes_those_that_wait_while_they_are_served_after_a_pause(world, client):
     workers = [world.connect() for _ in range(1300)]
     for worker in workers:
         worker.send(b"reserve\r\n")
@@ -973,7 +975,7 @@ def test_nobody_overtakes_those_who_wait_while_the_end_of_a_pause_is_served(worl
     assert workers[-1].read() == b"RESERVED 1300 1\r\nx\r\n"
 
 
-def test_a_pause_of_0_gives_the_jobs_to_those_that_wait(world, client):
+def test_a_pause_of_0_gives_the_jobs_to_waiting_clients(world, client):
     worker = world.connect()
     client.put()
     client.send(b"pause-tube default 100\r\n")
@@ -999,7 +1001,7 @@ def test_a_pause_with_many_waiting_clients_ends_in_slices(world, client):
     world.broker.advance(world.now)
     world.check()
     assert 0 < world.broker.reserved < 1100
-    client.put(priority=1)  # must not overtake those that are ready
+    client.put(priority=1)  # must not overtake the jobs that are ready
     world.check()
     world.settle()
     assert [worker.read() for worker in workers[:1100]] == [b"RESERVED %d 1\r\nx\r\n" % n for n in range(1, 1101)]
@@ -1024,7 +1026,7 @@ def test_a_pause_with_many_waiting_clients_ends_in_slices(world, client):
         (b"pause-tube", BAD),
     ],
 )
-def test_pause_tube(client, line, reply):
+def test_the_arguments_of_pause_tube(client, line, reply):
     assert client.send(line + b"\r\n") == reply
 
 
@@ -1211,7 +1213,7 @@ class BreakingJournal(Journal):
         return True
 
 
-def test_a_bug_behind_a_command_answers_internal_error_and_reaches_nobody_else(caplog):
+def test_a_bug_in_a_command_answers_internal_error_and_affects_no_other_client(caplog):
     journal = BreakingJournal()
     world = World(journal)
     client, other = world.connect(), world.connect()
@@ -1246,7 +1248,7 @@ def test_commands_can_be_logged(world, caplog):
     assert "somebody < use caf\\xe9\\n\\x1b" in caplog.text
 
 
-# What the journal may be told now
+# What the journal admits
 
 
 @pytest.mark.parametrize(
@@ -1286,8 +1288,8 @@ def test_a_put_that_the_journal_does_not_admit_waits_when_its_body_ends():
     assert caller.read() == b"INSERTED 1\r\n"
 
 
-def test_a_client_that_does_not_read_is_not_among_those_that_wait_for_the_journal():
-    """It goes on when it reads again."""
+def test_a_client_that_does_not_read_is_not_blocked_by_the_journal():
+    """It goes on when it reads its replies again."""
     world = World()
     caller = world.connect()
     world.broker.set_admission(NONE)

@@ -1,4 +1,4 @@
-"""Any bytes, split anywhere, give the replies that they give in one piece; and nothing breaks."""
+"""Any bytes, split anywhere, get the same replies as in one piece; and nothing breaks."""
 
 from itertools import pairwise
 
@@ -48,7 +48,7 @@ conversations = st.lists(st.one_of(commands, st.binary(max_size=8)), max_size=12
 
 @settings(max_examples=300)
 @given(data=conversations, cuts=st.lists(st.integers(0, 2000), max_size=20))
-def test_any_bytes_split_anywhere_give_the_same_replies(data, cuts):
+def test_any_bytes_give_the_same_replies_wherever_they_are_split(data, cuts):
     whole = World().connect()
     replies = whole.send(data)
     world = World()

@@ -242,7 +242,7 @@ class Config:
         PROTOCOL, _Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
     )
     verbosity: int = _option(0, _Count(), "-V", "log connections; given twice, log commands too")
-    stalls: bool = _option(False, _Switch(), "", "log how long the event loop was held at the longest")
+    stalls: bool = _option(False, _Switch(), "", "log the longest stalls of the event loop")
 
     def __post_init__(self) -> None:
         for each in OPTIONS:

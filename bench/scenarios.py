@@ -272,7 +272,7 @@ def launch(run: Run) -> None:
 
 
 def stalls(run: Run) -> None:
-    """the longest stretch that the event loop was held (--stalls), under each of the loads above"""
+    """the longest stall of the event loop (--stalls), under each of the loads above"""
     million = run.sized(1_000_000)
     small = ("--stalls", "-s", str(1 << 20))
 

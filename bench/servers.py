@@ -146,8 +146,8 @@ class Server:
 def stalls_of(log: str) -> dict[str, float]:
     """The summary of --stalls in a server's log, in milliseconds."""
     found = re.search(
-        r"event loop held (\S+) ms at the longest, (\S+) ms of CPU at the most; of (\d+) looks, "
-        r"99 % found it held (\S+) ms or less, 99.9 % (\S+) ms or less",
+        r"event loop stalled for at most (\S+) ms, with at most (\S+) ms of CPU; of (\d+) looks at the clock, "
+        r"99 % were at most (\S+) ms late, 99.9 % at most (\S+) ms",
         log,
     )
     if not found:

@@ -1,4 +1,4 @@
-"""The interface of a journal, which as it stands keeps nothing.
+"""The interface of a journal; without a subclass, it keeps nothing.
 
 The broker records in its journal every change that outlives a reservation, in the order in which the changes happen: a
 job put, changed or deleted, a tube cleared. A reservation itself is not recorded: after a restart, a reserved job is
@@ -107,7 +107,7 @@ class Journal:
     async def commit(self) -> None:
         """Make durable what has been recorded so far; when this returns, it may be acknowledged.
 
-        One commit runs at a time; what is recorded meanwhile belongs to the next. It must not hold the event loop.
+        One commit runs at a time; what is recorded meanwhile belongs to the next. It must not stall the event loop.
 
         Raises:
             Exception: recorded changes may be lost. The server acknowledges nothing more, and stops.

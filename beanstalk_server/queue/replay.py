@@ -37,8 +37,8 @@ class Replay:
         self.clock_offset = clock_offset
         self.tubes: dict[str, Tube] = {}
         self.has_clears = False
-        self.boot = b""  # of the last call of `clock`
-        self.last_offset = 0  # likewise
+        self.boot = b""  # as last given to `clock`
+        self.last_offset = 0  # as last given to `clock`
         self.shift = 0
         self.last_id = 0
 

@@ -1,6 +1,6 @@
 """Tables of jobs, by id and by key: dictionaries that are divided into pages.
 
-A single dictionary of a million jobs holds the event loop for 30 ms when it grows, and one of two million for 60 ms. A
+A single dictionary of a million jobs stalls the event loop for 30 ms when it grows, and one of two million for 60 ms. A
 page grows in much less than a millisecond. Must never know what state a job is in.
 """
 

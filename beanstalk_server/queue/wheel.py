@@ -103,7 +103,7 @@ class Wheel:
             budget: how many timers may cascade.
 
         Returns:
-            What is left of the budget. If that is 0, there may be more to do at once: `next_event` tells.
+            What is left of the budget. If that is 0, there may be more to do at once: `next_event` says.
         """
         present = now // self.tick
         occupied = self.occupied

@@ -65,7 +65,7 @@ class Server:
             self.listeners,
             self.config.verbosity,
         )
-        self.restoring = False  # in `start`: jobs are being restored, and the event loop is held
+        self.restoring = False  # in `start`: the event loop stands still while jobs are restored
         self._stalls = Stalls() if self.config.stalls else None
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 

@@ -1,6 +1,6 @@
-"""Measures how long the event loop is held, because no client is served meanwhile.
+"""Measures stalls of the event loop, during which no client is served.
 
-A timer looks at the clock every millisecond. The loop was held for as long as a look is late, give or take that
+A timer looks at the clock every millisecond. A look that is late shows a stall of that length, give or take the
 millisecond. The log also gives the CPU time that the loop's thread spent meanwhile. If that is much less, the server's
 own work was not the cause: another process had the processor, or another thread had the interpreter's lock.
 
@@ -57,9 +57,9 @@ class Stalls:
     def summary(self) -> str:
         """One line: the longest stall, and how late 99 % and 99.9 % of the looks were at most."""
         return (
-            f"event loop held {self.longest / MILLISECOND:.1f} ms at the longest, "
-            f"{self.most_cpu / MILLISECOND:.1f} ms of CPU at the most; of {self.counts.total()} looks, "
-            f"99 % found it held {self.share(0.99):.1f} ms or less, 99.9 % {self.share(0.999):.1f} ms or less"
+            f"event loop stalled for at most {self.longest / MILLISECOND:.1f} ms, "
+            f"with at most {self.most_cpu / MILLISECOND:.1f} ms of CPU; of {self.counts.total()} looks at the clock, "
+            f"99 % were at most {self.share(0.99):.1f} ms late, 99.9 % at most {self.share(0.999):.1f} ms"
         )
 
     def share(self, part: float) -> float:
@@ -77,12 +77,12 @@ class Stalls:
         self._timer = self._loop.call_later(INTERVAL / 1e9, self._look)
 
     def _look(self) -> None:
-        held = max(self.clock() - self._looked_at - INTERVAL, 0)
-        cpu = min(self.cpu_clock() - self._cpu_then, held)
-        self.counts[-(-held // STEP)] += 1
-        if held > self.longest or cpu > self.most_cpu:
-            self.longest = max(held, self.longest)
+        stall = max(self.clock() - self._looked_at - INTERVAL, 0)
+        cpu = min(self.cpu_clock() - self._cpu_then, stall)
+        self.counts[-(-stall // STEP)] += 1
+        if stall > self.longest or cpu > self.most_cpu:
+            self.longest = max(stall, self.longest)
             self.most_cpu = max(cpu, self.most_cpu)
-            if held > WORTH_LOGGING:
-                log.info("event loop held %.1f ms (%.1f ms of CPU)", held / MILLISECOND, cpu / MILLISECOND)
+            if stall > WORTH_LOGGING:
+                log.info("event loop stalled for %.1f ms (%.1f ms of CPU)", stall / MILLISECOND, cpu / MILLISECOND)
         self._wait()

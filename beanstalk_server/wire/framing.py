@@ -6,7 +6,7 @@ r"""Framing: takes a client's bytes apart into command lines and bodies.
     framer.begin_body(5, True)    five bytes and CR LF follow the line just taken
 
 How the bytes were split makes no difference to what is found. Pieces are joined only when they must be, and only once.
-A body that comes in pieces is kept once; a body that nobody wants is not kept at all.
+A body that comes in pieces is kept once; an unwanted body is not kept at all.
 
 Must never know what a line means: only how long it is, how it begins, and where it ends.
 """
@@ -33,7 +33,7 @@ BODY: Final = 3
 BODY_WITHOUT_CRLF: Final = 4
 """A body, and two bytes other than CR LF; nothing of it is kept."""
 BODY_SKIPPED: Final = 5
-"""The end of a body that nobody wants."""
+"""The end of an unwanted body."""
 BODY_LOST: Final = 6
 """The end of a body that did not fit into memory."""
 

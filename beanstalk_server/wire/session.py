@@ -98,7 +98,7 @@ class Session(Client):
     __slots__ = (
         "blocked",  # the next command waits until the journal admits it
         "budget",  # how much more this turn may cost
-        "closed",  # nothing more will be answered: its owner sends what `take_replies` gives, and hangs up
+        "closed",  # nothing more is answered: its owner sends what `take_replies` returns, and hangs up
         "consumed",  # how many bytes of input have been done since replies were last taken
         "dialect",  # the commands that the client may give
         "framer",  # what has come and is not done yet
@@ -186,7 +186,7 @@ class Session(Client):
         self._end_turn()
 
     def _gives_up_waiting(self) -> bool:
-        """Whether what is pending is a reserve that may wait no longer; then it is answered."""
+        """Answer TIMED_OUT if the pending command is a reserve that may wait no longer; return whether it was."""
         if self.may_wait or not self.queue.stop_waiting(self):
             return False
         self.pending = None
@@ -194,10 +194,10 @@ class Session(Client):
         return True
 
     def _end_turn(self) -> None:
-        """Close after a quit, or when all has been done that the client has sent, and it sends nothing more.
+        """Close after a quit, or when all the input has been done and no more will come.
 
-        This is a method of its own because commands change `closed` and `pending`, and within `run` mypy, and so the
-        compiled module, would still go by what they were before.
+        This is a separate method because commands change `closed` and `pending`: inside `run`, mypy would assume their
+        earlier values, and so would the compiled module.
         """
         if self.closed:
             self.framer.clear()
@@ -295,7 +295,7 @@ class Session(Client):
     # What commands call
 
     def reply(self, reply: bytes) -> None:
-        """Answer; what is long costs more."""
+        """Add a reply; a long one costs more."""
         self.replies.append(reply)
         self.budget -= len(reply) >> 10
 

@@ -81,8 +81,8 @@ def test_ids_are_found_in_replies():
 
 def test_the_summary_of_stalls_is_found_in_a_log():
     log = (
-        "INFO event loop held 3.0 ms (2.5 ms of CPU)\nINFO event loop held 3.0 ms at the longest, 2.5 ms of CPU at the "
-        "most; of 1000 looks, 99 % found it held 0.1 ms or less, 99.9 % 1.2 ms or less\n"
+        "INFO event loop stalled for 3.0 ms (2.5 ms of CPU)\nINFO event loop stalled for at most 3.0 ms, with at most "
+        "2.5 ms of CPU; of 1000 looks at the clock, 99 % were at most 0.1 ms late, 99.9 % at most 1.2 ms\n"
     )
     assert stalls_of(log) == {"longest": 3.0, "cpu": 2.5, "looks": 1000.0, "p99": 0.1, "p999": 1.2}
     with pytest.raises(ServerError):

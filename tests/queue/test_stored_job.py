@@ -93,9 +93,9 @@ def test_a_change_restores_everything_that_can_change():
     job = replay.put(whole)
     replay.change(change)
     stored = stored_job(job, 0)
-    told = StoredChange()
-    told.describe(job, 0)
-    assert {name: getattr(told, name) for name in StoredChange.__slots__} == {
+    restored = StoredChange()
+    restored.describe(job, 0)
+    assert {name: getattr(restored, name) for name in StoredChange.__slots__} == {
         name: getattr(change, name) for name in StoredChange.__slots__
     }
     assert (stored.tube, stored.key, stored.ttr, stored.body, stored.created_at) == (

@@ -234,9 +234,9 @@ def test_replies_that_report_a_change_wait_for_its_commit_and_others_do_not():
     run(work)
 
 
-async def told(server, count):
+async def recorded(server, count):
     """Return when the journal has recorded this many changes."""
-    await eventually_async(lambda: server.broker.last_lsn >= count, f"the journal is told of {count} changes")
+    await eventually_async(lambda: server.broker.last_lsn >= count, f"the journal has recorded {count} changes")
 
 
 def test_one_commit_serves_all_clients_that_came_during_the_one_before():
@@ -246,7 +246,7 @@ def test_one_commit_serves_all_clients_that_came_during_the_one_before():
             clients = [await Conversation.with_(server) for _ in range(20)]
             for client in clients:
                 client.writer.write(b"put 0 0 60 1\r\nx\r\n" * 10)
-            await told(server, 200)
+            await recorded(server, 200)
             journal.may_commit.set()
             for client in clients:
                 for _ in range(10):
@@ -265,7 +265,7 @@ def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\ndelete 1\r\n")
             client.writer.write_eof()
-            await told(server, 2)
+            await recorded(server, 2)
             journal.may_commit.set()
             assert await asyncio.wait_for(client.reader.read(), 10) == b"INSERTED 1\r\nDELETED\r\n"
             await client.close()
@@ -279,7 +279,7 @@ def test_a_client_that_is_gone_before_its_commit_leaves_nothing_behind():
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            await told(server, 1)
+            await recorded(server, 1)
             linger = struct.pack("ii", 1, 0)  # a reset, not an end
             client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             client.writer.transport.abort()
@@ -301,7 +301,7 @@ def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
             client = await Conversation.with_(server)
             count = 60_000
             sent = asyncio.ensure_future(drain(client.writer, b"put 0 0 60 1\r\nx\r\npeek 1\r\n" * count))
-            await told(server, 1)
+            await recorded(server, 1)
             done = await at_rest_async(lambda: server.broker.last_lsn, "the reading stops")
             assert done < count
             journal.may_commit.set()
@@ -325,7 +325,7 @@ def test_changes_that_wait_for_a_slow_commit_count_with_their_commands(size):
             count = (16 << 20) // size
             put = b"put 0 0 60 %d\r\n%b\r\n" % (size, b"x" * size)
             sent = asyncio.ensure_future(drain(client.writer, put * count))
-            await told(server, 1)
+            await recorded(server, 1)
             done = await at_rest_async(lambda: server.broker.last_lsn, "the reading stops")
             assert done * size < 1 << 20
             journal.may_commit.set()
@@ -344,7 +344,7 @@ def test_what_comes_after_a_quit_is_not_read_while_its_commit_is_in_flight():
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\nquit\r\n")
-            await told(server, 1)
+            await recorded(server, 1)
             (connection,) = server.connections.open
             sent = asyncio.ensure_future(drain(client.writer, b"list-tube-used\r\n" * 1_000_000))
             for _ in range(100):
@@ -371,7 +371,7 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
         async with Server(Config(port=0), journal=journal) as server:
             client = await Conversation.with_(server)
             client.writer.write(b"put 0 0 60 1\r\nx\r\n")
-            await told(server, 1)
+            await recorded(server, 1)
             journal.error = OSError(5, "Input/output error")
             journal.may_commit.set()
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

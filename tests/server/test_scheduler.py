@@ -89,9 +89,9 @@ def test_statistics_among_other_commands_keep_their_order(rounds):
     caller.send(b"stats-tube default\r\n")
     caller.send(ASK)
     rounds.loop.settle()
-    told = caller.read()
-    assert told.startswith(b"OK ")
-    assert told.endswith(USING)
+    answer = caller.read()
+    assert answer.startswith(b"OK ")
+    assert answer.endswith(USING)
 
 
 def test_the_timer_is_set_for_the_soonest_event_and_rounded_up_to_milliseconds(rounds):

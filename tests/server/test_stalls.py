@@ -1,4 +1,4 @@
-"""How long the event loop was held, under clocks that a test moves."""
+"""Stalls of the event loop, by clocks that a test moves."""
 
 import logging
 
@@ -49,9 +49,9 @@ def test_each_new_longest_stall_is_logged_with_its_cpu_time(loop, stalls, caplog
     for late, cpu in ((12.34, 11.9), (5, 5), (20, 0.5), (13, 12.5)):
         loop.fire(late, cpu)
     assert caplog.messages == [
-        "event loop held 12.3 ms (11.9 ms of CPU)",
-        "event loop held 20.0 ms (0.5 ms of CPU)",
-        "event loop held 13.0 ms (12.5 ms of CPU)",  # not the longest, but the most work
+        "event loop stalled for 12.3 ms (11.9 ms of CPU)",
+        "event loop stalled for 20.0 ms (0.5 ms of CPU)",
+        "event loop stalled for 13.0 ms (12.5 ms of CPU)",  # not the longest, but the most work
     ]
     assert (stalls.longest, stalls.most_cpu) == (20 * MILLISECOND, 12.5 * MILLISECOND)
 
@@ -80,13 +80,13 @@ def test_the_summary(loop, stalls, caplog):
     stalls.stop()
     assert loop.cancelled
     assert caplog.messages == [
-        "event loop held 30.0 ms at the longest, 15.0 ms of CPU at the most; of 1000 looks, "
-        "99 % found it held 2.1 ms or less, 99.9 % 7.5 ms or less"
+        "event loop stalled for at most 30.0 ms, with at most 15.0 ms of CPU; of 1000 looks at the clock, "
+        "99 % were at most 2.1 ms late, 99.9 % at most 7.5 ms"
     ]
 
 
 def test_the_summary_of_nothing(stalls):
     assert stalls.summary() == (
-        "event loop held 0.0 ms at the longest, 0.0 ms of CPU at the most; of 0 looks, "
-        "99 % found it held 0.0 ms or less, 99.9 % 0.0 ms or less"
+        "event loop stalled for at most 0.0 ms, with at most 0.0 ms of CPU; of 0 looks at the clock, "
+        "99 % were at most 0.0 ms late, 99.9 % at most 0.0 ms"
     )

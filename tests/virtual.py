@@ -96,7 +96,7 @@ class Caller:
 
 
 class RecordingClient(Client):
-    """A client of a broker, without a session: it writes down what it is told."""
+    """A client of a broker, without a session: it records its answers."""
 
     __slots__ = ("answers",)
 

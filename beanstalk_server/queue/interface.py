@@ -154,7 +154,7 @@ class Queue:
         raise NotImplementedError
 
     def bury(self, client: Client, job_id: int, priority: int) -> Outcome:
-        """Set aside a job that the client has reserved, until it is kicked. NOT_FOUND if it has not."""
+        """Set aside a job that the client has reserved, with a new priority. NOT_FOUND if it has not."""
         raise NotImplementedError
 
     def touch(self, client: Client, job_id: int, now: int) -> Outcome:

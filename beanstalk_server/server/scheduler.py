@@ -28,13 +28,13 @@ from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 ROUND_QUANTUM: Final = 16 * SESSION_QUANTUM
-"""The budget of one round of the event loop, in the unit of a session's turn."""
+"""The budget of one round of the event loop, in the unit of SESSION_QUANTUM."""
 
 JOURNALED_ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
 """The same with a journal: smaller, because a reply may wait for two commits, whose ends are noticed between rounds."""
 
 ADVANCE_TIME: Final = 4_000_000
-"""How long one round of the event loop does what is due, in nanoseconds."""
+"""Nanoseconds that the broker may spend on due timers in one round of the event loop."""
 
 MILLISECOND: Final = 1_000_000
 

@@ -38,7 +38,7 @@ Reader = Callable[[bytes, Arguments], bool]
 """Reads what follows a command and a space into the arguments; False if it is malformed."""
 
 Handler = Callable[["Session", Arguments, int], Outcome]
-"""Does a command at a given moment; returns the queue's outcome or ANSWERED. The arguments are valid until then."""
+"""Does a command at a given moment; returns the queue's outcome or ANSWERED. The arguments are valid until it does."""
 
 ANSWERED: Final = -1
 """Instead of an outcome: the command has been answered, or needs no answer."""

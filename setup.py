@@ -1,13 +1,13 @@
-"""The build: compiles the hot modules with mypyc, all of them or none. What is built is said in pyproject.toml.
+"""Builds the package: compiles the hot modules with mypyc, all of them or none. Everything else is in pyproject.toml.
 
-Compiled, a command costs half the CPU time that it costs interpreted (docs/performance.md). The modules stay plain
-Python, so that the package does the same without them, slower. BEANSTALK_SERVER_PURE in the environment decides:
+A compiled command takes half the CPU time of an interpreted one (docs/performance.md). The modules stay plain Python,
+so the package works the same without a compiler, only slower. BEANSTALK_SERVER_PURE in the environment decides:
 
-    (not set)   compiled; pure Python where there is no C compiler, or where it fails
+    (not set)   compiled; pure Python if the C compiler is missing or fails
     1           pure Python
-    0           compiled, or the build fails: for those who publish wheels
+    0           compiled, or the build fails: for publishing wheels
 
-Everything is built in a temporary directory, so nothing that an earlier build has left gets into a package.
+The build uses a temporary directory, so no remains of an earlier build get into a package.
 """
 
 import os
@@ -20,7 +20,7 @@ from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError, CompileError
 
-# In the order of their imports. journal.py is left out: it is an interface for others to implement in Python.
+# In the order of their imports. journal.py stays interpreted: others implement its interface in Python.
 HOT = [
     "beanstalk_server/queue/ring.py",
     "beanstalk_server/queue/wheel.py",
@@ -72,7 +72,9 @@ class BuildExt(build_ext):
 
     def run(self) -> None:
         if self.inplace:
-            self.leave_out("compiled modules beside their sources would hide every change of these")  # pip install -e
+            self.leave_out(
+                "compiled modules beside their sources would hide every change to the sources"
+            )  # pip install -e
             return
         from mypyc.build import mypycify
 
@@ -85,7 +87,7 @@ class BuildExt(build_ext):
             super().run()
             for path in self.get_outputs():
                 if not os.path.exists(path):
-                    raise CompileError(f"the C compiler has not made {path}, and does not say why")
+                    raise CompileError(f"the C compiler did not create {path}, and reported no error")
         except (BaseError, CCompilerError) as error:
             if PURE == "0":
                 raise
@@ -95,14 +97,14 @@ class BuildExt(build_ext):
             self.leave_out(str(error))
 
     def leave_out(self, reason: str) -> None:
-        """Go on without extension modules."""
+        """Build without extension modules, and say why."""
         self.warn(f"the package will be pure Python: {reason}")
         self.extensions = []
         self.distribution.ext_modules = []
 
 
 class BdistWheel(bdist_wheel):
-    """Names the wheel after the build: only then it is known whether anything in it is compiled."""
+    """Names the wheel only after the build, which decides whether the wheel is pure Python."""
 
     def run(self) -> None:
         self.run_command("build")
@@ -110,6 +112,6 @@ class BdistWheel(bdist_wheel):
         super().run()
 
 
-# What the extension modules are is found out by BuildExt; that there will be some, setuptools has to know before.
-some: list[Any] = [Extension("beanstalk_server__mypyc", [])] if PURE in ("", "0") else []
-setup(ext_modules=some, cmdclass={"build": Build, "build_ext": BuildExt, "bdist_wheel": BdistWheel})
+# BuildExt decides which extension modules to build; without one now, setuptools would expect a pure package.
+placeholder: list[Any] = [Extension("beanstalk_server__mypyc", [])] if PURE in ("", "0") else []
+setup(ext_modules=placeholder, cmdclass={"build": Build, "build_ext": BuildExt, "bdist_wheel": BdistWheel})

@@ -1,4 +1,4 @@
-"""greenstalk's client with the commands that beanstalkd does not have (docs/protocol-extensions.md).
+"""A greenstalk client with the commands that beanstalkd does not have (docs/protocol-extensions.md).
 
     from beanstalk_server.client import Client, TooLateError
 
@@ -7,7 +7,7 @@
         ...
         queue.cancel_keyed("space-42")
 
-Needs greenstalk, which does the talking: `pip install 'beanstalk-server[client]'`. The server never imports this.
+Needs greenstalk: `pip install 'beanstalk-server[client]'`. The server never imports this module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_TIMEOUT = 2**31 - 1
 
 
 class ExistsError(greenstalk.BeanstalkdError):
-    """A live job of the tube has the key already, and nothing was changed."""
+    """A live job of the tube already has the key. Nothing was changed."""
 
     def __init__(self, values: list[bytes]) -> None:
         #: The id of that job.
@@ -31,19 +31,19 @@ class ExistsError(greenstalk.BeanstalkdError):
 
 
 class TooLateError(greenstalk.BeanstalkdError):
-    """The job is not delayed any more (for replace_keyed: a worker holds it), and nothing was changed."""
+    """The job is no longer delayed (for replace_keyed: a worker has reserved it). Nothing was changed."""
 
 
 KEY = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
-"""What a key may be, by the rules of tube names."""
+"""The pattern of a valid key; the rules are those of tube names."""
 
 ERROR_RESPONSES = {b"EXISTS": ExistsError, b"TOO_LATE": TooLateError}
 
 
 class Client(greenstalk.Client[TBody]):
-    """A greenstalk client that can call jobs off.
+    """A greenstalk client that can cancel, reschedule and replace jobs, and reserve several at once.
 
-    Delays and timeouts of the commands here may be fractions of a second; greenstalk's own cut them to whole ones.
+    The methods defined here accept fractions of a second; greenstalk's own methods cut them to whole seconds.
     """
 
     def _send_cmd(self, cmd: bytes, expected: bytes) -> list[bytes]:
@@ -82,9 +82,9 @@ class Client(greenstalk.Client[TBody]):
         delay: float = DEFAULT_DELAY,
         ttr: float = DEFAULT_TTR,
     ) -> int:
-        """Gives the job with this key another body, priority, delay and TTR, or inserts it. Returns the job ID.
+        """Replaces the body, priority, delay and TTR of the job with this key, or inserts it. Returns the job ID.
 
-        A :class:`TooLateError` is raised if a worker holds the job.
+        A :class:`TooLateError` is raised if a worker has reserved the job.
 
         :param key: The name of the job, by the rules of tube names.
         :param body: The data representing the job.
@@ -100,7 +100,7 @@ class Client(greenstalk.Client[TBody]):
             return int(error.values[0])
 
     def cancel(self, job: JobOrID[TBody]) -> None:
-        """Deletes a job that is still delayed: then nobody ever receives it.
+        """Deletes a job that is still delayed, so that no worker ever receives it.
 
         A :class:`TooLateError` is raised if it is ready, reserved or buried.
 
@@ -141,18 +141,18 @@ class Client(greenstalk.Client[TBody]):
         return self._peek_cmd(b"peek-keyed %b" % _key(key))
 
     def reserve_batch(self, limit: int, timeout: float | None = None) -> list[Job[TBody]]:
-        """Reserves the best jobs from the tubes on the watch list, one at least. Returns the reserved jobs.
+        """Reserves the most urgent jobs from the tubes on the watch list, at least one. Returns the reserved jobs.
 
-        This blocks until there is one unless a ``timeout`` is given, which will raise a
-        :class:`TimedOutError <greenstalk.TimedOutError>` if a job cannot be reserved within that time.
+        This blocks until a job can be reserved. If a ``timeout`` is given and passes before that, a
+        :class:`TimedOutError <greenstalk.TimedOutError>` is raised.
 
         :param limit: The maximum number of jobs to reserve.
         :param timeout: The maximum number of seconds to wait.
         """
         wait = _seconds(MAX_TIMEOUT if timeout is None else timeout)
         count = self._int_cmd(b"reserve-batch %d %b" % (limit, wait), b"RESERVED_BATCH")
-        found = [self._read_reserved() for _ in range(count)]  # all of it, before a body fails to decode
-        return [Job(number, self._decode(body)) for number, body in found]
+        found = [self._read_reserved() for _ in range(count)]  # read everything first: decoding may fail
+        return [Job(job_id, self._decode(body)) for job_id, body in found]
 
     def clear_tube(self, tube: str) -> int:
         """Deletes all ready, delayed and buried jobs of a tube. Returns how many.
@@ -172,22 +172,22 @@ class Client(greenstalk.Client[TBody]):
         return b"%b %b %d %b %b %d\r\n%b" % arguments
 
     def _read_reserved(self) -> tuple[int, bytes]:
-        number, size = greenstalk._parse_response(self._reader.readline(), b"RESERVED")
-        return int(number), self._read_chunk(int(size))
+        job_id, size = greenstalk._parse_response(self._reader.readline(), b"RESERVED")
+        return int(job_id), self._read_chunk(int(size))
 
     def _decode(self, body: bytes) -> TBody:
         return body if self.encoding is None else body.decode(self.encoding)  # type: ignore[return-value]
 
 
 def _key(key: str) -> bytes:
-    """A key as bytes. One that is none is refused here: the server would take the body behind it as commands."""
+    """Encode a key. A bad one is refused here, because the server would read the body after it as commands."""
     if not re.fullmatch(KEY, key):
         raise greenstalk.BadFormatError([key.encode()])
     return key.encode("ascii")
 
 
 def _seconds(duration: float) -> bytes:
-    """As the protocol has it: whole, or with a fraction to the millisecond, rounded up so that nothing is early."""
+    """Encode a duration: whole seconds, or with milliseconds, rounded up so that no job is early."""
     if duration == int(duration):
         return b"%d" % duration
     milliseconds = math.ceil(round(duration * 1000, 6))  # 1.1 seconds are 1100.0000000000002 milliseconds

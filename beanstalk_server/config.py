@@ -1,8 +1,8 @@
-"""Every option of the server: its default, how its text is read, what it may be and what it does, in one place.
+"""Defines every option of the server: its name, its default, its valid values and its text in the help.
 
-An option is a field of `Config`. The command line, the environment, the checks, `--help` and the README's table follow
-from the field, so adding an option is adding a field. Options with a short form are beanstalkd's. Must never know what
-the server does with a value.
+An option is a field of `Config`. The command line, the environment, the checks, `--help` and the README's table are all
+derived from that field, so a new option is just a new field. Options with a short form are beanstalkd's. Must never
+know what the server does with a value.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ LONGEST_SYNC_INTERVAL: Final = 1 << 31
 """Milliseconds, which is 24 days."""
 
 LONGEST_TICK: Final = 1000
-"""Milliseconds: the safety margin of a reservation is a second."""
+"""Milliseconds: no longer than the safety margin of a reservation, which is a second."""
 
 NEVER_SYNC: Final = "never"
-"""The sync interval of -F."""
+"""The value of --sync-interval that -F stands for."""
 
 
 class ConfigError(ValueError):
-    """A bad option or value: one line that names the option, the value and what would be right."""
+    """An option or a value is bad: the message is one line with the option, the value and what would be right."""
 
 
 class Kind:
-    """A kind of values: what is right, how a value is read from its text, and whether a value is one of this kind.
+    """The type of an option: reads a value from text, checks it, and describes what is valid.
 
     Args:
-        wanted: what is right, as an error says it behind "must be".
-        metavar: what stands for a value in the help, such as "PORT"; "" for an option that takes none on the command
-            line, where its value is how often it is given.
+        wanted: describes a valid value; an error message says it after "must be".
+        metavar: stands for a value in the help, such as "PORT"; "" if the option takes no value on the command line:
+            then its value is the number of times that it is given.
     """
 
     def __init__(self, wanted: str, metavar: str = "") -> None:
@@ -47,11 +47,11 @@ class Kind:
         self.metavar = metavar
 
     def read(self, text: str) -> object:
-        """The value that a text stands for; ValueError when it stands for none."""
+        """Return the value of a text, or raise ValueError if it has none."""
         return text
 
     def fits(self, value: object) -> bool:
-        """Whether a value, from a text or from Python, is right."""
+        """Whether a value, from text or from Python, is valid."""
         raise NotImplementedError
 
 
@@ -99,11 +99,11 @@ class _Size(Kind):
 
 class _JobSize(_Size):
     def read(self, text: str) -> object:
-        return min(int(text), self._most)  # beanstalkd lowers it too
+        return min(int(text), self._most)  # beanstalkd lowers it, too
 
 
 class _Milliseconds(Kind):
-    """A number, or a word instead of one."""
+    """A number of milliseconds, or a word in its place."""
 
     def __init__(self, least: float, most: int, word: str | None = None) -> None:
         numbers = f"a number of milliseconds from {least} to {most}"
@@ -137,7 +137,7 @@ class _Switch(Kind):
         super().__init__("0 or 1")
 
     def read(self, text: str) -> object:
-        return int(text) > 0  # twice is as good as once
+        return int(text) > 0  # giving it twice changes nothing
 
     def fits(self, value: object) -> bool:
         return isinstance(value, int) and value in (0, 1)
@@ -148,7 +148,7 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 class Option(NamedTuple):
-    """An option, with all that follows from its field of `Config`."""
+    """One option, as its field of `Config` defines it."""
 
     name: str
     default: Any
@@ -156,13 +156,13 @@ class Option(NamedTuple):
     short: str
     """Its short form, or ""."""
     meaning: str
-    """What it does, as the help and the README say it."""
+    """What it does, in the words of the help and the README."""
     also: tuple[str, str] | None
-    """Another short form, and the value that this one stands for."""
+    """Another short form, and the value that it stands for."""
 
     @property
     def flags(self) -> list[str]:
-        """How it is written on the command line: the short form, if it has one, and the long one."""
+        """Its flags on the command line: the short form, if it has one, and the long form."""
         long = "--" + self.name.replace("_", "-")
         return [self.short, long] if self.short else [long]
 
@@ -172,13 +172,13 @@ class Option(NamedTuple):
         return "BEANSTALK_SERVER_" + self.name.upper()
 
     def read(self, text: str, source: str) -> object:
-        """The value that a text stands for.
+        """Return the value of a text.
 
         Args:
-            source: where the text comes from, as an error names it.
+            source: the flag or the variable that the text comes from, for messages.
 
         Raises:
-            ConfigError: it stands for no value, or for a bad one.
+            ConfigError: the text has no value, or a bad one.
         """
         try:
             value = self.kind.read(text)
@@ -213,9 +213,9 @@ class Config:
         "127.0.0.1",
         _Text("ADDR", "a host name, an address or unix:PATH", but_not=("", "unix:")),
         "-l",
-        "listen on this host or address; or on a UNIX socket, as unix:PATH",
+        "listen on this host name or address, or on a UNIX socket: unix:PATH",
     )
-    port: int | str = _option(11300, _Port(), "-p", "listen on this TCP port; 0 takes any that is free")
+    port: int | str = _option(11300, _Port(), "-p", "listen on this TCP port; 0 picks a free one")
     user: str = _option(
         "", _Text("USER", "the name of a user"), "-u", "run as this user, with its groups, once the sockets are open"
     )
@@ -232,10 +232,10 @@ class Config:
         "sync the binlog at least every MS milliseconds; 0: before each reply; never: only when a file is full",
         also=("-F", NEVER_SYNC),
     )
-    segment_size: int = _option(10485760, _Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a file of the binlog")
-    salvage: bool = _option(False, _Switch(), "", "start on a damaged binlog, without the jobs that are lost")
+    segment_size: int = _option(10485760, _Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a binlog file")
+    salvage: bool = _option(False, _Switch(), "", "start from a damaged binlog, without the jobs that are lost")
     max_job_size: int = _option(
-        65535, _JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a job may have"
+        65535, _JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
     )
     tick: float = _option(10, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
     compat: str = _option(
@@ -249,7 +249,7 @@ class Config:
             each.check(getattr(self, each.name))
 
     def changed(self) -> dict[str, object]:
-        """The values that differ from the defaults, by the names of their options."""
+        """The values that differ from their defaults, by the name of the option."""
         return {each.name: getattr(self, each.name) for each in OPTIONS if getattr(self, each.name) != each.default}
 
 
@@ -257,5 +257,5 @@ OPTIONS: Final = tuple(Option(name=each.name, default=each.default, **each.metad
 
 
 def option(name: str) -> str:
-    """How the option of this name is written on the command line: -p/--port."""
+    """The flags of the option with this name, as messages show them: -p/--port."""
     return next("/".join(each.flags) for each in OPTIONS if each.name == name)

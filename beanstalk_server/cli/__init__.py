@@ -1,1 +1,1 @@
-"""What is typed in a shell: the server, and the tools for its binlog."""
+"""The command line: starts the server, and runs the tools for its binlog."""

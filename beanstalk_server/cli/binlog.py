@@ -1,7 +1,6 @@
-"""The command line of the tools for a binlog: beanstalk-server binlog verify, dump, export (docs/binlog-tools.md).
+"""The command `beanstalk-server binlog`: runs the tools verify, dump and export (docs/binlog-tools.md).
 
-What a tool finds goes to the standard output; what is wrong, and the progress, to the standard error. Must never know
-the format of a binlog.
+Results go to standard output, errors and progress to standard error. Must never know the format of a binlog.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from beanstalk_server.storage.inspection import Count, Inspection, inspect
 from beanstalk_server.storage.shown import shown_job
 
 BAD_OPTION: Final = 5
-"""The exit status for an invalid option; as the server's."""
+"""The exit status for an invalid option; the same as the server's."""
 
 INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C, as a shell has it."""
+"""The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
 
 OUTPUT_CLOSED: Final = 141
-"""The exit status when nobody reads the output any more (`| head`), as a shell has it."""
+"""The exit status when the reader of the output has gone (`| head`), which is 128 + SIGPIPE, as in a shell."""
 
 BAR_DELAY: Final = 1
 """Seconds until a progress bar appears."""
@@ -40,7 +39,7 @@ _ROW: Final = "{:<20} {:>10} {:>10} {:>10} {:>8} {:>13}  {}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the arguments after `binlog` say; return the exit status."""
+    """Run the tool that the arguments after `binlog` name; return the exit status."""
     try:
         options = _parser().parse_args(arguments)
         status: int = options.run(options)
@@ -52,10 +51,10 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the interpreter flushes at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its exit
         return OUTPUT_CLOSED
     except OSError as error:
-        return _fail(f"standard output: {error.strerror}", UNUSABLE)
+        return _fail(f"standard output: cannot be written to: {error.strerror}", UNUSABLE)
     return status
 
 
@@ -72,8 +71,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(
         prog="beanstalk-server binlog",
-        description="Tools for the directory of a binlog. They change nothing in it, and keep servers out meanwhile.",
-        epilog=f"Exit status: {DAMAGED} if there is damage, {UNUSABLE} if the directory cannot be used.",
+        description="Tools for the directory of a binlog. They do not change it, and lock servers out while they run.",
+        epilog=f"Exit status: {DAMAGED} if the binlog is damaged, {UNUSABLE} if the directory cannot be used.",
         allow_abbrev=False,
     )
     tools = parser.add_subparsers(metavar="TOOL", required=True)
@@ -84,11 +83,11 @@ def _parser() -> _Parser:
         tool.set_defaults(run=run)
         return tool
 
-    add("verify", _verify, "check every record, and say what each segment holds")
+    add("verify", _verify, "check every record, and report what each segment holds")
     dump = add("dump", _dump, "print every record as a line of JSON")
     dump.add_argument("--live", action="store_true", help="print every live job instead")
-    back = add("export", _export, "write the jobs into files that beanstalkd can start on")
-    back.add_argument("--to", metavar="DIR2", required=True, help="the directory to write to; made if it is missing")
+    back = add("export", _export, "write the jobs to files that beanstalkd can start from")
+    back.add_argument("--to", metavar="DIR2", required=True, help="the directory to write to; created if it is missing")
     return parser
 
 
@@ -147,7 +146,7 @@ def _export(options: argparse.Namespace) -> int:
     files = _counted(written.files, "file")
     print(f"exported {_counted(written.jobs, 'job')} to {options.to}: {files}, {_counted(written.size, 'byte')}")
     if written.keyed:
-        print(f"beanstalkd has no keys: {_counted(written.keyed, 'job')} lost one")
+        print(f"dropped {_counted(written.keyed, 'key')}: beanstalkd has no keys")
     if written.body_limit > Config.max_job_size:
         print(f"start beanstalkd with -z {written.body_limit} or more, or it stops reading at the first longer body")
     return 0
@@ -166,7 +165,7 @@ def _report_torn(binlog: Inspection) -> None:
 
 @contextmanager
 def _progress(binlog: Inspection, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A progress bar of the bytes read, if the standard error is a terminal."""
+    """Show a progress bar of the bytes read, if standard error is a terminal."""
     with tqdm(
         total=binlog.size(),
         unit="B",

@@ -1,7 +1,7 @@
-"""The options as they are typed in a shell: the command line, the environment, the help.
+"""Reads the options from the command line and from the environment, and writes the help.
 
 The command line takes precedence over the environment, and the environment over the default. Must never know what an
-option does: that and its values are in config.py.
+option does or which values it takes: `config.py` defines both.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from beanstalk_server.version import full_version
 HELP: Final = ("-h", "--help")
 VERSION: Final = ("-v", "--version")
 IGNORED: Final = ("-c", "-n")
-"""What beanstalkd ignores, too."""
+"""Options without effect, which beanstalkd ignores, too."""
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | str:
-    """Read the options; or return the help or the version, if that is asked for.
+    """Read the options; if --help or --version is given, return that text instead.
 
     Raises:
-        ConfigError: an option that does not exist, or a bad value.
+        ConfigError: an option does not exist, or a value is missing or bad.
     """
     given: dict[str, str] = {}
     for flag, value in _split(arguments):
@@ -50,14 +50,14 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {flag: (option.name, "") for option in OPTIONS for flag in option.flags} | {
     option.also[0]: (option.name, option.also[1]) for option in OPTIONS if option.also
 }
-"""By each way to write an option: its name, and the value that this way stands for, or ""."""
+"""The name of the option behind each flag, and the value that the flag implies, or ""."""
 
 _WITH_VALUE: Final = {flag for option in OPTIONS if option.kind.metavar for flag in option.flags}
 _WITHOUT_VALUE: Final = {*_FLAGS, *HELP, *VERSION, *IGNORED} - _WITH_VALUE
 
 
 def _split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Each option with its value, None for one that takes none: `-p 1`, `-p1`, `--port 1`, `--port=1`, `-cnV`."""
+    """Yield each flag with its value, or with None if it takes none: `-p 1`, `-p1`, `--port 1`, `--port=1`, `-cnV`."""
     left = list(reversed(arguments))
     while left:
         argument = left.pop()
@@ -69,11 +69,11 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         if flag in _WITH_VALUE:
             if not equals:
                 if not left:
-                    raise ConfigError(f"{argument}: a value is missing")
+                    raise ConfigError(f"{argument}: needs a value")
                 value = left.pop()
             yield flag, value
         elif flag not in _WITHOUT_VALUE:
-            raise ConfigError(f"{argument}: no such option; beanstalk-server --help lists them")
+            raise ConfigError(f"{argument}: no such option; beanstalk-server --help lists all options")
         elif not equals:
             yield flag, None
         elif flag.startswith("--"):
@@ -85,14 +85,14 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 
 def help_text() -> str:
     """What `--help` prints."""
-    from shutil import get_terminal_size  # here, because a start does not need these two
+    from shutil import get_terminal_size  # imported here, because only the help needs these two
     from textwrap import fill
 
     width = min(get_terminal_size().columns, 120)
     rows = [(", ".join(option.flags) + f" {option.kind.metavar}", _meaning(option)) for option in OPTIONS]
     rows += [(option.also[0], f"the same as {option.short} {option.also[1]}") for option in OPTIONS if option.also]
     rows += [
-        (", ".join(IGNORED), "ignored, as by beanstalkd"),
+        (", ".join(IGNORED), "ignored, as beanstalkd does"),
         (", ".join(VERSION), "print the version"),
         (", ".join(HELP), "print this help"),
     ]
@@ -109,8 +109,8 @@ def help_text() -> str:
             ),
             "",
             fill(
-                "Each option has an environment variable, which counts where the option is not given: "
-                "BEANSTALK_SERVER_MAX_JOB_SIZE for --max-job-size.",
+                "An environment variable sets an option that is not given on the command line: "
+                "BEANSTALK_SERVER_MAX_JOB_SIZE sets --max-job-size.",
                 width,
             ),
         ]

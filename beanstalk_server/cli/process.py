@@ -1,7 +1,7 @@
-"""A process that is a server: its event loop, its log, its signals and its exit status.
+"""Runs a server as a process: sets up its event loop, its log and its signals, and returns its exit status.
 
-SIGTERM and SIGINT stop it, SIGUSR1 starts drain mode, SIGHUP does nothing. systemd is told when it is ready, and when
-it stops. Must never know how a server works.
+SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP does nothing. The process notifies systemd when
+the server is ready, and when it stops. Must never know how a server works.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
 
 JOURNAL_FAILED: Final = 74
-"""The exit status when the journal has failed while the server ran (EX_IOERR of sysexits.h)."""
+"""The exit status when the journal failed while the server was running (EX_IOERR of sysexits.h)."""
 
 SWITCH_INTERVAL: Final = 0.0005
-"""How long the event loop may go on while the binlog's thread waits for the interpreter, in seconds. A commit needs the
-interpreter three times; with Python's 5 ms, the replies of others would wait for that while one client keeps the loop
-busy."""
+"""Seconds for which the event loop may keep the interpreter while the binlog's thread waits for it. A commit needs the
+interpreter three times: with Python's default of 5 ms, one client that keeps the loop busy would delay the replies to
+all others by that much, three times."""
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -34,7 +34,7 @@ log = logging.getLogger("beanstalk_server")
 
 
 class Interrupted(BaseException):
-    """A signal has asked the server to stop before it had started."""
+    """A signal stopped the server before it was ready."""
 
 
 def run(config: Config) -> int:
@@ -51,7 +51,7 @@ def run(config: Config) -> int:
 
 
 async def serve(config: Config) -> int:
-    """Serve until a signal says stop, or until the journal fails; return the exit status."""
+    """Serve until a signal arrives or the journal fails; return the exit status."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     systemd = sdnotify.SystemdNotifier()
@@ -59,7 +59,7 @@ async def serve(config: Config) -> int:
 
     def stop_starting(*_: object) -> None:
         loop.call_soon_threadsafe(stop.set)
-        if server.restoring:  # that may take minutes, and the event loop is held meanwhile
+        if server.restoring:  # this may take minutes, and holds the event loop
             raise Interrupted
 
     for stop_signal in STOP_SIGNALS:
@@ -68,12 +68,12 @@ async def serve(config: Config) -> int:
     try:
         await server.start()
     except Interrupted:
-        log.info("stopped before it was ready")
+        log.info("stopped before the server was ready")
         return 0
     for stop_signal in STOP_SIGNALS:
         loop.add_signal_handler(stop_signal, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, server.drain)
-    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is nothing to reload")
+    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: ignored, because the server has nothing to reload")
     systemd.notify("READY=1")
     waits = [loop.create_task(event.wait()) for event in (stop, server.failed)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -85,9 +85,9 @@ async def serve(config: Config) -> int:
 
 
 def raise_file_limit() -> None:
-    """Allow as many connections as the system lets this process have."""
+    """Raise the limit on open files, and so on connections, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:  # the hard limit may be "unlimited", while the kernel has a limit of its own
-        log.warning("the limit of open files stays at %d, which limits the connections: %s", soft, error)
+    except (OSError, ValueError) as error:  # the kernel may refuse even the hard limit, if that is "unlimited"
+        log.warning("the limit on open files stays at %d, which also limits connections: %s", soft, error)

@@ -1,7 +1,7 @@
-"""The command `beanstalk-server`: reads the options, and runs the server, or a tool for the binlog.
+"""The command `beanstalk-server`: reads the options and starts the server, or calls the tools for the binlog.
 
-Must never know what a server or a tool does. Each is imported when it is asked for: the event loop takes longer to
-load than all else.
+Must never know what the server or a tool does. It imports each of them only when it is needed: the event loop takes
+longer to load than everything else.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from beanstalk_server.cli.options import parse
 from beanstalk_server.config import ConfigError
 
 BAD_OPTION: Final = 5
-"""The exit status for a bad option or value; as beanstalkd's."""
+"""The exit status for a bad option or value; the same as beanstalkd's."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked for on the command line; return the exit status."""
+    """Do what the command line asks for; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] == "binlog":
         from beanstalk_server.cli import binlog
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(config, str):
         print(config)
         return 0
-    # A server leaves no reference cycles behind, and looking for them among a million jobs takes a second.
+    # A server creates no reference cycles, and a search for cycles among a million jobs takes a second.
     gc.disable()
     from beanstalk_server.cli.process import run
 

@@ -1,1 +1,1 @@
-"""What survives the process: jobs in files. Knows no clients and no commands; only `binlog.py` knows an event loop."""
+"""Keeps jobs in files, so that they survive the process. Knows no clients; only `binlog.py` knows an event loop."""

@@ -1,8 +1,8 @@
 """The binlog: a journal that keeps jobs in the segments of a directory.
 
-It carries out, on the event loop and in threads, what the log and its room ask for. `commit` writes and syncs what the
-broker has told since the last one. Beside that, one task at a time makes room ahead and removes garbage behind: the
-upkeep. What the binlog promises stands in docs/binlog.md. Must never know clients, nor what a record looks like.
+It carries out, on the event loop and in threads, what the log and its room ask for. `commit` writes and syncs all
+changes since the last commit. Besides, one task at a time, the upkeep, makes room ahead and removes garbage.
+docs/binlog.md says what the binlog promises. Must never know clients, or what a record looks like.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
 
 NO_SYNC: Final = -1.0
-"""The sync interval that stands for: replies do not wait for a sync, and none follows."""
+"""The sync interval for `never`: replies wait for no sync, and none follows until the segment is full."""
 
 T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
@@ -46,15 +46,15 @@ class Binlog(Journal):
     """Keeps jobs in a directory.
 
     Args:
-        directory: locked by this binlog from `restore` to `close`.
-        segment_size: bytes, rounded up to whole blocks. A segment for a job that is larger is larger.
-        sync_interval: milliseconds. 0: a commit returns when everything is synced. More: it returns when everything is
-            written, and a sync follows no later than that. NO_SYNC: only a segment that is full is synced.
-        salvage: at the start, skip what is damaged.
-        clock: the server's; nanoseconds, monotonic.
+        directory: locked from `restore` to `close`.
+        segment_size: bytes, rounded up to whole blocks. A larger job gets a larger segment.
+        sync_interval: milliseconds. 0: `commit` returns when everything is synced. Above 0: it returns when everything
+            is written, and a sync follows within this time. NO_SYNC: a segment is synced only when it is full.
+        salvage: at the start, skip what is damaged instead of refusing to start.
+        clock: the server's monotonic clock, in nanoseconds.
         wall_clock: nanoseconds since 1970.
-        boot: 16 bytes that identify the boot of the machine since which `clock` has been running.
-        in_thread: calls a function off the event loop; for tests.
+        boot: 16 bytes that identify the present boot of the machine, from which `clock` counts.
+        in_thread: calls a function off the event loop; tests replace it.
         draw_salt: draws a random number of 32 bits.
     """
 
@@ -88,7 +88,7 @@ class Binlog(Journal):
         self._writer = SegmentWriter(directory)
         self._threads: ThreadPoolExecutor | None = None
         self._allocator = Allocator(directory, self._room, 0, clock)
-        self._writing = asyncio.Lock()  # whoever holds it writes and syncs
+        self._writing = asyncio.Lock()  # held while writing and syncing
         self._upkeep: asyncio.Task[None] | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
@@ -99,13 +99,13 @@ class Binlog(Journal):
     def clock_offset(self) -> int:
         return self._wall_clock() - self._clock()
 
-    # What the broker tells
+    # Recovery, and changes to record
 
     def restore(self, replay: Replay) -> None:
         """Lock the directory and replay what it holds.
 
         Raises:
-            StorageError: it cannot be used, or is damaged.
+            StorageError: the directory cannot be used, or the binlog is damaged.
         """
         lock_directory(self.directory)
         try:
@@ -132,10 +132,10 @@ class Binlog(Journal):
             raise unusable(self.directory, error) from error
 
     def _new_log(self, live: JobTable) -> SegmentLog:
-        return SegmentLog(live, self.segment_size, self._draw_salt, self._boot, self._tell_admission)
+        return SegmentLog(live, self.segment_size, self._draw_salt, self._boot, self._report_admission)
 
     def _make_ready(self) -> None:
-        """Go on behind the newest segment; or in it, if the disk has no room for another."""
+        """Prepare to write after the newest segment, or in it if the disk has no room for another."""
         segments, room, allocator = self._log.segments, self._room, self._allocator
         if segments:
             has_next = allocator.has_room() if room.has_usual_spare() else allocator.allocate_exactly(self.segment_size)
@@ -161,7 +161,7 @@ class Binlog(Journal):
         return self._log.next_id
 
     def put(self, job: Job) -> bool:
-        # Room is made ahead; but this job may come sooner than that, or be larger than a segment.
+        # The upkeep makes room ahead, but this job may come too soon for that, or be larger than a segment.
         return self._log.put(job) or (self._make_room(put_size(job)) and self._log.put(job))
 
     def change(self, job: Job) -> None:
@@ -180,10 +180,10 @@ class Binlog(Journal):
 
     @property
     def admits(self) -> int:
-        """What may be told now: ALL, DELETIONS or NONE."""
+        """What may be recorded now: ALL, DELETIONS or NONE."""
         return self._room.admits
 
-    def _tell_admission(self, admits: int) -> None:
+    def _report_admission(self, admits: int) -> None:
         if self.on_admission is not None:
             self.on_admission(admits)
 
@@ -196,10 +196,10 @@ class Binlog(Journal):
         self._log.forget(job)
 
     def _make_room_for_change(self, error: NoRoomError) -> bool:
-        """Changes have come faster than room was made ahead: make some on the spot, if the disk has any."""
+        """Make room on the spot, if the disk has any: changes came faster than the upkeep could make room ahead."""
         if self._failure is None and self._allocator.allocate(self.segment_size):
             return True
-        # The next `commit` raises it.
+        # The next `commit` raises this error.
         self._failure = self._failure or OSError(errno.ENOSPC, str(error), str(self.directory.path))
         return False
 
@@ -220,16 +220,16 @@ class Binlog(Journal):
         self._schedule_upkeep()
 
     async def _write(self, *, sync: bool) -> None:
-        """Write what has been told; the caller holds `_writing`."""
+        """Write all changes so far; the caller holds `_writing`."""
         if self._failure is not None:
             raise self._failure
         batches = self._log.take(self._wall_clock(), self.clock_offset())
-        await self._do_write(batches, sync=sync)
+        await self._write_batches(batches, sync=sync)
 
-    async def _do_write(self, batches: list[CommitBatch], *, sync: bool) -> None:
+    async def _write_batches(self, batches: list[CommitBatch], *, sync: bool) -> None:
         try:
             await self._in_thread(partial(self._writer.write, batches, sync))
-        except BaseException as error:  # whatever it was, nobody knows what has been written
+        except BaseException as error:  # whatever failed, nothing is known about the disk now
             self._failure = error
             raise
         self._log.confirm(batches, self._writer.tail if sync else None)
@@ -250,10 +250,10 @@ class Binlog(Journal):
         if self.on_failure is not None and not self._closing:
             self.on_failure(error)
 
-    # Upkeep: room ahead, and no garbage behind
+    # Upkeep: make room ahead, and remove garbage
 
     def _schedule_upkeep(self) -> None:
-        """Start the upkeep, unless it is running or there is nothing to do."""
+        """Start the upkeep, unless it is running or has nothing to do."""
         if self._upkeep is not None or self._closing:
             return
         if self._room.next_step(self._allocator.may_try()) != NOTHING:
@@ -262,7 +262,7 @@ class Binlog(Journal):
             self._schedule_retry()
 
     def _schedule_retry(self) -> None:
-        """If changes have to wait and nothing can be done about it, look again when the disk may have room."""
+        """If changes have to wait and the upkeep can do nothing, try again when the disk may have room."""
         if self._room.admits != ALL and self._retry_timer is None and not self._closing:
             self._retry_timer = asyncio.get_running_loop().call_later(RETRY_INTERVAL / 1e9, self._retry_upkeep)
 
@@ -271,10 +271,10 @@ class Binlog(Journal):
         self._schedule_upkeep()
 
     async def _run_upkeep(self) -> None:
-        allocations = 16 + 2 * len(self._log.segments)  # more than cleaning all of them takes, so it always ends
+        allocations = 16 + 2 * len(self._log.segments)  # cleaning all segments takes fewer; so the loop ends
         try:
             while not self._closing and self._failure is None:
-                if self._room.pending > COMMIT_LIMIT:  # what is cleaned is committed in pieces: nobody waits long
+                if self._room.pending > COMMIT_LIMIT:  # commit what is moved in pieces: no client waits long
                     async with self._writing:
                         await self._write(sync=not self.sync_interval)
                 step = self._room.next_step(self._allocator.may_try() and allocations > 0)
@@ -313,11 +313,11 @@ class Binlog(Journal):
                 return
 
     async def _remove_oldest(self) -> None:
-        """Let the oldest segment, which has no live job, go when everything that came after it is on the disk."""
+        """Remove the oldest segment, which has no live job, once everything recorded after it is on the disk."""
         async with self._writing:
             await self._write(sync=True)
-            # And say in the log that it is: a bit of it that flips one day must not pass for a torn write.
-            await self._do_write(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=False)
+            # Record that it is on the disk: a bit that flips there later must not pass for a torn write.
+            await self._write_batches(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
         if not self._room.should_recycle(segment.size):
             await self._in_thread(partial(self._writer.remove, segment))
@@ -327,7 +327,7 @@ class Binlog(Journal):
         self._room.add_spare(Spare(name, segment.size))
 
     def _make_room(self, record_size: int) -> bool:
-        """Make room for a put of so many bytes on the spot, in well below a millisecond; False if there is none."""
+        """Make room for a record of so many bytes on the spot, well within a millisecond; False if there is none."""
         may_try = self._allocator.may_try()
         while size := self._room.spare_needed(record_size):
             if not may_try or not self._allocator.allocate(size):
@@ -344,7 +344,7 @@ class Binlog(Journal):
         for task in (self._upkeep, self._syncing):
             if task is not None:
                 await task
-        async with self._writing:  # also after a failure: no file may be closed while it is being written
+        async with self._writing:  # even after a failure: no file may be closed during a write
             await self._write_last()
         if self._threads is not None:
             self._threads.shutdown()
@@ -356,7 +356,7 @@ class Binlog(Journal):
             return
         try:
             await self._write(sync=True)
-            await self._do_write(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=True)
+            await self._write_batches(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=True)
         except Exception as error:
             self._failure = error
             if self.on_failure is not None:
@@ -365,7 +365,7 @@ class Binlog(Journal):
             await self._leave_mark()
 
     async def _leave_mark(self) -> None:
-        """Tell the next start that everything is on the disk."""
+        """Leave the mark of a clean stop for the next start."""
         if not self._log.segments:
             return
         newest = self._log.segments[-1]
@@ -374,10 +374,10 @@ class Binlog(Journal):
             await self._in_thread(partial(write_mark, self.directory, mark))
         except OSError as error:
             path = self.directory.path / STOPPED
-            logger.info("%s: not written: %s; the stop is clean all the same", path, error.strerror)
+            logger.info("%s: cannot be written: %s; all jobs are on the disk nevertheless", path, error.strerror)
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:
-            # One to write and sync, one to make room and clean up.
+            # One thread writes and syncs, the other makes room and removes files.
             self._threads = ThreadPoolExecutor(2, "binlog")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,8 +1,8 @@
-"""Reads all segments of a directory, oldest first: the one loop that recovery and the tools go through.
+"""Reads all segments of a directory, oldest first, for recovery and for the tools.
 
-It finds the torn tail that a crash has left, and damage: a segment that is missing, a record that is not whole, an end
-that has been lost since the last clean stop. It reports damage and goes on behind it; the caller decides whether that
-will do. It changes nothing, and it must never know what the records are for.
+It finds the torn tail that a crash leaves, and damage: a missing segment, a broken record, an end that was lost after
+the last clean stop. It reports damage and continues after it; the caller decides whether to accept that. It changes
+nothing, and must never know what the records are for.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from beanstalk_server.storage.segment import FormatError, segment_name, segment_
 from beanstalk_server.storage.segment_reader import SegmentReader
 from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
 
-MISSING: Final = "the file is missing, which was the newest segment at the last clean stop"
+MISSING: Final = "the file is missing; it was the newest segment at the last clean stop"
 
 Progress = Callable[[int], None]
-"""Called now and then with the bytes of all segments that have been read."""
+"""Called now and then with the number of bytes read so far, in all segments."""
 
 logger = logging.getLogger("beanstalk_server")
 
 
 class Damage(NamedTuple):
-    """A place where a segment is not what this server writes."""
+    """A place where a segment differs from what this server writes."""
 
     segment: str
     offset: int
     """Bytes from the beginning of the file."""
     what: str
     skipped: int = 0
-    """Bytes from there on that are not read."""
+    """How many bytes from there on are not read."""
 
     def __str__(self) -> str:
         skipped = f"; {self.skipped} bytes skipped" if self.skipped else ""
@@ -46,36 +46,36 @@ class Tail(NamedTuple):
     end: int
     """The offset at which the last whole commit ends."""
     torn: int
-    """Bytes behind it that were being written when the last process ended."""
+    """Bytes after it that the last process was writing when it ended."""
 
 
 class BinlogReader:
-    """Reads a directory that nobody writes to meanwhile.
+    """Reads a directory that no server writes to meanwhile.
 
     Args:
-        directory: where the segments are.
-        on_damage: called with each damage, in the order of the log. What it raises ends the reading.
+        directory: holds the segments.
+        on_damage: called with each damage, in the order of the log. An exception from it ends the reading.
     """
 
     def __init__(self, directory: Directory, on_damage: Callable[[Damage], None]) -> None:
         self.directory = directory
         self.segments = segment_names(directory)
-        # These are known when everything has been read:
+        # These are valid once everything has been read:
         self.tail: Tail | None = None  # of the newest segment, unless it is damaged
-        self.next_id = 1  # the smallest id that has never been given, as the commits have it
-        self.commit_number = 0  # of the last commit; 0 if that is not known
+        self.next_id = 1  # the smallest id that was never given, according to the commits
+        self.commit_number = 0  # of the last commit; 0 if unknown
         self.damaged: set[str] = set()  # the names of segments that are damaged or missing
         self._on_damage = on_damage
         self._on_progress: Progress | None = None
-        self._done = 0  # bytes, in the segments before
+        self._done = 0  # bytes of the segments before this one
 
     @property
     def sequence(self) -> int:
-        """Of the newest segment, or 0."""
+        """The sequence number of the newest segment, or 0."""
         return self.segments[-1][0] if self.segments else 0
 
     def size(self) -> int:
-        """Bytes of all segments.
+        """The size of all segments, in bytes.
 
         Raises:
             OSError: one of them cannot be read.
@@ -88,12 +88,12 @@ class BinlogReader:
         return total
 
     def read(self, on_progress: Progress | None = None) -> Iterator[SegmentReader]:
-        """Give a reader of each segment, oldest first, and the same one again behind each damage.
+        """Yield a reader for each segment, oldest first, and the same one again after each damage.
 
-        The caller uses it until its `next` says False. Everything can be read once.
+        The caller reads until `next` returns False. A BinlogReader can be read only once.
 
         Raises:
-            StorageError: a segment is of a newer version.
+            StorageError: a segment has a newer version than this server.
             OSError: a segment cannot be read.
         """
         self._on_progress = on_progress
@@ -125,7 +125,7 @@ class BinlogReader:
     def _read_segment(self, file: ReadableFile, name: str, sequence: int, end: int) -> Iterator[SegmentReader]:
         before, self.commit_number = self.commit_number, 0
         try:
-            reader = SegmentReader(file, name, end, self._tell_progress)
+            reader = SegmentReader(file, name, end, self._report_progress)
         except FormatError as error:
             if error.version:
                 raise StorageError(f"{self.directory.path}/{error}") from None
@@ -133,7 +133,7 @@ class BinlogReader:
             return
         reader.commit_number = before
         if reader.sequence != sequence and not reader.fault:
-            reader.fault = f"the header is that of segment {reader.sequence}"
+            reader.fault = f"the header belongs to segment {reader.sequence}"
         has_skipped = False
         while True:
             if not reader.fault:
@@ -141,7 +141,7 @@ class BinlogReader:
             if not reader.check_end(has_skipped):
                 break
             offset, what = reader.offset, reader.fault
-            if not offset:  # without the salt in its header, no record can be told from other bytes
+            if not offset:  # without the salt in its header, no record can be recognized
                 self._report(Damage(name, 0, what, end))
                 return
             self._report(Damage(name, offset, what, reader.skip()))
@@ -150,9 +150,9 @@ class BinlogReader:
         self.commit_number = reader.commit_number
 
     def _check_mark(self, mark: Mark | None, name: str, tail: Tail) -> None:
-        """Report what the newest segment has lost since the last clean stop."""
+        """Report bytes that the newest segment has lost since the last clean stop."""
         if mark is not None and mark.sequence == self.sequence and mark.end > tail.end:
-            what = f"{mark.end - tail.end} bytes are missing, which were there at the last clean stop"
+            what = f"{mark.end - tail.end} bytes that were there at the last clean stop are missing"
             self._report(Damage(name, tail.end, what))
 
     def _check_last(self, mark: Mark | None) -> None:
@@ -168,15 +168,15 @@ class BinlogReader:
         self.damaged.add(damage.segment)
         self._on_damage(damage)
 
-    def _tell_progress(self, offset: int) -> None:
+    def _report_progress(self, offset: int) -> None:
         if self._on_progress is not None:
             self._on_progress(self._done + offset)
 
 
 def find_tail(file: ReadableFile, name: str) -> Tail | None:
-    """Find out how the newest segment ends; None if it is damaged.
+    """Find out how the newest segment ends; return None if it is damaged.
 
-    A commit that is not whole counts as torn from its beginning: nothing of it was acknowledged.
+    An incomplete commit is torn from its beginning, because no part of it was acknowledged.
     """
     try:
         reader = SegmentReader(file, name)
@@ -187,11 +187,11 @@ def find_tail(file: ReadableFile, name: str) -> Tail | None:
     while reader.next():
         pass
     if not reader.commits:
-        return None  # no crash leaves this: a segment gets its name when its first commit is on the disk
+        return None  # not from a crash: a segment gets its name only when its first commit is on the disk
     content_end = reader.content_end()
     if content_end <= reader.offset and not reader.fault:
         return Tail(reader.whole_end(), 0)
     if reader.is_known_durable():
-        return None  # it was not torn: it is damaged
+        return None  # it is damaged, not torn
     end = reader.whole_end()
     return Tail(end, content_end - end)

@@ -1,4 +1,4 @@
-"""A directory and its files: everything that storage asks of the file system goes through here.
+"""Gives access to a directory and its files: storage uses the file system only through this module.
 
 Names are relative to the directory. All methods raise OSError, as the system does. Tests use a directory in memory
 instead, which forgets what was not synced, tears writes, and runs out of space (tests/memory_disk.py). Must never know
@@ -20,16 +20,16 @@ ZEROS: Final = bytes(1 << 20)
 
 
 class ReadableFile(Protocol):
-    """An open file, to be read."""
+    """A file that is open for reading."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Read so many bytes, or fewer at the end of the file."""
+        """Read `size` bytes, or fewer at the end of the file."""
 
     def size(self) -> int: ...
 
 
 class File(ReadableFile, Protocol):
-    """An open file, to be read and written."""
+    """A file that is open for reading and writing."""
 
     def write(self, offset: int, data: bytes) -> None:
         """Write all of the data, in one piece if the system can."""
@@ -43,39 +43,39 @@ class File(ReadableFile, Protocol):
 
 
 class Directory(Protocol):
-    """A directory that one server has for itself."""
+    """A directory that only one server uses at a time."""
 
     path: Path
-    """Where it is, for messages."""
+    """Its path, for messages."""
 
     def make(self) -> bool:
-        """Make the directory durably, and those above it, unless it is there; return whether it was missing."""
+        """Make the directory and its missing parents, durably; return whether the directory was missing."""
 
     def discard(self) -> None:
-        """Remove the directory, which is empty."""
+        """Remove the directory, which must be empty."""
 
     def is_same(self, other: Directory) -> bool:
-        """Whether two directories are one."""
+        """Whether both are the same directory."""
 
     def lock(self) -> bool:
-        """Make the directory if needed, and keep other servers out until `unlock`; False if there is one already."""
+        """Make the directory if needed, and keep other servers out until `unlock`; False if one is using it already."""
 
     def unlock(self) -> None: ...
 
     def names(self, inside: str = "") -> list[str]:
-        """The names of what is here, or in the directory of this name; none if there is no such directory."""
+        """The names in this directory, or in its subdirectory `inside`; none if that does not exist."""
 
     def open(self, name: str, *, write: bool = False) -> File: ...
 
     def create(self, name: str, size: int = 0, *, fill: bool = True) -> File:
-        """Make a new file of so many zero bytes, and take its space from the disk now.
+        """Make a new file of `size` zero bytes, and allocate its space now.
 
         Args:
             fill: write the zeros, so that later syncs have no metadata to write; else only allocate, which is quick.
         """
 
     def make_directory(self, name: str) -> None:
-        """Make a directory unless it is there."""
+        """Make a subdirectory, unless it exists."""
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -83,11 +83,11 @@ class Directory(Protocol):
         """Remove a file or an empty directory."""
 
     def sync(self, inside: str = "") -> None:
-        """Have on the disk what was made, renamed and removed here, or in the directory of this name."""
+        """Make durable what was created, renamed and removed here, or in the subdirectory `inside`."""
 
 
 def boot_id() -> bytes:
-    """16 bytes that identify this boot of this machine; or this process, where the system does not tell its boots."""
+    """16 bytes that identify the present boot of this machine, or random ones if the system has no id of it."""
     try:
         return bytes.fromhex(BOOT.read_text().replace("-", ""))[:16].ljust(16, b"\0")
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def boot_id() -> bytes:
 
 
 def fill_with_zeros(file: File, size: int, start: int = 0) -> None:
-    """Write so many zeros from an offset on, a mebibyte at a time."""
+    """Write `size` zeros from the offset `start` on, a mebibyte at a time."""
     for done in range(0, size, len(ZEROS)):
         file.write(start + done, ZEROS[: size - done])
 
@@ -139,7 +139,7 @@ class RealDirectory:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock = -1
-        self._identity: tuple[int, int] | None = None  # of the lock, while it is held
+        self._identity: tuple[int, int] | None = None  # of the lock file
 
     def make(self) -> bool:
         missing = False
@@ -158,9 +158,9 @@ class RealDirectory:
 
     def lock(self) -> bool:
         self.make()
-        # lockf is beanstalkd's kind of lock, on its file, so that a beanstalkd is kept out too. It does not keep out
-        # another server of the same process; flock does. But a process that opens and closes the file once more loses
-        # its lockf lock: so it must know that it holds one.
+        # beanstalkd locks the same file with lockf, so lockf keeps out a beanstalkd, too. It does not keep out another
+        # server in this process, but flock does. A process that opens and closes the file once more loses its lockf
+        # lock, so `_locked` says which files not to open.
         own = _identity(self.path / "lock")
         if own is not None and own in _locked:
             return False

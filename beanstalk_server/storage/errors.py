@@ -1,6 +1,7 @@
-"""What an operator is told when storage cannot go on: one line that names the file and what would help.
+"""Errors that stop the storage: each is one line that names the file and says what would help.
 
-Must never know what a file is for. Every start of a server imports this module, and only one with a binlog the others.
+Must never know what a file is for. Every start of a server imports this module; only a start with a binlog imports the
+other modules of storage.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ if TYPE_CHECKING:
     from beanstalk_server.storage.disk import Directory
 
 UNUSABLE: Final = 10
-"""The exit status for a directory that cannot be used; as beanstalkd's."""
+"""The exit status for a directory that cannot be used; the same as beanstalkd's."""
 
 DAMAGED: Final = 65
 """The exit status for a binlog that is damaged (EX_DATAERR of sysexits.h)."""
 
 
 class StorageError(Exception):
-    """The binlog cannot be used: one line that names the file and what would help. `status` is the exit status."""
+    """The binlog cannot be used: the message is one line for the operator, `status` the exit status."""
 
     def __init__(self, message: str, status: int = UNUSABLE) -> None:
         super().__init__(message)
@@ -26,7 +27,7 @@ class StorageError(Exception):
 
 
 def unusable(directory: Directory, error: OSError) -> StorageError:
-    """An error of the system as one line, with the file that it was about."""
+    """Turn an error of the system into one line that names the file."""
     from pathlib import Path
 
     where = Path(error.filename) if error.filename else directory.path
@@ -36,10 +37,10 @@ def unusable(directory: Directory, error: OSError) -> StorageError:
 
 
 def lock_directory(directory: Directory) -> None:
-    """Lock a directory, or say why not.
+    """Lock a directory, or say why that is not possible.
 
     Raises:
-        StorageError: another server has it, or it cannot be written to.
+        StorageError: another server uses the directory, or it cannot be written to.
     """
     try:
         if directory.lock():

@@ -1,7 +1,7 @@
-"""Inspects a binlog without a server: whether it is whole, what its records say, which jobs are live.
+"""Inspects a binlog without a server: checks it, and lists its records and its live jobs.
 
-It reads as recovery does and changes nothing: a torn tail, which recovery would erase, is left out; damage is reported
-and passed over. Must never write, and must never run beside a server that uses the directory.
+It reads as recovery does, but changes nothing: it leaves out a torn tail, which recovery would erase, and it reports
+damage and continues after it. Must never write, and must never run beside a server that uses the directory.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Count:
     records: int = 0
     """Puts, changes, deletes and clears."""
     live: int = 0
-    """How many of them say how a live job is now: its last put, and the last change after that."""
+    """How many of them determine a live job: its last put, and the last change after that."""
     commits: int = 0
     bytes: int = 0
     """From the beginning of the file to the end of its last record."""
     torn: int = 0
-    """Bytes of the torn tail behind that, which is no damage."""
+    """Bytes of the torn tail after that, which is not damage."""
     damages: list[Damage] = field(default_factory=list)
 
     @property
@@ -50,12 +50,12 @@ class Count:
 
 
 class Inspection:
-    """A binlog that nobody else uses meanwhile; made by `inspect`. Each method reads it from its beginning."""
+    """A binlog that no server uses meanwhile; made by `inspect`. Each method reads it from the beginning."""
 
     def __init__(self, directory: Directory) -> None:
         self.directory = directory
         self.boot = boot_id()
-        """The present boot of this machine. With its clocks, jobs are due when a server would find them due."""
+        """The present boot of this machine. With it, jobs are due when a server would find them due."""
         self.clock_offset = time_ns() - monotonic_ns()
         self.segments = segment_names(directory)
         self.tail: Tail | None = None
@@ -69,7 +69,7 @@ class Inspection:
             return BinlogReader(self.directory, _ignore).size()
 
     def count(self, on_progress: Progress | None = None) -> list[Count]:
-        """Check every record; say what each segment holds, oldest first, missing ones included.
+        """Check every record; return what each segment holds, oldest first, missing segments included.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
@@ -80,8 +80,8 @@ class Inspection:
             return counts.setdefault(name, Count(name))
 
         replay = Replay(JobTable())
-        puts: dict[int, tuple[Count, int]] = {}  # of each job, what its last put is counted in, and the offset of that
-        changes: dict[int, Count] = {}  # what its last change after that is counted in
+        puts: dict[int, tuple[Count, int]] = {}  # by job: the count of its last put, and the put's offset
+        changes: dict[int, Count] = {}  # by job: the count of its last change after that
         for reader in self._read(lambda damage: counted(damage.segment).damages.append(damage), on_progress):
             count = counted(reader.name)
             scanner = reader.scanner
@@ -122,7 +122,7 @@ class Inspection:
     def records(
         self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None
     ) -> Iterator[dict[str, object]]:
-        """Every record, as it is shown: docs/binlog-tools.md has the fields.
+        """Yield every record as the tools show it; docs/binlog-tools.md lists the fields.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
@@ -132,7 +132,7 @@ class Inspection:
                 yield {"segment": reader.name, "offset": reader.offset, **shown_record(reader.scanner)}
 
     def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
-        """The live jobs, those that are buried last and in the order in which they were buried. All is read at once.
+        """Return the live jobs; buried jobs come last, in the order of their burial. Reads everything at once.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
@@ -154,11 +154,11 @@ class Inspection:
 
 
 def _ignore(_: Damage) -> None:
-    """For a reader that reads nothing."""
+    """Ignore damage: a reader that reads nothing finds none."""
 
 
 def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
-    """Jobs of a replay as they are stored; their times are wall clock already."""
+    """Jobs of a replay as they are stored; their times are already wall clock."""
     buried: list[Job] = []
     for job in jobs:
         if job.state == BURIED:
@@ -173,8 +173,8 @@ def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
 def inspect(directory: Directory) -> Iterator[Inspection]:
     """Keep servers out of a directory while it is inspected.
 
-    The lock is a file of the directory. If there is none, no server has ever used the directory (it may be a copy), and
-    none is made: it would belong to the user who inspects, and might keep the server out later.
+    The lock is a file in the directory. Without that file, no server has ever used the directory, which may be a copy.
+    Then none is made: a lock file of the user who inspects might keep the server out later.
 
     Raises:
         StorageError: a server uses the directory, or it holds no binlog that can be inspected.
@@ -191,27 +191,28 @@ def inspect(directory: Directory) -> Iterator[Inspection]:
         if old:
             raise StorageError(
                 f"{directory.path}: holds files of beanstalkd ({old[0]}): "
-                "start beanstalk-server on it, which takes over their jobs"
+                "start beanstalk-server on it to take over their jobs"
             )
         if REWRITING in names:
             raise StorageError(
-                f"{directory.path}/{REWRITING}: a start of beanstalk-server was interrupted: "
-                "start it again, so that it finishes"
+                f"{directory.path}/{REWRITING}: a start of beanstalk-server was interrupted: start it again to finish"
             )
         inspection = Inspection(directory)
         if not has_lock and not inspection.segments:
-            raise StorageError(f"{directory.path}: holds no binlog")
+            raise StorageError(f"{directory.path}: holds no binlog: name the directory that is given to -b")
         yield inspection
     finally:
         if has_lock:
             directory.unlock()
     if not has_lock and "lock" in directory.names():
-        raise StorageError(f"{directory.path}: a server was started on it meanwhile: the output cannot be trusted")
+        raise StorageError(
+            f"{directory.path}: a server was started on it meanwhile, so the output may be wrong: stop it and try again"
+        )
 
 
 @contextmanager
 def _readable(directory: Directory) -> Iterator[None]:
-    """Turns an error of the system into one line for a person."""
+    """Turn an error of the system into one line for the operator."""
     try:
         yield
     except OSError as error:

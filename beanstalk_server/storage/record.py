@@ -1,15 +1,15 @@
-"""The binlog's records: one change each, as bytes with a checksum. This is docs/binlog-format.md in code.
+"""Encodes and decodes the records of the binlog: one change each, as bytes with a checksum (docs/binlog-format.md).
 
     bytes   field
-    4       CRC-32C of all that follows, begun with the seed of the segment
-    4       length of the record, these eight bytes included
+    4       CRC-32C of the rest of the record, begun with the seed of the segment
+    4       length of the record, including these eight bytes
     1       type
-    ...     by type
+    ...     depends on the type
 
-All integers are little-endian. Each segment has a seed of its own, the CRC-32C of a random number: so neither a body
-that a client has sent, nor what another segment has left on the disk, looks like a record of this one.
+All integers are little-endian. Each segment has its own seed, the CRC-32C of a random number. So neither a body from a
+client nor the remains of another segment on the disk can pass for a record of this segment.
 
-Must never know files, nor what a queue makes of a record.
+Must never know files, or what a queue makes of a record.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CLEAR: Final = 5
 CLOCK: Final = 6
 
 TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock")
-"""The types by number."""
+"""The names of the types, by number."""
 
 LAST_TYPES: Final = (0, DELETE, CLOCK)
-"""The last type of each version of the format."""
+"""The highest type in each version of the format."""
 
-# Checksum, length, type. All other structures begin behind the checksum, with the length and the type.
+# Checksum, length, type. All other structures begin after the checksum, with the length and the type.
 HEAD: Final = Struct("<IIB")
 HEAD_SIZE: Final = 9
 
@@ -71,10 +71,10 @@ ID_SIZE: Final = 8
 _CLOCK: Final = Struct("<IBq16s")
 CLOCK_SIZE: Final = 33
 NO_BOOT: Final = bytes(16)
-"""The boot of no machine."""
+"""A boot that no machine ever had."""
 
 LONGEST: Final = PUT_SIZE + 2 * 255 + (1 << 30)
-"""No record is longer, in bytes: -z is a gibibyte at the most. (A clear as long as that has 130 million ids.)"""
+"""Bytes of the longest record: -z is at most a gibibyte. (A clear of this length has 130 million ids.)"""
 
 _ID: Final = Struct("<Q")
 _CRC: Final = Struct("<I")
@@ -92,21 +92,21 @@ def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
 
 
 def encode_commit(commit_number: int, durable: int, length: int, next_id: int, written_at: int, seed: int) -> bytes:
-    """The record that a commit begins with.
+    """Encode the record that begins a commit.
 
     Args:
-        commit_number: one more than that of the commit before, over all segments.
+        commit_number: one more than that of the commit before, across all segments.
         durable: the offset up to which this segment is known to be on the disk.
-        length: bytes of the records that follow and belong to it.
+        length: bytes of the other records of the commit, which follow.
         next_id: the smallest id that has never been given.
-        written_at: wall clock, nanoseconds; 0 if that is not told.
+        written_at: wall clock, nanoseconds; 0 if unknown.
     """
     rest = _COMMIT.pack(COMMIT_SIZE, COMMIT, COMMIT_MARK, commit_number, durable, length, next_id, written_at)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
 def encode_put(job: StoredJob, seed: int) -> bytes:
-    """A whole job."""
+    """Encode a whole job."""
     tube = job.tube.encode()
     key = job.key.encode()
     body = job.body
@@ -133,7 +133,7 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
 
 
 def encode_change(change: StoredChange, seed: int) -> bytes:
-    """What is new of a job."""
+    """Encode what has changed in a job."""
     rest = _CHANGE.pack(
         CHANGE_SIZE,
         CHANGE,
@@ -152,13 +152,13 @@ def encode_change(change: StoredChange, seed: int) -> bytes:
 
 
 def encode_delete(job_id: int, seed: int) -> bytes:
-    """The end of a job."""
+    """Encode the end of a job."""
     rest = _DELETE.pack(DELETE_SIZE, DELETE, job_id)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
 def encode_clear(tube_name: str, reserved_ids: list[int], seed: int) -> bytes:
-    """The end of all jobs of a tube but those that are reserved."""
+    """Encode the end of all jobs of a tube but the reserved ones."""
     ids = array("Q", reserved_ids)
     if sys.byteorder == "big":
         ids.byteswap()
@@ -169,25 +169,25 @@ def encode_clear(tube_name: str, reserved_ids: list[int], seed: int) -> bytes:
 
 
 def encode_clock(clock_offset: int, boot: bytes, seed: int) -> bytes:
-    """The clocks that the records from here on go by.
+    """Encode how the server's clock and the wall clock relate from here on.
 
     Args:
         clock_offset: wall clock less the server's clock, nanoseconds.
-        boot: 16 bytes that no other boot of a machine has.
+        boot: 16 bytes that identify the boot of the machine.
     """
     rest = _CLOCK.pack(CLOCK_SIZE, CLOCK, clock_offset, boot)
     return _CRC.pack(crc32c(rest, seed)) + rest
 
 
 class Scanner:
-    """Reads bytes record by record, and checks each.
+    """Reads records from bytes, one after the other, and checks each of them.
 
-    After `next` has returned True, `kind` is the type of the record, and `start` and `end` are where it begins and ends
-    in `data`. After it has returned False, there is no record at `end`: `fault` says what is wrong there; or `more` is
-    how many bytes are needed to tell; or, with neither, zeros follow, which end a segment.
+    When `next` returns True, `kind` is the type of the record, which lies between `start` and `end` in `data`. When it
+    returns False, no whole record begins at `end`: `fault` says what is wrong there, or `more` is the number of bytes
+    needed to decide. If neither is set, zeros follow, which end a segment.
 
     Args:
-        seed: what the checksums begin with.
+        seed: the start value of the checksums.
         version: of the format.
     """
 
@@ -202,7 +202,7 @@ class Scanner:
         self.kind = 0
         self.fault = ""
         self.more = 0
-        self.names: dict[bytes, str] = {}  # of tubes, decoded
+        self.names: dict[bytes, str] = {}  # decoded names of tubes
         self._job = StoredJob()
         self._change = StoredChange()
 
@@ -237,12 +237,12 @@ class Scanner:
         return True
 
     def commit(self) -> tuple[int, int, int, int, int]:
-        """What a COMMIT record tells: commit number, durable, length, next id, written at."""
+        """The fields of a COMMIT record: commit number, durable, length, next id, written at."""
         _, _, _, commit_number, durable, length, next_id, written_at = _COMMIT.unpack_from(self.data, self.start + 4)
         return commit_number, durable, length, next_id, written_at
 
     def put(self) -> StoredJob:
-        """The job of a PUT record. The same object is filled again for the next one."""
+        """The job in a PUT record. The next call reuses the object."""
         data = self.data
         job = self._job
         (
@@ -276,7 +276,7 @@ class Scanner:
         return job
 
     def change(self) -> StoredChange:
-        """What a CHANGE record tells. The same object is filled again for the next one."""
+        """The change in a CHANGE record. The next call reuses the object."""
         change = self._change
         (
             _,
@@ -296,7 +296,7 @@ class Scanner:
         return change
 
     def clear(self) -> tuple[str, list[int]]:
-        """What a CLEAR record tells: the tube's name, and the ids of the jobs that were reserved."""
+        """The fields of a CLEAR record: the tube's name, and the ids of the jobs that were reserved."""
         names = self.start + CLEAR_SIZE
         tube_end = names + self.data[names - 1]
         ids = array("Q", self.data[tube_end : self.end])
@@ -305,17 +305,17 @@ class Scanner:
         return self.data[names:tube_end].decode("latin-1"), ids.tolist()
 
     def clock(self) -> tuple[int, bytes]:
-        """What a CLOCK record tells: wall clock less the server's clock, and the boot."""
+        """The fields of a CLOCK record: wall clock less the server's clock, and the boot."""
         _, _, clock_offset, boot = _CLOCK.unpack_from(self.data, self.start + 4)
         return clock_offset, boot
 
     def job_id(self) -> int:
-        """The job that a PUT, CHANGE or DELETE record is about."""
+        """The id of the job in a PUT, CHANGE or DELETE record."""
         job_id: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
         return job_id
 
     def find(self, start: int) -> int:
-        """Where the first valid record at `start` or behind it begins; -1 when there is none."""
+        """The offset of the first valid record at or after `start`; -1 if none follows."""
         data = self.data
         for at in range(start, len(data) - HEAD_SIZE + 1):
             if not COMMIT <= data[at + 8] <= self.last_type:
@@ -363,7 +363,7 @@ class Scanner:
 
 
 def _set_deadline(change: StoredChange, deadline: int) -> None:
-    """One field of a record is the deadline of a delayed job, or the bury sequence of a buried one."""
+    """Set what one field of a record means: the deadline of a delayed job, or the bury sequence of a buried one."""
     state = change.state
     change.deadline = deadline if state == DELAYED else 0
     change.bury_sequence = deadline if state == BURIED else 0

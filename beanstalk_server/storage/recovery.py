@@ -1,8 +1,8 @@
-"""Recovers the jobs of a directory at the start, and leaves it fit to be written to.
+"""Recovers the jobs of a directory when a server starts, and prepares the directory for writing.
 
-What a crash can leave is put right: a torn tail of the newest segment, files that were not finished. Anything else is
-damage: it refuses the start, unless it is to be salvaged. The files of a beanstalkd are taken over. Must never know
-clients, and must never run beside a server that uses the directory.
+It repairs what a crash can leave: a torn tail of the newest segment, unfinished files. Anything else is damage, and
+refuses the start unless it may be salvaged. It takes over the files of a beanstalkd. Must never know clients, and must
+never run beside a server that uses the directory.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ logger = logging.getLogger("beanstalk_server")
 
 @dataclass
 class Recovered:
-    """What a directory holds, but for the jobs."""
+    """What a directory holds, apart from the jobs."""
 
     segments: list[Segment] = field(default_factory=list)
     """Oldest first, each with the ids of all jobs that were ever put into it."""
     next_id: int = 1
     """The smallest id that has never been given."""
     sequence: int = 0
-    """Of the newest segment."""
+    """The sequence number of the newest segment."""
     commit_number: int = 0
-    """Of the last commit."""
+    """The number of the last commit."""
 
 
 class Progress:
-    """Says in the log, once a second, how far recovery is."""
+    """Logs once a second how far recovery has come."""
 
     def __init__(self, replay: Replay, total: int, clock: Callable[[], int] = monotonic_ns) -> None:
         self._replay = replay
@@ -52,8 +52,8 @@ class Progress:
         self._clock = clock
         self._next = clock() + SECOND
 
-    def tell(self, done: int) -> None:
-        """So many bytes have been read."""
+    def report(self, done: int) -> None:
+        """Note that `done` bytes have been read."""
         now = self._clock()
         if now >= self._next:
             self._next = now + SECOND
@@ -70,11 +70,11 @@ def recover(
     draw_salt: Callable[[], int],
     boot: bytes = NO_BOOT,
 ) -> Recovered:
-    """Replay what a locked directory holds, and leave it fit to be written to.
+    """Replay what a locked directory holds, and prepare it for writing.
 
     Args:
-        salvage: skip what is damaged; the damaged files are kept in a directory of their own.
-        segment_size: bytes of a segment, if jobs have to be rewritten.
+        salvage: skip what is damaged, and keep the damaged files in the subdirectory `damaged`.
+        segment_size: bytes of a new segment, if jobs have to be rewritten.
         draw_salt: draws a random number of 32 bits.
         boot: the present boot of the machine.
 
@@ -88,7 +88,7 @@ def recover(
 
 
 class _Recovery:
-    """The arguments are those of `recover`."""
+    """One recovery; `recover` describes the arguments."""
 
     def __init__(
         self,
@@ -124,8 +124,8 @@ class _Recovery:
     def _recover_segments(self) -> Recovered:
         replay = self._replay
         segments: list[Segment] = []
-        binlog = BinlogReader(self._directory, self._meet_damage)
-        for reader in binlog.read(Progress(replay, binlog.size()).tell):
+        binlog = BinlogReader(self._directory, self._handle_damage)
+        for reader in binlog.read(Progress(replay, binlog.size()).report):
             if not segments or segments[-1].sequence != reader.sequence:
                 segments.append(Segment(reader.sequence, reader.file.size(), reader.salt, reader.version))
             reader.replay(replay, segments[-1])
@@ -144,10 +144,10 @@ class _Recovery:
             found = self._rewrite(found, "damaged", kept, removed)
             logger.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), self._path)
         elif binlog.tail is not None:
-            self._settle_tail(segments[-1].name, binlog.tail)
+            self._repair_tail(segments[-1].name, binlog.tail)
         return found
 
-    def _meet_damage(self, damage: Damage) -> None:
+    def _handle_damage(self, damage: Damage) -> None:
         place = f"{self._path}/{damage.segment}"
         if not self._salvage:
             raise StorageError(
@@ -157,10 +157,10 @@ class _Recovery:
             )
         logger.warning("%s: %s", place, damage)
 
-    def _settle_tail(self, name: str, tail: Tail) -> None:
-        """Erase a torn tail of the newest segment, and have everything before it on the disk.
+    def _repair_tail(self, name: str, tail: Tail) -> None:
+        """Erase a torn tail of the newest segment, and sync everything before it.
 
-        The last process may have ended before it had synced the segment, or its name; what follows will build on it.
+        The last process may have ended before it synced the segment or its name, and all new records rely on both.
         """
         file = self._directory.open(name, write=True)
         try:
@@ -179,7 +179,7 @@ class _Recovery:
         self._directory.sync()
 
     def _take_over(self, old: list[str]) -> Recovered:
-        """Rewrite the jobs of a beanstalkd, and move its files away."""
+        """Rewrite the jobs in beanstalkd's files, and move those files away."""
         logger.info("%s: taking over beanstalkd's jobs from %d files", self._path, len(old))
         last_id = take_over(self._directory, self._replay, self._salvage)
         self._replay.finish(self._boot)
@@ -189,11 +189,11 @@ class _Recovery:
         return found
 
     def _rewrite(self, found: Recovered, aside: str, kept: list[str], removed: list[str]) -> Recovered:
-        """Replace old files by new segments with all jobs; return what the directory holds then.
+        """Replace old files with new segments that hold all jobs; return what the directory holds then.
 
         Args:
-            aside: the directory that the files of `kept` are moved to.
-            removed: files that are removed; the mark of a clean stop is, too.
+            aside: the subdirectory to which the files in `kept` are moved.
+            removed: files to remove, besides the mark of a clean stop.
         """
         rewriting = Rewriting(
             self._directory,

@@ -1,9 +1,9 @@
-"""Replaces files by new segments that hold the same jobs: all files or, if the start is interrupted, none.
+"""Replaces files with new segments that hold the same jobs: all files or, if the start is interrupted, none.
 
-A takeover of beanstalkd's files needs this, and so does a salvage. The new segments are written into a directory of
-their own, `rewriting`. When they are complete and on the disk, a file there says which files they replace. From then
-on the rewriting will be finished, now or at the next start; until then it is undone. Must never know where the jobs
-come from.
+Takeovers of beanstalkd's files and salvages need this. The new segments are first written to a subdirectory,
+`rewriting`. When they are complete and on the disk, a file there says which files they replace. An interrupted
+rewriting is finished at the next start if that file exists, and undone if not. Must never know where the jobs come
+from.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ logger = logging.getLogger("beanstalk_server")
 
 
 class Rewriting:
-    """New segments for all jobs of a replay that has been finished.
+    """Writes new segments for all jobs of a finished replay.
 
     Args:
-        directory: locked; no rewriting has been begun in it.
-        replay: has the jobs, whose times are wall clock.
+        directory: locked, and without an unfinished rewriting.
+        replay: holds the jobs; their times are wall clock.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
         next_id: the smallest id that has never been given.
-        sequence, commit_number: of the last segment and the last commit; the new ones follow.
+        sequence, commit_number: those of the last segment and the last commit; the new ones follow.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Rewriting:
         self._spares = 0  # how many have been made
         self.log = SegmentLog(JobTable(), segment_size, draw_salt, replay.boot)
         self.log.adopt([], [], next_id, sequence, commit_number)
-        self.log.told_offset = replay.clock_offset
+        self.log.recorded_offset = replay.clock_offset
 
     def replace(self, aside: str, kept: list[str], removed: list[str]) -> None:
-        """Write the jobs, and replace old files by them; afterwards each job knows its segment.
+        """Write the jobs, and replace old files with them; afterwards each job knows its segment.
 
         Args:
-            aside: the directory that the files of `kept` are moved to.
-            removed: files that are removed.
+            aside: the subdirectory to which the files in `kept` are moved.
+            removed: files to remove.
         """
         directory = self._directory
         directory.make_directory(REWRITING)
@@ -81,7 +81,7 @@ class Rewriting:
         finish_rewriting(directory)
 
     def _write_jobs(self) -> None:
-        """Write at least one segment, so that the next id is kept."""
+        """Write the jobs to at least one segment, so that the next id is kept."""
         log = self.log
         self._add_spare(0)
         log.seal()
@@ -92,7 +92,7 @@ class Rewriting:
         self._write(sync=True)
         self._writer.close()
         for segment in log.segments:
-            segment.size = segment.durable = segment.end  # no space was taken ahead
+            segment.size = segment.durable = segment.end  # no space was allocated ahead
             segment.is_closed = True
 
     def _append(self, job: Job) -> None:
@@ -109,13 +109,13 @@ class Rewriting:
         self.log.room.add_spare(Spare(name, max(self._segment_size, SEGMENT_OVERHEAD + size)))
 
     def _write(self, *, sync: bool) -> None:
-        batches = self.log.take(0, self.log.told_offset)
+        batches = self.log.take(0, self.log.recorded_offset)
         self._writer.write(batches, sync)
         self.log.confirm(batches, None)
 
 
 def finish_rewriting(directory: Directory) -> None:
-    """Replace the old files by what has been rewritten, if it is complete; else undo the rewriting."""
+    """Replace the old files with the new segments if these are complete; otherwise remove the new segments."""
     names = directory.names(REWRITING)
     if "complete" in names:
         file = directory.open(COMPLETE)
@@ -138,7 +138,7 @@ def finish_rewriting(directory: Directory) -> None:
         directory.sync()
         directory.sync(REWRITING)
     elif names:
-        logger.info("%s: undoing what the last start has begun and not completed", directory.path)
+        logger.info("%s/%s: removing the incomplete work of an interrupted start", directory.path, REWRITING)
     for name in directory.names(REWRITING):
         directory.remove(f"{REWRITING}/{name}")
     if REWRITING in directory.names():

@@ -1,24 +1,24 @@
-"""How much room the log has, who may use it, and what should be done to have room ahead and no garbage behind.
+"""Decides how far the log may grow, and what to do next to have room ahead and little garbage.
 
-Room ahead is the rest of the tail, the newest segment, and the spares, files of zeros that will be segments. Garbage
-goes at the other end: the live jobs of the oldest segment are moved to the tail, and the segment is removed. The log
-and the binlog tell the room what there is; it answers questions and gives advice. Must never know what is in a record,
-and must never touch a file.
+Room ahead is the rest of the tail, the newest segment, and the spares, files of zeros that will become segments.
+Garbage is removed at the other end: the live jobs of the oldest segment are moved to the tail, and then the segment is
+removed. The log and the binlog report what exists; the room answers questions and gives advice. Must never know what is
+in a record, and must never touch a file.
 
-Four rules, in bytes, S being the size of a segment:
+Four rules, in bytes, where S is the size of a segment:
 
-- One spare is *kept* that the jobs of any segment can be moved into: it is as large as a segment, or as the largest
-  job. While the oldest segment is moved, its own file is the next one to be kept, if it is large enough. What is free
-  besides is the *surplus*.
-- A put leaves a surplus of at least the *headroom*, an eighth of S and a sixteenth of the live records, for changes and
-  deletions. When these have used it up, they wait until cleaning has turned garbage into room. There is enough garbage
-  then, because a headroom that is used up has become garbage. If the files on a full disk differ so much in size that
-  nothing fits any more, deletions go on in what is left.
-- A surplus of S/2 more than the headroom is wanted ahead.
+- One spare is *kept*, so that the jobs of any segment can be moved into it: it is as large as a segment, or as the
+  largest job. While the oldest segment is moved, its own file is the next one to keep, if it is large enough. All other
+  free room is the *surplus*.
+- A put must leave the *headroom* in the surplus: an eighth of S and a sixteenth of the live records. Changes and
+  deletions may use it. When it is used up, they wait until cleaning has turned garbage into room. By then there is
+  enough garbage, because the used headroom has become garbage. If the files on a full disk differ so much in size that
+  nothing fits anywhere, deletions may use what is left.
+- The upkeep aims at a surplus of S/2 more than the headroom.
 - All files together take no more than twice the live records and 2 S. The kept spare, a place for a job that is being
   moved, and one for a put that fits nowhere, may exceed that for a while.
 
-Changes also wait while many records are waiting to be written: so a commit is never large, and nobody waits long for
+Changes also wait while too many records are waiting to be written. So commits stay small, and no client waits long for
 one.
 """
 
@@ -32,31 +32,31 @@ from beanstalk_server.storage.record import CHANGE_SIZE, CLOCK_SIZE, COMMIT_SIZE
 from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 
 BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
-"""Bytes that may come before the first record of a batch. (There is always room for one more CLOCK behind the last.)"""
+"""Bytes that may come before the first record of a batch. (One more CLOCK always fits after the last.)"""
 
 SEGMENT_OVERHEAD: Final = HEADER_SIZE + BATCH_OVERHEAD + CLOCK_SIZE
-"""Bytes of a file that are not left for its records."""
+"""Bytes of a file that are not available to its records."""
 
 LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + CHANGE_SIZE
-"""Bytes of a change in a commit of its own: a change is accepted if there is room for so much."""
+"""Bytes of a change in a commit of its own: changes are accepted while this much room is left."""
 
 COMMIT_LIMIT: Final = 1 << 20
-"""Bytes of records that may wait to be written; if there are more, clients wait before they add to them."""
+"""Bytes of records that may wait to be written; while more are waiting, clients wait before they add to them."""
 
 CLEANING_SLICE: Final = 1 << 16
 URGENT_CLEANING_SLICE: Final = 1 << 18
-"""Bytes of records that one slice of cleaning moves; the urgent one, about two milliseconds, while clients wait."""
+"""Bytes of records that a slice of cleaning moves. The urgent slice is for waiting clients; it takes about 2 ms."""
 
 NOTHING: Final = 0
 ALLOCATE: Final = 1
 CLEAN: Final = 2
 DROP_SPARE: Final = 3
 SEAL: Final = 4
-"""What should be done next: the steps of the upkeep."""
+"""The steps of the upkeep: what to do next."""
 
 
 class Spare:
-    """A file of zeros that will be a segment.
+    """A file of zeros that will become a segment.
 
     Args:
         name: of the file.
@@ -69,12 +69,12 @@ class Spare:
 
 
 class Room:
-    """The sizes of everything, in bytes, and what follows from them.
+    """The sizes of all segments and spares, in bytes, and what follows from them.
 
     Args:
-        segments: the log's own list, oldest first; it is read only.
+        segments: the log's own list, oldest first; only the log changes it.
         segment_size: bytes.
-        on_admission: called with what may be told, when that changes: ALL, DELETIONS or NONE.
+        on_admission: called with ALL, DELETIONS or NONE when what may be recorded changes.
     """
 
     def __init__(
@@ -88,31 +88,31 @@ class Room:
         self.record_size = 0  # bytes of all records
         self.pending = 0  # bytes of records that wait to be written
         # The log, which cleans, sets these:
-        self.is_cleaning = False  # the jobs of the oldest segment are being moved; that is always completed
+        self.is_cleaning = False  # the jobs of the oldest segment are being moved; once begun, it is completed
         self.stuck_on = 0  # bytes of the record that cleaning found no place for, or 0
         # The allocator, which makes files, sets this:
-        self.disk_is_full = False  # space that is given back may not be had again
+        self.disk_is_full = False  # space that is given back may be lost
         # These are counted here:
         self.spares: list[Spare] = []
         self.spare_room = 0  # bytes of records that fit into the spares
         self.disk_size = 0  # bytes of all segments and spares
-        self.largest_live = 0  # bytes of live records; no segment but the tail has more
+        self.largest_live = 0  # no segment but the tail has more bytes of live records
         # `review` sets these:
-        self.admits = ALL  # what may be told: ALL, DELETIONS or NONE
-        self.put_end = 0  # offset in the tail; there is room for a put that ends before it
-        self.change_end = 0  # offset in the tail; a record that ends behind it calls for a review
+        self.admits = ALL  # what may be recorded: ALL, DELETIONS or NONE
+        self.put_end = 0  # offset in the tail: a put that ends before it fits
+        self.change_end = 0  # offset in the tail: a record that ends after it requires a review
 
-    # What there is
+    # Segments and spares
 
     def adopt(self) -> None:
-        """Count the segments that the start has found."""
+        """Count the segments found at the start."""
         self.largest_live = max([segment.live for segment in self.segments], default=0)
         self.disk_size = sum([segment.size for segment in self.segments])
         self.record_size = sum([segment.end - HEADER_SIZE for segment in self.segments])
         self.live_size = sum([segment.live for segment in self.segments])
 
     def add_spare(self, spare: Spare) -> None:
-        """There is one more spare."""
+        """Count a new spare."""
         self.spares.append(spare)
         self.spare_room += capacity(spare)
         self.disk_size += spare.size
@@ -121,13 +121,13 @@ class Room:
         self.review()
 
     def begin_segment(self, spare: Spare) -> None:
-        """A spare becomes the tail; its segment is not in the list yet."""
+        """Make a spare the tail; its segment is not in the list yet."""
         self.spares.remove(spare)
         self.spare_room -= capacity(spare)
         if self.segments:
             tail = self.segments[-1]
             self.largest_live = max(self.largest_live, tail.live)
-            # Much space behind its records is given back if it can be had again.
+            # If much space is unused, it is given back, unless it may be lost on a full disk.
             tail.is_cut = (
                 not self.disk_is_full and tail.size - tail.end > self.segment_size >> 2 and self._is_at_limit()
             )
@@ -136,7 +136,7 @@ class Room:
     def drop_spare(self) -> Spare:
         """Give up a spare that is not needed. The caller removes its file."""
         spare = self._droppable()
-        assert spare is not None, "`next_step` has said DROP_SPARE"
+        assert spare is not None, "`next_step` has returned DROP_SPARE"
         self.spares.remove(spare)
         self.spare_room -= capacity(spare)
         self.disk_size -= spare.size
@@ -144,12 +144,12 @@ class Room:
         return spare
 
     def resize(self, segment: Segment, size: int) -> None:
-        """The file of a segment is made shorter."""
+        """Note that the file of a segment becomes shorter."""
         self.disk_size -= segment.size - size
         segment.size = size
 
     def remove_oldest(self, segment: Segment) -> None:
-        """The oldest segment is gone; it is no longer in the list."""
+        """Note that the oldest segment is gone; it is no longer in the list."""
         self.is_cleaning = False
         self.stuck_on = 0
         self.disk_size -= segment.size
@@ -160,7 +160,7 @@ class Room:
     # Places
 
     def tail_room(self) -> int:
-        """How long a record can be, with its commit, to fit into the tail."""
+        """Bytes of the longest record, with its commit, that fits into the tail."""
         if not self.segments:
             return 0
         tail = self.segments[-1]
@@ -168,10 +168,10 @@ class Room:
 
     def fits_tail(self, size: int) -> bool:
         """Whether a job may be put into the tail."""
-        return size + BATCH_OVERHEAD <= self.tail_room() and not self.is_too_much(self.segments[-1], size)
+        return size + BATCH_OVERHEAD <= self.tail_room() and not self.would_overfill(self.segments[-1], size)
 
-    def is_too_much(self, segment: Segment, size: int) -> bool:
-        """Whether a segment that was made for a large job would, with one more job, hold more than fits elsewhere."""
+    def would_overfill(self, segment: Segment, size: int) -> bool:
+        """Whether one more job would fill a segment made for a large job with more than an ordinary one can take."""
         return segment.size > self.segment_size and 0 < segment.live > self.segment_size - SEGMENT_OVERHEAD - size
 
     def smallest_spare(self, size: int) -> Spare | None:
@@ -183,7 +183,7 @@ class Room:
         return best
 
     def has_usual_spare(self) -> bool:
-        """Whether a spare is there that is as large as a segment."""
+        """Whether one of the spares is as large as a segment."""
         return any(spare.size >= self.segment_size for spare in self.spares)
 
     def may_move_into(self, spare: Spare | None, oldest: Segment) -> bool:
@@ -202,16 +202,16 @@ class Room:
     # Who may use it
 
     def is_before_put_end(self, size: int) -> bool:
-        """Whether there is room for a put: the quick answer. If it is False, ask `spare_needed`."""
+        """Whether a put fits for certain: the quick answer. If it is False, ask `spare_needed`."""
         return bool(self.segments) and self.segments[-1].end + size + BATCH_OVERHEAD <= self.put_end
 
     def spare_needed(self, size: int) -> int:
-        """The size in bytes of the spare that a put needs, or needs first; 0 if there is room for it.
+        """The size in bytes of the spare that a put needs, or needs first; 0 if the put fits.
 
-        If the files take all that they should, a put need not leave the headroom, because the disk has room.
+        If the files already take all that they should, and the disk has room, a put need not leave the headroom.
 
         Args:
-            size: of the put record.
+            size: bytes of the PUT record.
         """
         surplus = self._surplus_with(size)
         is_at_limit = self.disk_size + self.segment_size > self.limit() + 2 * size
@@ -226,11 +226,11 @@ class Room:
         return self.segment_size
 
     def may_put(self) -> bool:
-        """Whether there is room for a small job."""
+        """Whether a put of a small job fits."""
         return not self.spare_needed(PUT_SIZE)
 
     def review(self) -> None:
-        """Find out how far puts and changes may go, and what may be told."""
+        """Find out how far puts and changes may go, and what may be recorded."""
         tail_room = self.tail_room()
         surplus = self._surplus()
         step = min(self.segment_size >> 4, CLEANING_SLICE)
@@ -260,10 +260,10 @@ class Room:
             self.admits = admits
             self.on_admission(admits)
 
-    # What should be done
+    # What to do next
 
     def limit(self) -> int:
-        """Bytes that all files together should take at the most."""
+        """The most bytes that all files together should take."""
         return 2 * self.live_size + 2 * self.segment_size
 
     def headroom(self) -> int:
@@ -271,10 +271,10 @@ class Room:
         return (self.segment_size >> 3) + (self.live_size >> 4)
 
     def next_step(self, may_allocate: bool) -> int:
-        """What should be done next: ALLOCATE a spare, CLEAN the oldest segment, DROP_SPARE, SEAL the tail, or NOTHING.
+        """What to do next: ALLOCATE a spare, CLEAN the oldest segment, DROP_SPARE, SEAL the tail, or NOTHING.
 
         Args:
-            may_allocate: whether the disk may have room; it has none right after it was found to be full.
+            may_allocate: whether the disk may have room; False for a while after it was found to be full.
         """
         oldest = self.oldest()
         if oldest is not None and not oldest.live:
@@ -296,7 +296,7 @@ class Room:
             return SEAL if spare is not None and spare.size <= self.segment_size else ALLOCATE
         if is_large and self._droppable() is not None:
             return DROP_SPARE
-        if is_large and may_allocate and self._smaller():
+        if is_large and may_allocate and self._smaller_capacity():
             return ALLOCATE
         if (is_short or is_large) and self._is_worth_cleaning():
             if oldest is not None:
@@ -312,17 +312,17 @@ class Room:
         return NOTHING
 
     def spare_size(self) -> int:
-        """How large the next spare should be: as a segment, or larger for a job that is larger."""
+        """Bytes of the next spare: as many as a segment has, or more for a larger job."""
         needed = self.stuck_on
         if not needed:
             if self._surplus() < 0:
                 needed = self._needed(0)
             elif self.disk_size > self.limit():
-                needed = self._smaller()
+                needed = self._smaller_capacity()
         return max(SEGMENT_OVERHEAD + needed, self.segment_size)
 
     def should_recycle(self, size: int) -> bool:
-        """Whether the file of a segment that goes, which has this size, should become a spare."""
+        """Whether the file of a segment that is removed should become a spare; `size` is that of the file."""
         if self.disk_is_full:
             return size > SEGMENT_OVERHEAD + LONE_CHANGE_SIZE
         surplus = self._surplus()
@@ -339,18 +339,18 @@ class Room:
         return self.segments[0] if len(self.segments) > 1 else None
 
     def waste(self) -> int:
-        """Bytes behind the last record of each segment but the tail."""
+        """Unused bytes after the last record of each segment but the tail."""
         taken = self.disk_size - self.spare_room - len(self.spares) * SEGMENT_OVERHEAD
         return taken - self.record_size - len(self.segments) * HEADER_SIZE - self.tail_room()
 
     # Surplus and garbage
 
     def _surplus(self) -> int:
-        """Bytes of small records that fit besides the jobs of the oldest segment; below 0 if those may not fit."""
+        """Bytes of small records that fit besides the jobs of the oldest segment; below 0 if these may not fit."""
         return self._surplus_if(0, self.tail_room(), None, self.oldest())
 
     def _surplus_if(self, size: int, tail_room: int, taken: Spare | None, oldest: Segment | None) -> int:
-        """What `_surplus` would be with one more job of this size, so much room in the tail, and one spare less.
+        """The surplus with one more job of this size, this much room in the tail, and without the spare `taken`.
 
         Args:
             oldest: the segment that would be moved next, or None if it is the tail.
@@ -371,8 +371,8 @@ class Room:
                 return room
         elif oldest is None or oldest.size - SEGMENT_OVERHEAD < needed:
             return -1
-        # Its jobs are moved into room other than the kept spare; its file, if it is large enough, is kept then.
-        commits = 2 + oldest.live // CLEANING_SLICE  # of the slices, and a checkpoint
+        # Its jobs must fit beside the kept spare. Then its own file is kept, if it is large enough.
+        commits = 2 + oldest.live // CLEANING_SLICE  # one for each slice, and a checkpoint
         return room - oldest.live - commits * BATCH_OVERHEAD
 
     def _surplus_with(self, size: int) -> int:
@@ -380,19 +380,19 @@ class Room:
         if self.fits_tail(size):
             tail_room = self.tail_room() - size - BATCH_OVERHEAD
             return self._surplus_if(size, tail_room, None, self.oldest())
-        spare = self.smallest_spare(size)  # which is the tail then
+        spare = self.smallest_spare(size)  # it becomes the tail
         if spare is None:
             return -1
         oldest = self.segments[0] if self.segments else None
         return self._surplus_if(size, capacity(spare) - size, spare, oldest)
 
     def _needed(self, size: int) -> int:
-        """The most bytes of records that a segment may have to move, with one more job of this size."""
+        """The most bytes of live records that any one segment may hold, with one more job of this size."""
         tail_live = self.segments[-1].live if self.segments else 0
         return max(self.largest_live, tail_live, min(tail_live + size, max(self.segment_size - SEGMENT_OVERHEAD, size)))
 
-    def _smaller(self) -> int:
-        """How many bytes a spare should hold to replace one that is larger than needed; 0 if there is none."""
+    def _smaller_capacity(self) -> int:
+        """Bytes that a new spare should hold to replace one that is larger than needed; 0 if no spare is."""
         needed = self._needed(0)
         kept = self.smallest_spare(needed)
         if kept is None:
@@ -408,17 +408,17 @@ class Room:
         return 0
 
     def _droppable(self) -> Spare | None:
-        """A spare that is not needed, if there is one; never the last that is as large as a segment."""
+        """A spare that is not needed, or None; never the last one that is as large as a segment."""
         tail_room = self.tail_room()
         usual = [spare for spare in self.spares if spare.size >= self.segment_size]
-        for spare in sorted(self.spares, key=self._oddness, reverse=True):
+        for spare in sorted(self.spares, key=self._size_difference, reverse=True):
             if usual == [spare]:
                 continue
             if self._surplus_if(0, tail_room, spare, self.oldest()) >= LONE_CHANGE_SIZE:
                 return spare
         return None
 
-    def _oddness(self, spare: Spare) -> int:
+    def _size_difference(self, spare: Spare) -> int:
         return abs(spare.size - self.segment_size)
 
     def _is_at_limit(self) -> bool:
@@ -432,23 +432,23 @@ class Room:
         return self.oldest() is not None and not self.stuck_on and self._is_worth_cleaning()
 
     def _is_worth_cleaning(self) -> bool:
-        if self._garbage() >= self._much_garbage():
+        if self._garbage() >= self._garbage_worth_cleaning():
             return True
-        # There may be space behind the records of segments that is too small for a job, and enough for changes.
+        # The space after a segment's records may be too small for a job, but large enough for changes.
         return self._garbage() + self.waste() >= self.segment_size >> 6 and self._surplus() < LONE_CHANGE_SIZE
 
-    def _much_garbage(self) -> int:
+    def _garbage_worth_cleaning(self) -> int:
         """How many bytes of garbage make cleaning worthwhile."""
         much = (self.segment_size >> 4) + (self.live_size >> 5)
         return much if self.admits == ALL else much >> 3
 
     def _garbage(self) -> int:
-        """Bytes of records that cleaning everything would remove, less the commits that this would add."""
+        """Bytes of records that cleaning everything would remove, less the commits that it would add."""
         own = 4 * COMMIT_SIZE + BATCH_OVERHEAD + self.segment_size // CLEANING_SLICE * COMMIT_SIZE
         return self.record_size - self.live_size - len(self.segments) * own
 
     def check(self) -> None:
-        """Verify every invariant there is."""
+        """Verify all invariants."""
         sizes = [segment.size for segment in self.segments] + [spare.size for spare in self.spares]
         assert self.disk_size == sum(sizes)
         assert self.record_size == sum(segment.end - HEADER_SIZE for segment in self.segments)
@@ -459,5 +459,5 @@ class Room:
 
 
 def capacity(spare: Spare) -> int:
-    """How long a record can be to fit into a spare."""
+    """Bytes of the longest record that fits into a spare."""
     return spare.size - SEGMENT_OVERHEAD

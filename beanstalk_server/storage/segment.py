@@ -1,7 +1,7 @@
-"""A segment, one file of the log: its name, its header, and what memory holds of it.
+"""Defines a segment, one file of the log: its name, its header, and its state in memory.
 
-A segment is written once, from its beginning to its end. Its space is taken from the disk ahead, so zeros follow the
-last record. Must never know what is in a record.
+A segment is written once, from its beginning to its end. Its space is allocated ahead, so zeros follow the last record.
+Must never know what is in a record.
 
     bytes   field (docs/binlog-format.md)
     8       magic
@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"segment\.(\d{10,})")
 
 
 class FormatError(Exception):
-    """A file is no segment, or one of a newer version: one line that says which. `version` is 0, or that version."""
+    """A file is not a segment (`version` is 0), or its version is newer than this server's (`version` says which)."""
 
     def __init__(self, message: str, version: int = 0) -> None:
         super().__init__(message)
@@ -41,13 +41,13 @@ class FormatError(Exception):
 
 
 class Segment:
-    """One segment, as the log sees it.
+    """One segment, as the log knows it.
 
     Args:
         sequence: its number.
         size: bytes of its file.
         salt: its random number.
-        version: of its format; only segments of the newest are written to.
+        version: of its format; only segments of the newest version are written to.
     """
 
     __slots__ = (
@@ -77,22 +77,22 @@ class Segment:
         self.name = segment_name(sequence)
         self.file: File | None = None  # open while the segment is the tail
         self.is_closed = False  # no more records are appended
-        self.is_cut = False  # when it is closed, its file is cut behind the last record
+        self.is_cut = False  # when it is closed, its file is cut after the last record
         self.end = HEADER_SIZE  # offset at which the next record goes
         self.written = 0  # offset up to which it has been written
         self.durable = 0  # offset up to which it is known to be on the disk
         self.live = 0  # bytes of the PUT records of live jobs in it
         self.ids = array("Q")  # of all jobs that were ever put into it
-        self.cleaned = 0  # how many of those cleaning has been through
+        self.cleaned = 0  # how many of `ids` cleaning has visited
 
 
 def seed_of(salt: int) -> int:
-    """What the checksums of a segment's records begin with."""
+    """The start value of the checksums in a segment."""
     return int(crc32c(_CRC.pack(salt)))
 
 
 def segment_name(sequence: int) -> str:
-    """The file name of the segment with this number."""
+    """The file name of the segment with this sequence number."""
     return f"segment.{sequence:010d}"
 
 
@@ -103,16 +103,16 @@ def segment_names(directory: Directory) -> list[tuple[int, str]]:
 
 
 def encode_header(sequence: int, salt: int) -> bytes:
-    """The first bytes of a segment."""
+    """Encode the header, the first bytes of a segment."""
     header = _HEADER.pack(MAGIC, VERSION, sequence, salt, 0)
     return header + _CRC.pack(crc32c(header))
 
 
 def decode_header(header: bytes, name: str) -> tuple[int, int, int, bool]:
-    """What a header says: version, sequence, salt, and whether its checksum is right.
+    """Decode a header: version, sequence number, salt, and whether its checksum is right.
 
     Raises:
-        FormatError: the file is no segment, or one of a newer version.
+        FormatError: the file is not a segment, or has a newer version than this server.
     """
     if len(header) < HEADER_SIZE or header[:8] != MAGIC:
         raise FormatError("not a segment of a binlog")

@@ -1,10 +1,11 @@
-"""The log in memory: turns changes into batches of records, knows which segment holds which job, and cleans.
+"""The log in memory: turns changes into records, and decides which segment each record goes to.
 
-`room.py` decides whether there is room and what should be done about it; `segment_writer.py` writes the batches. Must
-never touch a file.
+`room.py` decides whether records fit and when to clean; `segment_writer.py` writes the batches. Must never touch a
+file.
 
-Cleaning moves the live jobs of the oldest segment to the tail, so that the segment can go. It is always the oldest, so
-that no record goes before one that it undoes: a DELETE before its PUT, or a PUT before an earlier one of the same job.
+Cleaning moves the live jobs of the oldest segment to the tail, so that the segment can be removed. It always takes the
+oldest, so that no record is removed before one that it undoes: a DELETE before its PUT, or a PUT before an earlier one
+of the same job.
 """
 
 from __future__ import annotations
@@ -41,40 +42,40 @@ from beanstalk_server.storage.room import (
 from beanstalk_server.storage.segment import Segment
 
 CLOCK_TOLERANCE: Final = 10_000_000
-"""A step of the wall clock that is no longer, in nanoseconds, is not recorded. The two clocks are read one after the
+"""Nanoseconds. A step of the wall clock up to this long is not recorded, because the two clocks are read one after the
 other, and the process may have to wait in between. Short steps that add up are recorded."""
 
 GARBAGE_COST: Final = 16
-"""What a record that is garbage costs a slice of cleaning, in bytes."""
+"""Bytes of the budget of a cleaning slice that a garbage record costs."""
 
 SMALL_CLEAR: Final = 1024
-"""A clear of no more bytes may use the headroom, as changes do; a larger one has to leave it, as a put does."""
+"""Bytes. A clear up to this size may use the headroom, as changes do; a larger one must leave it, as a put does."""
 
 
 class NoRoomError(Exception):
-    """The headroom is used up, too."""
+    """A record fits nowhere: even the headroom is used up."""
 
 
 class CommitBatch:
-    """Records that go into one segment in one piece."""
+    """The records of one commit, which are written to one segment in one piece."""
 
     def __init__(self, segment: Segment, spare: Spare | None) -> None:
         self.segment = segment
-        self.spare = spare  # the file that becomes the segment with this batch, if it is its first
+        self.spare = spare  # the file that becomes the segment, if this is its first batch
         self.offset = segment.end
         self.chunks: list[bytes] = [b""]  # the first is its COMMIT record
-        self.size = 0  # bytes of its records, without that one
+        self.size = 0  # bytes of its records, without the COMMIT
 
 
 class SegmentLog:
-    """The segments, and the batches that are to be written.
+    """The segments, and the batches that wait to be written.
 
     Args:
         live: the broker's table of jobs.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
         boot: 16 bytes that identify the boot of the machine.
-        on_admission: called with what may be told, when that changes: ALL, DELETIONS or NONE.
+        on_admission: called with ALL, DELETIONS or NONE when what may be recorded changes.
     """
 
     def __init__(
@@ -88,32 +89,32 @@ class SegmentLog:
         self.live = live
         self.draw_salt = draw_salt
         self.boot = boot
-        self.clock_offset = 0  # nanoseconds to add to the times of jobs, to have wall clock
-        self.told_offset = 0  # nanoseconds; wall clock less the server's clock, as CLOCK records say
-        self.has_told_clock = False  # a CLOCK has been written since the start
+        self.clock_offset = 0  # nanoseconds; added to the times of jobs, gives wall clock
+        self.recorded_offset = 0  # nanoseconds; wall clock less the server's clock, as recorded last
+        self.has_recorded_clock = False  # a CLOCK has been recorded since the start
         self.segments: list[Segment] = []  # oldest first
         self.by_sequence: dict[int, Segment] = {}
         self.room = Room(self.segments, segment_size, on_admission)
-        self.batches: list[CommitBatch] = []  # to be written; the last one is open
+        self.batches: list[CommitBatch] = []  # waiting to be written; the last one is open
         self.sequence = 0  # of the last segment
         self.commit_number = 0  # of the last commit
         self.next_id = 1
-        self._change = StoredChange()  # these two are filled anew for each record
+        self._change = StoredChange()  # reused for each record, as is the next one
         self._stored = StoredJob()
-        self.written = 0  # records
-        self.migrated = 0  # records of jobs that cleaning has moved
+        self.written = 0  # how many records
+        self.migrated = 0  # how many of them cleaning has moved
         self.may_leave_tail = False  # cleaning has moved all jobs that fit into the tail
 
     def adopt(
         self, segments: list[Segment], spares: list[Spare], next_id: int, sequence: int, commit_number: int
     ) -> None:
-        """Go on behind the segments that the start has found.
+        """Continue after the segments found at the start.
 
         Args:
             segments: oldest first. Nothing is appended to them, unless `reopen` follows.
-            spares: those that are there.
+            spares: those found at the start.
             next_id: the smallest id that has never been given.
-            sequence, commit_number: of the last segment and the last commit.
+            sequence, commit_number: those of the last segment and the last commit.
         """
         self.segments.extend(segments)
         for segment in segments:
@@ -130,10 +131,10 @@ class SegmentLog:
             room.add_spare(spare)
         room.review()
 
-    # What the journal is told
+    # Changes to record
 
     def put(self, job: Job) -> bool:
-        """Record a whole job, which replaces the one with its id; False if there is no room."""
+        """Record a whole job, which replaces any job with its id; return False if it does not fit."""
         size = put_size(job)
         room = self.room
         if not room.is_before_put_end(size):
@@ -149,7 +150,7 @@ class SegmentLog:
         return True
 
     def change(self, job: Job) -> None:
-        """Record what is new of a job.
+        """Record what has changed in a job.
 
         Raises:
             NoRoomError: the headroom is used up; `delete` raises it, too.
@@ -171,7 +172,7 @@ class SegmentLog:
             self.room.review()
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
-        """Record that all jobs of a tube but these are gone; False if there is no room. `forget` follows for each."""
+        """Record that all jobs of a tube but these are gone; False if that does not fit. Then `forget` each of them."""
         size = clear_size(tube_name, reserved_ids)
         room = self.room
         has_place = size + BATCH_OVERHEAD <= room.tail_room() or room.smallest_spare(size) is not None
@@ -184,12 +185,12 @@ class SegmentLog:
         return True
 
     def forget(self, job: Job) -> None:
-        """A job that a clear has ended leaves the table: its record is garbage."""
+        """Count the record of a job as garbage when a clear removes the job from the table."""
         self._forget(job)
         self.room.stuck_on = 0
 
     def append(self, job: Job) -> None:
-        """Record a whole job, even if that uses the headroom.
+        """Record a whole job, even if it needs the headroom.
 
         Raises:
             NoRoomError: it fits nowhere.
@@ -227,7 +228,7 @@ class SegmentLog:
         self.written += 1
 
     def _count(self, segment: Segment, size: int) -> None:
-        """Count bytes that are appended."""
+        """Count appended bytes."""
         room = self.room
         segment.end += size
         room.record_size += size
@@ -237,14 +238,14 @@ class SegmentLog:
         """Find the segment that the next record goes into, and open a batch for it.
 
         Raises:
-            NoRoomError: there is none.
+            NoRoomError: the record fits nowhere.
         """
         room = self.room
         if self.segments:
             segment = self.segments[-1]
             is_open = bool(self.batches) and self.batches[-1].segment is segment
             needed = size if is_open else size + BATCH_OVERHEAD
-            if needed <= room.tail_room() and not (is_job and room.is_too_much(segment, size)):
+            if needed <= room.tail_room() and not (is_job and room.would_overfill(segment, size)):
                 if not is_open:
                     self._open_batch(segment, None)
                 return segment
@@ -266,32 +267,32 @@ class SegmentLog:
     def _open_batch(self, segment: Segment, spare: Spare | None) -> None:
         self.batches.append(CommitBatch(segment, spare))
         self._count(segment, COMMIT_SIZE)
-        if spare is not None or not self.has_told_clock:
-            self._tell_clock()
+        if spare is not None or not self.has_recorded_clock:
+            self._record_clock()
 
-    def _tell_clock(self) -> None:
+    def _record_clock(self) -> None:
         batch = self.batches[-1]
         segment = batch.segment
-        batch.chunks.append(encode_clock(self.told_offset, self.boot, segment.seed))
+        batch.chunks.append(encode_clock(self.recorded_offset, self.boot, segment.seed))
         batch.size += CLOCK_SIZE
         self._count(segment, CLOCK_SIZE)
-        self.has_told_clock = True
+        self.has_recorded_clock = True
 
-    # What is to be written
+    # Batches to write
 
     def take(self, written_at: int, clock_offset: int) -> list[CommitBatch]:
-        """Hand out what has to be written now, in this order. The next record begins a new batch.
+        """Hand out the batches to write, in this order. The next record begins a new batch.
 
-        If the wall clock has been set, a CLOCK at the end says so: it concerns all records before it.
+        If the wall clock was set, a CLOCK at the end records that, because it concerns all records before it.
 
         Args:
             written_at: wall clock, nanoseconds.
-            clock_offset: that less the server's clock.
+            clock_offset: wall clock less the server's clock, nanoseconds.
         """
         batches = self.batches
-        if batches and abs(clock_offset - self.told_offset) > CLOCK_TOLERANCE and self._has_place_for_clock():
+        if batches and abs(clock_offset - self.recorded_offset) > CLOCK_TOLERANCE and self._has_place_for_clock():
             self.set_clocks(clock_offset)
-            self._tell_clock()
+            self._record_clock()
         self.batches = []
         self.room.pending = 0
         for batch in batches:
@@ -305,17 +306,17 @@ class SegmentLog:
         return batches
 
     def set_clocks(self, clock_offset: int) -> None:
-        """From here on, this is the wall clock less the server's clock, in nanoseconds."""
-        self.clock_offset = self.told_offset = clock_offset
+        """Use this as the wall clock less the server's clock from now on, in nanoseconds."""
+        self.clock_offset = self.recorded_offset = clock_offset
 
     def _has_place_for_clock(self) -> bool:
         tail = self.segments[-1]
         return tail.size - tail.end >= CLOCK_SIZE
 
     def checkpoint(self, written_at: int, clock_offset: int) -> list[CommitBatch]:
-        """Hand out a commit, if need be one without records, so that the log says how much of it has reached the disk.
+        """Hand out a commit, even one without records, so that the log says how much of it is on the disk.
 
-        There is none if it finds no place, or if there is no segment.
+        It is left out if it fits nowhere, or if the log has no segment to append to.
         """
         if self.batches:
             return self.take(written_at, clock_offset)
@@ -326,11 +327,11 @@ class SegmentLog:
         else:
             spare = self.room.smallest_spare(CHANGE_SIZE)
             if spare is not None and self.room.may_begin(spare):
-                self.seal()  # the next segment says it as well: it begins when all of this one is on the disk
+                self.seal()  # the next segment says so, too: it begins only when all of this one is on the disk
         return self.take(written_at, clock_offset)
 
     def confirm(self, batches: list[CommitBatch], synced: Segment | None) -> None:
-        """What `take` or `checkpoint` has handed out has been written.
+        """Note that the batches from `take` or `checkpoint` have been written.
 
         Args:
             synced: the segment that was written last, if all of it is on the disk now.
@@ -341,17 +342,17 @@ class SegmentLog:
             if batch.spare is not None:
                 batch.segment.durable = batch.segment.written
                 has_begun = True
-        if synced is not None:  # with what was written before, without a sync
+        if synced is not None:  # including what was written before without a sync
             synced.durable = synced.written
         if has_begun:
             self._close_segments()
 
-    # What becomes of segments
+    # The end of segments
 
     def seal(self) -> None:
         """Make a spare the tail, so that the present tail can be cleaned."""
         spare = self.room.smallest_spare(CHANGE_SIZE)
-        assert spare is not None, "`next_step` has said SEAL"
+        assert spare is not None, "`next_step` has returned SEAL"
         self._begin_segment(spare)
         self.room.review()
 
@@ -359,7 +360,7 @@ class SegmentLog:
         """Move a slice of the jobs of the oldest segment to the tail.
 
         Returns:
-            Whether none is left. `remove_oldest` may follow when everything that has been recorded is on the disk.
+            Whether no job is left in it. Then `remove_oldest` may follow, once all records are on the disk.
         """
         segment = self.segments[0]
         room = self.room
@@ -406,7 +407,7 @@ class SegmentLog:
         return segment
 
     def _close_segments(self) -> None:
-        """All segments but the tail are complete; some files have been cut behind the last record."""
+        """Close all segments but the tail; the files of some were cut after the last record."""
         for segment in reversed(self.segments[:-1]):
             if segment.is_closed:
                 break
@@ -424,7 +425,7 @@ class SegmentLog:
         return tail
 
     def cut_newest(self) -> Segment | None:
-        """Cut the newest segment, which is closed, if much space is behind its records. The caller cuts its file."""
+        """Cut the newest segment, which is closed, if much of it is unused; return it. The caller cuts its file."""
         if not self.segments:
             return None
         newest = self.segments[-1]
@@ -434,7 +435,7 @@ class SegmentLog:
         return newest
 
     def check(self) -> None:
-        """Verify every invariant there is."""
+        """Verify all invariants."""
         live: dict[int, int] = {}
         for job in self.live.values():
             if not job.file and job.tube.is_cleared(job):
@@ -454,5 +455,5 @@ class SegmentLog:
 
 
 def cut_size(segment: Segment) -> int:
-    """Bytes that a file is cut to: as a spare, it could take the same records again."""
+    """Bytes that are left of a file that is cut: enough to take the same records again as a spare."""
     return min(segment.end + CLOCK_SIZE, segment.size)

@@ -1,7 +1,7 @@
-"""Reads one segment, commit after commit, record after record, up to its end or to what is wrong with it.
+"""Reads one segment, record by record, up to its end or to its first fault.
 
-It can tell a torn tail, which a crash leaves, from damage. All segments of a directory are read by `binlog_reader.py`.
-Must never know who reads, and why.
+It can tell a torn tail, which a crash leaves, from damage. `binlog_reader.py` reads all segments of a directory. Must
+never know who reads, or why.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ CHUNK: Final = 1 << 20  # bytes read at once
 class SegmentReader:
     """Reads a segment, a mebibyte at a time, and checks that it is whole.
 
-    After `next` has said True, `scanner` is at a record, which begins at `offset`. After it has said False, either
-    `fault` is "" and `offset` is the end of the records, or `fault` says what is wrong at `offset`.
+    When `next` returns True, `scanner` is at a record, which begins at `offset`. When it returns False, either `fault`
+    is "" and `offset` is the end of the records, or `fault` says what is wrong at `offset`.
 
     Args:
         file: the segment.
         name: of the file, for messages.
         size: how many bytes of the file to read; -1 for all.
-        on_read: called after each piece with the offset up to which the file has been read.
+        on_read: called after each read, with the offset up to which the file has been read.
 
     Raises:
-        FormatError: the file is no segment, or one of a newer version.
+        FormatError: the file is not a segment, or has a newer version than this server.
         OSError: the file cannot be read.
     """
 
@@ -43,9 +43,9 @@ class SegmentReader:
         self.version, self.sequence, self.salt, is_whole = decode_header(file.read(0, HEADER_SIZE), name)
         self.fault = ""
         self.offset = HEADER_SIZE
-        self.commit_number = 0  # of the last commit, 0 before the first
-        self.commits = 0  # how many there have been
-        self.next_id = 1  # the smallest id that has never been given, as the last commit has it
+        self.commit_number = 0  # of the last commit; 0 before the first
+        self.commits = 0  # how many commits have been read
+        self.next_id = 1  # the smallest id that was never given, according to the last commit
         self.scanner = Scanner(seed_of(self.salt), self.version)
         self._on_read = on_read
         self._first_end = 0  # where the first commit ends
@@ -79,10 +79,10 @@ class SegmentReader:
         return True
 
     def replay(self, replay: Replay, segment: Segment) -> None:
-        """Tell a replay all records from here on, until `next` says False.
+        """Replay all records from here on, until `next` returns False.
 
         Args:
-            segment: the one that is read; it takes down the id of each job that is put.
+            segment: the one that is read; its `ids` get the id of each job that is put.
         """
         scanner = self.scanner
         ids = segment.ids
@@ -141,15 +141,15 @@ class SegmentReader:
     # The end of a segment, once `next` has said False
 
     def check_end(self, has_skipped: bool) -> str:
-        """What is wrong where the reader has stopped, or "" at the end of a whole segment.
+        """Return what is wrong where `next` has stopped, or "" at the end of a whole segment.
 
         Args:
-            has_skipped: something has been skipped, so that no commit need be left.
+            has_skipped: damage was skipped, so the segment need not have a commit left.
         """
         if not self.fault and self.content_end() > self.offset:
-            self.fault = "data behind the last record"
+            self.fault = "data after the last record"
         if not self.fault and not self.commits and not has_skipped:
-            self.fault = "no commit"  # but a segment gets its name when its first one is on the disk
+            self.fault = "no commit"  # a segment gets its name only when its first commit is on the disk
         return self.fault
 
     def whole_end(self) -> int:
@@ -157,7 +157,7 @@ class SegmentReader:
         return self._commit_start if self.offset < self._commit_end else self.offset
 
     def content_end(self) -> int:
-        """The offset from which on the file holds only zeros."""
+        """The offset after which the file holds only zeros."""
         end = self.size
         while end > self.offset:
             start = max(end - CHUNK, self.offset)
@@ -168,9 +168,9 @@ class SegmentReader:
         return end
 
     def is_known_durable(self) -> bool:
-        """Whether what is wrong at `offset` was on the disk once, as a later commit says: then it is not torn."""
+        """Whether a later commit says that the place at `offset` was on the disk: then it is damaged, not torn."""
         if self.offset < self._first_end or not self.commits:
-            return True  # a segment gets its name when its first commit is on the disk
+            return True  # a segment gets its name only when its first commit is on the disk
         scanner = self._rest(self.offset)
         place = scanner.find(0)
         while place >= 0:
@@ -182,13 +182,13 @@ class SegmentReader:
         return False
 
     def skip(self) -> int:
-        """Go on at the next record behind what is wrong at `offset`; return how many bytes are skipped.
+        """Continue at the first record after the fault at `offset`; return how many bytes are skipped.
 
         Raises:
-            FormatError: the header is wrong.
+            FormatError: the header is damaged.
         """
         if self.offset < HEADER_SIZE:
-            raise FormatError(f"{self.name}: without its header, records cannot be told from other bytes")
+            raise FormatError(f"{self.name}: without its header, no record can be recognized")
         damaged = self.offset
         scanner = self._rest(damaged)
         place = scanner.find(1 if self.scanner.fault else 0)

@@ -1,7 +1,7 @@
-"""Writes what the log hands out: batches are written and synced, segments begin, end and go.
+"""Writes the batches of the log to files; begins, ends and removes segments on the disk.
 
-Whatever a step builds on is on the disk before, so that a crash at any point leaves a whole log. All calls block; the
-binlog makes them off the event loop. Must never know what is in a batch.
+Before each step, everything that it relies on is on the disk, so that a crash at any point leaves a whole log. All
+calls block; the binlog makes them off the event loop. Must never know what is in a batch.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ class SegmentWriter:
     """Writes the segments of a directory, one call at a time.
 
     Args:
-        directory: where the segments and the spares are.
-        inside: the directory in it where they really are, or "".
+        directory: holds the segments and the spares.
+        inside: the subdirectory that holds them instead, or "".
     """
 
     def __init__(self, directory: Directory, inside: str = "") -> None:
         self._directory = directory
         self._inside = inside
         self.tail: Segment | None = None
-        """The segment that was written last, whose file is open."""
+        """The segment that was written last; its file is open until `close`."""
 
     def write(self, batches: list[CommitBatch], sync: bool) -> None:
-        """Write batches in their order. A segment begins only when all of the one before is on the disk.
+        """Write batches in their order. A segment begins only when all of the previous one is on the disk.
 
         Args:
             sync: return when everything is on the disk.
 
         Raises:
-            OSError: something may be lost; it has the name of the file. The writer cannot be used any more.
+            OSError: records may be lost; the error names the file. The writer must not be used again.
         """
         try:
             for batch in batches:
@@ -51,7 +51,7 @@ class SegmentWriter:
             raise
 
     def reopen(self, tail: Segment) -> None:
-        """Go on in a segment that an earlier process has begun."""
+        """Continue in a segment that an earlier process began."""
         tail.file = self._directory.open(self._path(tail.name), write=True)
         self.tail = tail
 
@@ -62,12 +62,12 @@ class SegmentWriter:
             self.tail.file = None
 
     def remove(self, segment: Segment) -> None:
-        """Remove a segment durably: the next one may go only when this one will not come back."""
+        """Remove a segment durably: the next one may be removed only when this one cannot come back."""
         self._directory.remove(self._path(segment.name))
         self._directory.sync(self._inside)
 
     def recycle(self, segment: Segment, name: str) -> None:
-        """Make a spare of a segment, which keeps its space. The segment is gone durably, as with `remove`."""
+        """Turn the file of a segment into a spare, which keeps its space. The segment is gone, as after `remove`."""
         self._directory.rename(self._path(segment.name), self._path(name))
         self._directory.sync(self._inside)
         file = self._directory.open(self._path(name), write=True)

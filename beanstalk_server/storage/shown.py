@@ -1,6 +1,6 @@
-"""Jobs and records as the tools show them: one JSON object each, in the words of docs/binlog-tools.md.
+"""Turns jobs and records into what the tools show: one JSON object each, in the words of docs/binlog-tools.md.
 
-Must never know where they come from, nor print anything.
+Must never know where they come from, or print anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def shown_job(job: StoredJob) -> dict[str, object]:
 
 
 def shown_record(scanner: Scanner) -> dict[str, object]:
-    """The record that a scanner is at; its fields are those of docs/binlog-format.md."""
+    """The current record of a scanner; its fields are those of docs/binlog-format.md."""
     kind = TYPES[scanner.kind]
     if scanner.kind == PUT:
         return {"type": kind, **shown_job(scanner.put())}
@@ -59,10 +59,10 @@ def shown_record(scanner: Scanner) -> dict[str, object]:
     if scanner.kind == CLOCK:
         clock_offset, boot = scanner.clock()
         return {"type": kind, "clock-offset": _seconds(clock_offset), "boot": str(UUID(bytes=boot))}
-    number, durable, length, next_id, written_at = scanner.commit()
+    commit_number, durable, length, next_id, written_at = scanner.commit()
     return {
         "type": kind,
-        "number": number,
+        "number": commit_number,
         "durable": durable,
         "length": length,
         "next-id": next_id,
@@ -88,5 +88,5 @@ def _shown_body(body: bytes) -> dict[str, object]:
 
 
 def _seconds(nanoseconds: int) -> int | float:
-    """To the microsecond, which a JSON number holds exactly."""
+    """Nanoseconds as seconds, to the microsecond, which a JSON number holds exactly."""
     return round(nanoseconds / SECOND, 6) if nanoseconds % SECOND else nanoseconds // SECOND

@@ -1,7 +1,7 @@
-"""Takes space from the disk ahead: makes spares, finds those that are there at the start, notes a full disk.
+"""Allocates disk space ahead: makes the spares, finds those of earlier processes, and notices a full disk.
 
-A spare is a file of zeros that will be a segment. How much is wanted ahead is decided in `room.py`. Must never know
-what segments hold.
+A spare is a file of zeros that will become a segment. `room.py` decides how many are needed. Must never know what
+segments hold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from beanstalk_server.storage.errors import unusable
 from beanstalk_server.storage.room import SEGMENT_OVERHEAD, Room, Spare
 
 BLOCK: Final = 4096
-"""The size of a segment is a multiple of this, in bytes, as the size of beanstalkd's files is."""
+"""Bytes. The size of a segment is a multiple of this, like the size of beanstalkd's files."""
 
 RETRY_INTERVAL: Final = 1_000_000_000
 """Nanoseconds after which a full disk is tried again."""
@@ -27,12 +27,12 @@ logger = logging.getLogger("beanstalk_server")
 
 
 class Allocator:
-    """Makes spares, where the disk has room for them.
+    """Makes spares, as far as the disk has room for them.
 
     Args:
-        directory: where.
-        room: learns of each spare, and of a full disk.
-        last_number: of the spares that are there already.
+        directory: gets the spares.
+        room: is informed of each spare, and of a full disk.
+        last_number: the highest number of the existing spares, or 0.
         clock: nanoseconds, monotonic.
     """
 
@@ -42,32 +42,32 @@ class Allocator:
         self._last_number = last_number
         self._clock = clock
         self.full_until = 0
-        """When the disk, which was found to be full, is tried again; 0 while it is not full."""
+        """When to try a full disk again, in nanoseconds of `clock`; 0 while the disk is not full."""
 
     def may_try(self) -> bool:
         """Whether the disk may have room: it was not found to be full within the last second."""
         return not self.full_until or self._clock() >= self.full_until
 
     def next_name(self) -> str:
-        """A name for a spare that no file has."""
+        """A name for a new spare, which no file has yet."""
         self._last_number += 1
         return spare_name(self._last_number)
 
     def sizes(self, size: int) -> list[int]:
-        """The sizes to try for a spare: the one that is wanted; smaller ones, if nothing can be cleaned without."""
+        """The sizes to try for a spare, in bytes: the wanted one, then smaller ones if cleaning depends on a spare."""
         if self._room.has_room_to_clean():
             return [size]
         smaller = [self._room.segment_size >> shift for shift in range(1, 7)]
         return [size] + [less // BLOCK * BLOCK for less in smaller if less >= BLOCK]
 
     def create(self, name: str, size: int, *, fill: bool) -> Spare:
-        """Make a file that may become a spare. This blocks, and may be called in a thread; `add` must follow.
+        """Make a file that may become a spare. This blocks, and may run in a thread; `add` must follow.
 
         Args:
             fill: write the zeros and sync them, so that no commit has to wait for that; else only allocate the space.
 
         Raises:
-            OSError: the disk has no room for it, as a rule.
+            OSError: usually, the disk has no room for the file.
         """
         file = self._directory.create(name, size, fill=fill)
         try:
@@ -112,10 +112,10 @@ class Allocator:
         return True
 
     def note_full(self, error: OSError) -> None:
-        """The disk has refused a file."""
+        """Note that the disk has refused a file."""
         if not self.full_until:
             path = self._directory.path
-            logger.error("%s: no new segment: %s; puts that need one are refused", path, error.strerror)
+            logger.error("%s: cannot allocate a segment: %s; puts that need one are refused", path, error.strerror)
         self.full_until = self._clock() + RETRY_INTERVAL
         self._room.disk_is_full = True
 
@@ -132,10 +132,10 @@ def spare_name(number: int) -> str:
 
 
 def find_spares(directory: Directory) -> tuple[list[Spare], int]:
-    """The spares that earlier processes have left, and the highest of their numbers, or 0.
+    """Find the spares of earlier processes; return them, and the highest of their numbers or 0.
 
-    The last process may have begun a segment in one of them, or may have ended before it had filled it with zeros: so
-    they are made to be zeros.
+    All of them are filled with zeros again: the last process may have begun a segment in one of them, or may have ended
+    before one was filled.
 
     Raises:
         StorageError: one of them cannot be used.
@@ -159,7 +159,7 @@ def find_spares(directory: Directory) -> tuple[list[Spare], int]:
 
 
 def _erase(directory: Directory, name: str) -> int:
-    """Make all bytes of a file zeros, durably; return its size."""
+    """Fill a file with zeros, durably; return its size in bytes."""
     file = directory.open(name, write=True)
     try:
         size = file.size()

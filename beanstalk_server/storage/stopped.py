@@ -1,8 +1,8 @@
-"""The mark of a clean stop: where the log ended, so that the next start knows what must be there.
+"""Reads and writes the mark of a clean stop, which tells the next start where the log must end.
 
-Without it, nobody can tell a newest segment that has lost its end from one that ends there, or whose last write was
-torn. If the log goes further than the mark, it has been written to since, and the mark means nothing any more. Must
-never know what is in a record.
+Without the mark, a newest segment that has lost its end looks like one that ended there, or whose last write was torn.
+A log that continues after the mark was written to since, and the mark no longer counts. Must never know what is in a
+record.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Mark(NamedTuple):
     """Where the log ended."""
 
     sequence: int
-    """Of the newest segment."""
+    """The sequence number of the newest segment."""
     end: int
-    """The offset in it at which its records end."""
+    """The offset at which the records of that segment end."""
     commit_number: int
-    """Of the last commit."""
+    """The number of the last commit."""
 
 
 def read_mark(directory: Directory) -> tuple[Mark | None, str]:
-    """The mark, or None; and what is wrong with it, or ""."""
+    """Return the mark, or None; and what is wrong with it, or ""."""
     if STOPPED not in directory.names():
         return None, ""
     file = directory.open(STOPPED)
@@ -47,7 +47,7 @@ def read_mark(directory: Directory) -> tuple[Mark | None, str]:
 
 
 def write_mark(directory: Directory, mark: Mark) -> None:
-    """Leave a mark in the place of the last one; everything that it tells of is on the disk."""
+    """Replace the mark; everything in the log up to the new mark must be on the disk."""
     text = b"%d %d %d " % mark
     file = directory.create(f"{STOPPED}.new")
     try:

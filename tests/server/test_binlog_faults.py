@@ -251,7 +251,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
         more += 1
     caller.close()
     assert process.stop() == 0
-    assert "no new segment: No space left on device; puts that need one are refused" in process.log
+    assert "cannot allocate a segment: No space left on device; puts that need one are refused" in process.log
     assert "the disk has room again" in process.log
     assert "Traceback" not in process.log
     assert process.log.count("No space left") < 100, "it is logged, but not all the time"
@@ -503,6 +503,6 @@ def test_a_signal_while_a_big_directory_is_recovered_ends_the_process(launch, tm
     said = recovering.communicate(timeout=10)[1]
     assert recovering.returncode == 0
     assert "Traceback" not in said
-    assert "stopped before it was ready" in said
+    assert "stopped before the server was ready" in said
     process = launch("-p", "0", "-b", str(tmp_path))
     assert "recovered 100000 jobs" in process.log

@@ -221,7 +221,7 @@ def test_sighup_ends_nothing(launch):
     assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
     caller.close()
     assert process.stop() == 0
-    assert process.log.count("SIGHUP: there is nothing to reload") == 1
+    assert process.log.count("SIGHUP: ignored, because the server has nothing to reload") == 1
 
 
 # systemd
@@ -288,9 +288,9 @@ def test_systemd_is_notified_of_readiness_and_of_the_stop(launch, tmp_path):
     [
         (["-p", "70000"], "-p/--port: bad value '70000': must be a number from 0 to 65535, or the name of a service"),
         (["-z", "lots"], "-z/--max-job-size: bad value 'lots': must be a whole number of bytes from 0 to 1073741824"),
-        (["--bogus"], "--bogus: no such option; beanstalk-server --help lists them"),
-        (["-l"], "-l: a value is missing"),
-        (["extra"], "extra: no such option; beanstalk-server --help lists them"),
+        (["--bogus"], "--bogus: no such option; beanstalk-server --help lists all options"),
+        (["-l"], "-l: needs a value"),
+        (["extra"], "extra: no such option; beanstalk-server --help lists all options"),
     ],
 )
 def test_a_bad_option_is_named_in_one_line(options, said):

@@ -135,7 +135,7 @@ class Written:
             broker.release(client, number, 2, rng.choice((0, 500 * SECOND)), now)
 
     def _listen(self, binlog):
-        put, change, delete, do_write = binlog.put, binlog.change, binlog.delete, binlog._do_write
+        put, change, delete, write_batches = binlog.put, binlog.change, binlog.delete, binlog._write_batches
         clear = binlog.clear
 
         def tell(job):
@@ -163,9 +163,14 @@ class Written:
 
         async def heard_write(batches, *, sync):
             self.states[binlog._log.commit_number] = dict(self.now)
-            await do_write(batches, sync=sync)
+            await write_batches(batches, sync=sync)
 
-        binlog.put, binlog.change, binlog.delete, binlog._do_write = heard_put, heard_change, heard_delete, heard_write
+        binlog.put, binlog.change, binlog.delete, binlog._write_batches = (
+            heard_put,
+            heard_change,
+            heard_delete,
+            heard_write,
+        )
         binlog.clear = heard_clear
 
     def _records(self, name):

@@ -111,7 +111,7 @@ def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped
     name = newest(stopped)
     directory = copied(stopped, **{name: None})
     with pytest.raises(
-        StorageError, match=rf"{name}: damaged at offset 0: the file is missing, which was the newest segment"
+        StorageError, match=rf"{name}: damaged at offset 0: the file is missing; it was the newest segment"
     ):
         start(directory)
     (damage,) = damages(directory)
@@ -123,7 +123,7 @@ def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped
 
 
 def test_no_segment_at_all_is_refused(stopped):
-    with pytest.raises(StorageError, match="the file is missing, which was the newest segment"):
+    with pytest.raises(StorageError, match="the file is missing; it was the newest segment"):
         start(MemoryDirectory({"stopped": stopped.nodes["stopped"]}))
 
 
@@ -160,7 +160,7 @@ def test_a_mark_for_which_there_is_no_room(caplog):
     directory.fail["create"] = errno.ENOSPC
     stop(broker)
     assert not failures
-    assert "memory/stopped: not written" in caplog.text
+    assert "memory/stopped: cannot be written" in caplog.text
     assert "stopped" not in directory.nodes
     directory.fail.clear()
     assert len(start(directory).jobs) == 3

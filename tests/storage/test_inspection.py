@@ -334,7 +334,7 @@ def test_a_segment_under_the_name_of_another(path, keep):
     shutil.copy(first, second)
     _, damages = found(path, "records")
     assert damages[0].segment == second.name
-    assert damages[0].what == f"the header is that of segment {number}"
+    assert damages[0].what == f"the header belongs to segment {number}"
 
 
 # What is refused
@@ -362,7 +362,7 @@ def test_a_directory_that_is_missing_is_not_made(path):
 
 def test_a_directory_without_a_binlog(path):
     path.mkdir()
-    assert refusal(path) == (f"{path}: holds no binlog", UNUSABLE)
+    assert refusal(path) == (f"{path}: holds no binlog: name the directory that is given to -b", UNUSABLE)
     assert list(path.iterdir()) == []
 
 
@@ -490,7 +490,7 @@ def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
     assert main(["binlog", "export", str(path), "--to", str(back)]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith(f"exported 4 jobs to {back}: 1 file, ")
-    assert said[1:] == ["beanstalkd has no keys: 1 job lost one"]
+    assert said[1:] == ["dropped 1 key: beanstalkd has no keys"]
     contents = reader.read(RealDirectory(back), pytest.fail)
     assert contents.last_id == 5
     jobs = list(contents.jobs())
@@ -547,7 +547,7 @@ def test_export_refuses_a_tube_that_beanstalkd_cannot_have(path, keep, capsys, m
     monkeypatch.setattr(Inspection, "live", lambda *arguments: (job.replace(tube="-a") for job in bad(*arguments)))
     back = path.parent / "back"
     assert main(["binlog", "export", str(path), "--to", str(back)]) == UNUSABLE
-    assert "no tube with the name '-a'" in capsys.readouterr().err
+    assert "cannot have a tube named '-a'" in capsys.readouterr().err
     assert not back.exists()
 
 

@@ -1,1 +1,1 @@
-"""The files of beanstalkd: what they look like, how they are taken over, and how jobs are exported to them."""
+"""beanstalkd's files: their format, a reader, a writer, the takeover of their jobs, and the export of jobs to them."""

@@ -1,7 +1,7 @@
-"""Exports the jobs of a binlog to files that beanstalkd can start on.
+"""Exports the jobs of a binlog to files that beanstalkd can start from.
 
-Each job keeps all that beanstalkd knows of a job, so that its stats-job says what this server's said. Keys are lost.
-Must never change the directory that the jobs come from.
+Each job keeps everything that beanstalkd knows of a job, so its stats-job reports the same as this server's. Keys are
+lost. Must never change the directory that the jobs come from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from beanstalk_server.storage.inspection import Inspection
 
 
 def export(inspection: Inspection, to: Directory, on_progress: Progress | None = None) -> Written:
-    """Write all live jobs, and which ids are used up, into a directory, which is made if it is missing.
+    """Write all live jobs, and the highest id in use, to a directory, which is created if it is missing.
 
     Raises:
         StorageError: the binlog is damaged, or the jobs cannot be written. Then nothing has been written.
@@ -29,7 +29,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
     def refuse(damage: Damage) -> NoReturn:
         raise StorageError(
             f"{inspection.directory.path}/{damage.segment}: {damage}; "
-            "to go on without what is lost, start beanstalk-server on it with --salvage first",
+            "to export without what is lost, first start beanstalk-server on it with --salvage",
             DAMAGED,
         )
 
@@ -48,7 +48,7 @@ def export(inspection: Inspection, to: Directory, on_progress: Progress | None =
 
 
 def _as_before_a_start(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
-    """Count one bury less for each buried job: beanstalkd will count one more when it starts."""
+    """Subtract one bury from each buried job: beanstalkd adds one when it starts."""
     for job in jobs:
         if job.state == BURIED and job.buries:
             job.buries -= 1

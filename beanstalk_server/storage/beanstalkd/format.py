@@ -1,9 +1,10 @@
-"""What beanstalkd's files look like, versions 7 and 5: their names, their records, and what a record may contain.
+"""Defines the format of beanstalkd's files, versions 7 and 5: their names, their records, and what a record may hold.
 
-Files are read by `reader.py` and written by `writer.py`. Must never touch one.
+`reader.py` reads the files, `writer.py` writes them. Must never touch a file.
 
-A directory holds binlog.1, binlog.2 and so on, oldest first. A file is its version, then records, then zeros up to the
-size it was made with. All numbers are little-endian. Times are in nanoseconds, wall clock since 1970.
+A directory holds binlog.1, binlog.2 and so on, oldest first. A file begins with its version; then come records, then
+zeros up to the size that it was created with. All numbers are little-endian. Times are in nanoseconds, wall clock since
+1970.
 
 | bytes | what | in version 5 |
 |---|---|---|
@@ -15,7 +16,7 @@ A record is full, or it is short: an update of a job, with neither tube nor body
 |---|---|---|
 | 4 | length of the tube's name; 0 in a short record | 8 bytes |
 | | the tube's name | |
-| 8 | id; 0: there are no more records in this file | |
+| 8 | id; 0 after the last record of a file | |
 | 4 + 4 | priority; padding | |
 | 8 | delay | microseconds |
 | 8 | ttr | microseconds |
@@ -27,7 +28,7 @@ A record is full, or it is short: an update of a job, with neither tube nor body
 | | the body, with its CR LF; not in a short record | |
 
 A job's first record is a full one. Compaction writes another full record into the newest file, and removes the oldest
-file once no job needs it: so an update of a job that no file knows is about one that is gone. There are no checksums.
+file once no job needs it. So an update of a job that is in no file belongs to a deleted job. Records have no checksums.
 beanstalkd writes no record of a release without delay, of a reservation, or of the end of a delay.
 """
 
@@ -50,13 +51,13 @@ LENGTH: Final = {7: struct.Struct("<i"), 5: struct.Struct("<Q")}
 RECORD: Final = {7: struct.Struct("<QI4xqqi4xqqIIIIIB3x"), 5: struct.Struct("<QI4xqqi4xqqIIIIIB")}
 """The fields of a record, from its id to its state, by version."""
 CREATED_AT: Final = slice(40, 48)
-"""Where a record of version 7 has its time of creation."""
+"""The bytes of a record of version 7 that hold its time of creation."""
 STATE_OFFSET: Final = 76
-"""Where a record has its state."""
+"""The offset of the state in a record, in bytes."""
 
 DELETED: Final = 0
 STATES: Final = {1: READY, 2: READY, 3: BURIED, 4: DELAYED}
-"""The state of a job after a restart, when nobody has it reserved, by the number in its record."""
+"""The state of a job after a restart, by the number in its record; a reserved job is ready again."""
 STATE_NUMBERS: Final = {READY: 1, BURIED: 3, DELAYED: 4}
 
 TUBE_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]*")
@@ -70,18 +71,18 @@ _FILE_NAME: Final = re.compile(r"binlog\.(0|[1-9][0-9]{0,9})")
 
 
 def file_names(names: Iterable[str]) -> list[str]:
-    """The binlog files among the files of a directory, oldest first. As with beanstalkd, binlog.07 is not one."""
+    """The binlog files among the files of a directory, oldest first. Like beanstalkd, it ignores binlog.07."""
     found = [(int(match[1]), name) for name in names if (match := _FILE_NAME.fullmatch(name))]
     return [name for _, name in sorted(found)]
 
 
 def file_name(number: int) -> str:
-    """The name of a file, the first of which is 1."""
+    """The name of the file with this number; the first one is 1."""
     return f"binlog.{number}"
 
 
 def impossible(fields: tuple[int, ...], version: int) -> str:
-    """What no record of beanstalkd can have, or "".
+    """The first field that beanstalkd cannot have written, as a message; "" if all are possible.
 
     Args:
         fields: of the record, as RECORD has them.

@@ -1,13 +1,13 @@
-"""Reads the jobs in beanstalkd's files. Must never change a file, and never know what becomes of the jobs.
+"""Reads the jobs in beanstalkd's files. Must never change a file, or know what becomes of the jobs.
 
 How a file may end, and what this module makes of it:
 
-- In zeros, wherever they begin: nothing is wrong. A record that turns into zeros up to the end of the file was being
-  written when beanstalkd was killed, and was never acknowledged: a warning.
-- In the middle of a record: in the last file that has any records, that is a torn tail: a warning. In an earlier file
-  it is damage.
-- A record that beanstalkd cannot have written is damage. As with beanstalkd, the rest of the file is left unread,
-  unless it is certain where the next record begins. Unlike with beanstalkd, the job stays as it was before.
+- With zeros, wherever they begin: nothing is wrong. If a record turns into zeros up to the end of the file, beanstalkd
+  was killed while it wrote the record, which was never acknowledged: this is a warning.
+- In the middle of a record: in the last file that has any records, this is a torn tail and a warning. In an earlier
+  file it is damage.
+- With a record that beanstalkd cannot have written: this is damage. Like beanstalkd, this module leaves the rest of the
+  file unread, unless it is certain where the next record begins. Unlike beanstalkd, it leaves the job as it was before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from beanstalk_server.storage.disk import Directory
 
 _CHUNK: Final = 1 << 20
 _PROGRESS: Final = 4 << 20  # bytes between two calls of on_progress
-_MOST_NAMES: Final = 10_000  # that are kept decoded
+_MOST_NAMES: Final = 10_000  # how many are kept decoded
 
 
 class UnknownVersionError(Exception):
@@ -47,11 +47,11 @@ class UnknownVersionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where a file is not as beanstalkd writes it."""
+    """A place where a file differs from what beanstalkd writes."""
 
     path: Path
     offset: int
-    """Where the record begins that could not be read, in bytes from the beginning of the file."""
+    """Bytes from the beginning of the file to the record that could not be read."""
     what: str
 
     def __str__(self) -> str:
@@ -60,12 +60,12 @@ class Damage:
 
 @dataclass(slots=True)
 class Contents:
-    """What the files of a directory say."""
+    """What the files of a directory hold."""
 
     last_id: int = 0
-    """The highest id in any record, even of a job that is gone; 0 if there is none."""
+    """The highest id in any record, even of a deleted job; 0 without records."""
     damages: list[Damage] = field(default_factory=list)
-    """What no crash of beanstalkd leaves: acknowledged changes may be missing or undone."""
+    """Faults that no crash of beanstalkd leaves: acknowledged changes may be missing or undone."""
     torn: Damage | None = None
     """The torn tail of the last file, if it has one."""
     _jobs: dict[int, tuple[str, bytes, bytes]] = field(default_factory=dict)  # tube, record (version 7), body
@@ -118,7 +118,7 @@ class _Reader:
         self.contents = Contents()
         self._warn = on_warning
         self._on_progress = on_progress
-        self._done = 0  # bytes, in the files before
+        self._done = 0  # bytes of the files before this one
         self._names: dict[bytes, str] = {}
 
     def damage(self, path: Path, offset: int, what: str) -> None:
@@ -134,7 +134,7 @@ class _Reader:
             file.close()
         path = directory.path / name
         if len(data) < VERSION_FIELD.size:
-            self._warn(f"{path}: offset 0: no version, {len(data)} bytes only: there is nothing in it")
+            self._warn(f"{path}: offset 0: no version, only {len(data)} bytes: the file holds no jobs")
         else:
             self._read(path, data)
         self._done += len(data)
@@ -144,22 +144,22 @@ class _Reader:
     def _read(self, path: Path, data: bytes) -> None:
         (version,) = VERSION_FIELD.unpack_from(data)
         if version not in RECORD:
-            if _zeros(data, 0):
-                self._warn(f"{path}: offset 0: zeros only, beanstalkd had just made it: there is nothing in it")
+            if _only_zeros(data, 0):
+                self._warn(f"{path}: offset 0: only zeros, beanstalkd had just created it: the file holds no jobs")
                 return
-            raise UnknownVersionError(f"{path}: version {version}; beanstalkd's binlog files are of version 7 (or 5)")
+            raise UnknownVersionError(f"{path}: unknown version {version}: beanstalkd's files have version 7 or 5")
         torn = self.contents.torn
         self.contents.torn = None
         end = self._read_records(path, data, version)
         if torn is None:
             pass
         elif end > VERSION_FIELD.size or self.contents.torn is not None:
-            self.contents.damages.append(torn)  # there was more to write, so it was not the last
+            self.contents.damages.append(torn)  # records follow in a later file, so this was not the last
         else:
             self.contents.torn = torn
 
     def _read_records(self, path: Path, data: bytes, version: int) -> int:
-        """Read records as long as there are any; return where those end that could be read."""
+        """Read records as far as possible; return the offset where the last one that was read ends."""
         contents = self.contents
         jobs = contents._jobs
         last_id = contents.last_id
@@ -178,28 +178,26 @@ class _Reader:
                 report_at = start + _PROGRESS
                 on_progress(self._done + start)
             if size - start < length_size:
-                self._cut(path, data, start, version)
+                self._handle_file_end(path, data, start, version)
                 break
             (length,) = unpack_length(data, start)
             if not 0 <= length <= LONGEST_NAME:
-                self.damage(
-                    path, start, f"a tube's name of {length} bytes; at most 200 are possible; {_rest(data, start)}"
-                )
+                self.damage(path, start, f"a tube name of {length} bytes; the limit is 200; {_rest(data, start)}")
                 break
             at = start + length_size + length
             position = at + record_size
             if position > size:
-                self._cut(path, data, start, version)
+                self._handle_file_end(path, data, start, version)
                 break
             fields = unpack(data, at)
             job_id = fields[0]
             if not job_id:
-                self._end(path, data, start, at)
+                self._handle_no_id(path, data, start, at)
                 break
             state = fields[12]
             what = impossible(fields, version)
             if what:
-                self._stop(path, data, start, at + STATE_OFFSET, version, what)
+                self._handle_impossible(path, data, start, at + STATE_OFFSET, version, what)
                 break
             body_size = fields[4]
             known = jobs.get(job_id)
@@ -208,44 +206,50 @@ class _Reader:
                 tube = names.get(raw_name)
                 if tube is None:
                     if not TUBE_NAME.fullmatch(raw_name):
-                        self._stop(path, data, start, at + STATE_OFFSET, version, f"{raw_name!r} as a tube's name")
+                        self._handle_impossible(
+                            path, data, start, at + STATE_OFFSET, version, f"a tube named {raw_name!r}"
+                        )
                         break
                     if len(names) >= _MOST_NAMES:
                         names.clear()
                     tube = names[raw_name] = raw_name.decode("ascii")
                 if state == DELETED:
-                    self._stop(
-                        path, data, start, at + STATE_OFFSET, version, f"job {job_id} is deleted, and has a body"
+                    self._handle_impossible(
+                        path, data, start, at + STATE_OFFSET, version, f"job {job_id} is deleted but has a body"
                     )
                     break
                 position += body_size
                 if position > size:
-                    self._cut(path, data, start, version)
+                    self._handle_file_end(path, data, start, version)
                     break
                 if data[position - 2 : position] != b"\r\n":
-                    self._stop(path, data, start, position - 1, version, "a body that does not end in CR LF")
+                    self._handle_impossible(
+                        path, data, start, position - 1, version, "a body that does not end in CR LF"
+                    )
                     break
                 record = data[at : at + record_size] if version == VERSION else as_version_7(fields)
                 body = data[position - body_size : position - 2]
                 if known is not None:
                     if known[0] != tube or known[1][CREATED_AT] != record[CREATED_AT]:
-                        self.damage(path, start, f"job {job_id} is put twice; the second one is taken")
+                        self.damage(path, start, f"job {job_id} is put twice; the second put counts")
                         del jobs[job_id]
                     elif len(known[2]) != len(body):
-                        self._stop(path, data, start, position - 1, version, _size_changed(job_id, known[2], body_size))
+                        self._handle_impossible(
+                            path, data, start, position - 1, version, _size_changed(job_id, known[2], body_size)
+                        )
                         break
                 jobs[job_id] = (tube, record, body)
             elif known is not None:
                 record = data[at:position] if version == VERSION else as_version_7(fields)
                 if len(known[2]) + 2 != body_size:
                     what = _size_changed(job_id, known[2], body_size)
-                    self._stop(path, data, start, at + STATE_OFFSET, version, what)
+                    self._handle_impossible(path, data, start, at + STATE_OFFSET, version, what)
                     break
                 if known[1][CREATED_AT] != record[CREATED_AT]:
-                    if state == DELETED and _zeros(data, position):
-                        self._unfinished(path, data, start)
+                    if state == DELETED and _only_zeros(data, position):
+                        self._warn_unfinished(path, data, start)
                         break
-                    self.damage(path, start, f"job {job_id} was created at another time; this change is not taken")
+                    self.damage(path, start, f"job {job_id} was created at another time; this change is ignored")
                 elif state == DELETED:
                     del jobs[job_id]
                 else:
@@ -256,37 +260,37 @@ class _Reader:
         contents.last_id = last_id
         return start
 
-    def _cut(self, path: Path, data: bytes, start: int, version: int) -> None:
+    def _handle_file_end(self, path: Path, data: bytes, start: int, version: int) -> None:
         """The file ends before the record does."""
-        if _zeros(data, start):
+        if _only_zeros(data, start):
             return
         if self._record_follows(data, start, version):
-            self.damage(path, start, f"a record that is longer than the file, and others in it; {_rest(data, start)}")
+            self.damage(path, start, f"a record that is longer than the file, with others inside; {_rest(data, start)}")
             return
-        self.contents.torn = Damage(path, start, f"the file ends in the midst of a record; {_rest(data, start)}")
+        self.contents.torn = Damage(path, start, f"the file ends in the middle of a record; {_rest(data, start)}")
         self._warn(str(self.contents.torn))
 
-    def _end(self, path: Path, data: bytes, start: int, at: int) -> None:
-        """There is no id: the zeros at the end of a file, or a record of which not even the id was written."""
-        if not _zeros(data, at):
-            self.damage(path, start, f"zeros, and then something else; {_rest(data, start)}")
-        elif not _zeros(data, start):
-            self._unfinished(path, data, start)
+    def _handle_no_id(self, path: Path, data: bytes, start: int, at: int) -> None:
+        """The id is 0: here zeros end the file, or a record was begun and its id was not written yet."""
+        if not _only_zeros(data, at):
+            self.damage(path, start, f"zeros, followed by other bytes; {_rest(data, start)}")
+        elif not _only_zeros(data, start):
+            self._warn_unfinished(path, data, start)
 
-    def _stop(self, path: Path, data: bytes, start: int, last: int, version: int, what: str) -> None:
-        """A record cannot be so: it is damaged, or unfinished, that is zeros from its `last` byte, or before, on."""
-        if _zeros(data, last) and not self._record_follows(data, start, version):
-            self._unfinished(path, data, start)
+    def _handle_impossible(self, path: Path, data: bytes, start: int, last: int, version: int, what: str) -> None:
+        """A record is impossible: unfinished, if only zeros follow from its `last` byte on, else damaged."""
+        if _only_zeros(data, last) and not self._record_follows(data, start, version):
+            self._warn_unfinished(path, data, start)
         else:
             self.damage(path, start, f"{what}; {_rest(data, start)}")
 
-    def _unfinished(self, path: Path, data: bytes, start: int) -> None:
+    def _warn_unfinished(self, path: Path, data: bytes, start: int) -> None:
         self._warn(f"{path}: offset {start}: an unfinished record, never acknowledged; {_rest(data, start)}")
 
     def _record_follows(self, data: bytes, start: int, version: int) -> bool:
-        """Whether anything after a CR LF looks like a record: then the one at `start` is not the last, but damaged.
+        """Whether the bytes after any CR LF look like a record: then the one at `start` is damaged, not the last one.
 
-        A body may hold what looks like one; then a torn tail is taken for damage, which is the safe mistake.
+        A body may hold such bytes. Then a torn tail is taken for damage, which is the safe mistake.
         """
         length_size = LENGTH[version].size
         record = RECORD[version]
@@ -307,15 +311,15 @@ class _Reader:
 
 
 def _size_changed(job_id: int, body: bytes, body_size: int) -> str:
-    return f"the body of job {job_id} had {len(body)} bytes, and now {body_size - 2}"
+    return f"the body of job {job_id} had {len(body)} bytes, and now has {body_size - 2}"
 
 
 def _rest(data: bytes, start: int) -> str:
     return f"the last {len(data) - start} bytes of the file are not read"
 
 
-def _zeros(data: bytes, start: int) -> bool:
-    """Whether there is nothing but zeros from here to the end."""
+def _only_zeros(data: bytes, start: int) -> bool:
+    """Whether only zeros follow from `start` to the end."""
     for at in range(start, len(data), _CHUNK):
         chunk = data[at : at + _CHUNK]
         if chunk.count(0) != len(chunk):

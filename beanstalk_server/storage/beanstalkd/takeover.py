@@ -1,7 +1,7 @@
-"""Takes over the jobs in beanstalkd's files: tells them to a replay.
+"""Takes over the jobs in beanstalkd's files: reads them into a replay.
 
-The files stay as they are. To write the jobs in this server's format and to move the files away is the caller's task.
-Must never know how this server keeps jobs.
+The files stay as they are; the caller writes the jobs in this server's format and moves the files away. Must never know
+how this server keeps jobs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ logger = logging.getLogger("beanstalk_server")
 
 
 def take_over(directory: Directory, replay: Replay, salvage: bool) -> int:
-    """Tell all jobs, the buried ones in the order in which beanstalkd would load them; return the highest id ever used.
+    """Replay all jobs, buried ones in the order in which beanstalkd would load them; return the highest id ever used.
 
     Args:
         directory: one that no beanstalkd writes to.
         salvage: accept damage, and go on without what is lost.
 
     Raises:
-        StorageError: a file is damaged, or of an unknown version.
+        StorageError: a file is damaged, or has an unknown version.
         OSError: a file cannot be read.
     """
     warnings: list[str] = []

@@ -1,6 +1,6 @@
-"""Writes files that beanstalkd can start on.
+"""Writes files that beanstalkd can start from.
 
-The files get the names that beanstalkd looks for when everything is on the disk, the first one last. Must never know
+They get the names that beanstalkd looks for only when everything is on the disk, the first file last. Must never know
 where the jobs come from.
 """
 
@@ -33,7 +33,7 @@ SECOND: Final = 1_000_000_000
 
 
 class DirectoryInUseError(Exception):
-    """The directory holds binlog files already."""
+    """The directory already holds binlog files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Written:
     size: int
     """Bytes in all files."""
     body_limit: int
-    """What beanstalkd's -z must at least be, in bytes. Below, it does not read on in a file at a longer body."""
+    """The least -z that beanstalkd needs, in bytes. With a lower one, it stops reading a file at a longer body."""
 
 
 def write(
@@ -58,18 +58,18 @@ def write(
     size: int = FILE_SIZE,
     on_progress: Callable[[int], None] | None = None,
 ) -> Written:
-    """Write files that beanstalkd can start on, and make them durable. Buried jobs keep the order they are given in.
+    """Write files that beanstalkd can start from, and make them durable. Buried jobs keep their order.
 
     Args:
         directory: exists, and holds no binlog files.
-        next_id: no id below this is given again. Until beanstalkd's second start; it does not keep that itself.
-        size: of a file at most, in bytes; a file that holds one job only may be larger.
+        next_id: beanstalkd gives no id below this until its second start; it does not keep the number itself.
+        size: the most bytes of a file; a file that holds a single job may be larger.
         on_progress: called now and then with the number of bytes written so far.
 
     Raises:
         DirectoryInUseError: the directory holds binlog files.
-        ValueError: a job is not one that beanstalkd can have.
-        OSError: writing fails. What has been written is removed again.
+        ValueError: beanstalkd cannot have such a job.
+        OSError: a write fails. Everything written so far is removed.
     """
     for name in sorted(directory.names()):
         if name.startswith("binlog."):
@@ -78,8 +78,8 @@ def write(
     try:
         for job in jobs:
             writer.put(job)
-        if next_id - 1 > writer.last_id:  # a job that is no more tells beanstalkd which ids are used up
-            writer.append(_used_up(next_id - 1))
+        if next_id - 1 > writer.last_id:  # a deleted job shows beanstalkd which ids are used up
+            writer.append(_deleted_job(next_id - 1))
         return writer.finish()
     except BaseException:
         writer.remove()
@@ -94,9 +94,9 @@ class _Writer:
         self._directory = directory
         self._size = size
         self._on_progress = on_progress
-        self._names: list[str] = []  # of the files, as they will be
-        self._file: File | None = None  # that is being filled
-        self._file_size = 0  # bytes that have been written into it
+        self._names: list[str] = []  # the final names of the files
+        self._file: File | None = None  # the file that is being filled
+        self._file_size = 0  # bytes that have been written to it
         self._records: list[bytes] = []  # not yet written
         self._buffered = 0  # their bytes
         self._written = 0
@@ -127,13 +127,13 @@ class _Writer:
 
     def finish(self) -> Written:
         self._close()
-        for name in reversed(self._names):  # so there is a first one only when there are all
+        for name in reversed(self._names):  # so the first file exists only when all do
             self._directory.rename(_partial(name), name)
         self._directory.sync()
         return Written(self._jobs, self._keyed, len(self._names), self._written, self._body_limit)
 
     def remove(self) -> None:
-        """Leave nothing of what has been written."""
+        """Remove everything that has been written."""
         if self._file is not None:
             self._file.close()
         there = self._directory.names()
@@ -170,23 +170,21 @@ class _Writer:
 
 
 def _partial(name: str) -> str:
-    """The name of a file until all is there."""
+    """The name of a file until all files are complete."""
     return f"{name}.partial"
 
 
 def _full_fields(job: StoredJob) -> bytes:
     name = job.tube.encode("ascii", "replace")
     if len(name) > LONGEST_NAME or not TUBE_NAME.fullmatch(name):
-        raise ValueError(f"job {job.id}: beanstalkd can have no tube with the name {job.tube!r}")
+        raise ValueError(f"job {job.id}: beanstalkd cannot have a tube named {job.tube!r}")
     if len(job.body) + 2 > LONGEST_BODY:
-        raise ValueError(
-            f"job {job.id}: a body of {len(job.body)} bytes; beanstalkd can have {LONGEST_BODY - 2} at most"
-        )
+        raise ValueError(f"job {job.id}: a body of {len(job.body)} bytes; beanstalkd allows at most {LONGEST_BODY - 2}")
     return b"%b%b%b%b\r\n" % (LENGTH[7].pack(len(name)), name, _fields(job, STATE_NUMBERS[job.state]), job.body)
 
 
 def _fields(job: StoredJob, state: int) -> bytes:
-    """A record but for the tube and the body."""
+    """A record without the tube and the body."""
     try:
         return RECORD[7].pack(
             job.id,
@@ -207,8 +205,8 @@ def _fields(job: StoredJob, state: int) -> bytes:
         raise ValueError(f"job {job.id}: beanstalkd cannot have it: {error}") from None
 
 
-def _used_up(job_id: int) -> bytes:
-    """A job that was put and deleted."""
+def _deleted_job(job_id: int) -> bytes:
+    """The records of a job that was put and deleted."""
     name = b"default"
     put, delete = (_fields(StoredJob(job_id, ttr=SECOND), state) for state in (STATE_NUMBERS[READY], DELETED))
     return b"%b%b%b\r\n%b%b" % (LENGTH[7].pack(len(name)), name, put, LENGTH[7].pack(0), delete)

@@ -137,7 +137,8 @@ class _Switch(Kind):
         super().__init__("0 or 1")
 
     def read(self, text: str) -> object:
-        return int(text) > 0  # giving it twice changes nothing
+        number = int(text)
+        return number > 0 if number >= 0 else number  # giving it twice changes nothing
 
     def fits(self, value: object) -> bool:
         return isinstance(value, int) and value in (0, 1)

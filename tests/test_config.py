@@ -81,6 +81,7 @@ def test_the_environment_goes_behind_the_command_line():
             "BEANSTALK_SERVER_VERBOSITY: bad value '-1': must be a whole number, 0 or greater",
         ),
         ("", {"BEANSTALK_SERVER_STALLS": "maybe"}, "BEANSTALK_SERVER_STALLS: bad value 'maybe': must be 0 or 1"),
+        ("", {"BEANSTALK_SERVER_SALVAGE": "-1"}, "BEANSTALK_SERVER_SALVAGE: bad value '-1': must be 0 or 1"),
         ("-l unix:", {}, "-l/--listen: bad value 'unix:': must be a host name, an address or unix:PATH"),
         (
             "",

@@ -51,8 +51,7 @@ class Listener:
 
     def __init__(self, sock: socket.socket, path: str = "") -> None:
         self.sock = sock
-        name = sock.getsockname()
-        self.address: Address = name if isinstance(name, str) else (name[0], name[1])
+        self.address = address_of(sock)
         self._path = path  # of a UNIX socket that this server has made, and must remove
         self._inode = os.stat(path).st_ino if path else 0
 
@@ -211,6 +210,14 @@ class Listeners:
             log.info("a client was gone before it could be served: %s", error.strerror)
             accepted.close()
             self.connection_closed()
+
+
+def address_of(sock: socket.socket) -> Address:
+    """Where a listening socket listens. A name of Linux that is not a path is written as systemd writes it: @name."""
+    name = sock.getsockname()
+    if isinstance(name, bytes):
+        return "@" + os.fsdecode(name[1:])
+    return name if isinstance(name, str) else (name[0], name[1])
 
 
 def name_of_address(address: Address) -> str:

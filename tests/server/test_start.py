@@ -252,6 +252,24 @@ def test_sockets_that_systemd_has_opened(launch, tmp_path):
     unix.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are not paths are Linux's")
+def test_a_socket_that_systemd_has_opened_without_a_path(launch):
+    tcp = socket.create_server(("127.0.0.1", 0))
+    name = f"beanstalk-server-{os.getpid()}-{tcp.getsockname()[1]}"
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(f"\0{name}")
+    unix.listen()
+    sockets = [tcp, unix]
+    process = launch(line=activated(sockets), pass_fds=[sock.fileno() for sock in sockets])
+    assert f", unix:@{name} " in process.log
+    caller = Caller(f"\0{name}")
+    assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    caller.close()
+    assert process.stop() == 0
+    tcp.close()
+    unix.close()
+
+
 def test_an_inherited_file_that_is_no_listening_socket_is_refused():
     datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with open(os.devnull) as file:

@@ -52,6 +52,7 @@ from typing import Final
 
 from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
 from beanstalk_server.queue.client import Client, Wait
+from beanstalk_server.queue.costs import NEW_TUBE_COST, PAGE_COST, copy_cost, search_cost, wait_cost
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, READY, RESERVED, SAFETY_MARGIN, URGENT, Job
@@ -86,12 +87,6 @@ SLICE: Final = 512
 
 DISCONNECT_SLICE: Final = 64
 """The budget of a disconnect: smaller, because many clients may disconnect at the same moment."""
-
-NEW_TUBE_COST: Final = 4
-"""The cost of making a tube; moving a job costs 1."""
-
-PAGE_COST: Final = 8
-"""The cost of writing one page of the list of tubes."""
 
 OVERDUE: Final = 0
 """A deadline in the past: a timer with it is due at the next `advance`."""
@@ -405,7 +400,7 @@ class Broker(Queue):
 
     def reserve(self, client: Client, timeout: int, now: int) -> Outcome:
         self._begin_reserve(client)
-        self.cost += len(client.watched) >> 5
+        self.cost += search_cost(len(client.watched))
         job = self._reserve_best(client, now)
         if job is None:
             return self._wait(client, timeout, 0, now)
@@ -421,7 +416,7 @@ class Broker(Queue):
         self._begin_reserve(client)
         jobs: list[Job] = []
         size = 0
-        cost = 1 + (len(client.watched) >> 5)
+        cost = 1 + search_cost(len(client.watched))
         bound = min(limit, SLICE // cost or 1)
         while len(jobs) < bound and size <= BATCH_BYTES:
             job = self._reserve_best(client, now)
@@ -467,7 +462,7 @@ class Broker(Queue):
         client.waiting = True
         client.batch = batch
         self.waiting += 1
-        self.cost += len(client.watched) >> 2
+        self.cost += wait_cost(len(client.watched))
         waits = client.waits
         while len(waits) < len(client.watched):
             waits.append(Wait(client))
@@ -482,7 +477,7 @@ class Broker(Queue):
         if not client.waiting:
             return False
         self._end_wait(client)
-        self.cost += len(client.watched) >> 2
+        self.cost += wait_cost(len(client.watched))
         for position, tube in enumerate(client.watched):
             client.waits[position].unlink()
             tube.waiting_count -= 1
@@ -789,8 +784,8 @@ class Broker(Queue):
             timer.unlink()
             if isinstance(timer, Job):
                 self._on_job_due(timer, now)
-                # Its body may have been copied into a reply: to copy 4 KiB costs as much as a timer.
-                budget = max(budget - (len(timer.body) >> 12) - self.cost, 0)
+                # Its body may have been copied into a reply.
+                budget = max(budget - copy_cost(len(timer.body)) - self.cost, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
                 timer.on_outcome(TIMED_OUT)
@@ -1007,7 +1002,7 @@ class Broker(Queue):
                 wait.unlink()
                 tube.waiting_count -= 1
                 continue
-            budget = max(budget - 1 - (len(client.watched) >> 2), 0)
+            budget = max(budget - 1 - wait_cost(len(client.watched)), 0)
             self.stop_waiting(client)
             if client.batch:
                 budget = max(budget - self._serve_batch(tube, client, now), 0)

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from typing import Final, cast
 
+from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
 from beanstalk_server.server.hangups import HangupWatch
@@ -31,14 +32,11 @@ OUTPUT_LIMIT: Final = 1 << 18
 Replies that wait for a commit count together with their commands: a put of 64 KiB is answered in 12 bytes.
 """
 
-TRANSFER_COST: Final = 4
-"""The cost of reading and writing once, in the unit of SESSION_QUANTUM: system calls cost more than a command.
-
-Each kilobyte read costs one more, so that a client that sends large bodies also waits for the next round.
-"""
+IO_COST: Final = 4
+"""The cost of reading and writing once, whatever the size: system calls cost more than a command."""
 
 CLOSE_COST: Final = 12
-"""The cost of closing a connection, in the same unit."""
+"""The cost of closing a connection."""
 
 SLOW: Final = 512
 """A client that watches more tubes than this waits in a queue of its own, so that its reserves do not keep others
@@ -104,7 +102,7 @@ class Connection(CommitWaiter):
         scheduler = self.scheduler
         session = self.session
         if self.queued or scheduler.budget <= 0:
-            scheduler.budget -= len(data) >> 10
+            scheduler.spend(transfer_cost(len(data)))
             session.queue_input(data)
             scheduler.enqueue(self)
             self._regulate()
@@ -116,15 +114,12 @@ class Connection(CommitWaiter):
             scheduler.enqueue_next_round(self)
             return
         session.receive(data, scheduler.clock())
-        scheduler.budget -= session.cost + TRANSFER_COST + (len(data) >> 10)
+        scheduler.spend(session.cost + IO_COST + transfer_cost(len(data)))
         if session.replies:
             self._send()
         if session.input_size or session.closed or self.uncommitted_size > OUTPUT_LIMIT:
             self._regulate()
-        if scheduler.queue or scheduler.slow_queue:
-            scheduler.serve_queues()
-        if scheduler.wheel.next_event < scheduler.timer_deadline:
-            scheduler.set_timer()
+        scheduler.run_pending()
 
     def eof_received(self) -> bool:
         self.session.end_input()
@@ -174,7 +169,7 @@ class Connection(CommitWaiter):
         except Exception:
             log.exception("%s: a connection failed; this is a bug in the server", self.name)
             self.transport.abort()
-        return session.cost + TRANSFER_COST
+        return session.cost + IO_COST
 
     def is_slow(self) -> bool:
         return len(self.session.watched) > SLOW
@@ -221,7 +216,7 @@ class Connection(CommitWaiter):
                 self._disconnect()
                 if not self.uncommitted:
                     self.transport.close()
-                    self.scheduler.budget -= CLOSE_COST
+                    self.scheduler.spend(CLOSE_COST)
                 elif self.reading and not session.input_ended:
                     self.reading = False  # nobody reads what comes after a quit
                     self.transport.pause_reading()

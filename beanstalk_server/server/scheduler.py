@@ -121,6 +121,10 @@ class Scheduler:
 
     # Turns
 
+    def spend(self, cost: int) -> None:
+        """Take a cost from the budget of this round."""
+        self.budget -= cost
+
     def enqueue(self, runnable: Runnable) -> None:
         """Promise a turn; `run_pending` must follow."""
         if not runnable.queued:

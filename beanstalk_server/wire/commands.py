@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
@@ -30,9 +31,6 @@ CONSUME: Final = 3
 INSPECT: Final = 4
 ADMIN: Final = 5
 """The right to its tube that a command will need; ANY_RIGHT is any one of the four below it."""
-
-STATISTICS_COST: Final = 8
-"""The cost of a stats command without its reply, in the unit of SESSION_QUANTUM."""
 
 Reader = Callable[[bytes, Arguments], bool]
 """Reads what follows a command and a space into the arguments; False if it is malformed."""
@@ -59,9 +57,11 @@ class Command:
         has_body: a body follows its line.
         may_be_long: its line may be as long as framing.EXTENDED_LINE_LIMIT.
         is_counted: stats counts it.
+        cost: what it costs beyond a simple command and its reply.
     """
 
     __slots__ = (
+        "cost",
         "counter",  # its index in ServerInfo.counts; -1 if it is not counted
         "do",
         "done",  # a reply that is always the same, or b""
@@ -87,6 +87,7 @@ class Command:
         has_body: bool = False,
         may_be_long: bool = False,
         is_counted: bool = True,
+        cost: int = 0,
     ) -> None:
         self.name = name
         self.read = read
@@ -98,6 +99,7 @@ class Command:
         self.has_body = has_body
         self.may_be_long = may_be_long
         self.is_counted = is_counted
+        self.cost = cost
         self.counter = -1
 
 
@@ -232,7 +234,6 @@ def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.budget -= STATISTICS_COST
     server = session.server
     found = session.queue.server_statistics()
     quote = session.dialect.quote
@@ -246,7 +247,6 @@ def _counts(commands: Sequence[Command], counts: list[int]) -> list[tuple[str, i
 
 
 def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.budget -= STATISTICS_COST
     job = session.queue.job_statistics(arguments.job_id, now)
     if job is None:
         return NOT_FOUND
@@ -255,7 +255,6 @@ def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _stats_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.budget -= STATISTICS_COST
     tube = session.queue.tube_statistics(arguments.name, now)
     if tube is None:
         return NOT_FOUND
@@ -274,7 +273,7 @@ def _list_tube_used(session: Session, arguments: Arguments, now: int) -> Outcome
 
 
 def _list_tubes_watched(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.budget -= len(session.watched) >> 5
+    session.budget -= search_cost(len(session.watched))
     session.reply(replies.ok(tube_list(b"".join([tube.entry for tube in session.watched]))))
     return ANSWERED
 
@@ -311,9 +310,9 @@ PROTOCOL: Final = (
     Command("kick", grammar.read_kick, _kick, ADMIN, needs=ALL),
     Command("kick-job", grammar.read_id, _kick_job, ADMIN, done=replies.KICKED, needs=ALL, is_counted=False),
     Command("touch", grammar.read_id, _touch, CONSUME, done=replies.TOUCHED),
-    Command("stats", None, _stats, INSPECT),
-    Command("stats-job", grammar.read_id, _stats_job, INSPECT),
-    Command("stats-tube", grammar.read_name, _stats_tube, INSPECT),
+    Command("stats", None, _stats, INSPECT, cost=STATISTICS_COST),
+    Command("stats-job", grammar.read_id, _stats_job, INSPECT, cost=STATISTICS_COST),
+    Command("stats-tube", grammar.read_name, _stats_tube, INSPECT, cost=STATISTICS_COST),
     Command("list-tubes", None, _list_tubes, INSPECT),
     Command("list-tube-used", None, _list_tube_used, INSPECT),
     Command("list-tubes-watched", None, _list_tubes_watched, INSPECT),
@@ -461,6 +460,7 @@ def _do(session: Session, command: Command, text: bytes, now: int) -> None:
         return
     if command.is_counted:
         session.server.counts[command.counter] += 1
+    session.budget -= command.cost
     session.settle(command, command.do(session, _ARGUMENTS, now))
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, NONE
@@ -54,12 +55,7 @@ from beanstalk_server.wire.grammar import SECOND, Put
 from beanstalk_server.wire.server_info import ServerInfo
 
 SESSION_QUANTUM: Final = 128
-"""The budget of one turn of a client. The unit is a simple command (1 to 3 µs).
-
-Each kilobyte of reply costs one more, and so does each job kicked, and every 32 tubes that a reserve searches or a list
-names. The queue's `cost` is added: it counts every 4 tubes in which a client starts or stops waiting, tubes that are
-made, and pages of the list of tubes that are written.
-"""
+"""The budget of one turn of a client, in the unit of queue/costs.py."""
 
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
     LINE_TOO_LONG: replies.BAD_FORMAT,
@@ -297,7 +293,7 @@ class Session(Client):
     def reply(self, reply: bytes) -> None:
         """Add a reply; a long one costs more."""
         self.replies.append(reply)
-        self.budget -= len(reply) >> 10
+        self.budget -= transfer_cost(len(reply))
 
     def settle(self, command: Command, outcome: Outcome) -> None:
         """Answer a command according to its outcome, or note that it is pending."""

@@ -3,7 +3,7 @@
 import pytest
 from rounds import SECOND, Rounds
 
-from beanstalk_server.server.connection import SLOW, TRANSFER_COST
+from beanstalk_server.server.connection import IO_COST, SLOW
 from beanstalk_server.server.scheduler import ROUND_QUANTUM
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
@@ -43,7 +43,7 @@ def test_a_round_spends_its_budget_and_no_more_than_a_turn_beyond_it(rounds):
         caller.send(ASK * 200)
     rounds.loop.go_round()
     turns = sum(len(caller.read()) == SESSION_QUANTUM * len(USING) for caller in callers)
-    assert turns == -(-ROUND_QUANTUM // (SESSION_QUANTUM + TRANSFER_COST))
+    assert turns == -(-ROUND_QUANTUM // (SESSION_QUANTUM + IO_COST))
     rounds.loop.settle()
     assert all(len(caller.connection.transport.written) for caller in callers)
 

@@ -1,0 +1,45 @@
+"""What operations cost: the one price list, by which nobody's work holds up anybody else's.
+
+The unit is a simple command, one to three microseconds. To move a job from state to state costs 1.
+
+    operation                                                 cost
+    --------------------------------------------------------  -----------------------------------
+    a command; a job moved; a timer                           1
+    bytes read or answered                                    1 for each KiB
+    bytes copied                                              1 for each 4 KiB
+    a search of the watched tubes, or a list of them          1 for each 32 tubes
+    a client begins to wait in its watched tubes, or ends to  1 for each 4 tubes
+    a tube made                                               NEW_TUBE_COST
+    a page of the list of tubes written                       PAGE_COST
+    statistics told                                           STATISTICS_COST
+
+Must never know what a budget is spent on next.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NEW_TUBE_COST: Final = 4
+PAGE_COST: Final = 8
+STATISTICS_COST: Final = 8
+
+
+def transfer_cost(size: int) -> int:
+    """What it costs to read or to answer so many bytes."""
+    return size >> 10
+
+
+def copy_cost(size: int) -> int:
+    """What it costs to copy so many bytes."""
+    return size >> 12
+
+
+def search_cost(tubes: int) -> int:
+    """What it costs to go through so many watched tubes."""
+    return tubes >> 5
+
+
+def wait_cost(tubes: int) -> int:
+    """What it costs to begin or to end to wait in so many tubes."""
+    return tubes >> 2

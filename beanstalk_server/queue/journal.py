@@ -38,6 +38,14 @@ class Files(NamedTuple):
     """The size of a file, in bytes."""
 
 
+class JournalError(Exception):
+    """A journal cannot restore its jobs: the message is one line for the operator, `status` the exit status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Journal:
     """The interface. Its own methods keep nothing: jobs live as long as the process."""
 
@@ -64,7 +72,11 @@ class Journal:
         return ()
 
     def restore(self, replay: Replay) -> None:
-        """Pass the jobs that were live to `replay`: those that `load` gives, unless there is a faster way."""
+        """Pass the jobs that were live to `replay`: those that `load` gives, unless there is a faster way.
+
+        Raises:
+            JournalError: they cannot be restored; the server does not start.
+        """
         for job in self.load():
             replay.put(job)
 

@@ -75,12 +75,12 @@ class Scheduler:
         "broker",
         "budget",
         "clock",
-        "next_queue",
+        "next_turns",
         "quantum",
-        "queue",
-        "slow_queue",
+        "slow_turns",
         "stopped",
         "timer_deadline",
+        "turns",
         "wheel",
     )
 
@@ -92,10 +92,10 @@ class Scheduler:
         self.quantum = quantum
         self.clock = clock
         self.budget = quantum  # what this round of the event loop may still spend
-        self.queue: deque[Runnable] = deque()  # clients with more to do, or with an answer to send
-        self.slow_queue: deque[Runnable] = deque()  # those whose next turn may cost a whole round
+        self.turns: deque[Runnable] = deque()  # clients with more to do, or with an answer to send
+        self.slow_turns: deque[Runnable] = deque()  # those whose next turn may cost a whole round
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
-        self.next_queue: list[Runnable] = []  # clients that enter the queue when the next round begins
+        self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
         self.timer_deadline = END_OF_TIME  # nanoseconds: what the timer is set for
         self.stopped = False
         self._timer: asyncio.Handle | None = None
@@ -114,9 +114,9 @@ class Scheduler:
             self._next_round = None
         for runnable in self.blocked:
             runnable.blocked = False
-        self.queue.clear()
-        self.next_queue.clear()
-        self.slow_queue.clear()
+        self.turns.clear()
+        self.next_turns.clear()
+        self.slow_turns.clear()
         self.blocked.clear()
 
     # Turns
@@ -130,14 +130,14 @@ class Scheduler:
         if not runnable.queued:
             runnable.queued = True
             if runnable.is_slow():
-                self.slow_queue.append(runnable)
+                self.slow_turns.append(runnable)
             else:
-                self.queue.append(runnable)
+                self.turns.append(runnable)
 
     def enqueue_next_round(self, runnable: Runnable) -> None:
         """Promise a turn in the next round, when the event loop has reported all the input of this one."""
         runnable.queued = True
-        self.next_queue.append(runnable)
+        self.next_turns.append(runnable)
         self.run_pending_soon()
 
     def block(self, runnable: Runnable) -> None:
@@ -164,7 +164,7 @@ class Scheduler:
 
     def run_pending(self) -> None:
         """Give the turns that have been promised, and set the timer if something is due sooner than before."""
-        if self.queue or self.slow_queue or self.blocked:
+        if self.turns or self.slow_turns or self.blocked:
             self.serve_queues()
         if self.wheel.next_event < self.timer_deadline:
             self.set_timer()
@@ -179,19 +179,19 @@ class Scheduler:
 
         Blocked clients come after them, as long as the journal admits everything.
         """
-        queue = self.queue
-        slow_queue = self.slow_queue
+        turns = self.turns
+        slow_turns = self.slow_turns
         blocked = self.blocked
         while self.budget > 0:
-            if queue:
-                self._serve(queue.popleft())
-            elif slow_queue:
-                self._serve(slow_queue.popleft())
+            if turns:
+                self._serve(turns.popleft())
+            elif slow_turns:
+                self._serve(slow_turns.popleft())
             elif blocked and self.broker.admits == ALL:
                 self._serve_blocked()
             else:
                 return
-        if queue or slow_queue or blocked:
+        if turns or slow_turns or blocked:
             self.run_pending_soon()
 
     def _serve(self, runnable: Runnable) -> None:
@@ -206,10 +206,10 @@ class Scheduler:
     def _begin_round(self) -> None:
         self._next_round = None
         self.budget = self.quantum
-        self.queue.extend(self.next_queue)
-        self.next_queue.clear()
-        if self.slow_queue:  # one in each round, however many others there are
-            self._serve(self.slow_queue.popleft())
+        self.turns.extend(self.next_turns)
+        self.next_turns.clear()
+        if self.slow_turns:  # one in each round, however many others there are
+            self._serve(self.slow_turns.popleft())
         if self.blocked and self.broker.admits == ALL:
             self._serve_blocked()
         self.run_pending()

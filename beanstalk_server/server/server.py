@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
@@ -22,7 +22,6 @@ from beanstalk_server.server.process import this_process
 from beanstalk_server.server.scheduler import JOURNALED_ROUND_QUANTUM, ROUND_QUANTUM, Scheduler
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.storage.errors import StorageError
 from beanstalk_server.version import full_version
 
 HEADROOM: Final = 8
@@ -122,8 +121,9 @@ class Server:
         self.restoring = True
         try:
             count = self.broker.restore(self.journal.clock_offset(), monotonic_ns())
-        except StorageError as error:
-            raise StartError(f"{option('binlog')} {error}", error.status) from error
+        except JournalError as error:
+            setting = f"{option('binlog')} " if self.config.binlog else ""
+            raise StartError(f"{setting}{error}", error.status) from error
         finally:
             self.restoring = False
         log.info("recovered %d job%s", count, "" if count == 1 else "s")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_server.queue.journal import JournalError
+
 if TYPE_CHECKING:
     from beanstalk_server.storage.disk import Directory
 
@@ -18,12 +20,11 @@ DAMAGED: Final = 65
 """The exit status for a binlog that is damaged (EX_DATAERR of sysexits.h)."""
 
 
-class StorageError(Exception):
-    """The binlog cannot be used: the message is one line for the operator, `status` the exit status."""
+class StorageError(JournalError):
+    """The binlog cannot be used."""
 
     def __init__(self, message: str, status: int = UNUSABLE) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(message, status)
 
 
 def unusable(directory: Directory, error: OSError) -> StorageError:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from virtual import World
 
-from beanstalk_server import Config, Server
+from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
@@ -192,6 +192,21 @@ def test_a_restarted_server_goes_on_where_the_last_one_was(kept):
 
     run(first)
     run(second)
+
+
+def test_a_journal_that_cannot_restore_its_jobs_stops_the_start_with_its_own_words_and_status():
+    class Broken(Journal):
+        keeps = True
+
+        def load(self):
+            raise JournalError("jobs.db: the disk image is malformed", 65)
+
+    async def work():
+        with pytest.raises(StartError, match=r"^jobs\.db: the disk image is malformed$") as caught:
+            await Server(Config(port=0), journal=Broken()).start()
+        assert caught.value.status == 65
+
+    run(work)
 
 
 class RecordingJournal(Journal):

@@ -16,7 +16,7 @@ class Crash(BaseException):
 
 
 class Node:
-    """What a file is made of, whatever it is called."""
+    """The content of a file, which does not know its name."""
 
     def __init__(self, data=b""):
         self.data = bytearray(data)

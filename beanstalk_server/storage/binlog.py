@@ -180,7 +180,7 @@ class Binlog(Journal):
 
     @property
     def admits(self) -> int:
-        """What may be recorded now: ALL, DELETIONS or NONE."""
+        """What the binlog admits now: ALL, DELETIONS or NONE."""
         return self._room.admits
 
     def _report_admission(self, admits: int) -> None:

@@ -74,7 +74,7 @@ class Room:
     Args:
         segments: the log's own list, oldest first; only the log changes it.
         segment_size: bytes.
-        on_admission: called with ALL, DELETIONS or NONE when what may be recorded changes.
+        on_admission: called with ALL, DELETIONS or NONE when what the binlog admits changes.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Room:
         self.disk_size = 0  # bytes of all segments and spares
         self.largest_live = 0  # no segment but the tail has more bytes of live records
         # `review` sets these:
-        self.admits = ALL  # what may be recorded: ALL, DELETIONS or NONE
+        self.admits = ALL  # what the binlog admits: ALL, DELETIONS or NONE
         self.put_end = 0  # offset in the tail: a put that ends before it fits
         self.change_end = 0  # offset in the tail: a record that ends after it requires a review
 
@@ -230,7 +230,7 @@ class Room:
         return not self.spare_needed(PUT_SIZE)
 
     def review(self) -> None:
-        """Find out how far puts and changes may go, and what may be recorded."""
+        """Find out how far puts and changes may go, and what the binlog admits."""
         tail_room = self.tail_room()
         surplus = self._surplus()
         step = min(self.segment_size >> 4, CLEANING_SLICE)

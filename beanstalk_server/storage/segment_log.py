@@ -75,7 +75,7 @@ class SegmentLog:
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
         boot: 16 bytes that identify the boot of the machine.
-        on_admission: called with ALL, DELETIONS or NONE when what may be recorded changes.
+        on_admission: called with ALL, DELETIONS or NONE when what the binlog admits changes.
     """
 
     def __init__(

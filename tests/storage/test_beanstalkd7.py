@@ -359,7 +359,7 @@ class TestEnds:
 
 
 def a_history():
-    """Records of every kind, each with the jobs there are after it."""
+    """Yield records of every kind, each with the live jobs after it."""
     full = {n: stored(n, tube=f"tube{n}", body=b"body", priority=1) for n in range(1, 9)}
     jobs = {}
     for n in range(1, 8):
@@ -394,8 +394,8 @@ def test_a_file_that_is_cut_at_any_byte_gives_the_jobs_of_what_is_left(given_fil
     assert seen == len(whole)
 
 
-def test_one_bit_that_flips_is_never_an_error_of_the_program(given_files):
-    """And never, without a word, the loss of more than the job that it is in."""
+def test_a_flipped_bit_never_fails_the_reader(given_files):
+    """Nor does it cost more than the job that it is in without a warning."""
     steps = list(a_history())
     whole = HEADER + b"".join(piece for piece, _ in steps)
     expected = {job.id: job for job in steps[-1][1]}
@@ -434,7 +434,7 @@ def test_any_damage_can_be_read(tmp_path_factory, random, count, version):
     read_all(directory)
 
 
-def test_progress_is_told_in_bytes(tmp_path):
+def test_progress_is_reported_in_bytes(tmp_path):
     written, done = [], []
     body = b"x" * 60_000
     jobs = [stored(n, body=body) for n in range(1, 401)]
@@ -442,10 +442,10 @@ def test_progress_is_told_in_bytes(tmp_path):
     assert total == sum(path.stat().st_size for path in files(tmp_path)) > 24_000_000
     _, found, _ = read_all(tmp_path, on_progress=done.append)
     assert found == jobs
-    for told in (written, done):
-        assert told == sorted(told)
-        assert told[-1] == total
-        assert len(told) > 5
+    for reported in (written, done):
+        assert reported == sorted(reported)
+        assert reported[-1] == total
+        assert len(reported) > 5
 
 
 NAMES = st.from_regex(r"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}", fullmatch=True)

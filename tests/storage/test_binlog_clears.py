@@ -1,4 +1,4 @@
-"""A clear is one change: after a crash it is there as a whole, or not at all, and a key names one job at the most."""
+"""A clear is one change: after a crash, all of it has happened or none of it, and a key never names two jobs."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ class Process:
             assert self.broker.reserve_job(self.other, number, SECOND) == DONE
 
     def clear(self):
-        """Clear the default tube; return the outcome, and what the client has been told by then."""
+        """Clear the default tube; return the outcome, and the answers that the client has by then."""
         self.client.answers.clear()
         return self.broker.clear(self.client, "default"), self.client.answers
 
@@ -69,12 +69,12 @@ def run(work):
 
 
 def come_back(directory):
-    """What is there after a start: the key of each job by its id."""
+    """Start on a directory; return the key of each job by its id."""
     return Process(directory).keys()
 
 
 async def clear_and_take_the_key(directory):
-    """Stop in the midst of a clear in slices, with a freed key given again and acknowledged."""
+    """Stop in the middle of a clear in slices, after a freed key was given again and acknowledged."""
     process = Process(directory)
     for number in range(MANY):
         process.put(f"k{number}")
@@ -89,11 +89,11 @@ async def clear_and_take_the_key(directory):
 LEFT = {3: "k2", 700: "k699", MANY + 1: "k0"}
 
 
-def test_a_process_that_is_killed_in_the_midst_of_a_clear_has_cleared():
+def test_a_process_that_is_killed_in_the_middle_of_a_clear_has_cleared():
     assert come_back(run(clear_and_take_the_key).after_a_kill()) == LEFT
 
 
-def test_a_process_that_stops_in_the_midst_of_a_clear_has_cleared():
+def test_a_process_that_stops_in_the_middle_of_a_clear_has_cleared():
     async def work(directory):
         process = await clear_and_take_the_key(directory)
         await process.binlog.close()
@@ -121,7 +121,7 @@ def test_jobs_of_a_client_that_is_gone_are_not_cleared_while_they_are_returned()
     run(work)
 
 
-def test_a_clear_is_there_as_a_whole_or_not_at_all_wherever_the_machine_stops():
+def test_a_clear_happens_as_a_whole_or_not_at_all_wherever_the_machine_stops():
     async def work(directory, crash_at):
         process = Process(directory)
         for number in range(MANY):
@@ -156,7 +156,7 @@ def test_a_clear_is_there_as_a_whole_or_not_at_all_wherever_the_machine_stops():
 
 
 def test_a_clear_undoes_nothing_that_came_after_it():
-    """Of two clears each keeps what was reserved then, and what was put, released or moved afterwards."""
+    """Each of two clears keeps what was reserved at its time, and what was put, released or moved afterwards."""
 
     async def work(directory):
         process = Process(directory, segment_size=4096)
@@ -207,7 +207,7 @@ def test_a_clear_that_finds_no_room_changes_nothing():
         process = Process(directory, segment_size=4096)
         for _ in range(2000):
             process.put()
-        process.reserve(*range(1, 1999))  # 16 kB to be told of
+        process.reserve(*range(1, 1999))  # 16 kB to record
         await process.binlog.commit()
         await process.settle()
         directory.capacity = 0
@@ -230,8 +230,8 @@ def directory_with_room(directory):
     return again
 
 
-def test_a_key_that_names_two_jobs_is_told_and_the_younger_job_keeps_it(caplog):
-    """As a server before this format has left it."""
+def test_a_key_that_names_two_jobs_is_reported_and_the_younger_job_keeps_it(caplog):
+    """Such a binlog may come from a server before this version of the format."""
 
     async def work(directory):
         process = Process(directory)

@@ -1,4 +1,4 @@
-"""A job is never ready early: within one boot of the machine its delay counts, however the wall clock is set."""
+"""A job is never ready early: within one boot of the machine, its delay counts, no matter how the wall clock is set."""
 
 import asyncio
 import struct
@@ -50,7 +50,7 @@ class Machine:
         self.now = 5 * SECOND
 
     def start(self):
-        """What a process has after its start; the one before is killed."""
+        """Kill the process, and start the next one."""
         self.directory = self.directory.after_a_kill()
         self.binlog = Binlog(
             self.directory,
@@ -99,7 +99,7 @@ def test_a_step_while_nothing_happens_is_known_to_the_next_record(machine, step)
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_before_the_first_record_of_a_process(machine, step):
+def test_a_step_before_the_first_record_of_a_process_changes_no_delay(machine, step):
     machine.put(10 * HOUR)
     machine.start()
     machine.wall += step
@@ -108,7 +108,7 @@ def test_a_step_before_the_first_record_of_a_process(machine, step):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_after_a_put(machine, step):
+def test_a_step_after_a_put_changes_no_delay(machine, step):
     machine.put(HOUR)
     machine.wall += step
     machine.put(0)
@@ -118,7 +118,7 @@ def test_a_step_after_a_put(machine, step):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_between_two_processes_of_one_boot(machine, step):
+def test_a_step_between_two_processes_of_one_boot_changes_no_delay(machine, step):
     machine.put(10 * HOUR)
     for _ in range(3):
         machine.wall += step
@@ -131,7 +131,7 @@ def test_a_step_between_two_processes_of_one_boot(machine, step):
 @pytest.mark.parametrize("step", STEPS)
 def test_across_a_boot_the_wall_clock_counts(machine, step):
     machine.put(10 * HOUR)
-    machine.wall += step  # known to the next commit
+    machine.wall += step  # the next commit records it
     machine.put(0)
     machine.wall += 3 * HOUR
     machine.reboot()
@@ -139,7 +139,7 @@ def test_across_a_boot_the_wall_clock_counts(machine, step):
     machine.put(0)
     machine.wall += step
     machine.put(0)
-    assert machine.start().left() == 7 * HOUR, "and within the new one its own clock"
+    assert machine.start().left() == 7 * HOUR, "and within the new boot, the server's clock"
 
 
 def test_a_step_across_a_boot_cannot_be_known(machine):
@@ -149,8 +149,8 @@ def test_a_step_across_a_boot_cannot_be_known(machine):
     assert machine.start().left() == 7 * HOUR
 
 
-def test_a_step_within_one_commit(machine):
-    """Of what is told before and after it."""
+def test_a_step_within_one_commit_changes_no_delay(machine):
+    """Neither of the job before it nor of the one after it."""
     for _ in range(2):
         assert put(machine.broker, machine.client, delay=HOUR, now=machine.now) == DONE
         machine.wall += 2 * HOUR
@@ -159,7 +159,7 @@ def test_a_step_within_one_commit(machine):
     assert (machine.start().left(1), machine.left(2)) == (HOUR, HOUR)
 
 
-def test_steps_are_told_and_jitter_is_not(machine):
+def test_steps_are_recorded_and_jitter_is_not(machine):
     machine.put(0)
     for step in (SECOND // 1000, -SECOND // 1000, HOUR, SECOND // 1000):
         machine.wall += step
@@ -173,7 +173,7 @@ def test_steps_are_told_and_jitter_is_not(machine):
     assert offsets == [OFFSET - SECOND, OFFSET - SECOND + HOUR]
 
 
-def test_segments_that_are_full_have_room_for_a_step(machine):
+def test_a_full_segment_has_room_to_record_a_step(machine):
     for n in range(300):
         machine.wall += HOUR
         machine.put(n * HOUR)
@@ -182,7 +182,7 @@ def test_segments_that_are_full_have_room_for_a_step(machine):
     assert [machine.start().left(n) for n in range(2, 300)] == [(n - 1) * HOUR for n in range(2, 300)]
 
 
-def test_jobs_that_are_salvaged_keep_their_delay(machine):
+def test_salvaged_jobs_keep_their_delay(machine):
     machine.put(10 * HOUR)
     machine.put(0)
     machine.wall += 2 * HOUR
@@ -202,7 +202,7 @@ def test_jobs_that_are_salvaged_keep_their_delay(machine):
     assert machine.left(3) == 5 * HOUR
 
 
-def test_the_longest_delay_in_the_year_2127(machine):
+def test_the_longest_delay_can_be_stored_in_the_year_2127(machine):
     machine.wall = 157 * 365 * 24 * HOUR
     longest = ((1 << 32) - 1) * SECOND
     machine.put(longest)
@@ -211,7 +211,7 @@ def test_the_longest_delay_in_the_year_2127(machine):
     assert 100 * 365 * 24 * HOUR < machine.start().left() <= longest
 
 
-def test_a_boot_that_the_system_does_not_tell_is_one_of_its_own(monkeypatch, tmp_path):
+def test_a_boot_without_an_id_is_unlike_any_other(monkeypatch, tmp_path):
     known = disk.boot_id()
     assert known == disk.boot_id()
     assert len(known) == 16
@@ -220,7 +220,7 @@ def test_a_boot_that_the_system_does_not_tell_is_one_of_its_own(monkeypatch, tmp
 
 
 def test_segments_of_version_1_are_read_and_have_no_clock(machine):
-    """And what version 2 has brought is damage in them."""
+    """A record type that is new in version 2 is damage in them."""
     header = MAGIC + struct.pack("<IQII", 1, 1, 7, 0)
     seed = seed_of(7)
     put = encode_put(StoredJob(1, "old", "", DELAYED, 3, HOUR, SECOND, b"x", machine.wall, machine.wall + HOUR), seed)

@@ -1,8 +1,8 @@
 """Nothing acknowledged is lost, and nothing deleted comes back, wherever the machine stops.
 
-A broker with a binlog over a disk in memory does random commands. The machine stops at one of its operations on the
-disk, and what it comes back with is held against all that the broker ever told, job by job: each job must be as it was
-when it was last acknowledged, or as it was told to be after that. The same commands are done again for each operation
+A broker with a binlog on a disk in memory does random commands. The machine stops at one of its operations on the disk.
+What it comes back with is compared with everything that the broker ever recorded, job by job: each job must be as it
+was when it was last acknowledged, or as it was recorded after that. The same commands are repeated for each operation
 at which the machine can stop.
 """
 
@@ -41,9 +41,9 @@ class Clocks:
         self.offset = OFFSET
         self.boot = bytes(15) + b"1"
         self.all_offsets = [OFFSET]  # of this boot
-        self.offsets = [OFFSET]  # that the disk may know of, since what was acknowledged last
+        self.offsets = [OFFSET]  # that the disk may know, since the last acknowledgement
         self.is_booted = False  # since the history was compared last
-        self.shifts = [0]  # by how much all times may have moved with the last boot
+        self.shifts = [0]  # by how much the last boot may have moved all times
 
     def step(self, rng):
         self.offset += rng.choice((-7200, -1, 1, 7200)) * SECOND
@@ -54,12 +54,12 @@ class Clocks:
         """Whether a job came due before the last process ended."""
         return stored is not GONE and stored.state == DELAYED and stored.deadline <= self.ended
 
-    def told(self, offset):
-        """A commit has returned that knows of this."""
+    def committed(self, offset):
+        """A commit has returned that recorded this offset."""
         self.offsets = self.offsets[self.offsets.index(offset) :]
 
     def come_back(self, rng, has_crashed=False):
-        """A process has ended, or the machine; maybe it is booted before the next one."""
+        """A process has ended, or the machine; the machine may boot before the next process."""
         if not self.is_booted:
             self.ended = self.now
             self.known = list(self.offsets)
@@ -125,15 +125,15 @@ class Life:
         check_broker(self.broker)
         self.binlog._log.check()
         self.client = RecordingClient(self.broker)
-        self.told = History.Telling(self.history, self.binlog, self.broker)
+        self.listener = History.Listener(self.history, self.binlog, self.broker)
 
     async def commit(self):
-        position = self.told.position()
+        position = self.listener.position()
         number = self.binlog._log.commit_number
         await self.binlog.commit()
         self.history.acknowledge(position)
         if self.binlog._log.commit_number > number:  # else there was nothing to write, and the disk knows of no clock
-            self.clocks.told(self.binlog._log.clock_offset)
+            self.clocks.committed(self.binlog._log.clock_offset)
 
     async def room(self):
         """Wait, as a session does before it changes something, while the binlog has no room for it."""
@@ -143,7 +143,7 @@ class Life:
             await self.commit()
             await self.settle()
             self.now += SECOND  # after which a full disk is tried again
-        raise AssertionError("there will be no room")
+        raise AssertionError("the binlog admits no changes any more")
 
     async def settle(self):
         """Let the upkeep end."""
@@ -195,7 +195,7 @@ class Life:
 
 
 class History:
-    """All that was ever told of each job, and how much of it was acknowledged."""
+    """All that was ever recorded of each job, and how much of that was acknowledged."""
 
     def __init__(self):
         self.jobs = {}  # id -> [(position, stored job or GONE)]
@@ -203,12 +203,12 @@ class History:
         self.position = 0
         self.acknowledged = 0
 
-    def tell(self, number, stored):
+    def record(self, number, stored):
         self.position += 1
         self.jobs.setdefault(number, []).append((self.position, stored))
 
-    def tell_clear(self, numbers):
-        """All at one position: whoever finds the jobs as they were before it finds all of them."""
+    def record_clear(self, numbers):
+        """All at one position: recovery finds either all jobs as they were before, or none."""
         self.position += 1
         self.clears.append((self.position, numbers))
         for number in numbers:
@@ -217,8 +217,8 @@ class History:
     def acknowledge(self, position):
         self.acknowledged = max(self.acknowledged, position)
 
-    class Telling:
-        """Listens to what a broker tells its journal."""
+    class Listener:
+        """Listens to what a broker records in its journal."""
 
         def __init__(self, history, journal, broker):
             self.history = history
@@ -227,23 +227,23 @@ class History:
             def heard_put(job):
                 if not put(job):
                     return False
-                history.tell(job.id, by_clock(journal, job))
+                history.record(job.id, by_clock(journal, job))
                 return True
 
             def heard_change(job):
                 change(job)
-                history.tell(job.id, by_clock(journal, job))
+                history.record(job.id, by_clock(journal, job))
 
             def heard_delete(job):
                 delete(job)
-                history.tell(job.id, GONE)
+                history.record(job.id, GONE)
 
             def heard_clear(tube_name, reserved_ids):
                 if not clear(tube_name, reserved_ids):
                     return False
                 tube = broker.tubes[tube_name]
                 gone = [job.id for job in broker.jobs.values() if job.tube is tube and not tube.is_cleared(job)]
-                history.tell_clear([number for number in gone if number not in reserved_ids])
+                history.record_clear([number for number in gone if number not in reserved_ids])
                 return True
 
             journal.put, journal.change, journal.delete = heard_put, heard_change, heard_delete
@@ -253,26 +253,26 @@ class History:
             return self.history.position
 
     def compare(self, life):
-        """Hold what was recovered against what was told; then that is what there is."""
+        """Compare what was recovered with what was recorded; the history goes on from there."""
         broker, now = life.broker, life.now
         recovered = {}
-        for number, told in self.jobs.items():
+        for number, versions in self.jobs.items():
             job = broker.jobs.get(number)
             found = GONE if job is None else by_clock(life.binlog, job)
-            possible = [stored for position, stored in told if position >= self.acknowledged]
-            before = [stored for position, stored in told if position < self.acknowledged or not self.acknowledged]
-            last = [stored for position, stored in told if position <= self.acknowledged]
+            possible = [stored for position, stored in versions if position >= self.acknowledged]
+            before = [stored for position, stored in versions if position < self.acknowledged or not self.acknowledged]
+            last = [stored for position, stored in versions if position <= self.acknowledged]
             possible += last[-1:] if last else [GONE]
             # What came due before the last boot may have been written again as ready.
             possible += [stored.replace(state=READY, deadline=0) for stored in possible if life.clocks.was_due(stored)]
             shifted = [moved(stored, shift) for stored in possible for shift in life.clocks.shifts]
             matching = [stored for stored in shifted if same(found, stored, now)]
             assert matching, (found, possible, before[-1:])
-            # One that is due stays delayed in the history: across a boot, a clock that is set back undoes that.
+            # A job that is due stays delayed in the history: setting the clock back across a boot undoes that.
             is_due = found is not GONE and matching[0].state != found.state
             recovered[number] = matching[0] if is_due else found
         for number in broker.jobs:
-            assert number in self.jobs, f"job {number} was never told"
+            assert number in self.jobs, f"job {number} was never recorded"
         for position, numbers in self.clears:
             if any(number in broker.jobs for number in numbers):  # so it never happened
                 assert position > self.acknowledged
@@ -280,7 +280,7 @@ class History:
                     kept = self.jobs[number][0][0] > self.acknowledged or number in broker.jobs
                     assert kept, f"half a clear: job {number} is gone"
         self.clears.clear()
-        given = [number for number, told in self.jobs.items() if told[0][0] <= self.acknowledged]
+        given = [number for number, versions in self.jobs.items() if versions[0][0] <= self.acknowledged]
         assert broker.next_id > max(given, default=0), "an id is given twice"
         # What was not acknowledged and has not survived never happened; what has survived counts.
         self.position += 1
@@ -292,7 +292,7 @@ class History:
 
 
 def by_clock(journal, job):
-    """A job as it is stored, but for its times, which are the server's clock's."""
+    """A job as it is stored, but with the times of the server's clock."""
     return moved(journal.stored(job), -journal.clock_offset())
 
 
@@ -304,20 +304,20 @@ def moved(stored, shift):
     return stored.replace(created_at=stored.created_at + shift, deadline=deadline)
 
 
-def same(found, told, now):
-    """Whether a job that was recovered is one that was told."""
-    if found is GONE or told is GONE:
-        return found is told
-    if told.state == DELAYED and told.deadline <= now:
-        told = told.replace(state=READY, deadline=0)
-    # These two are told with the job's next change, or when it is written again.
-    if not (told.reserves <= found.reserves and told.timeouts <= found.timeouts):
+def same(found, recorded, now):
+    """Whether a recovered job is as it was recorded."""
+    if found is GONE or recorded is GONE:
+        return found is recorded
+    if recorded.state == DELAYED and recorded.deadline <= now:
+        recorded = recorded.replace(state=READY, deadline=0)
+    # These two are recorded with the job's next change, or when it is written again.
+    if not (recorded.reserves <= found.reserves and recorded.timeouts <= found.timeouts):
         return False
-    return found.replace(reserves=0, timeouts=0) == told.replace(reserves=0, timeouts=0)
+    return found.replace(reserves=0, timeouts=0) == recorded.replace(reserves=0, timeouts=0)
 
 
 async def live(life, commands, commit_chance=0.4):
-    """Do so many commands, with commits now and then; leave when the machine stops."""
+    """Do this many commands, with commits now and then; leave when the machine stops."""
     rng = life.rng
     commit = None
     for _ in range(commands):
@@ -346,7 +346,7 @@ async def live(life, commands, commit_chance=0.4):
 
 
 def run_life(history, directory, rng, clocks, commands, **options):
-    """One process that does its commands; returns it, or None when the machine stopped before it was there."""
+    """Run one process, with its commands, until it ends or the machine stops; return it."""
     life = Life(history, directory, rng, clocks, **options)
 
     async def work():
@@ -366,7 +366,7 @@ def run_life(history, directory, rng, clocks, commands, **options):
 
 
 def ignore_crash(loop, context):
-    """What was going on beside when the machine stopped is nobody's to tell."""
+    """Ignore the tasks that the machine interrupted when it stopped."""
     if not isinstance(context.get("exception"), Crash):
         loop.default_exception_handler(context)
 
@@ -392,7 +392,7 @@ def crash_and_recover(seed, crash_at, sync_interval=0.0):
     if sync_interval:
         clocks.offsets = clocks.all_offsets
     clocks.come_back(rng, has_crashed=True)
-    if sync_interval:  # then a reply says that it is written, and not that it is on the disk
+    if sync_interval:  # then a reply means written, not on the disk
         history.acknowledged = 0
     after = directory.after_a_crash(rng)
     run_life(history, after, rng, clocks, 10)
@@ -424,14 +424,14 @@ def test_a_machine_that_stops_at_any_operation_loses_nothing_that_was_acknowledg
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=PHASES)
 @given(st.integers(0, 1 << 32), st.sampled_from((AN_HOUR, NO_SYNC)))
-def test_without_a_sync_for_each_reply_it_comes_back_to_what_was_told_at_some_moment(seed, sync_interval):
+def test_without_a_sync_for_each_reply_a_crash_goes_back_to_what_was_recorded_at_some_moment(seed, sync_interval):
     assert every_crash(seed, sync_interval) > 20
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_start_builds_on_nothing_that_is_not_on_the_disk(seed):
+def test_a_start_relies_on_nothing_that_is_not_on_the_disk(seed):
     """Killed at any operation without a sync, then started with one for each reply; then the power fails."""
-    kill_at = None  # the first life is whole, and tells how many operations there are
+    kill_at = None  # the first life is complete, and shows how many operations it takes
     operations = 0
     while kill_at is None or kill_at <= operations:
         rng = random.Random(seed)
@@ -465,7 +465,7 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(seed, sync
 @settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
 @given(st.integers(0, 1 << 32), st.integers(2, 8))
 def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
-    """Until there is room again; then it goes on by itself."""
+    """Until the disk has room again: then puts succeed by themselves."""
     rng = random.Random(seed)
     history = History()
     life = Life(history, MemoryDirectory(capacity=segments * SEGMENT), rng, Clocks())
@@ -517,7 +517,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename", "sync_directory"])
 def test_a_disk_that_fails_once_is_never_trusted_again(operation):
-    """A commit that has failed fails for ever, and what comes back is what was acknowledged before."""
+    """After a failed commit all others fail, and what comes back is what was acknowledged before."""
     for seed in range(20):
         rng = random.Random(seed)
         history = History()

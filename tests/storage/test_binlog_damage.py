@@ -1,4 +1,4 @@
-"""A binlog that is cut short or has a flipped bit is recovered as the contract says, or refused; never silently wrong.
+"""A binlog that is cut short or has a flipped bit is recovered as promised, or refused; it is never silently wrong.
 
 The binlog writes a real directory, with every kind of record. Then the files, in memory, are cut off at each of their
 last bytes, and random bits are flipped, one at a time. What must come back is known for each commit.
@@ -40,7 +40,7 @@ SALVAGES = 300
 
 
 def shape(job):
-    """What a job is, without what is told with its next change only."""
+    """A job, without what is recorded only with its next change."""
     extras = job.extras
     times = (job.delay, job.ttr, job.created_at, job.deadline, extras.bury_sequence)
     counts = (extras.releases, extras.buries, extras.kicks)
@@ -62,9 +62,9 @@ class Written:
 
     def __init__(self, path):
         self.states = {}  # commit number -> {id: shape}
-        self.told = {}  # id -> all shapes that it ever had
+        self.shapes = {}  # id -> all shapes that it ever had
         self.now = {}
-        self.cleared = {}  # a clear, as it is told -> the ids that such clears have ended
+        self.cleared = {}  # a clear, as it is recorded -> the ids that such clears have ended
         asyncio.run(self._write(path))
         directory = RealDirectory(path)
         self.names = [name for _, name in segment_names(directory)]
@@ -94,7 +94,7 @@ class Written:
         commits = first = 0
         while commits < COMMITS or binlog._log.sequence == first or binlog._log.segments[-1].end < TAIL + 1000:
             commits += 1
-            if commits == COMMITS:  # no upkeep from now on: what is cut off is not in segments that are gone already
+            if commits == COMMITS:  # no upkeep from now on, so that no segment is removed
                 binlog._closing = True
                 first = binlog._log.sequence
             for _ in range(rng.choice((1, 1, 2, 5))):
@@ -103,7 +103,7 @@ class Written:
                 self._command(rng, broker, client, moment)
             await binlog.commit()
             await asyncio.sleep(0)  # the upkeep goes on
-        # As it is when the process is killed: neither closed, nor are the zeros cut off.
+        # As after a kill: nothing is closed, and the zeros are not cut off.
         number = broker.take_id()
         assert broker.put(client, number, 0, 0, SECOND, b"last", moment, moment) == DONE
         await binlog.commit()
@@ -138,16 +138,16 @@ class Written:
         put, change, delete, write_batches = binlog.put, binlog.change, binlog.delete, binlog._write_batches
         clear = binlog.clear
 
-        def tell(job):
+        def note(job):
             self.now[job.id] = stored_shape(binlog.stored(job))
-            self.told.setdefault(job.id, []).append(self.now[job.id])
+            self.shapes.setdefault(job.id, []).append(self.now[job.id])
 
         def heard_put(job):
-            tell(job)
+            note(job)
             return put(job)
 
         def heard_change(job):
-            tell(job)
+            note(job)
             change(job)
 
         def heard_delete(job):
@@ -174,7 +174,7 @@ class Written:
         binlog.clear = heard_clear
 
     def _records(self, name):
-        """(start, end, kind, the ids that it is about, or commit number)."""
+        """Yield (start, end, kind, the ids that the record is about, or commit number)."""
         directory = MemoryDirectory({name: Node(self.files[name])})
         reader = SegmentReader(directory.open(name), name)
         scanner = reader.scanner
@@ -203,7 +203,7 @@ def written(tmp_path_factory):
 
 
 class Said(logging.Handler):
-    """What the log says, without the cost of caplog."""
+    """Collects warnings without the cost of caplog."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -225,7 +225,7 @@ def said():
 
 
 def recovered(directory, *, salvage=False):
-    """What the jobs are."""
+    """Recover a directory; return the shape of each job by its id."""
     assert directory.lock()
     replay = Replay(JobTable())
     try:
@@ -235,8 +235,8 @@ def recovered(directory, *, salvage=False):
     return {job.id: shape(job) for job in replay.jobs.values()}
 
 
-def is_told_of(error, name, offset):
-    """Whether a refusal names the file and a place that is not behind the damage."""
+def assert_refused_at(error, name, offset):
+    """Assert that a refusal names the file, and a place that is not after the damage."""
     assert error.status == DAMAGED
     found = re.search(r"/(segment\.\d+): damaged at offset (\d+): .*--salvage", str(error))
     assert found, error
@@ -273,8 +273,8 @@ def test_a_newest_segment_that_is_cut_short_comes_back_to_a_commit(written, said
         cut = data[end:size].rstrip(b"\0")
         assert len(said) == bool(cut)
         if cut:
-            told = re.search(rf"{written.newest}: erased a torn write of (\d+) bytes at offset {end},", said[0])
-            assert len(cut) <= int(told[1]) <= size - end
+            erased = re.search(rf"{written.newest}: erased a torn write of (\d+) bytes at offset {end},", said[0])
+            assert len(cut) <= int(erased[1]) <= size - end
         assert not directory.nodes[written.newest].data[written.ends[whole - 1] :].strip(b"\0"), "zeros are left"
 
 
@@ -282,7 +282,7 @@ def test_a_newest_segment_without_its_first_commit_is_refused(written):
     for size in [*range(written.ends[0]), written.ends[0] - 1]:
         with pytest.raises(StorageError) as caught:
             recovered(written.directory(written.newest, written.files[written.newest][:size]))
-        is_told_of(caught.value, written.newest, size)
+        assert_refused_at(caught.value, written.newest, size)
 
 
 def test_an_older_segment_that_is_cut_short_is_refused(written):
@@ -301,7 +301,7 @@ def test_a_segment_that_is_missing_is_refused(written):
     del directory.nodes[name]
     with pytest.raises(StorageError) as caught:
         recovered(directory)
-    is_told_of(caught.value, name, 0)
+    assert_refused_at(caught.value, name, 0)
 
 
 def flips(written, count, seed):
@@ -329,7 +329,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
         try:
             found = recovered(written.directory(name, data))
         except StorageError as error:
-            is_told_of(error, name, offset)
+            assert_refused_at(error, name, offset)
             counts["refused"] += 1
             continue
         assert name == written.newest, (name, offset)
@@ -346,7 +346,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
 
 
 def spoiled(written, name, offset):
-    """The jobs whose records a flip at this place can take with it."""
+    """The jobs whose records a flip at this place can destroy."""
     records = [record for record in written.records[name] if record[2] != COMMIT]
     if name == written.newest and offset >= written.commits[-1][0]:
         records = [record for record in records if record[0] > written.commits[-1][0]]
@@ -369,7 +369,7 @@ def test_what_is_damaged_can_be_salvaged(written, said):
             number: job for number, job in true.items() if number not in lost
         }, (name, offset)
         for number in lost & set(found):
-            assert found[number] in written.told[number], "as it was once"
+            assert found[number] in written.shapes[number], "as it was at some time"
         assert said
         if "damaged at offset" in said[0]:
             salvaged += 1
@@ -401,7 +401,7 @@ def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
                 check_broker(broker)
                 binlog._log.check()
                 client = RecordingClient(broker)
-                highest = max(written.told)
+                highest = max(written.shapes)
                 assert broker.next_id > max(broker.jobs)
                 if name != written.newest:
                     assert broker.next_id > highest
@@ -467,7 +467,7 @@ def test_a_key_whose_deletion_is_lost_still_names_one_job_only(small, said):
 
 
 def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
-    """With -f, the sync that follows a commit finds nothing to write; still it says that all is on the disk."""
+    """With -f, the sync after a commit finds nothing to write; the next commit still says that all is on the disk."""
 
     async def work():
         directory = MemoryDirectory()
@@ -494,7 +494,7 @@ def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
     directory.nodes[name].data[records[2] + 20] ^= 1
     with pytest.raises(StorageError) as caught:
         recovered(directory)
-    is_told_of(caught.value, name, records[2])
+    assert_refused_at(caught.value, name, records[2])
 
 
 def put_one(broker, client):

@@ -1,7 +1,7 @@
-"""Room on the disk: how much of it a binlog takes, and what it does when there is none.
+"""How much of the disk a binlog takes, and what it does when the disk is full.
 
-A broker with a binlog over a disk in memory. Before each change it waits, as a session does, while the binlog asks for
-that. Other people's files may take what is left of the disk at any moment.
+The tests use a broker with a binlog on a disk in memory. Before each change they wait, as a session does, until the
+binlog admits it. Other files may take the rest of the disk at any moment.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Queue:
         return work()
 
     async def room(self, least=ALL):
-        """Wait while the binlog asks for it; return what it admits."""
+        """Wait until the binlog admits this much; return what it admits."""
         for _ in range(200):
             if self.binlog.admits <= least:
                 return self.binlog.admits
@@ -104,7 +104,7 @@ class Queue:
         assert not self.failures, self.failures
 
     def restarted(self, is_killed):
-        """The next process, when this one has been stopped, or killed."""
+        """The next process, after this one was stopped or killed."""
         directory = self.directory.after_a_kill() if is_killed else self.directory
         directory.locked = False
         return Queue(directory, self.log.room.segment_size, self.now)
@@ -169,7 +169,7 @@ def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segment
     taken_by_others=st.booleans(),
 )
 def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed, segment_size, segments, job_sizes, taken_by_others):
-    """However large the jobs are, whoever fills the disk, and across stops, kills and starts."""
+    """No matter how large the jobs are and what fills the disk, and across stops, kills and starts."""
     capacity = segments * max(segment_size, *[size + 200 for size in job_sizes])
 
     async def work():
@@ -182,7 +182,7 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed, segment_size
             try:
                 await queue.delete(number)
             except NoRoomError:
-                assert is_mixed  # seldom: nothing fits anywhere; it goes on when the disk has room again
+                assert is_mixed  # rare: nothing fits anywhere, until the disk has room again
                 queue.directory.ballast -= 4 * segment_size
                 await queue.delete(number)
 
@@ -233,7 +233,7 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed, segment_size
 
 
 @pytest.mark.parametrize("free", [0, 4096, 8192, 16_384])
-def test_without_any_job_a_full_disk_makes_nobody_wait(free):
+def test_on_a_full_disk_without_jobs_no_client_waits(free):
     async def work():
         queue = Queue(MemoryDirectory(capacity=free), 12_288)
         await queue.commit()
@@ -262,7 +262,7 @@ def test_starts_without_any_traffic_leave_the_directory_as_it_is():
 
 
 def test_cleaning_is_written_in_pieces():
-    """So that nobody waits for all of it: what is pending never grows much beyond the limit of a commit."""
+    """So that no client waits for all of it: what is pending never exceeds the limit of a commit by much."""
 
     async def work():
         queue = Queue(MemoryDirectory(), 8 << 20)
@@ -282,7 +282,7 @@ def test_cleaning_is_written_in_pieces():
 
 
 def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
-    """As when a tube is kicked while the disk is slow: there is room, and it is only not there yet."""
+    """As when a tube is kicked while the disk is slow: the disk has room, but no spare is ready yet."""
 
     async def work():
         queue = Queue(MemoryDirectory(), 4096)
@@ -305,7 +305,7 @@ def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
 
 
 def test_changes_that_find_no_room_anywhere_fail_the_commit_that_they_belong_to():
-    """Nobody makes such changes who waits when he is asked to."""
+    """A session that waits when the binlog asks for it never makes such changes."""
 
     async def work():
         queue = Queue(MemoryDirectory(), 4096)

@@ -1,4 +1,4 @@
-"""After a clean stop, all that was there is there at the next start, or that is refused and says what is missing."""
+"""After a clean stop, the next start finds every job, or it is refused and says what is missing."""
 
 import asyncio
 import errno
@@ -81,7 +81,7 @@ def damages(directory):
     return found
 
 
-def test_a_start_after_a_clean_stop(stopped, caplog):
+def test_a_start_after_a_clean_stop_finds_every_job(stopped, caplog):
     assert len(start(stopped).jobs) == JOBS
     assert not caplog.records
 
@@ -122,12 +122,12 @@ def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped
     assert len(start(directory).jobs) == len(broker.jobs) < JOBS
 
 
-def test_no_segment_at_all_is_refused(stopped):
+def test_a_mark_without_any_segment_is_refused(stopped):
     with pytest.raises(StorageError, match="the file is missing; it was the newest segment"):
         start(MemoryDirectory({"stopped": stopped.nodes["stopped"]}))
 
 
-def test_a_mark_that_the_log_has_left_behind_means_nothing(stopped):
+def test_a_mark_that_the_log_has_passed_means_nothing(stopped):
     mark = bytes(stopped.nodes["stopped"].data)
     broker = start(stopped)
     put(broker, 30)
@@ -138,7 +138,7 @@ def test_a_mark_that_the_log_has_left_behind_means_nothing(stopped):
 
 
 @pytest.mark.parametrize("text", [b"", b"garbage", b"1 2 3 00000000\n", b"9 9 9 01234567\n1"])
-def test_a_mark_that_cannot_be_read_is_told_and_ignored(stopped, caplog, text):
+def test_a_mark_that_cannot_be_read_is_reported_and_ignored(stopped, caplog, text):
     directory = copied(stopped, stopped=text)
     assert not damages(directory)
     assert "memory/stopped: ignored: it is not the mark of a clean stop" in caplog.text
@@ -150,7 +150,7 @@ def test_a_mark_that_cannot_be_read_is_told_and_ignored(stopped, caplog, text):
     assert not damages(directory)
 
 
-def test_a_mark_for_which_there_is_no_room(caplog):
+def test_a_stop_without_room_for_the_mark_loses_nothing(caplog):
     caplog.set_level(logging.INFO)
     directory = MemoryDirectory()
     broker = start(directory)

@@ -1,4 +1,4 @@
-"""The tools for a binlog say what is in it, change nothing, and refuse what they cannot be right about."""
+"""The tools for a binlog report what is in it, change nothing, and refuse what they cannot judge."""
 
 import asyncio
 import base64
@@ -101,7 +101,7 @@ async def many(server, count=200):
 
 
 def found(path, what):
-    """What an inspection finds, and the damages that it tells."""
+    """What an inspection finds, and the damages that it reports."""
     damages = []
     with inspect(RealDirectory(path)) as binlog:
         return list(getattr(binlog, what)(damages.append)), damages
@@ -130,7 +130,7 @@ def spoil(file, offset, data=None):
 
 
 def tear(path, data=b"\x01" * 21):
-    """Leave at the end of the newest segment what a crash leaves; return where that is."""
+    """Tear the end of the newest segment, as a crash does; return the offset."""
     with inspect(RealDirectory(path)) as binlog:
         binlog.count()
         end = binlog.tail.end
@@ -190,7 +190,7 @@ def test_the_last_put_and_the_last_change_are_live(path, keep):
     assert (count.live, count.records) == (2, len(kinds) - kinds.count("commit") - 1)
 
 
-def test_records_say_what_was_told(path, keep):
+def test_records_are_shown_with_all_their_fields(path, keep):
     keep(every_state)
     records, _ = found(path, "records")
     assert [record["type"] for record in records[:4]] == ["commit", "clock", "put", "put"]
@@ -237,7 +237,7 @@ async def one_key_for_two(server):
     server.put(key="k")
 
 
-def test_verify_tells_a_key_that_names_two_jobs(path, keep, capsys):
+def test_verify_reports_a_key_that_names_two_jobs(path, keep, capsys):
     keep(one_key_for_two)
     assert main(["binlog", "verify", str(path)]) == DAMAGED
     assert ": job 1 has the key 'k' in tube 'default', and so has job 2" in capsys.readouterr().out
@@ -253,7 +253,7 @@ def test_progress_ends_at_the_size(path, keep):
         assert binlog.size() - 4096 < told[-1] <= binlog.size()
 
 
-def test_nothing_is_changed(path, keep, capsys):
+def test_the_tools_change_nothing(path, keep, capsys):
     keep(many)
     tear(path)
     before = content(path)
@@ -296,7 +296,7 @@ def test_damage_is_named_and_passed_over(path, keep):
     assert found(path, "live")[1] == damages
 
 
-def test_a_segment_that_is_missing(path, keep):
+def test_a_missing_segment_is_named(path, keep):
     keep(many)
     first, second, third = segment_paths(path)[:3]
     second.unlink()
@@ -306,7 +306,7 @@ def test_a_segment_that_is_missing(path, keep):
 
 
 @pytest.mark.parametrize("offset", [0, 12, 30], ids=["magic", "sequence", "checksum"])
-def test_a_header_that_is_damaged_is_blamed_alone(path, keep, offset):
+def test_a_damaged_header_is_the_only_damage_reported(path, keep, offset):
     keep(many)
     second = segment_paths(path)[1]
     spoil(second, offset)
@@ -319,7 +319,7 @@ def test_a_header_that_is_damaged_is_blamed_alone(path, keep, offset):
     assert [file.name for file in (path / "damaged").iterdir()] == [second.name]
 
 
-def test_a_segment_without_a_commit(path, keep):
+def test_a_segment_without_a_commit_is_damaged(path, keep):
     keep(every_state)
     (file,) = segment_paths(path)
     spoil(file, 32, bytes(file.stat().st_size - 32))
@@ -327,7 +327,7 @@ def test_a_segment_without_a_commit(path, keep):
     assert (damage.offset, damage.what) == (32, "no commit")
 
 
-def test_a_segment_under_the_name_of_another(path, keep):
+def test_a_segment_under_the_name_of_another_is_damaged(path, keep):
     keep(many)
     (number, _), *_ = segment_names(RealDirectory(path))
     first, second = segment_paths(path)[:2]
@@ -346,7 +346,7 @@ def refusal(path):
     return str(error.value), error.value.status
 
 
-def test_a_directory_that_a_server_uses(path, keep):
+def test_a_directory_that_a_server_uses_is_refused(path, keep):
     async def work(server):
         server.put()
         assert refusal(path) == (f"{path}: another server uses this directory", UNUSABLE)
@@ -360,13 +360,13 @@ def test_a_directory_that_is_missing_is_not_made(path):
     assert not path.exists()
 
 
-def test_a_directory_without_a_binlog(path):
+def test_a_directory_without_a_binlog_is_refused(path):
     path.mkdir()
     assert refusal(path) == (f"{path}: holds no binlog: name the directory that is given to -b", UNUSABLE)
     assert list(path.iterdir()) == []
 
 
-def test_a_binlog_in_which_nothing_was_written_yet(path):
+def test_a_binlog_in_which_nothing_was_written_yet_is_empty(path):
     path.mkdir()
     (path / "lock").touch()
     assert counted(path) == []
@@ -379,14 +379,14 @@ def test_a_copy_without_a_lock_gets_none(path, keep):
     assert not (path / "lock").exists()
 
 
-def test_a_copy_on_which_a_server_is_started_meanwhile(path, keep):
+def test_a_copy_on_which_a_server_is_started_meanwhile_is_reported(path, keep):
     keep(many)
     (path / "lock").unlink()
     with pytest.raises(StorageError, match="a server was started on it meanwhile"), inspect(RealDirectory(path)):
         (path / "lock").touch()
 
 
-def test_files_of_beanstalkd(path):
+def test_files_of_beanstalkd_are_refused(path):
     path.mkdir()
     writer.write(RealDirectory(path), [], next_id=5)
     message, status = refusal(path)
@@ -394,7 +394,7 @@ def test_files_of_beanstalkd(path):
     assert status == UNUSABLE
 
 
-def test_a_start_that_was_interrupted(path, keep):
+def test_an_interrupted_start_is_refused(path, keep):
     keep(many)
     (path / "rewriting").mkdir()
     message, status = refusal(path)
@@ -402,7 +402,7 @@ def test_a_start_that_was_interrupted(path, keep):
     assert status == UNUSABLE
 
 
-def test_a_newer_version(path, keep):
+def test_a_newer_version_is_refused(path, keep):
     keep(many)
     file = segment_paths(path)[0]
     header = MAGIC + (3).to_bytes(4, "little") + file.read_bytes()[12:28]
@@ -411,7 +411,7 @@ def test_a_newer_version(path, keep):
     assert refusal(path) == (message, UNUSABLE)
 
 
-def test_a_segment_that_cannot_be_read(path, keep):
+def test_a_segment_that_cannot_be_read_is_named(path, keep):
     keep(many)
     file = segment_paths(path)[0]
     file.unlink()
@@ -441,7 +441,7 @@ def test_verify_prints_a_row_for_each_segment(path, keep, capsys):
     assert err == ""
 
 
-def test_verify_tells_all_damage(path, keep, capsys):
+def test_verify_reports_all_damage(path, keep, capsys):
     keep(many)
     first = segment_paths(path)[0]
     puts = [record["offset"] for record in found(path, "records")[0] if record["type"] == "put"]
@@ -470,7 +470,7 @@ def test_dump_prints_a_line_for_each_live_job(path, keep, capsys):
     assert jobs[2]["body"] == "first buried"
 
 
-def test_dump_goes_on_behind_damage(path, keep, capsys):
+def test_dump_continues_after_damage(path, keep, capsys):
     keep(many)
     put = next(record for record in found(path, "records")[0] if record["type"] == "put")
     spoil(path / put["segment"], put["offset"] + 20)
@@ -551,7 +551,7 @@ def test_export_refuses_a_tube_that_beanstalkd_cannot_have(path, keep, capsys, m
     assert not back.exists()
 
 
-def test_export_to_where_nothing_can_be_made(path, keep, capsys):
+def test_export_names_a_directory_that_cannot_be_made(path, keep, capsys):
     keep(every_state)
     (path.parent / "file").touch()
     assert main(["binlog", "export", str(path), "--to", str(path.parent / "file" / "back")]) == UNUSABLE
@@ -561,7 +561,7 @@ def test_export_to_where_nothing_can_be_made(path, keep, capsys):
 @pytest.mark.parametrize(
     "arguments", [[], ["check"], ["verify"], ["verify", "a", "b"], ["export", "a"], ["dump", "-x", "a"]]
 )
-def test_options_that_cannot_be(arguments, capsys):
+def test_a_bad_option_is_reported_in_one_line(arguments, capsys):
     assert main(["binlog", *arguments]) == BAD_OPTION
     out, err = capsys.readouterr()
     assert out == ""
@@ -569,13 +569,13 @@ def test_options_that_cannot_be(arguments, capsys):
     assert err.count("\n") == 1
 
 
-def test_a_directory_that_cannot_be_used_is_one_line(path, capsys):
+def test_a_directory_that_cannot_be_used_is_reported_in_one_line(path, capsys):
     assert main(["binlog", "verify", str(path)]) == UNUSABLE
     assert capsys.readouterr().err == f"beanstalk-server binlog: {path}: cannot be used: No such file or directory\n"
 
 
 def test_a_large_binlog_is_quick(path, keep):
-    """Not an assertion of speed: a guard against work that grows with the square of the jobs."""
+    """This asserts no speed: it guards against work that grows with the square of the jobs."""
 
     async def work(server):
         for _ in range(20_000):

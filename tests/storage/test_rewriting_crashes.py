@@ -1,7 +1,7 @@
-"""Wherever the machine stops during a takeover, a salvage or an export, no job is lost, and none is there twice.
+"""Wherever the machine stops during a takeover, a salvage or an export, no job is lost or doubled.
 
-Each is done once for every operation on the disk at which it can be stopped. What the machine comes back with is
-started on again, and may be stopped once more.
+Each of them is repeated for every operation on the disk at which it can be stopped. Then a broker starts on what the
+machine comes back with, and may be stopped once more.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def at_once(work):
 
 
 def start(directory, salvage=False):
-    """The jobs of a broker that is started on a directory, by id, and the id that it would give next."""
+    """Start a broker on a directory; return its jobs by id, and the next id."""
     binlog = Binlog(
         directory,
         segment_size=SEGMENT,
@@ -53,7 +53,7 @@ def start(directory, salvage=False):
 
 
 def stored(job_id):
-    """Jobs in all states, of which a few fill a segment."""
+    """A job, in a state that depends on its id; a few jobs fill a segment."""
     state = (READY, DELAYED, BURIED)[job_id % 3]
     deadline = OFFSET + 1000 * SECOND if state == DELAYED else 0
     return StoredJob(
@@ -66,7 +66,7 @@ def copied(directory):
 
 
 def after_each_crash(origin, work):
-    """The directory after each operation at which `work` on a copy of it can be stopped, and the number of that."""
+    """Yield the number of each operation at which `work` on a copy can be stopped, and the directory then."""
     crash_at = 0
     while True:
         crash_at += 1
@@ -103,7 +103,7 @@ def beanstalkd_directory():
 
 
 @pytest.mark.parametrize("commit_limit", [1000, 1 << 20])
-def test_a_takeover_loses_nothing(beanstalkd_directory, monkeypatch, commit_limit):
+def test_an_interrupted_takeover_loses_nothing(beanstalkd_directory, monkeypatch, commit_limit):
     monkeypatch.setattr(rewriting, "COMMIT_LIMIT", commit_limit)
     expected = jobs, next_id = start(copied(beanstalkd_directory))
     assert sorted(jobs) == [1, 2, 3, 4, 5, 6, 7, 9]
@@ -132,7 +132,7 @@ def test_a_takeover_writes_whole_segments(beanstalkd_directory):
     assert sum(count.live for count in counts) == sum(count.records for count in counts) == 8
 
 
-def test_a_salvage_loses_nothing_more():
+def test_an_interrupted_salvage_loses_nothing_more():
     async def work(directory):
         binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once)
         broker = Broker(binlog, SECOND)
@@ -159,7 +159,7 @@ def test_a_salvage_loses_nothing_more():
 
 
 def assert_whole_or_not_begun(directory, seed, jobs):
-    """With the first file, everything is there: beanstalkd looks for no other one before."""
+    """If the first file exists, everything does: beanstalkd looks for that file first."""
     for again in range(10):
         after = directory.after_a_crash(random.Random(f"{seed} {again}")) if again else directory.after_a_kill()
         if "binlog.1" in after.nodes:

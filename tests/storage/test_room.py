@@ -1,4 +1,4 @@
-"""The room of a binlog: who may use it, and what should be done about it, of segments and spares that are made up."""
+"""The room of a binlog decides what fits and what to do next; here its segments and spares are made up."""
 
 import pytest
 
@@ -32,9 +32,9 @@ def room(*segments, spares=(), size=S):
         segment.live = live
         segment.is_closed = number < len(segments)
         made.append(segment)
-    told = []
-    room = Room(made, size, told.append)
-    room.told = told
+    reported = []
+    room = Room(made, size, reported.append)
+    room.reported = reported
     room.adopt()
     for number, spare_size in enumerate(spares, 1):
         room.add_spare(Spare(f"spare.{number}", spare_size))
@@ -51,7 +51,7 @@ def test_the_first_thing_that_is_wanted_is_a_spare():
     assert not empty.may_put()
 
 
-def test_with_two_spares_nothing_is_to_be_done_and_small_jobs_find_room():
+def test_with_two_spares_nothing_is_left_to_do_and_small_jobs_fit():
     ahead = room(spares=[S, S])
     assert ahead.next_step(True) == NOTHING
     assert ahead.spare_needed(100) == 0
@@ -89,35 +89,35 @@ def test_a_put_leaves_the_headroom_and_changes_use_it():
 
 @pytest.mark.parametrize(("garbage", "admits"), [(0, DELETIONS), (FULL // 2, NONE)])
 def test_when_changes_have_used_up_the_headroom_they_wait_for_cleaning_or_for_deletions(garbage, admits):
-    """For the first, if there is garbage to be cleaned: then it makes room soon."""
+    """For cleaning, if there is garbage: that makes room soon."""
     crowded = room((FULL, FULL - garbage), (FULL, FULL), spares=[S + LONE_CHANGE_SIZE])
     crowded.disk_is_full = True
     crowded.review()
     assert crowded.admits == admits
-    assert crowded.told[-1] == admits
+    assert crowded.reported[-1] == admits
 
 
-def test_while_much_is_to_be_written_everyone_waits():
+def test_while_many_records_wait_to_be_written_every_change_waits():
     busy = room((1000, 900), spares=[S, S])
     busy.pending = COMMIT_LIMIT + 1
     busy.review()
     assert busy.admits == NONE
     busy.pending = 0
     busy.review()
-    assert busy.told == [NONE, ALL], "and each change is told once"
+    assert busy.reported == [NONE, ALL], "and each change is reported once"
 
 
-def test_a_segment_without_a_job_goes_first_of_all():
+def test_a_segment_without_live_jobs_is_removed_first():
     assert room((FULL, 0), (100, 100)).next_step(False) == CLEAN
 
 
-def test_garbage_is_cleaned_where_the_files_take_too_much():
+def test_garbage_is_cleaned_when_the_files_take_too_much():
     large = room((FULL, 10_000), (FULL, 10_000), (FULL, 10_000), (1000, 1000), spares=[S])
     assert large.disk_size > large.limit()
     assert large.next_step(True) == CLEAN
 
 
-def test_what_is_being_cleaned_is_cleaned_to_its_end():
+def test_the_cleaning_of_a_segment_is_completed_once_it_is_begun():
     steady = room((FULL, FULL), (1000, 1000), spares=[S, S])
     assert steady.next_step(True) == NOTHING
     steady.is_cleaning = True
@@ -142,7 +142,7 @@ def test_the_only_segment_is_sealed_so_that_it_can_be_cleaned():
     assert room((3 * S, 1000, 4 * S), spares=[S]).next_step(True) == SEAL
 
 
-def test_a_spare_that_becomes_the_tail_is_room_no_longer():
+def test_a_spare_that_becomes_the_tail_is_no_longer_spare_room():
     before = room((FULL, FULL), spares=[S, S])
     before.begin_segment(before.spares[0])
     before.segments.append(Segment(2, S, 0))
@@ -153,13 +153,13 @@ def test_a_spare_that_becomes_the_tail_is_room_no_longer():
     assert not before.segments[0].is_cut
 
 
-def test_the_jobs_of_a_segment_for_one_large_job_do_not_become_more_than_another_can_take():
+def test_a_segment_made_for_one_large_job_never_holds_more_than_an_ordinary_one_can_take():
     large = room((10_000, 10_000, 4 * S), spares=[S])
     assert large.fits_tail(FULL - 10_000)
     assert not large.fits_tail(FULL - 9_999)
 
 
-def test_a_file_is_recycled_where_room_is_short_and_on_a_full_disk():
+def test_a_file_is_recycled_when_room_is_short_and_on_a_full_disk():
     assert not room((1000, 1000), spares=[S, S]).should_recycle(S)
     assert room((FULL, FULL), spares=[S]).should_recycle(S)
     assert not room((FULL, FULL), spares=[S]).should_recycle(2 * S)
@@ -169,7 +169,7 @@ def test_a_file_is_recycled_where_room_is_short_and_on_a_full_disk():
     assert not full.should_recycle(SEGMENT_OVERHEAD)
 
 
-def test_what_is_kept_to_move_into_is_not_moved_into():
+def test_the_kept_spare_is_used_only_if_another_file_can_replace_it():
     few = room((FULL // 2, 100, S // 2), (FULL, FULL), spares=[S])
     (kept,) = few.spares
     assert not few.may_move_into(kept, few.segments[0]), "the file of the oldest is too small to take its place"

@@ -1,5 +1,5 @@
-"""A directory of each version of the format is read for ever: those in `versions/` were written by the servers of their
-time, with the script at the end of this file. `jobs.json` is what was in them.
+"""The server reads directories of every version of the format: those in `versions/` were written by the servers of
+their time, with the script at the end of this file. `jobs.json` says which jobs they hold.
 """
 
 import asyncio

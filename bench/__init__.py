@@ -1,1 +1,1 @@
-"""The same work done by this server and by beanstalkd, in turn, in one run. `python -m bench --help`."""
+"""Measures this server and its peers on the same work, in turn, in one run. `python -m bench --help`."""

@@ -1,4 +1,4 @@
-"""This server beside its peers, on the same work, in one run: the command line of the bench."""
+"""Measures this server beside its peers, on the same work, in one run: the command line of the bench."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.servers import DEFAULT_PEERS, PEERS, missing, version
 from harness.servers import ROOT
 
 QUICK = 0.1
-"""The size of a quick run, of the full one."""
+"""The size of a quick run, as a share of the full one."""
 
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 
@@ -38,21 +38,26 @@ def parser() -> argparse.ArgumentParser:
     described.add_argument(
         "--peers",
         default=",".join(DEFAULT_PEERS),
-        help=f"of {', '.join(PEERS)}; the first is the measure (default: %(default)s)",
+        help=f"some of {', '.join(PEERS)}; ratios are to the first (default: %(default)s)",
     )
-    described.add_argument("--pairs", type=int, help="how often each is measured, in turn (default: 5; quick: 2)")
-    described.add_argument("--quick", action="store_true", help="a tenth of the work: to try it, not to quote it")
+    described.add_argument("--pairs", type=int, help="how often each peer is measured, in turn (default: 5; quick: 2)")
+    described.add_argument(
+        "--quick", action="store_true", help="a tenth of the work: to try the bench, not to quote it"
+    )
     described.add_argument(
         "--directory",
         type=Path,
         default=ROOT,
-        help="on whose disk servers keep their jobs, in a directory that is removed (default: this checkout)",
+        help="servers keep their jobs in a temporary directory in this one (default: this checkout)",
     )
     described.add_argument(
         "--results", type=Path, help="where to write the results (default: bench/results/<date>.json)"
     )
     described.add_argument(
-        "--draw", type=Path, metavar="RESULTS", help="measure nothing: write the documents' tables and plots from these"
+        "--draw",
+        type=Path,
+        metavar="RESULTS",
+        help="measure nothing: write the documents' tables and plots from these results",
     )
     return described
 
@@ -73,7 +78,7 @@ def main() -> int:
     for peer in asked:
         if why := missing(peer):
             results.missing[peer] = why
-            console.print(f"[yellow]{peer} is not measured: {why}")
+            console.print(f"[yellow]{peer} will not be measured: {why}")
     peers = [peer for peer in asked if peer not in results.missing]
     pairs = options.pairs or (2 if options.quick else 5)
     started = time.monotonic()
@@ -87,7 +92,7 @@ def main() -> int:
         measure(options.scenario or list(SCENARIOS), peers, pairs, QUICK if options.quick else 1.0, options.directory,
                 results, console)  # fmt: skip
     except KeyboardInterrupt:
-        console.print("[yellow]stopped; what has been measured is written all the same")
+        console.print("[yellow]stopped; all measurements so far are written")
         status = 130
     results.about["minutes"] = (time.monotonic() - started) / 60
     if results.points:
@@ -107,7 +112,7 @@ def measure(
     results: Results,
     console: Console,
 ) -> None:
-    """Do the scenarios one after the other."""
+    """Run the scenarios one after the other."""
     columns = (
         SpinnerColumn(), TextColumn("{task.fields[scenario]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.description}"),
@@ -143,7 +148,7 @@ def show(results: Results, console: Console) -> None:
         if name in SCENARIOS:
             table.caption = SCENARIOS[name].__doc__
         console.print(table)
-    console.print("* the generator was busier than the server: take the CPU time, not the rate")
+    console.print("* the generator was busier than the server: compare the CPU time, not the rate")
     console.print(tables.about(results))
 
 
@@ -157,7 +162,7 @@ def publish(results: Results, console: Console) -> None:
 
 
 def about_this_run(peers: list[str], pairs: int, quick: bool) -> dict[str, Any]:
-    """When, where and of what."""
+    """Describe the run: when, where, and what was measured."""
     versions = {peer: version(peer) for peer in peers}
     versions["python"] = f"CPython {platform.python_version()}"
     return {
@@ -173,7 +178,7 @@ def about_this_run(peers: list[str], pairs: int, quick: bool) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Which commit this is, and whether something is changed."""
+    """The commit of this checkout, and whether it has changes."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"],
         capture_output=True,
@@ -196,7 +201,7 @@ def machine() -> str:
 
 
 def raise_file_limit() -> None:
-    """Let the generator and the servers have a thousand connections."""
+    """Raise the limit on open files, so that the generator and the servers can have thousands of connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 1 << 16 if hard == resource.RLIM_INFINITY else min(hard, 1 << 16)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

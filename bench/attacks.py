@@ -1,18 +1,18 @@
-"""The attacks: what a hostile client does, in a process of its own, while the generator asks as another client.
+"""The attacks: a separate process acts as hostile clients, while the generator asks as another client.
 
     python -m bench.attacks PORT PID '{"attack": "flood", "arguments": {"body": 10, …}}'
 
-It connects and prepares, says so in a line of JSON, and attacks from the first line of its input on. When it is
-through, or its input ends, which it also does when the generator is killed, it closes its sockets and says what it
-has done:
+It connects and prepares, reports that in a line of JSON, and attacks from the first line of its input on. When the
+attack is over or the input ends (also because the generator was killed), it closes its sockets and reports what it
+did:
 
     {"done": 0}
     {"done": 3841}
 
-It runs only while the generator does not want the processor, so that it delays no answer itself.
+It runs only while the generator does not need the processor, so that it delays no answer itself.
 
-An attack is a generator. Up to its first `yield` it prepares; after that it comes to a `yield` about every
-STEP seconds as long as the server lets it, with the number of things done so far: answered, where it reads answers.
+Each attack is a Python generator. It prepares until its first `yield`. After that it yields about every STEP seconds,
+as far as the server lets it, the number of actions so far: answered ones, if it reads answers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Progress = Generator[int, None, None]
 
 
 def nobody(subject: Subject) -> Progress:
-    """No attack: what the machine does to the answers by itself."""
+    """Do nothing: the baseline, which shows how the machine alone delays the answers."""
     while True:
         yield 0
         time.sleep(STEP)  # real time: it does nothing for as long as it is asked to
@@ -53,7 +53,7 @@ def nobody(subject: Subject) -> Progress:
 
 
 def flood(subject: Subject, *, body: int, limit: int, reads: bool) -> Progress:
-    """Puts that wait for no reply, up to so many bytes. The replies are read every STEP seconds, or never."""
+    """Send puts without waiting for replies, up to this many bytes. Read the replies every STEP seconds, or never."""
     put = PROTOCOLS["beanstalk"].put(b"", b"x" * body)
     data = memoryview(put * max(PIECE // len(put), 1))
     sent = replies = 0
@@ -73,7 +73,7 @@ def flood(subject: Subject, *, body: int, limit: int, reads: bool) -> Progress:
 
 
 def _drain(sock: socket.socket) -> bytes:
-    """What there is to read now."""
+    """Receive what can be read now."""
     pieces = []
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -84,7 +84,7 @@ def _drain(sock: socket.socket) -> bytes:
 
 
 def bodies(subject: Subject, *, clients: int, body: int) -> Progress:
-    """Clients that put a job of so many bytes, and delete it: all at the same time, again and again."""
+    """Clients that put a job with a body of this many bytes, and delete it: all at the same time, again and again."""
     put = memoryview(PROTOCOLS["beanstalk"].put(b"", b"x" * body))
     sent: dict[socket.socket, int] = {}
     done = 0
@@ -116,7 +116,7 @@ def bodies(subject: Subject, *, clients: int, body: int) -> Progress:
 
 
 def quitting(subject: Subject, *, clients: int) -> Progress:
-    """Clients that put a job, quit, and go on sending until the server closes; then they connect again."""
+    """Clients that put a job, quit, and keep sending until the server closes; then they connect again."""
     last_words = PROTOCOLS["beanstalk"].put(b"", b"x") + b"quit\r\n"
     noise = bytes(PIECE)
     done = 0
@@ -160,7 +160,7 @@ def quitting(subject: Subject, *, clients: int) -> Progress:
 
 
 def command(subject: Subject, *, line: str, reply: str) -> Progress:
-    """One command, in the tube that `stream` puts into."""
+    """Send one command in the tube that `stream` puts into."""
     with subject.connect() as sock:
         ask(sock, *subject.commands.begin(MOVED))
         yield 0
@@ -171,7 +171,7 @@ def command(subject: Subject, *, line: str, reply: str) -> Progress:
 
 
 def watchers(subject: Subject, *, clients: int, tubes: int) -> Progress:
-    """Clients that watch so many tubes and wait for a second, all at the same time, again and again."""
+    """Clients that watch this many tubes and wait for a second, all at the same time, again and again."""
     done = 0
     with _connected(subject, clients) as sockets, select.epoll() as poll:
         by_file = {sock.fileno(): sock for sock in sockets}
@@ -202,7 +202,7 @@ def watching(subject: Subject, *, tubes: int) -> Progress:
 
 
 def leaving(subject: Subject, *, clients: int, tubes: int) -> Progress:
-    """Clients that wait on so many tubes, and disconnect, one after the other, a fifth of a second apart."""
+    """Clients that wait on this many tubes and disconnect one after the other, a fifth of a second apart."""
     with _connected(subject, clients) as sockets:
         for sock in sockets:
             for _ in _watch(sock, tubes):
@@ -250,13 +250,13 @@ def list_tubes(subject: Subject, *, clients: int) -> Progress:
 
 @contextlib.contextmanager
 def _connected(subject: Subject, count: int) -> Iterator[list[socket.socket]]:
-    """So many connections, which are closed at the end."""
+    """Open this many connections, which are closed at the end."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(subject.connect()) for _ in range(count)]
 
 
 def _waiting(sock: socket.socket) -> int:
-    """How many clients wait for a job."""
+    """The number of clients that wait for a job."""
     stats = ask(sock, b"stats\r\n", 40)
     return int(stats.split(b"\ncurrent-waiting: ")[1].split()[0])
 
@@ -279,11 +279,11 @@ ATTACKS: dict[str, Callable[..., Progress]] = {
 
 
 class AttackError(Exception):
-    """An attack that could not be carried out, and why."""
+    """An attack could not be carried out; the message says why."""
 
 
 class Attack:
-    """An attack as the generator sees it, which has it prepared, lets it go, and ends it; at the latest, with itself.
+    """An attack, as the generator controls it: prepares, begins and ends it. It ends at the latest with the generator.
 
     Raises:
         AttackError: it could not be prepared, or failed.
@@ -313,11 +313,11 @@ class Attack:
         self._input.flush()
 
     def is_over(self) -> bool:
-        """Whether it is through, or has failed."""
+        """Whether it has ended or failed."""
         return bool(select.select([self._output], [], [], 0)[0])
 
     def end(self) -> int:
-        """End it; return how many things it has done."""
+        """End it; return how many actions it has done."""
         self._input.close()
         return self._answer(ENDED)
 
@@ -330,11 +330,11 @@ class Attack:
         return int(said["done"])
 
     def _kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill it, whatever it is doing."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._input, self._output):
-            with contextlib.suppress(BrokenPipeError):  # what it has not read
+            with contextlib.suppress(BrokenPipeError):  # data that it has not read
                 pipe.close()
 
 

@@ -1,6 +1,6 @@
-"""The generator: a process of its own that does the loads, so that what the bench itself does disturbs nothing.
+"""The generator: a separate process that generates the loads, so that the bench itself disturbs no measurement.
 
-It is spoken to over a pipe, a line of JSON for each load and one for what was measured.
+The bench sends it one line of JSON for each load over a pipe, and gets one line with the sample back.
 
     {"load": "cycle", "subject": {"port": 11300, "pid": 42, "protocol": "beanstalk"}, "arguments": {"depth": 1, …}}
     {"sample": {"rate": 40000.0, "cpu": 12.3, …}}
@@ -22,7 +22,7 @@ from harness.servers import ROOT
 
 
 class LoadError(Exception):
-    """A load that could not be done, and why."""
+    """A load failed; the message says why."""
 
 
 class Generator:
@@ -59,7 +59,7 @@ class Generator:
         return answer["sample"]
 
     def stop(self) -> None:
-        """End it, whatever it does."""
+        """Kill it, whatever it is doing."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -69,7 +69,7 @@ class Generator:
 def main() -> None:
     pin(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the bench ends it
-    gc.disable()  # a look for cycles would be counted as latency
+    gc.disable()  # a search for reference cycles would count as latency
     for line in sys.stdin:
         asked = json.loads(line)
         try:

@@ -1,8 +1,8 @@
-"""The loads: what clients do, on plain sockets with prepared bytes, as fast as a server answers or as a load says.
+"""The loads: clients on plain sockets that send prepared bytes, as fast as the server answers or as the load demands.
 
-Each load is a function of a subject and its own arguments, all of which can be written as JSON, and returns one sample
-(or several). Runs in the generator's process. Replies are not parsed but counted, by their lines: of each reply only
-the beginning is looked at.
+Each load is a function of a subject and its own arguments, which must be valid in JSON, and returns one or more
+samples. It runs in the generator's process. Replies are not parsed: their lines are counted, and only the beginning of
+each reply is checked.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bench.protocols import MOVED, PROTOCOLS, QueueProtocol
 from bench.samples import Sample, percentiles
 from bench.subject import BUFFER, MILLISECOND, SECOND, Subject, UnexpectedReplyError, ask, clock
 
-WARM_UP = 0.1  # of a measurement, before it
+WARM_UP = 0.1  # seconds before a measurement, for each of its seconds
 
 
 class Meter:
-    """What a server and the generator spend from now on."""
+    """The CPU time that a server and the generator use from now on."""
 
     def __init__(self, subject: Subject) -> None:
         self.pid = subject.pid
@@ -37,7 +37,7 @@ class Meter:
         self.started = clock()
 
     def sample(self, commands: int, latencies: Sequence[int] = ()) -> Sample:
-        """The cost of so many commands; latencies in nanoseconds."""
+        """The cost of this many commands; latencies in nanoseconds."""
         seconds = (clock() - self.started) / SECOND
         spent = process.cpu(self.pid).since(self.cpu)
         own = time.process_time() - self.own
@@ -54,11 +54,11 @@ class Meter:
         } | percentiles(latencies, MILLISECOND)
 
 
-# Jobs through a tube of each client's own
+# Jobs, each client in its own tube
 
 
 class Client:
-    """One connection that takes its steps again and again, with so many commands in flight in each."""
+    """One connection that repeats its steps, with `depth` commands in flight in each."""
 
     __slots__ = ("data", "first", "left", "lines", "pieces", "recv", "round", "sendall", "sent", "sock", "step", "tube")
 
@@ -69,11 +69,11 @@ class Client:
         self.sendall = self.sock.sendall
         ask(self.sock, *subject.commands.begin(tube))
         self.step = 0
-        self.round = 0  # how often it has taken all its steps
+        self.round = 0  # how often it has completed all its steps
         self.left = 0  # lines of the reply that are still to come
-        self.sent = 0  # when, in nanoseconds
+        self.sent = 0  # when `data` was sent, in nanoseconds
         self.data = b""  # what to send next
-        self.lines = 0  # and how many lines its reply has
+        self.lines = 0  # how many lines the reply to that has
         self.first = b""
         self.pieces: list[bytes] = []
 
@@ -89,9 +89,9 @@ def cycle(
     seconds: float = 0.0,
     rounds: int = 0,
 ) -> Sample:
-    """Each client takes these steps, so many commands in flight in each, for so many seconds or rounds.
+    """Each client repeats these steps, with `depth` commands in flight, for this many seconds or rounds.
 
-    Latencies are those of a whole step: from its send to the last of its replies.
+    A latency is that of a whole step, from sending it to its last reply.
     """
     clients = [Client(subject, b"%b-%d" % (tube.encode(), number)) for number in range(connections)]
     cycling = _Cycling(subject, clients, depth, body, steps)
@@ -128,7 +128,7 @@ class _Cycling:
             self._prepare(client, b"")
 
     def _prepare(self, client: Client, replies: bytes) -> None:
-        """What the client says in its next step; `replies` are those of the last one."""
+        """Prepare the client's next step; `replies` are those of the last one."""
         step = self.steps[client.step]
         if step == "delete":
             client.data = self.protocol.delete(client.tube, self.protocol.ids(replies))
@@ -138,7 +138,7 @@ class _Cycling:
         client.first = self.protocol.replies[step]
 
     def go(self, end: int, rounds: int) -> None:
-        """Go on until the time is up, or each client has taken so many rounds: then it ends its step."""
+        """Run until the time is up, or each client has done this many rounds. Each client completes its step."""
         for client in self.clients:
             client.left = client.lines
             client.sent = clock()
@@ -195,7 +195,7 @@ def stream(
     verb: str = "delete",
     batch: int = 100,
 ) -> Sample:
-    """So many commands of one kind, two batches in flight: put, delete (or another verb with an id), tubes."""
+    """Send `count` commands of one kind, two batches in flight: put, delete (or another verb with an id), tubes."""
     kinds: dict[str, Callable[..., Batches]] = {"put": _puts, "delete": _deletes, "tubes": _tubes}
     batches = kinds[kind](subject.protocol, count, body, tuple(delays), tuple(ids), verb, batch)
     latencies = array("q")
@@ -236,7 +236,7 @@ def _in_batches(commands: Iterator[bytes], count: int, batch: int) -> Batches:
 def _puts(
     protocol: str, count: int, body: int, delays: tuple[int, int], ids: object, verb: object, batch: int
 ) -> Batches:
-    """Jobs with delays anywhere between two, in seconds, the same in each run."""
+    """Puts with random delays between these two, in seconds; the same in each run."""
     rng = random.Random(1)
     low, high = delays
     put = PROTOCOLS[protocol].put
@@ -259,14 +259,14 @@ def _deletes(
 def _tubes(
     protocol: str, count: int, body: object, delays: object, ids: tuple[int, ...], verb: object, batch: int
 ) -> Batches:
-    """A job in each of so many tubes of its own; the first is numbered by the first of `ids`."""
+    """Puts of one job in each of `count` tubes; the first of `ids` is the number of the first tube."""
     first = ids[0]
     commands = (b"use u%d\r\nput 0 0 1 1\r\nx\r\n" % number for number in range(first, first + count))
     return [(data, 2 * size) for data, size in _in_batches(commands, count, batch)]
 
 
 def one_by_one(subject: Subject, *, commands: Sequence[str], lines: int, body: str = "") -> Sample:
-    """These commands, each after the answer to the one before; each is answered with so many lines."""
+    """Send commands, each after the reply to the one before; each reply has `lines` lines."""
     latencies = array("q")
     with subject.connect() as sock:
         ask(sock, *subject.commands.begin(MOVED))
@@ -282,9 +282,9 @@ def one_by_one(subject: Subject, *, commands: Sequence[str], lines: int, body: s
 
 
 def handover(subject: Subject, *, workers: int, in_flight: int, seconds: float) -> Sample:
-    """Workers that wait for a job, and a producer that puts one whenever one is done: put, reserve, delete.
+    """Workers wait for a job, and a producer puts one whenever one is done: put, reserve, delete.
 
-    Latencies are from the put to the worker's answer.
+    A latency is the time from the put to the reply that the worker gets.
     """
     producer = subject.connect()
     ask(producer, b"use w\r\n")
@@ -333,13 +333,13 @@ def handover(subject: Subject, *, workers: int, in_flight: int, seconds: float) 
     return sample
 
 
-# Time
+# Delays and idle time
 
 
 def lateness(subject: Subject, *, count: int, span: int, put_seconds: float) -> Sample:
-    """So many jobs due within a span of seconds, and a worker that waits for them: by how much it gets them late.
+    """How late a worker gets jobs that are due: `count` jobs, due within `span` seconds.
 
-    Another client asks something every two milliseconds, and its latencies are there too, as `other_...`.
+    Another client asks something every two milliseconds; its latencies are in the sample as `other_...`.
     """
     rng = random.Random(3)
     producer, worker, other = subject.connect(), subject.connect(), subject.connect()
@@ -384,7 +384,7 @@ def _reserved(
     late: array[int],
     answers: array[int],
 ) -> None:
-    """A worker that has always some hundred reserves waiting, so that it is never the worker that is late."""
+    """A worker that always has some hundred reserves waiting, so that the worker itself is never late."""
     poll = select.epoll()
     poll.register(worker, select.EPOLLIN)
     poll.register(other, select.EPOLLIN)
@@ -425,7 +425,7 @@ def _reserved_by_polling(
     late: array[int],
     answers: array[int],
 ) -> None:
-    """A worker that asks for a hundred jobs every five milliseconds, or at once when it got as many."""
+    """A worker that asks for a hundred jobs every five milliseconds, or again at once if it got a hundred."""
     question = protocol.reserve(MOVED) * 100
     while len(late) < count:
         worker.sendall(question)
@@ -447,20 +447,20 @@ def _reserved_by_polling(
 
 
 def idle(subject: Subject, *, seconds: float) -> Sample:
-    """Nothing, for so many seconds: what the server spends all the same."""
+    """Do nothing for this many seconds: measures what an idle server uses."""
     before, slept = process.cpu(subject.pid), process.switches(subject.pid)
     time.sleep(seconds)
     spent = process.cpu(subject.pid).since(before)
     return {"cpu_ms": spent.total * 1e3, "woken": process.switches(subject.pid) - slept, "seconds": seconds}
 
 
-# A long time in a short one
+# A long life in a short time
 
 
 def steady(subject: Subject, *, connections: int, seconds: float, window: float) -> list[Sample]:
-    """A mix of everything that jobs go through, as fast as it goes, with about as many alive at any time.
+    """A mix of all commands, as fast as possible, with about the same number of live jobs at any time.
 
-    Returns a sample for each window of seconds, with the memory at its end.
+    Returns a sample for each window of `window` seconds, with the memory at its end.
     """
     rng = random.Random(6)
     body = b"x" * 100
@@ -493,7 +493,7 @@ def steady(subject: Subject, *, connections: int, seconds: float, window: float)
 
 
 class _Mixed:
-    """A client that does something else each time: one command in flight."""
+    """A client that sends random commands, with one command in flight."""
 
     def __init__(self, sock: socket.socket, rng: random.Random, body: bytes) -> None:
         self.sock = sock
@@ -528,7 +528,7 @@ class _Mixed:
         self.sock.sendall(self.command)
 
     def receive(self) -> bool:
-        """Take what has come; whether the reply is complete."""
+        """Process what has come; return whether the reply is complete."""
         self.received += self.sock.recv(BUFFER)
         received = self.received
         if received.count(b"\n") < 1 + received.startswith(b"RESERVED"):
@@ -542,7 +542,7 @@ class _Mixed:
 
 
 def clear(subject: Subject, *, count: int) -> Sample:
-    """clear-tube of so many jobs: how long it takes, and what another client waits for an answer meanwhile."""
+    """clear-tube of this many jobs: how long it takes, and how long another client waits for its answers meanwhile."""
     stream(subject, kind="put", count=count, delays=(0, 1))
     client, other = subject.connect(), subject.connect()
     ask(other, b"list-tube-used\r\n")
@@ -568,7 +568,7 @@ def clear(subject: Subject, *, count: int) -> Sample:
 
 
 def come_and_go(subject: Subject, *, total: int, alive: int) -> Sample:
-    """Jobs put and cancelled in random order, so many alive at a time: what is left of them in memory."""
+    """Jobs put and cancelled in random order, `alive` of them live at a time: what they leave in memory."""
     rng = random.Random(5)
     ids: list[int] = []
     number = early = 0
@@ -587,13 +587,13 @@ def come_and_go(subject: Subject, *, total: int, alive: int) -> Sample:
     return {"jobs": total, "grown": process.resident(subject.pid) - early}
 
 
-# While somebody else is hostile
+# Under attack
 
 
 def hostile(subject: Subject, *, attack: str, probe: str, seconds: float, arguments: dict[str, Any]) -> Sample:
-    """What another client waits for its answers, one question at a time, until the attack or the time is over.
+    """How long another client waits for its answers, one question at a time, until the attack or the time is over.
 
-    The server's memory is the most that it has had since its start.
+    The server's memory is its peak since the start.
     """
     answers = array("q")
     with subject.connect() as sock, Attack(subject, attack, arguments) as attacking:
@@ -639,7 +639,7 @@ def _put_and_delete(sock: socket.socket) -> list[int]:
 
 
 PROBES: dict[str, Callable[[socket.socket], list[int]]] = {"peek": _peek, "put": _put_and_delete}
-"""What the other client does: returns how long it waited for each answer, in nanoseconds."""
+"""What the other client does; each returns how long it waited for each answer, in nanoseconds."""
 
 
 LOADS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Results as plots: a line that should be flat is seen to be flat. Size goes to the right, on logarithmic axes."""
+"""Draws results as plots over the size, on logarithmic axes: a line that should be flat looks flat."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ PLOTS = {
 
 
 def draw(results: Results, directory: Path) -> list[Path]:
-    """Draw what there are results for, as SVG and PNG; return the files."""
+    """Draw a plot for each scenario with results, as SVG and PNG; return the files."""
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "bench", "font.size": 9, "axes.grid": True})
     mpl.rcParams.update({"grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False})
     directory.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def _grown(results: Results, scenario: str, plot: Plot) -> Figure:
 
 
 def _short(value: float, _: object = None) -> str:
-    """A number as it stands at an axis: 0.5, 20, 100k, 1M."""
+    """A number as an axis shows it: 0.5, 20, 100k, 1M."""
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if value >= unit:
             return f"{value / unit:g}{letter}"

@@ -1,4 +1,4 @@
-"""What the system tells of a process: its CPU time, its memory, how often it slept. Linux's /proc, and nothing else."""
+"""Reads from Linux's /proc what a process uses: its CPU time, its memory, and how often it has slept."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PROC = Path("/proc")
 
 
 class Cpu(NamedTuple):
-    """CPU time that a process has spent, in all its threads: to the nanosecond where the kernel counts it so.
+    """CPU time that a process has used in all its threads, to the nanosecond if the kernel counts nanoseconds.
 
-    The shares of user and system mode are counted by the clock's tick, and so are good for long stretches only.
+    The kernel counts the shares of user and system mode in clock ticks, so they are precise only for long periods.
     """
 
     total: float  # seconds
@@ -53,12 +53,12 @@ def resident(pid: int, proc: Path = PROC) -> int:
 
 
 def peak(pid: int, proc: Path = PROC) -> int:
-    """The most bytes of memory that it has had in use since its start."""
+    """The most bytes of memory that it has used since its start."""
     status = (proc / str(pid) / "status").read_text()
     return int(status.split("\nVmHWM:")[1].split()[0]) * 1024
 
 
 def switches(pid: int, proc: Path = PROC) -> int:
-    """How often it has gone to sleep so far: an idle process that wakes up does so again."""
+    """How often it has gone to sleep so far: an idle process does so after each time that it wakes up."""
     status = (proc / str(pid) / "status").read_text()
     return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])

@@ -1,9 +1,9 @@
-"""How a job is put, reserved and deleted, as bytes: in the beanstalk protocol, and in Redis.
+"""The commands that put, reserve and delete a job, as bytes: in the beanstalk protocol, and in Redis.
 
-A load knows jobs and ids; a protocol knows how they are written, how many lines each reply has, and where the ids
-are in it. Redis has no job queue, so people build one; this is how (`SCRIPTS`): a hash of bodies, a list of ready ids,
-sorted sets of delayed and reserved ids by the time they are due, each step one Lua script, and somebody who moves what
-is due to the ready list once a second (`python -m bench.protocols PORT`, which the bench runs beside redis-server).
+A load knows jobs and ids; a protocol knows how they are written, how many lines each reply has, and where the ids are
+in a reply. Redis has no job queue, so people build one as `SCRIPTS` does: a hash of bodies, a list of ready ids, sorted
+sets of delayed and reserved ids by the time when they are due, and one Lua script for each step. Once a second, a
+process beside redis-server moves what is due to the ready list (`python -m bench.protocols PORT`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRIORITY = 65536
 TTR = 600  # seconds
 
 MOVED = b"delays"
-"""The one tube whose delays are looked after in Redis: whoever looks has to know where to."""
+"""The only tube in Redis whose due jobs are moved: the mover must know its name."""
 
 
 class QueueProtocol(Protocol):
@@ -33,7 +33,7 @@ class QueueProtocol(Protocol):
     """How the reply to each step begins when all is well."""
 
     def begin(self, tube: bytes) -> tuple[bytes, int]:
-        """What a client says first, to work in a tube of its own, and how many lines that is answered with."""
+        """What a client sends first, to work in its own tube, and how many lines the reply has."""
 
     def put(self, tube: bytes, body: bytes, delay: int = 0) -> bytes:
         """Put one job. The delay is in seconds."""
@@ -112,7 +112,7 @@ SCRIPTS = {
 
 
 class Redis:
-    """A delay queue in Redis, by `SCRIPTS`. They have to be there: `load_scripts`."""
+    """A delay queue in Redis, which runs `SCRIPTS`; `load_scripts` must have loaded them."""
 
     lines = {"put": 1, "reserve": 5, "delete": 1}
     replies = {"put": b":", "reserve": b"*2", "delete": b":1"}
@@ -130,14 +130,14 @@ class Redis:
         return replies.split(b"\r\n")[2::5]
 
     def delete(self, tube: bytes, ids: Sequence[bytes]) -> bytes:
-        return b"".join([evaluate("delete", tube, number) for number in ids])
+        return b"".join([evaluate("delete", tube, job_id) for job_id in ids])
 
 
 PROTOCOLS: dict[str, QueueProtocol] = {"beanstalk": Beanstalk(), "redis": Redis()}
 
 
 def resp(*words: bytes) -> bytes:
-    """A command in Redis's protocol."""
+    """Encode a command in Redis's protocol."""
     return b"*%d\r\n" % len(words) + b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
 
 
@@ -145,16 +145,16 @@ _HASHES = {name: hashlib.sha1(script).hexdigest().encode() for name, script in S
 
 
 def evaluate(script: str, tube: bytes, *arguments: bytes) -> bytes:
-    """One step of the delay queue."""
+    """Encode one step of the delay queue."""
     return resp(b"EVALSHA", _HASHES[script], b"1", tube, *arguments)
 
 
 def load_scripts(sock: socket.socket) -> None:
-    """Let a Redis server know the scripts."""
+    """Load the scripts into a Redis server."""
     for name, script in SCRIPTS.items():
         sock.sendall(resp(b"SCRIPT", b"LOAD", script))
         reply = sock.recv(1000)
-        assert _HASHES[name] in reply, f"Redis does not take the script {name}: {reply!r}"
+        assert _HASHES[name] in reply, f"Redis does not accept the script {name}: {reply!r}"
 
 
 def move_once_a_second(port: int) -> None:

@@ -1,7 +1,7 @@
-"""The results of a run: a document that tables and plots are drawn from, then and later.
+"""The results of a run: a document from which tables and plots are drawn, at once or later.
 
-A point is what one server did at one size of one scenario: a list of samples, one for each time it was its turn.
-Points of the same scenario, work and size are comparable pair by pair. Knows nothing of how it was measured.
+A point is what one server did at one size of one scenario: a list of samples, one for each of its turns. Points of the
+same scenario, work and size can be compared pair by pair. Must never know how they were measured.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Point:
     """What one server did at one size of one scenario.
 
     Args:
-        work: what was done, where a scenario does several things.
-        size: how many connections, jobs or whatever the scenario grows in; 0 if in nothing.
+        work: what was done, if the scenario does several things.
+        size: the number of connections, jobs or so, if the scenario has several sizes; otherwise 0.
     """
 
     scenario: str
@@ -41,8 +41,8 @@ class Results:
     """A run.
 
     Args:
-        about: when, where, of which commit and of which versions, and how long each scenario took.
-        missing: what could not be measured, by what it is called, and why.
+        about: when and where it was done, with which commit and versions, and how long each scenario took.
+        missing: what could not be measured, by name, and why.
     """
 
     about: dict[str, Any] = field(default_factory=dict)
@@ -90,10 +90,10 @@ class Results:
         """Read a document.
 
         Raises:
-            ValueError: it is not one.
+            ValueError: it is not a document of results.
         """
         document = json.loads(path.read_text())
         if document.get("format") != FORMAT:
-            raise ValueError(f"{path}: not results of this bench: its format is {document.get('format')!r}")
+            raise ValueError(f"{path}: not results of this bench: format {document.get('format')!r}, must be {FORMAT}")
         points = [Point(**point) for point in document["points"]]
         return cls(document["about"], points, document["missing"])

@@ -1,6 +1,6 @@
 """One run of the bench: starts servers, has them measured in turn, and collects the results.
 
-What a scenario uses, and all that it needs to know of the rest.
+Scenarios use a run for everything; they need to know nothing else of the bench.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Variant:
     name: str
     peer: str
     options: tuple[str, ...] = ()
-    keeps: bool = False  # its jobs, in a directory
-    jobs: Path | None = None  # a directory of which that is a copy to begin with
+    keeps: bool = False  # whether it keeps its jobs, in a directory
+    jobs: Path | None = None  # a directory that is copied there first
 
 
 @dataclass
@@ -36,10 +36,10 @@ class Run:
     """What a scenario is given.
 
     Args:
-        peers: which servers are asked for and installed; the first is the measure.
-        pairs: how often each is measured, in turn.
-        scale: of the full sizes and times.
-        directory: on the disk that servers keep their jobs on.
+        peers: the servers that are asked for and installed; ratios are to the first.
+        pairs: how often each server is measured, in turn.
+        scale: the share of the full sizes and times.
+        directory: servers keep their jobs in temporary directories in this one.
         tell: shows what is being done.
     """
 
@@ -72,7 +72,7 @@ class Run:
 
     @contextlib.contextmanager
     def servers(self, *variants: Variant | str) -> Iterator[list[Server]]:
-        """Servers that run until the end, whatever happens. One that does not start is noted as missing."""
+        """Start servers, which are always stopped at the end. One that does not start is noted as missing."""
         with contextlib.ExitStack() as stack:
             started = []
             for variant in variants:
@@ -82,7 +82,7 @@ class Run:
                     directory = stack.enter_context(directories(self.directory))
                 if asked.jobs and directory:
                     shutil.copytree(asked.jobs, directory, dirs_exist_ok=True)
-                    os.sync()  # or the server's first sync would be that of the copy too
+                    os.sync()  # otherwise the server's first sync would also sync the copy
                 self.tell(f"starting {asked.name}")
                 try:
                     server = Server(asked.peer, asked.options, name=asked.name, directory=directory)
@@ -99,7 +99,7 @@ class Run:
         return self.generator.do(load, server, **arguments)
 
     def tube(self) -> str:
-        """A tube that nobody has used yet."""
+        """The name of a tube that no load has used yet."""
         return f"b{self.count}"
 
     def add(self, server: Server, sample: Sample, work: str = "", size: int = 0) -> None:

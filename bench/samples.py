@@ -16,7 +16,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "most": 1.0}
 
 
 def percentiles(values: Sequence[float], unit: float) -> Sample:
-    """The percentiles of values, each divided by the unit. Of nothing, nothing."""
+    """The percentiles of values, each divided by the unit; empty without values."""
     ordered = sorted(values)
     last = len(ordered) - 1
     return {name: ordered[min(int(len(ordered) * part), last)] / unit for name, part in PERCENTILES.items() if ordered}
@@ -31,18 +31,18 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """How several measurements of the same thing lie."""
+    """The spread of several measurements of the same thing."""
     return Spread(statistics.median(values), min(values), max(values))
 
 
 def ratio(samples: Sequence[Sample], others: Sequence[Sample], measure: str) -> Spread:
-    """One server's measurements over another's, pair by pair, as they were taken in turn."""
+    """The ratio of one server's measurements to another's, pair by pair, as they were taken in turn."""
     pairs = zip(samples, others, strict=False)  # a run that was cut short has half a pair at its end
     return spread([sample[measure] / other[measure] for sample, other in pairs if other[measure]])
 
 
 def generator_was_busier(samples: Sequence[Sample]) -> bool:
-    """Whether a throughput tells of the generator rather than of the server.
+    """Whether a throughput shows the limit of the generator, not of the server.
 
     Where both had time to spare, as with a disk that both wait for, it does not.
     """

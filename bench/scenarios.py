@@ -1,4 +1,4 @@
-"""The scenarios: what is measured, of which servers, at which sizes. The docstring of each says it to the reader."""
+"""The scenarios: what is measured, for which servers, at which sizes. Tables show the docstring of each scenario."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def _among_only(run: Run, server: Server) -> None:
     run.load("one_by_one", server, commands=["kick 1000"] * 100, lines=1)
 
 
-# While somebody else is hostile
+# Under attack
 
 LIMIT = 30.0  # seconds, for an attack that ends by itself
 
@@ -371,10 +371,10 @@ def hostile(run: Run) -> None:
 
 
 def _moved_at_once(run: Run, synced: list[Variant]) -> None:
-    """One command that has many delayed jobs moved, or removed.
+    """Attacks with one command that moves or removes many delayed jobs.
 
-    beanstalkd -f0 syncs for each job that it kicks, which takes it minutes for many: so, few of them; and many
-    under -f50, which are put once, and copied for each turn.
+    beanstalkd -f0 syncs for each job that it kicks, which would take minutes for many jobs. So it kicks few; under
+    -f50 it kicks many, which are put once and copied for each turn.
     """
     few, many = run.sized(1_000), run.sized(500_000)
     put = functools.partial(run.load, "stream", kind="put", body=10, delays=(HOUR, 24 * HOUR))
@@ -402,7 +402,7 @@ def _moved_at_once(run: Run, synced: list[Variant]) -> None:
 
 
 def _named(peers: list[str], policy: str = "") -> list[Variant]:
-    """These peers as they are, or with a binlog under a sync policy."""
+    """These peers as variants, with a binlog if a sync policy is given."""
     if not policy:
         return [Variant(peer, peer) for peer in peers]
     return [Variant(f"{peer} {policy}", peer, (policy,), keeps=True) for peer in peers]

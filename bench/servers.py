@@ -1,6 +1,6 @@
 """The servers that are measured: pinned to a processor, each with what its peer needs beside it.
 
-Knows nothing of the work.
+Must never know the work.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from harness import servers
 from harness.servers import BEANSTALKD, INTERPRETED, OURS, REDIS, ROOT, ServerError
 
 SERVER_CPU = 0
-STOP_WITHIN = 60.0  # seconds; what is synced at the end may be much
+STOP_WITHIN = 60.0  # seconds; the last sync may be long
 GENERATOR_CPU = (os.cpu_count() or 1) - 1
 START_WITHIN = 120.0  # seconds; a start may read a million jobs
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A server as it may be asked for."""
+    """A kind of server that can be measured."""
 
     program: str  # of harness.servers
-    version: tuple[str, ...]  # the options with which it tells its version
+    version: tuple[str, ...]  # the options that make it print its version
     meaning: str
 
 
@@ -46,7 +46,7 @@ DEFAULT_PEERS = ("beanstalkd", "ours", "redis", "redis-always")
 
 
 def missing(peer: str) -> str:
-    """Why this peer cannot be measured here, or nothing."""
+    """Why this peer cannot be measured here, or ""."""
     try:
         servers.command(PEERS[peer].program)
     except ServerError as error:
@@ -55,7 +55,7 @@ def missing(peer: str) -> str:
 
 
 def version(peer: str) -> str:
-    """What the peer says of its version."""
+    """The version of the peer, as it reports it."""
     asked = PEERS[peer]
     if not asked.version:
         return ""
@@ -129,14 +129,14 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def log(self) -> str:
-        """What it has said so far."""
+        """What it has logged so far."""
         return self.process.log
 
     def resident(self) -> int:
         return process.resident(self.pid)
 
     def stop(self) -> None:
-        """Stop it, and wait until it is gone."""
+        """Stop it, and wait until it has ended."""
         if self._mover is not None:
             self._mover.kill()
             self._mover.wait()

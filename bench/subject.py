@@ -34,11 +34,11 @@ class Subject:
 
 
 class UnexpectedReplyError(Exception):
-    """A reply that a load does not expect."""
+    """The server gave a reply that a load does not expect."""
 
 
 def ask(sock: socket.socket, data: bytes, lines: int = 1) -> bytes:
-    """Send commands, and wait for so many lines of reply."""
+    """Send commands, and wait for this many lines of replies."""
     sock.sendall(data)
     received = sock.recv(BUFFER)
     if received.count(b"\n") < lines:

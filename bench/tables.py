@@ -1,7 +1,7 @@
-"""Results as tables: on the terminal, and in the documents, between markers.
+"""Shows results as tables: on the terminal, and between markers in the documents.
 
-A document has `<!-- bench: NAME -->` and `<!-- end of bench: NAME -->`, and what is between them is written here and
-nowhere else. NAME is a scenario, `targets`, `headline` or `about`.
+A document has `<!-- bench: NAME -->` and `<!-- end of bench: NAME -->`; only this module writes what is between them.
+NAME is a scenario, `targets`, `headline` or `about`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """What is told of a scenario: what its size counts, its columns, and the measures told as ratios.
+    """How a scenario is shown: what its size counts, its columns, and the measures shown as ratios.
 
     A ratio is "better" in the sense that is written: `cpu` turned round, as commands for each second of CPU time.
     """
@@ -133,7 +133,7 @@ TABLES = {
         ),
     ),
 }
-"""By scenario. `steady` has a table of its own, of its first and its last third."""
+"""By scenario. `steady` has a table of its own, which compares its first and its last third."""
 
 RATIOS: dict[str, tuple[str, bool]] = {
     "cpu": ("commands a CPU second", True),
@@ -141,7 +141,7 @@ RATIOS: dict[str, tuple[str, bool]] = {
     "seconds": ("time", False),
     "most": ("worst answer", False),
 }
-"""What a ratio is called, and whether it is turned round."""
+"""The name of each ratio, and whether it is inverted."""
 
 MEGABYTES = {"grown", "peak"}
 
@@ -176,7 +176,7 @@ def _order(results: Results, point: Point) -> int:
 
 
 def _measure_of(results: Results, point: Point) -> Point | None:
-    """The point that this one is held against: beanstalkd under the same policy, or the first server."""
+    """The point that this one is compared with: beanstalkd under the same policy, or the first server."""
     same = results.select(point.scenario, work=point.work, size=point.size)
     if point.work == "cancel":
         same = results.select(point.scenario, work="delete", size=point.size)
@@ -242,13 +242,13 @@ def targets_table(results: Results) -> Rows:
 
 
 def headline(results: Results) -> Rows:
-    """The figures to reach as this run has found them, without what is wanted."""
+    """The figures to reach as this run measured them, without the targets."""
     figures = [(target, target.found(results)) for target in TARGETS]
     return [["work", "found"], *([target.work, written(figure, target.unit)] for target, figure in figures if figure)]
 
 
 def about(results: Results) -> str:
-    """When, where, of what: one paragraph."""
+    """Describe when and where the run was done, and what it measured, in one paragraph."""
     told = results.about
     versions = ", ".join(told.get("versions", {}).values())
     text = (
@@ -263,14 +263,14 @@ def about(results: Results) -> str:
 
 
 def markdown(rows: Rows) -> str:
-    """A table as the documents have it."""
+    """A table in Markdown, for the documents."""
     head, *body = rows
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     return "\n".join(lines + [f"| {' | '.join(row)} |" for row in body])
 
 
 def sections(results: Results) -> dict[str, Callable[[], str]]:
-    """What may stand between markers, by name."""
+    """Everything that may stand between markers, by name."""
     made: dict[str, Callable[[], str]] = {
         "about": lambda: about(results),
         "targets": lambda: markdown(targets_table(results)),
@@ -283,7 +283,7 @@ def sections(results: Results) -> dict[str, Callable[[], str]]:
 
 
 def write_into(document: Path, results: Results) -> list[str]:
-    """Write what belongs between a document's markers; return the names for which there are no results."""
+    """Write between the markers of a document; return the names of those without results."""
     made = sections(results)
     left = []
 

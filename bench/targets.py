@@ -1,4 +1,4 @@
-"""The figures to reach: what this server is held to, first and then, beside what a run has found."""
+"""The figures to reach: the first and the final target of each, and how to find the figure in a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Target:
     Args:
         unit: of the figure; × for a ratio.
         more: whether more is better.
-        found: the figure in a run, if it was measured.
+        found: finds the figure in a run, if it was measured.
     """
 
     work: str
@@ -37,7 +37,7 @@ def _ratio(results: Results, point: Point | None, other: Point | None, measure: 
 
 
 def _cpu(scenario: str, size: int) -> Callable[[Results], Spread | None]:
-    """Commands for each second of CPU time, beside beanstalkd."""
+    """The ratio to beanstalkd of commands for each second of CPU time."""
 
     def found(results: Results) -> Spread | None:
         return _ratio(
@@ -53,7 +53,7 @@ def _largest(results: Results, scenario: str, server: str, work: str = "") -> Po
 
 
 def _synced(depth: int) -> Callable[[Results], Spread | None]:
-    """Commands a second with each acknowledgement synced, beside beanstalkd."""
+    """The ratio to beanstalkd of commands a second when each acknowledgement is synced."""
 
     def found(results: Results) -> Spread | None:
         ours, theirs = (results.find("binlog", f"{server} -f0", "", depth) for server in ("ours", "beanstalkd"))
@@ -95,7 +95,7 @@ PATIENCE = 20.0  # milliseconds
 
 
 def _waited(results: Results) -> Spread | None:
-    """What another client waits under attack, of what it may: the worst over all attacks."""
+    """How long another client waits under attack, as a share of what is allowed: the worst over all attacks."""
     found = []
     for point in results.select("hostile"):
         peer, _, policy = point.server.partition(" ")

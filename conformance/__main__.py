@@ -1,11 +1,11 @@
-"""The command line: which conversations, with which servers.
+"""Holds the conversations with the servers that the command line names.
 
-python -m conformance                         with this server, as it is installed
-python -m conformance --start beanstalkd      with the beanstalkd that is installed
-python -m conformance --start PATH            with the one at this path
-python -m conformance --compat 1.12           with this server, as it answers with this option
-python -m conformance --both                  with both, side by side
-python -m conformance --against HOST:PORT     with one that runs already, and holds no jobs: it will be cleaned
+python -m conformance                         with this server, as installed
+python -m conformance --start beanstalkd      with the installed beanstalkd
+python -m conformance --start PATH            with the beanstalkd at this path
+python -m conformance --compat 1.12           with this server, started with this option
+python -m conformance --both                  with this server and with beanstalkd, side by side
+python -m conformance --against HOST:PORT     with a running server without jobs, which will be cleaned
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ def main() -> int:
     )
     where.add_argument("--both", action="store_true", help="the same as --start beanstalkd --start ours")
     where.add_argument("--against", metavar="ADDRESS", help="HOST:PORT or unix:PATH")
-    parser.add_argument("--compat", metavar="VERSION", help="the version that ours is to answer as")
-    parser.add_argument("--only", metavar="TEXT", help="those with this in their title or theme")
+    parser.add_argument("--compat", metavar="VERSION", help="the version of beanstalkd that ours answers as")
+    parser.add_argument("--only", metavar="TEXT", help="only conversations with this in their title or theme")
     parser.add_argument("--at-once", type=int, default=6, help="how many are held at a time (default: 6)")
-    parser.add_argument("--write", metavar="FILE", type=Path, help="write the page about it: docs/compatibility.md")
+    parser.add_argument(
+        "--write", metavar="FILE", type=Path, help="write the page about the run: docs/compatibility.md"
+    )
     parser.add_argument("files", nargs="*", type=Path, help="files of conversations (default: all)")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: its servers are stopped
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that the servers are stopped
     try:
         conversations = _chosen(options.files, options.only)
         runs = _runs(options, conversations)

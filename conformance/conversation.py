@@ -1,6 +1,6 @@
-r"""A conversation as a person writes it: who sends what, and what each must get. README.md describes the file format.
+r"""Reads conversations from files: who sends what, and what each must get. README.md describes the file format.
 
-Knows no sockets and no servers; the text of a line is `text.py`'s.
+Must never know sockets or servers; `text.py` reads the text of a line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from conformance.text import Text, TextError
 DIRECTORY: Final = Path(__file__).parent / "conversations"
 
 GUARDS: Final = ("ours", "beanstalkd", "before 1.13", "since 1.13")
-"""For which servers a line, or a conversation, is meant; this server counts as the version that it answers as."""
+"""The servers that a line or a conversation is meant for; this server counts as the version that it answers as."""
 
 VERBS: Final = ("connects", "disconnects", "resets", "shuts down", "is closed", "is silent")
-"""What a client does besides sending, and what may be expected of it besides replies."""
+"""What a client may do besides sending, and what it may expect besides replies."""
 
 TITLE: Final = re.compile(r"== (.+)")
 FIELD: Final = re.compile(r"(differs|only|server|memory): (.+)")
@@ -33,11 +33,11 @@ GUARD: Final = re.compile(rf"\[({'|'.join(GUARDS)})\] (.*)")
 NOTHING: Final = Text(())
 
 CLIENT: Final = "client"
-"""What a client is called that has no name in a conversation of its own."""
+"""The name of a client that a conversation gives no name."""
 
 
 class FormatError(ValueError):
-    """A file that cannot be read: names it, and the line."""
+    """A file cannot be read: the message names the file and the line."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Conversation:
     Attributes:
         place: file name and line.
         theme: the file's name: a command, or what its conversations have in common.
-        differs: the name of the intended difference that it shows, or "".
-        only: for which servers it is meant (one of GUARDS), or "".
-        options: of the server, which is then its own; None when it can share one.
-        memory: how many MiB the server may take besides what it has when it starts; 0: no limit.
+        differs: the intended difference that it shows, by name, or "".
+        only: the servers that it is meant for (one of GUARDS), or "".
+        options: of the server, which is then started for it alone; None if it can share a server.
+        memory: how many MiB the server may take beyond those it takes at its start; 0: no limit.
     """
 
     title: str
@@ -103,7 +103,7 @@ def read(source: str, name: str) -> Iterator[Conversation]:
     """The conversations of one file.
 
     Raises:
-        FormatError: a line is none, a client expects before it is told to, or a guard has no named difference.
+        FormatError: a line cannot be read, nothing is expected, or a guard has no named difference.
     """
     conversation: Conversation | None = None
     for number, line in enumerate(source.splitlines(), 1):
@@ -157,11 +157,11 @@ def _step(line: str, number: int) -> Step:
         return Step("signal", source, number, guard=guard)
     if line == "split":
         return Step("split", source, number, guard=guard)
-    raise FormatError("this is no line of a conversation")
+    raise FormatError("this is not a line of a conversation")
 
 
 def _checked(conversation: Conversation) -> Conversation:
-    """A conversation that says why, where it is not the same for all servers, and that can fail."""
+    """Check that a conversation can fail, and that it names the difference if it is not the same for all servers."""
     if bool(conversation.guards) != bool(conversation.differs):
         raise FormatError(f"{conversation.place}: `differs:` and guards ([ours], only: ...) go together")
     if not any(step.action in ("<", "|", "is closed", "is silent") for step in conversation.steps):

@@ -1,7 +1,7 @@
-"""The differences that are intended: the rows of the tables in docs/differences.md, by their first column.
+"""Reads the intended differences: the rows of the tables in docs/differences.md, by their first column.
 
-A conversation that is not the same for all servers names one of them (`differs:`). They are written down in that page
-and nowhere else.
+A conversation that is not the same for all servers names one of them (`differs:`). They are defined in that page and
+nowhere else.
 """
 
 from __future__ import annotations

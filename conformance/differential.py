@@ -1,16 +1,16 @@
-"""Does what a script says with two servers, and compares what comes back, and all that they count.
+"""Plays a script with two servers, and compares their replies and everything that they count.
 
 After each piece that is sent, both servers are left to settle (as in `runner.py`), so that both see the same order.
-What two servers may tell differently is left out of the comparison, and what they may do differently is not brought
-about:
+The comparison leaves out what two servers may report differently, and avoids what they may do differently (each with
+its row in docs/differences.md):
 
- - one client waits for a job at a time (whose turn it is among waiting clients); while it does, the commands of the
-   others come one by one (many commands sent at once)
- - nobody looks at a job by its id while a body is coming, or behind a reserve, when one could be coming (a job whose
-   body is still coming)
- - a client that waits with commands behind it does not disconnect (a client that disconnects with commands sent)
+ - only one client at a time waits for a job (whose turn it is among waiting clients); while it waits, the commands of
+   the others are sent one by one (many commands sent at once)
+ - no client looks at a job by its id while a body is incomplete, or after a reserve during which one could be
+   incomplete (a job whose body is still coming)
+ - a client that waits and has sent more commands does not disconnect (a client that disconnects with commands sent)
 
-Knows nothing of how scripts are drawn.
+Must never know how scripts are drawn.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from conformance.strategies import JOB, LIMIT, Leave, Say, Script, said, with_id
 from harness.servers import OURS
 
 LONGEST: Final = 0.8
-"""Seconds that a script may last before a ttr of 1 could run out: then it says nothing."""
+"""Seconds that a script may last: after that a ttr of 1 could run out, and the comparison is void."""
 
 NAMES: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 
 MASKED: Final = ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "hostname", "os", "platform")
-"""The keys of stats that two servers may tell differently."""
+"""The keys of stats whose values may differ between two servers."""
 
 EXTENSION_KEYS: Final = re.compile(rb"cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube)$")
 
@@ -46,7 +46,7 @@ LONG_RESERVE: Final = re.compile(rb"reserve(?!-j|-with-timeout 0\r)")
 """What may make a client wait for longer."""
 
 WHOLE_RESERVE: Final = re.compile(rb"reserve(-with-timeout \d+)?\r\n")
-"""A reserve that is all there is to a line."""
+"""A line that is nothing but a reserve."""
 
 PUT: Final = re.compile(rb"put +\d+ +\d+ +\d+ +(\d{1,9})\r\n")
 """The line of a put, and the size of its body."""
@@ -55,7 +55,7 @@ LOOK: Final = re.compile(rb"(peek|stats-job) ")
 """A command that could show a job whose body is still coming."""
 
 OLD_TIMEOUT: Final = re.compile(rb"reserve-with-timeout (?!\d{1,9}\D)")
-"""What 1.12 takes for another number than 1.13 does."""
+"""A timeout that 1.12 reads as another number than 1.13."""
 
 HUNG_UP: Final = b"(hung up)"
 
@@ -63,16 +63,16 @@ Replies = list[bytes]
 
 
 class DifferenceError(Exception):
-    """The servers have not answered the same."""
+    """The servers gave different answers."""
 
 
 class VoidError(Exception):
-    """The script took too long to say anything."""
+    """The script took too long for its result to count."""
 
 
 @dataclass
 class Turn:
-    """One thing that one client did, and what each client got of the first server."""
+    """One action of one client, and what each client got from the first server."""
 
     client: int
     sent: bytes
@@ -107,7 +107,7 @@ class Side:
         return self._settled(0)
 
     def _settled(self, size: int) -> dict[int, Replies]:
-        """What has come to each client, once nothing comes any more.
+        """What has come to each client, once nothing more comes.
 
         beanstalkd reads a line in pieces of 224 bytes, each in an event of its own, and answers to none of them.
         """
@@ -140,7 +140,7 @@ class Side:
         return [self.observer.line(time.monotonic() + TIMEOUT) for _ in range(count)]
 
     def stats(self) -> bytes:
-        """All that it counts, as far as it can be compared."""
+        """Everything that the server counts, as far as it can be compared."""
         self.observer.send(b"stats\r\n")
         size = int(self.observer.line(time.monotonic() + TIMEOUT).split()[1]) + 2
         while len(self.observer.arrived) < size:
@@ -150,7 +150,7 @@ class Side:
         return comparable(document)
 
     def forget(self) -> None:
-        """Disconnect everybody."""
+        """Disconnect all clients."""
         with self.server.closing(len(self.peers)):
             for peer in self.peers.values():
                 peer.close()
@@ -169,7 +169,7 @@ def _may_be_within_a_body(sent: bytes) -> bool:
 
 
 def comparable(document: bytes) -> bytes:
-    """A YAML document without what two servers may tell differently."""
+    """A YAML document without the values that may differ between two servers."""
     lines = []
     for line in document.split(b"\n"):
         key, colon, value = line.partition(b": ")
@@ -180,14 +180,14 @@ def comparable(document: bytes) -> bytes:
 
 
 class Pair:
-    """Two servers that are said the same; the first one's answers are the truth.
+    """Two servers that get the same commands; the first one's answers are the right ones.
 
     Attributes:
         ours: this server, as a program of `harness.servers`.
-        turns: what has been said in the last script.
-        difference: what was the last one.
-        scripts, commands, voids: how many there have been.
-        replies: how many of each kind, by their first word.
+        turns: the turns of the last script.
+        difference: the last difference that was found.
+        scripts, commands, voids: how many of each there were.
+        replies: how many replies there were, by their first word.
     """
 
     def __init__(self, reference: str, ours: str = OURS) -> None:
@@ -220,10 +220,10 @@ class Pair:
         self._stack.close()
 
     def compare(self, script: Script) -> None:
-        """Do it with both.
+        """Play a script with both servers.
 
         Raises:
-            DifferenceError: they have not answered the same; `turns` tells what was said. Both are new afterwards.
+            DifferenceError: they gave different answers to `turns`. Both have been started afresh.
         """
         self.turns = []
         self.waiting: int | None = None
@@ -281,7 +281,7 @@ class Pair:
         self._kept_back.pop(action.client, None)
 
     def _turn(self, turn: Turn) -> None:
-        """One thing that one client does."""
+        """Do one action of one client with both servers."""
         self.turns.append(turn)
         data = with_ids(turn.sent, self.base)
         if turn.leaves:
@@ -293,10 +293,10 @@ class Pair:
         if time.monotonic() > self._deadline:
             raise VoidError
         if answers[0] != answers[1]:
-            raise DifferenceError(f"{answers[0]} is answered by beanstalkd, and here {answers[1]}")
+            raise DifferenceError(f"beanstalkd answers {answers[0]}, this server {answers[1]}")
         if stats[0] != stats[1]:
             lines = (stat.decode().split("\n") for stat in stats)
-            told = [f"{one} (here {two})" for one, two in zip(*lines, strict=False) if one != two]
+            told = [f"{one} (this server {two})" for one, two in zip(*lines, strict=False) if one != two]
             raise DifferenceError(f"beanstalkd counts {', '.join(told)}")
         self._note_who_waits(turn, b"\ncurrent-waiting: 0\n" not in stats[0])
         self._sent[turn.client] = b"" if turn.leaves else self._sent.get(turn.client, b"") + data
@@ -318,7 +318,7 @@ class Pair:
         return self._sent.get(client, b"").rpartition(b"\n")[2]
 
     def _clean(self) -> None:
-        """Both as they were before, which has to be the same as well."""
+        """Leave both servers as they were before, and compare that, too."""
         if self.waiting is not None:
             self._turn(Turn(self.waiting, b"", "shuts down"))
         for side in self.sides:
@@ -329,14 +329,16 @@ class Pair:
         deletes += b"pause-tube default 0\r\n"
         answers = [side.ask(deletes, count) for side in self.sides]
         if answers[0] != answers[1]:
-            raise DifferenceError("when it was over, the jobs that were left were not the same")
+            raise DifferenceError("after the script, the jobs that were left differ")
         self.base = last
 
     def _put_and_delete(self) -> int:
-        """The newest id."""
+        """Put a job and delete it; return its id, the newest."""
         answers = [side.ask(b"put 0 0 60 0\r\n\r\n", 1) for side in self.sides]
         if answers[0] != answers[1]:
-            raise DifferenceError(f"the newest id is {answers[0][0]!r} for beanstalkd, and here {answers[1][0]!r}")
+            raise DifferenceError(
+                f"the newest id is {answers[0][0]!r} for beanstalkd, {answers[1][0]!r} for this server"
+            )
         last = int(answers[0][0].split()[1])
         for side in self.sides:
             side.ask(b"delete %d\r\n" % last, 1)
@@ -361,7 +363,7 @@ class Pair:
 
 
 def _lines(data: bytes) -> list[str]:
-    """What is sent, line by line, as it is written."""
+    """What is sent, line by line, as a conversation writes it."""
     *whole, rest = data.split(b"\r\n")
     return [_written(line) for line in whole] + ([_written(rest) + "\\c"] if rest else [])
 

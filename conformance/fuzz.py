@@ -1,10 +1,10 @@
-"""Differential fuzzing: draws scripts until the time is over, and writes each difference as a conversation.
+"""Differential fuzzing: compares drawn scripts until the time is over, and writes each difference as a conversation.
 
-python -m conformance.fuzz --seconds 600                      with the beanstalkd that is installed
-python -m conformance.fuzz --reference PATH --seed 7          with another one, and with the scripts of a run before
+python -m conformance.fuzz --seconds 600                      with the installed beanstalkd
+python -m conformance.fuzz --reference PATH --seed 7          with another one, and the scripts of an earlier run
 
-A difference shrinks to the least script that shows it, and is written into a directory that is named at the end; the
-file can be held with `python -m conformance --both FILE`.
+A difference shrinks to the smallest script that shows it. The last line names the directory that it is written to;
+`python -m conformance --both FILE` repeats it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ROUND = 200
 """How many scripts are drawn from one seed."""
 
 REPORT_EVERY = 60.0
-"""Seconds between two lines about how far it has come."""
+"""Seconds between two progress reports."""
 
 
 def compare_round(pair: Pair, number: int, count: int = ROUND, drawn: SearchStrategy[Script] = scripts) -> str | None:
-    """Compare this many scripts, as one seed draws them; return a difference as a conversation, shrunk."""
+    """Compare this many scripts that one seed draws; return a difference, shrunk, as a conversation, or None."""
 
     @seed(number)
     @settings(
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--reference", default=BEANSTALKD, help="beanstalkd, or a path")
     parser.add_argument("--ours", default=OURS, choices=[OURS, INTERPRETED], help="as installed, or the sources")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: its servers are stopped
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that the servers are stopped
     number = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {number}", flush=True)
     began = reported = time.monotonic()

@@ -1,7 +1,7 @@
-"""Runs many conversations: several at a time, each with a server that is its own for as long as it takes.
+"""Runs many conversations, several at a time, each with a server that no other one uses meanwhile.
 
-A server keeps nothing that a conversation could see once it has been cleaned, but for what it has counted. So
-conversations take turns on a few servers, and those that count, or need options, get one that is started for them.
+Once a server has been cleaned, only its counters show what came before. So conversations take turns on a few servers;
+those that look at counters, or need options, get a server that is started for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Run:
 
     Attributes:
         name: the server and its version.
-        complaints: tracebacks that this project's server has logged: a bug, whatever was answered.
+        complaints: tracebacks in the log of this project's server: a bug, even if all replies were right.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Run:
 
 
 def started(program: str, conversations: Sequence[Conversation], at_once: int = 6, options: Sequence[str] = ()) -> Run:
-    """Hold them all with servers that are started for it, the longest first; outcomes are in their order.
+    """Hold conversations with servers that are started for them, the longest first; outcomes keep the given order.
 
     Args:
         program: as for `servers.started`.
-        at_once: how many are held at a time.
-        options: for the command line of each server, besides what a conversation asks for.
+        at_once: how many conversations are held at a time.
+        options: for the command line of each server, besides those that a conversation asks for.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -67,7 +67,7 @@ def started(program: str, conversations: Sequence[Conversation], at_once: int = 
 
 
 class _Turns:
-    """Servers that take turns."""
+    """Servers on which conversations take turns."""
 
     def __init__(self, program: str, options: Sequence[str], own: Sequence[Process], complaints: list[str]) -> None:
         self._program = program
@@ -78,7 +78,7 @@ class _Turns:
             self._idle.put(server)
 
     def hold(self, conversation: Conversation) -> Outcome:
-        return until_it_says_something(self._hold, conversation)
+        return hold_in_time(self._hold, conversation)
 
     def _hold(self, conversation: Conversation) -> Outcome:
         server = self._idle.get()
@@ -108,10 +108,10 @@ def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
     return outcome
 
 
-def until_it_says_something(held: Callable[[Conversation], Outcome], conversation: Conversation) -> Outcome:
-    """Hold a conversation again when it has failed on a machine that was too slow for it."""
+def hold_in_time(held: Callable[[Conversation], Outcome], conversation: Conversation) -> Outcome:
+    """Hold a conversation; repeat it if it failed and the machine was too slow for it."""
     outcome = held(conversation)
-    while outcome.says_nothing and outcome.tries < TRIES:
+    while outcome.was_too_slow and outcome.tries < TRIES:
         tries = outcome.tries + 1
         outcome = held(conversation)
         outcome.tries = tries
@@ -119,10 +119,10 @@ def until_it_says_something(held: Callable[[Conversation], Outcome], conversatio
 
 
 def against(address: Address, conversations: Sequence[Conversation]) -> Run:
-    """Hold them with a server that runs already, one after the other.
+    """Hold conversations with a running server, one after the other.
 
     Raises:
-        ServerError: it holds jobs, which would be deleted.
+        ServerError: it cannot be reached, or holds jobs, which would be deleted.
     """
     began = time.monotonic()
     try:
@@ -131,11 +131,10 @@ def against(address: Address, conversations: Sequence[Conversation]) -> Run:
         raise ServerError(f"{address}: {error}") from None
     stats = server.stats()
     if any(int(stats[f"current-jobs-{state}"]) for state in ("ready", "reserved", "delayed", "buried")):
-        raise ServerError(f"{address} holds jobs, and a run would delete them: give it a server that is empty")
+        raise ServerError(f"{address} holds jobs, and a run would delete them: name a server without jobs")
     run = Run(server.name)
     run.outcomes = [
-        until_it_says_something(lambda found: hold_and_clean(found, server), conversation)
-        for conversation in conversations
+        hold_in_time(lambda found: hold_and_clean(found, server), conversation) for conversation in conversations
     ]
     run.seconds = time.monotonic() - began
     return run

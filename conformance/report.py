@@ -1,4 +1,4 @@
-"""What a run has shown: as a table, as diffs, and as the page docs/compatibility.md."""
+"""Reports the outcome of runs: as a table, as diffs, and as the page docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from conformance.pool import Run
 from conformance.runner import NEEDS_ITS_OWN
 
 COMMAND: Final = re.compile(r"(?:\{\d+ \* )?([a-z]+(?:-[a-z]+)*)(?= |\\|$)")
-"""What a line that is sent begins with, if it may be a command."""
+"""The beginning of a sent line that may be a command."""
 
 REPLY: Final = re.compile(r"(?:\{\d+ \* )?([A-Z]+(?:_[A-Z]+)*)( .+?)?(?:\\r.*)?")
-"""What a line that is expected begins with, if it may be a reply."""
+"""An expected line that may be a reply."""
 
 PROTOCOL: Final = [
     "put",
@@ -60,7 +60,7 @@ EXTENSIONS: Final = [
 ]
 
 QUOTES: Final = "strings in statistics"
-"""The difference that {"..."} in a text stands for, without a `differs:`."""
+"""The intended difference that {"..."} in a text shows, even without `differs:`."""
 
 HEAD: Final = """\
 # Compatibility
@@ -116,13 +116,13 @@ def _count(run: Run, theme: str | None) -> str:
 
 
 def commands(conversation: Conversation) -> set[str]:
-    """The commands that somebody sends in it, as far as lines begin with them."""
+    """The commands that are sent in a conversation, if a line begins with them."""
     found = (COMMAND.match(_said(step.source, ">")) for step in conversation.steps if step.action == ">")
     return {match[1] for match in found if match}
 
 
 def replies(conversation: Conversation) -> set[str]:
-    """The replies that somebody expects in it: the word, and " ..." when something follows."""
+    """The replies that are expected in a conversation: the word, and " ..." if something follows."""
     found = (REPLY.fullmatch(_said(step.source, "<")) for step in conversation.steps if step.action == "<")
     return {match[1] + (" ..." if match[2] else "") for match in found if match}
 
@@ -132,10 +132,10 @@ def _said(source: str, mark: str) -> str:
 
 
 def page(runs: Sequence[Run]) -> str:
-    """docs/compatibility.md."""
+    """The text of docs/compatibility.md."""
     conversations = [outcome.conversation for outcome in runs[0].outcomes]
-    parts = [HEAD.format(servers=" and ".join(_of_whom(run) for run in runs))]
-    parts.append(_markdown(["theme", *(_of_whom(run) for run in runs)], _counts(runs)))
+    parts = [HEAD.format(servers=" and ".join(_server_name(run) for run in runs))]
+    parts.append(_markdown(["theme", *(_server_name(run) for run in runs)], _counts(runs)))
     sent = Counter(command for conversation in conversations for command in commands(conversation))
     parts.append("\n## Commands\n\nIn how many conversations each is sent.\n")
     parts.append(
@@ -155,7 +155,7 @@ def page(runs: Sequence[Run]) -> str:
     return "\n".join(parts)
 
 
-def _of_whom(run: Run) -> str:
+def _server_name(run: Run) -> str:
     return "this server" if run.name == "ours" else run.name
 
 

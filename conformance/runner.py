@@ -1,11 +1,11 @@
-"""Holds a conversation with a server, and says what came instead of what was expected.
+"""Holds a conversation with a server, and reports what came instead of what was expected.
 
-Order among several clients: a client acts only when the server has done what the others sent before. Nothing sleeps for
-that. An observer, one more connection, sends a command that no server knows: a server that takes its events in the
-order in which they arise has done what came before once it has answered twice. So "is silent" needs no waiting either.
-Every client begins with that command, too, so that its connection has been taken when its first line is sent.
+A client acts only when the server has done everything that other clients sent before. No test sleeps for that: an
+observer, one more connection, sends a command that no server knows. A server that handles events in their order has
+done everything before it once it has answered twice. So "is silent" does not wait, either. Every client begins with the
+same command, so that the server has accepted its connection before its first line.
 
-Knows nothing of files, and does not start servers.
+Must never know files, or start servers.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from harness.caller import Address, connect
 from harness.waiting import eventually
 
 PATIENCE: Final = 2.0
-"""Seconds until an answer must have come, where the conversation does not say so itself."""
+"""Seconds until an answer must have come, unless the conversation names a time."""
 
 TIMEOUT: Final = 20.0
-"""Seconds until the observer must be answered, and all that is sent be taken."""
+"""Seconds until the server must have answered the observer, or taken everything that is sent."""
 
 LATE: Final = 0.15
-"""Seconds that a conversation may take besides its waits before its failure says nothing: then it is held again."""
+"""Seconds that a conversation may take besides its waits. If it takes longer and fails, it is held again."""
 
 NEEDS_ITS_OWN: Final = "needs a server of its own"
 
@@ -40,11 +40,11 @@ PONG: Final = b"UNKNOWN_COMMAND\r\n"
 
 
 class MismatchError(Exception):
-    """Something else came: what it was."""
+    """Something else came than expected; the message says what."""
 
 
 class OverdueError(Exception):
-    """No whole line by the time it must have come."""
+    """No whole line came in time."""
 
 
 class HangUpError(Exception):
@@ -67,13 +67,13 @@ class Outcome:
         self.transcript += [f"- {expected}", f"+ {came}"]
 
     @property
-    def says_nothing(self) -> bool:
+    def was_too_slow(self) -> bool:
         """Whether it failed on a machine that was too slow for its timing to mean anything."""
         return self.status == "failed" and self.seconds - self.conversation.waits > LATE
 
 
 class Peer:
-    """One end of a connection to the server, which has taken it and answers to it."""
+    """A client's end of a connection that the server has accepted."""
 
     def __init__(self, address: Address) -> None:
         self.socket = connect(address)
@@ -83,21 +83,21 @@ class Peer:
         self.ping()
 
     def ping(self) -> None:
-        """Send a command that no server knows, and that none counts; return when it is answered.
+        """Send a command that no server knows or counts; return when it is answered.
 
         Raises:
-            MismatchError: the server hangs, has died, or is none.
+            MismatchError: the server hangs, has died, or is not a beanstalk server.
         """
         try:
             self.send(PING)
             reply = self.line(time.monotonic() + TIMEOUT)
         except (OverdueError, HangUpError, ConnectionError) as error:
-            raise MismatchError(f"the server does not answer to anybody ({type(error).__name__})") from None
+            raise MismatchError(f"the server does not answer ({type(error).__name__})") from None
         if reply != PONG:
-            raise MismatchError(f"{reply!r} is answered to {PING!r}")
+            raise MismatchError(f"the server answers {PING!r} with {reply!r}")
 
     def send(self, data: bytes) -> None:
-        """Send all of it, and take in meanwhile what comes: a server may not read on before its replies are read."""
+        """Send all data, and receive meanwhile: a server may stop reading until its replies are read."""
         left = memoryview(data)
         deadline = time.monotonic() + TIMEOUT
         while left:
@@ -110,7 +110,7 @@ class Peer:
                 left = left[self.socket.send(left[: 1 << 16]) :]
 
     def receive(self) -> None:
-        """Take in what has arrived, or wait for it."""
+        """Receive what has arrived, or wait for it."""
         try:
             piece = self.socket.recv(1 << 20)
         except ConnectionResetError:
@@ -119,18 +119,18 @@ class Peer:
         self.hung_up = self.hung_up or not piece
 
     def arrives_by(self, deadline: float) -> bool:
-        """Take in what arrives; False when nothing has by the deadline."""
+        """Receive what arrives; return False if nothing does by the deadline."""
         readable, _, _ = select.select([self.socket], [], [], max(0.0, deadline - time.monotonic()))
         if readable:
             self.receive()
         return bool(readable)
 
     def line(self, deadline: float) -> bytes:
-        """What comes up to and including the next LF.
+        """Receive up to and including the next LF.
 
         Raises:
-            OverdueError: it is not there by the deadline.
-            HangUpError: nor will it ever be.
+            OverdueError: it does not come by the deadline.
+            HangUpError: the server has closed the connection before it.
         """
         while (end := self.arrived.find(b"\n")) < 0:
             if self.hung_up:
@@ -145,20 +145,20 @@ class Peer:
         self.socket.close()
 
     def reset(self) -> None:
-        """Close so that the server is told at once that nobody reads."""
+        """Close with a reset, so that the server learns at once that its replies are not read."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
 
 class Observer(Peer):
-    """Sees that the server has done what came before."""
+    """A connection that shows when the server has done everything before."""
 
     def settle(self, *peers: Peer, quiet: int = 3) -> None:
-        """Until the server has taken everything, and nothing comes to any of the peers any more.
+        """Wait until the server has taken everything, and nothing more comes to any of the peers.
 
         Args:
-            quiet: how many pings nothing must have come for. Two, and one more for an answer that is written in an
-                event of its own.
+            quiet: during how many pings nothing must come. Two, and one more for an answer that is written in a later
+                event.
         """
         silent = 0
         while silent < quiet:
@@ -170,7 +170,7 @@ class Observer(Peer):
 
 
 class Talk:
-    """A conversation under way."""
+    """A conversation in progress."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -190,7 +190,7 @@ class Talk:
                 peer.close()
 
     def do(self, step: Step) -> None:
-        """One step.
+        """Do one step.
 
         Raises:
             MismatchError: something else came than what was expected.
@@ -229,14 +229,14 @@ class Talk:
                 self._leave(step)
 
     def end(self) -> None:
-        """At the end, everything that came must have been expected."""
+        """Check at the end that everything that came was expected."""
         for name, peer in self.peers.items():
             peer.arrives_by(0)
             if peer.arrived:
                 raise MismatchError(f"{name}: {bytes(peer.arrived)!r}")
 
     def _collect(self, step: Step) -> None:
-        """What one client sends in lines behind each other goes out in one piece."""
+        """Collect successive lines of one client, which are sent in one piece."""
         if self.outgoing and self.outgoing[-1][0] != step.client:
             self.flush()
         self.outgoing.append((step.client, step.text.render(self.kept) + (b"\r\n" if step.ends else b"")))
@@ -344,7 +344,7 @@ class Talk:
 
 
 def hold(conversation: Conversation, server: Server) -> Outcome:
-    """Hold it once."""
+    """Hold a conversation once."""
     if not server.answers_to(conversation.only):
         return Outcome(conversation, "skipped", f"for {conversation.only} only")
     if conversation.options is not None and not isinstance(server, Process):
@@ -371,10 +371,10 @@ def hold(conversation: Conversation, server: Server) -> Outcome:
 
 
 def clean(server: Server) -> None:
-    """Delete every job, end the pause of the default tube, and see that no other tube is left.
+    """Delete every job, end the pause of the default tube, and check that no other tube is left.
 
     Raises:
-        MismatchError: there is one left.
+        MismatchError: another tube is left.
     """
     observer = Observer(server.address)
     try:
@@ -403,7 +403,7 @@ def clean(server: Server) -> None:
                     ask(b"delete " + number)
         ask(b"use default")
         ask(b"pause-tube default 0")
-        try:  # a tube stays as long as a client that is gone watches it
+        try:  # a tube stays until the server has noticed that its last client is gone
             eventually(lambda: tubes() == [b"default"], "no other tube is left", PATIENCE)
         except AssertionError:
             raise MismatchError(f"{tubes()}") from None

@@ -1,6 +1,6 @@
-"""The servers that conversations are held with: told apart, and limited in their memory.
+"""The servers that conversations are held with: which one each is, and how much memory it may take.
 
-Knows nothing of conversations.
+Must never know conversations.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from harness.waiting import eventually
 MIB: Final = 1 << 20
 
 CLOSES_WITHIN: Final = 1.0
-"""Seconds until a server should have seen that a client is gone."""
+"""Seconds until a server should have noticed that a client is gone."""
 
 
 def parse_address(given: str) -> Address:
-    """An address as it is given on the command line: HOST:PORT, PORT, or unix:PATH.
+    """Parse an address from the command line: HOST:PORT, PORT, or unix:PATH.
 
     Raises:
-        ServerError: it is none of them.
+        ServerError: it is not an address.
     """
     if given.startswith("unix:"):
         return given.removeprefix("unix:")
     host, _, port = given.rpartition(":")
     if not port.isdigit() or not 0 < int(port) < 65536:
-        raise ServerError(f"{given!r} is no address: expected HOST:PORT or unix:PATH")
+        raise ServerError(f"{given!r} is not an address: must be HOST:PORT or unix:PATH")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -42,8 +42,8 @@ class Server:
     """A server that listens on an address.
 
     Attributes:
-        ours: it is this project's.
-        version: of beanstalkd, which it is or answers as.
+        ours: whether it is this project's.
+        version: the version of beanstalkd that it is, or answers as.
     """
 
     def __init__(self, address: Address) -> None:
@@ -63,10 +63,10 @@ class Server:
         ]
 
     def stats(self) -> dict[str, str]:
-        """What it answers to `stats`.
+        """Its answer to `stats`, by key.
 
         Raises:
-            ServerError: that is no answer to `stats`.
+            ServerError: it is not a beanstalk server.
         """
         with contextlib.closing(Caller(self.address)) as caller:
             return self._ask_stats(caller)
@@ -79,16 +79,16 @@ class Server:
         return dict(line.split(": ", 1) for line in lines if ": " in line)
 
     @contextlib.contextmanager
-    def closing(self, count: int = 1) -> Iterator[None]:  # noqa: ARG002 the one below wants it
-        """For closing so many connections: at the end, the server has closed them, too, where that can be seen."""
+    def closing(self, count: int = 1) -> Iterator[None]:  # noqa: ARG002 the override below needs it
+        """Close `count` connections inside; on exit, the server has closed them, too, if that can be observed."""
         yield
 
 
 class Process(Server):
-    """A server that has been started here.
+    """A server that this process has started.
 
     Args:
-        memory: how many MiB it may take besides what it has when it has started; 0: no limit.
+        memory: how many MiB it may take beyond those it takes after its start; 0: no limit.
     """
 
     def __init__(self, process: servers.Process, memory: int = 0) -> None:
@@ -108,7 +108,7 @@ class Process(Server):
         return self.process.log
 
     def sockets(self) -> int:
-        """How many it has open: as many as clients, and those it listens on. 0 where the system does not tell."""
+        """How many sockets it has open, those it listens on included; 0 if the system does not show them."""
         found = 0
         with contextlib.suppress(FileNotFoundError, PermissionError):
             for name in Path(f"/proc/{self.process.pid}/fd").iterdir():
@@ -118,10 +118,10 @@ class Process(Server):
 
     @contextlib.contextmanager
     def closing(self, count: int = 1) -> Iterator[None]:
-        """The same, by the sockets it has open.
+        """Do the same, by counting its open sockets.
 
-        It takes a server several events to see that a client which waited for a job is gone, and nothing answers to
-        that. A server that does not read from the client at the moment does not see it at all: then this gives up.
+        A server may need several events to notice that a waiting client is gone, and it sends no reply to that. If it
+        does not read from the client at the moment, it does not notice at all: then this gives up.
         """
         before = self.sockets()
         yield
@@ -136,7 +136,7 @@ class Process(Server):
 
 @contextlib.contextmanager
 def started(program: str, options: Sequence[str] = (), memory: int = 0) -> Iterator[Process]:
-    """A server that is stopped at the end, whatever happens.
+    """Start a server, which is always stopped at the end.
 
     Args:
         program: OURS, INTERPRETED, BEANSTALKD, or the path of a beanstalkd.

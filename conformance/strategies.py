@@ -1,11 +1,10 @@
-r"""Draws scripts: what up to eight clients do, valid, nearly valid and garbage, cut at any byte.
+r"""Draws scripts: actions of up to eight clients, valid, nearly valid or garbage, cut at any byte.
 
-A script is drawn so that it shrinks well: a list of actions, each a client and what it does. What time decides is kept
-out of it: delays, pauses and timeouts are 0, or so long that no script lasts until then; a ttr of 1 is in its safety
-margin at once. So are the intended differences of docs/differences.md that a script could tell, as far as a drawing can
-see them; `differential.py` knows the rest.
+A script is drawn so that it shrinks well: a list of actions, each of one client. Nothing in it depends on time: delays,
+pauses and timeouts are 0, or longer than any script; a ttr of 1 is in its safety margin at once. The drawing also
+avoids the intended differences of docs/differences.md, as far as it can see them; `differential.py` avoids the rest.
 
-Knows no sockets and no servers.
+Must never know sockets or servers.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ Drawn = TypeVar("Drawn")
 CLIENTS: Final = 8
 
 LIMIT: Final = 1000
-"""The -z of the servers: small, so that a body that is too big is no long work."""
+"""The -z of the servers, in bytes: small, so that a body that is too big takes little time."""
 
 JOB: Final = re.compile(rb"\{base\+(\d{3})\}")
-"""An id in what is sent: the job of this script that was put as the n-th. As long as the digits that take its place."""
+"""Stands for an id: that of the n-th job put in this script. It is as long as the digits that replace it."""
 
 
 def job(number: int) -> bytes:
@@ -32,13 +31,13 @@ def job(number: int) -> bytes:
 
 
 def with_ids(data: bytes, base: int) -> bytes:
-    """What is sent when this many ids had been given before."""
+    """What to send when this many ids were given before."""
     return JOB.sub(lambda found: b"%010d" % (base + int(found[1])), data)
 
 
 @dataclass(frozen=True)
 class Say:
-    """Send commands; keep back the last bytes for the next time."""
+    """Send commands, but keep the last `kept_back` bytes for the next time."""
 
     client: int
     commands: tuple[bytes, ...]
@@ -58,7 +57,7 @@ Script = list[Say | Leave]
 
 @st.composite
 def mixed(draw: st.DrawFn, *kinds: tuple[int, st.SearchStrategy[Drawn]]) -> Drawn:
-    """One of these kinds, each as often as its number says. (`one_of` takes a kind once, however often it is given.)"""
+    """Draw one of these kinds, as often as its number says. (`one_of` counts each kind once, even if given twice.)"""
     kind = draw(st.sampled_from([index for index, (often, _) in enumerate(kinds) for _ in range(often)]))
     return draw(kinds[kind][1])
 
@@ -97,7 +96,7 @@ bodies = mixed(
 
 @st.composite
 def puts(draw: st.DrawFn) -> bytes:
-    """A put and its body; now and then, the size that is told is not its own."""
+    """A put and its body; now and then, with a wrong size."""
     body = draw(bodies)
     size = max(0, len(body) + draw(st.sampled_from([0] * 20 + [-1, 1])))
     numbers = [draw(priorities), draw(delays), draw(ttrs), b"%d" % size]
@@ -124,7 +123,7 @@ transitions = st.one_of(
 
 @st.composite
 def held_jobs(draw: st.DrawFn) -> bytes:
-    """Take a certain job, and do something with it."""
+    """Reserve a certain job, and do something with it."""
     number = draw(ids)
     then = draw(
         st.sampled_from(
@@ -174,7 +173,7 @@ nearly_valid = st.one_of(
 
 @st.composite
 def mutations(draw: st.DrawFn) -> bytes:
-    """A valid command with one byte changed, or more, or less."""
+    """A valid command in which one byte is changed, added or removed."""
     command: bytes = draw(valid)
     position = draw(st.integers(0, len(command) - 1))
     instead: bytes = draw(st.one_of(st.binary(max_size=2), st.sampled_from([b"\r", b"\n", b"\r\n", b"\0", b" "])))
@@ -211,5 +210,5 @@ FRACTION: Final = re.compile(rb"(?<=\d)\.(?=\d)")
 
 
 def said(commands: tuple[bytes, ...]) -> bytes:
-    """The bytes of commands, without what only this server understands: a number with a fraction."""
+    """The bytes of commands, without numbers with a fraction, which only this server understands."""
     return FRACTION.sub(b",", b"".join(commands))

@@ -4,15 +4,15 @@ r"""The text of a line that is sent or expected: bytes, with escapes and placeho
     \c                           at the end: no line end follows
     {300 * text}                 the text 300 times
     {every byte}                 the 256 bytes from 0 to 255
-    {job}                        a number: kept when first met, the same ever after
-    {job+2}                      the number that is kept as `job`, and 2 more
+    {job}                        a number: kept at its first use, the same from then on
+    {job+2}                      the number that is kept as `job`, plus 2
     {n}  {0..2}  {float}         any number; one in this range; one with a fraction
     {word}                       anything without spaces, CR and LF; {text} may have spaces
-    {size}                       how many bytes the lines behind this one have, up to the one that ends them
+    {size}                       how many bytes the lines after this one have, up to the one that ends them
     {"text"}                     text in the quotes that beanstalkd puts around it since 1.13
     {...}                        as a whole line: any number of lines
 
-What is sent knows the first five only. Knows no clients and no servers.
+Only the first five may be sent. Must never know clients or servers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ ANY_LINES: Final = "..."
 
 
 class TextError(ValueError):
-    """A text that cannot be read, or a number that nothing has been kept as."""
+    """A text cannot be read, or it uses a number that was not kept."""
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """Themselves."""
+    """Plain bytes."""
 
     value: bytes
 
@@ -54,7 +54,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Kept:
-    """A number by its name, and how much more."""
+    """A kept number by its name, and how much to add."""
 
     name: str
     more: int
@@ -62,7 +62,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What may only be expected."""
+    """Something that may be expected, but not sent."""
 
     expression: bytes
 
@@ -83,7 +83,7 @@ Piece = Bytes | Repeat | Kept | Pattern | Range | Quoted
 
 @dataclass(frozen=True)
 class Text:
-    """What one line says. `any_lines` stands for any number of lines; `names_size` for one that has {size} in it."""
+    """The text of one line. `any_lines`: it stands for any number of lines; `names_size`: it contains {size}."""
 
     pieces: tuple[Piece, ...]
 
@@ -97,7 +97,7 @@ class Text:
 
     @property
     def newlines(self) -> int:
-        """How many LF there are in it."""
+        """How many LF it contains."""
         count = 0
         for piece in self.pieces:
             match piece:
@@ -118,7 +118,7 @@ class Text:
         return b"".join(_render(piece, kept) for piece in self.pieces)
 
     def match(self, came: bytes, kept: Mapping[str, int], quotes: bool) -> dict[str, int] | None:
-        """What came, held against this text: the numbers that are kept now, or None when it is not the same.
+        """Compare what came with this text; return the numbers to keep, or None if it differs.
 
         Args:
             quotes: whether the server puts quotes around strings in statistics.
@@ -137,7 +137,7 @@ def _render(piece: Piece, kept: Mapping[str, int]) -> bytes:
             return count * text.render(kept)
         case Kept(name, more):
             if name not in kept:
-                raise TextError(f"{{{name}}} is sent, but no reply has said what it is")
+                raise TextError(f"{{{name}}} is sent, but no reply has set it")
             return b"%d" % (kept[name] + more)
         case _:
             raise TextError("this can be expected, but not sent")
@@ -153,7 +153,7 @@ def _expression(piece: Piece, kept: Mapping[str, int], quotes: bool, seen: set[s
             if name in kept:
                 return b"%d" % (kept[name] + more)
             if more:
-                raise TextError(f"{{{name}+{more}}} is expected, but no reply has said what {name} is")
+                raise TextError(f"{{{name}+{more}}} is expected, but no reply has set {name}")
             if name in seen:
                 return b"(?P=%b)" % name.encode()
             seen.add(name)
@@ -168,7 +168,7 @@ def _expression(piece: Piece, kept: Mapping[str, int], quotes: bool, seen: set[s
 
 
 def read(source: str) -> tuple[Text, bool]:
-    r"""A text from how it is written, and whether a line end follows (no `\c` at its end).
+    r"""Read a text as it is written; return it, and whether a line end follows (no `\c` at its end).
 
     Raises:
         TextError: it cannot be read.
@@ -178,7 +178,7 @@ def read(source: str) -> tuple[Text, bool]:
 
 
 def _pieces(source: str) -> Iterator[Piece]:
-    """The pieces of a text, those that are only bytes joined."""
+    """The pieces of a text; adjacent bytes are joined."""
     plain = bytearray()
     position = 0
     while position < len(source):
@@ -244,7 +244,7 @@ def _placeholder(inner: str) -> Piece:
 
 
 def write(data: bytes) -> str:
-    r"""Bytes as they are written in a text: the reverse of `read`, without a line end."""
+    r"""Write bytes as a text: the reverse of `read`, without a line end."""
     names = {value[0]: "\\" + letter for letter, value in ESCAPES.items() if letter != "s"}
     written = "".join(names.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in data)
     return written[:-1] + "\\s" if written.endswith(" ") else written

@@ -1,1 +1,1 @@
-"""What tests, conversations and figures share: servers, a client that reads as much as it is told to, and waiting."""
+"""What tests, conformance and bench share: servers, a client on a plain socket, and waiting."""

@@ -1,4 +1,4 @@
-"""A client on a plain socket, which sends any bytes and reads just as much as it is told to."""
+"""A client on a plain socket, which sends any bytes and reads exactly as much as the caller asks for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMEOUT: Final = 20.0
 
 
 def connect(address: Address) -> socket.socket:
-    """A connection that sends at once."""
+    """Open a connection that sends everything at once, without Nagle's delay."""
     if isinstance(address, str):
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(TIMEOUT)
@@ -25,7 +25,7 @@ def connect(address: Address) -> socket.socket:
 
 
 class Caller:
-    """One connection. What takes longer than TIMEOUT raises TimeoutError."""
+    """One connection. An operation that takes longer than TIMEOUT raises TimeoutError."""
 
     def __init__(self, address: Address) -> None:
         self.socket = connect(address)
@@ -35,7 +35,7 @@ class Caller:
         self.socket.sendall(data)
 
     def line(self) -> bytes:
-        """The next line with its end, or what there is of it when the server closes."""
+        """The next line with its end, or a part of it if the server closes."""
         return self._file.readline()
 
     def read(self, count: int) -> bytes:

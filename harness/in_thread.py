@@ -1,4 +1,4 @@
-"""This server in a thread of the process that asks it, so that a test can look into it."""
+"""Runs this server in a thread of the test's own process, so that a test can look into it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WITHIN: Final = 20.0
 
 
 class ServerThread:
-    """A server with an event loop of its own, which the factory makes.
+    """A server with its own event loop, which the factory makes.
 
     Attributes:
-        server: itself. Only its own thread may change it: see `call`.
+        server: the server. Only its own thread may change it: see `call`.
         address: where it listens.
     """
 
@@ -35,7 +35,7 @@ class ServerThread:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         if not self._started.wait(WITHIN):
-            raise AssertionError(f"the server has not started within {WITHIN:g} s")
+            raise AssertionError(f"the server did not start within {WITHIN:g} s")
         if self._error:
             raise self._error
 
@@ -67,7 +67,7 @@ class ServerThread:
         self.call(self._stop.set)
         self._thread.join(WITHIN)
         if self._thread.is_alive():
-            raise AssertionError(f"the server has not stopped within {WITHIN:g} s")
+            raise AssertionError(f"the server did not stop within {WITHIN:g} s")
         if self._error:
             raise self._error
 

@@ -1,6 +1,6 @@
-"""Starts server processes, waits until they answer, keeps their logs, and ends them: this server, beanstalkd, Redis.
+"""Runs server processes, from the start to the first answer and to the end: this server, beanstalkd, Redis.
 
-Knows nothing of what is done with them.
+Must never know what they are used for.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from harness.caller import Address
 ROOT: Final = Path(__file__).parents[1]
 
 OURS: Final = "ours"
-"""This server as it is installed."""
+"""This server as installed."""
 
 INTERPRETED: Final = "interpreted"
-"""This server's sources as they are, nothing compiled."""
+"""This server from its sources, with nothing compiled."""
 
 BEANSTALKD: Final = "beanstalkd"
 REDIS: Final = "redis"
 
 PACKAGES: Final = {BEANSTALKD: "beanstalkd", REDIS: "redis-server"}
-"""The Debian package, and the command in it."""
+"""The Debian package, which is also the name of its command."""
 
 START_WITHIN: Final = 20.0
-"""Seconds until a server must answer: a hundred times what it takes."""
+"""Seconds until a server must answer: a hundred times as long as usual."""
 
 STOP_WITHIN: Final = 20.0
-"""Seconds until a server that has been told to stop must have ended."""
+"""Seconds until a server must have ended after it was told to stop."""
 
 RUN_WITHIN: Final = 30.0
-"""Seconds until a command that is run to its end must have ended."""
+"""Seconds until a command that `run` runs must have ended."""
 
 PRECISION: Final = 0.005
-"""Of the time to the first answer: the part of it that passes between two attempts to get it."""
+"""The precision of the time to the first answer: the share of it that passes between two attempts."""
 
 QUESTIONS: Final = {REDIS: (b"PING\r\n", b"+PONG\r\n")}
 QUESTION: Final = (b"ping\r\n", b"UNKNOWN_COMMAND\r\n")
-"""What a server is asked first, and what it must answer: a command that beanstalk servers do not know or count."""
+"""The first question, and its answer: beanstalk servers neither know nor count this command."""
 
 
 class ServerError(Exception):
-    """A server that is not installed or does not start, and why."""
+    """A server is not installed, or does not start; the message says why."""
 
 
 def find(program: str) -> str | None:
-    """Where a program is (one of those above, or a path), or None."""
+    """The path of a program (one of those above, or a path), or None."""
     return sys.executable if program in (OURS, INTERPRETED) else shutil.which(PACKAGES.get(program, program))
 
 
@@ -66,14 +66,14 @@ def advice(program: str) -> str:
 
 
 def imported() -> str:
-    """The program that is the package which this process imports: OURS or INTERPRETED."""
+    """Which program the package is that this process imports: OURS or INTERPRETED."""
     import beanstalk_server
 
     return INTERPRETED if Path(beanstalk_server.__file__).parents[1] == ROOT else OURS
 
 
 def command(program: str) -> list[str]:
-    """How to run a program.
+    """The command that runs a program.
 
     Raises:
         ServerError: it is not installed.
@@ -86,14 +86,14 @@ def command(program: str) -> list[str]:
 
 
 def environment_of(program: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This environment without any setting of this server, and with its sources only where they are asked for."""
+    """The environment of this process, without settings of this server, and with its sources only for INTERPRETED."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BEANSTALK_SERVER_")}
     kept.pop("PYTHONPATH", None)
     return kept | ({"PYTHONPATH": str(ROOT)} if program == INTERPRETED else {}) | dict(more or {})
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has just now."""
+    """A port of 127.0.0.1 that is free at this moment."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
@@ -103,13 +103,14 @@ class Process:
     """A server that runs as a process, and answers.
 
     Args:
-        program: as which its environment is made.
+        program: determines its environment, and the question that it is asked first.
         command: the whole command line.
-        address: where it will listen; without, its log says where it does.
-        environment: more of it.
+        address: where it will listen; if None, its log says so.
+        environment: more variables.
         directory: its working directory.
-        within: seconds that it may take to its first answer.
-        processor: the one that it has to stay on.
+        within: seconds until its first answer.
+        processor: the number of the one processor that it may use.
+        pass_fds: file descriptors that it inherits.
 
     Attributes:
         first_answer: seconds from its start to its first answer, where `address` is given.
@@ -143,7 +144,7 @@ class Process:
             env=environment_of(program, environment),
             cwd=directory,
             pass_fds=pass_fds,
-            start_new_session=True,  # Ctrl-C is for whoever has started it, and stops it
+            start_new_session=True,  # Ctrl-C is for this process, which stops it
         )
         try:
             if processor is not None:
@@ -191,14 +192,14 @@ class Process:
 
     @property
     def log(self) -> str:
-        """What it has written so far, to its standard output and error."""
+        """What it has written so far to standard output and standard error."""
         if self._said is not None:
             return self._said
         return os.pread(self._log.fileno(), 1 << 26, 0).decode(errors="replace")
 
     @property
     def status(self) -> int | None:
-        """Its exit status (minus the signal that has ended it), or None while it runs."""
+        """Its exit status (minus the number of the signal that ended it), or None while it runs."""
         return self._process.poll()
 
     def send_signal(self, number: int) -> None:
@@ -239,7 +240,7 @@ def start(
     within: float = START_WITHIN,
     processor: int | None = None,
 ) -> Process:
-    """A server on a free port of 127.0.0.1.
+    """Start a server on a free port of 127.0.0.1.
 
     Args:
         program: OURS, INTERPRETED, BEANSTALKD, REDIS, or the path of a beanstalkd.
@@ -256,7 +257,7 @@ def start(
         try:
             return Process(program, line, ("127.0.0.1", port), directory=directory, within=within, processor=processor)
         except ServerError as error:
-            if "in use" not in str(error):  # else, somebody has taken the port in between
+            if "in use" not in str(error):  # otherwise another process took the port in between
                 raise
 
 
@@ -266,7 +267,7 @@ def launch(
     environment: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Process:
-    """The server that this process imports, with these options and no others; its log says where it listens.
+    """Start the server that this process imports, with just these options; its log says where it listens.
 
     Args:
         line: the whole command line, instead of the options.
@@ -292,6 +293,6 @@ def run(
 
 
 def run_to_end(*options: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    """Run the server that this process imports, where it must not start; return exit status, output and errors."""
+    """Run the server that this process imports when it must not start; return its status, output and errors."""
     done = run([*command(imported()), *options], environment)
     return done.returncode, done.stdout, done.stderr

@@ -1,6 +1,6 @@
-"""Waits for what must come to pass, and says what has not.
+"""Waits until a condition is true, and says which condition was not true in time.
 
-Whoever waits for another thread, process or task does so here and nowhere else: nothing waits for ever.
+All waiting for other threads, processes and tasks is done here, so that nothing waits for ever.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ WITHIN: Final = 20.0
 """Seconds that a condition may take: many times what it takes on a machine that is busy with something else."""
 
 LONGEST_PAUSE: Final = 0.02
-"""Seconds between two looks, once it has taken a while."""
+"""The longest pause between two looks at a condition, in seconds."""
 
 STILL: Final = 30
-"""How often in a row a value must be the same to have come to rest: looks, not seconds, as the machine may be busy."""
+"""How many looks in a row must find the same value at rest: looks, not seconds, because the machine may be busy."""
 
 
 def eventually(condition: Callable[[], T], what: str, within: float = WITHIN) -> T:
     """Return what the condition returns, as soon as it is true.
 
     Args:
-        what: the condition in words, as an assertion says it: "the worker waits".
+        what: the condition in words, for the error message: "the worker waits".
         within: seconds.
 
     Raises:
-        AssertionError: it is not true in time.
+        AssertionError: the condition is not true in time.
     """
     began = time.monotonic()
     pause = 0.0
@@ -42,8 +42,8 @@ def eventually(condition: Callable[[], T], what: str, within: float = WITHIN) ->
 
 
 async def eventually_async(condition: Callable[[], T], what: str, within: float = WITHIN) -> T:
-    """The same in an event loop, which goes on: each look is a pass of the loop, and none sleeps for the first ten
-    thousand, so that a simulation stays what it is.
+    """Do as `eventually` does, while the event loop runs: each look is a pass of the loop. The first ten thousand looks
+    do not sleep, so that a simulation takes no real time.
     """
     began = time.monotonic()
     looks = 0
@@ -55,10 +55,10 @@ async def eventually_async(condition: Callable[[], T], what: str, within: float 
 
 
 async def at_rest_async(value: Callable[[], T], what: str, within: float = WITHIN) -> T:
-    """Return a value that has come to rest: for what must not go on, which nothing announces.
+    """Return a value once it no longer changes: to show that something has stopped, which nothing announces.
 
     Raises:
-        AssertionError: it goes on changing.
+        AssertionError: the value keeps changing.
     """
     began = time.monotonic()
     last, same = value(), 0

@@ -1,4 +1,4 @@
-"""What the bench asks of the system, how it speaks, and one small load on each kind of server."""
+"""The bench reads processes and replies correctly, and puts a small load on each kind of server."""
 
 import contextlib
 import os
@@ -45,19 +45,19 @@ def test_cpu_time_is_that_of_all_threads_and_has_its_shares(proc):
     assert (spent.total, spent.user, spent.system) == pytest.approx((0.4, 0.3, 0.1))
 
 
-def test_cpu_time_where_the_kernel_counts_ticks_only(proc):
+def test_cpu_time_is_known_even_if_the_kernel_counts_only_ticks(proc):
     for file in proc.glob("42/task/*/schedstat"):
         file.unlink()
     assert process.cpu(42, proc).total == 40 / os.sysconf("SC_CLK_TCK")
 
 
-def test_shares_are_those_of_the_stretch_that_was_measured(proc):
+def test_shares_are_those_of_the_period_that_was_measured(proc):
     before = process.Cpu(0.1, 30, 0)
     spent = process.cpu(42, proc).since(before)
     assert (spent.user, spent.system) == pytest.approx((0.0, 0.3))
 
 
-def test_memory_and_sleep(proc):
+def test_memory_and_sleep_are_read(proc):
     assert process.resident(42, proc) == 250 * os.sysconf("SC_PAGE_SIZE")
     assert process.peak(42, proc) == 2000 * 1024
     assert process.switches(42, proc) == 17
@@ -100,7 +100,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("peer", ["interpreted", "beanstalkd", "redis"])
-def test_a_small_load_on_each_server(run, peer):
+def test_each_server_does_a_small_load(run, peer):
     if why := missing(peer):
         pytest.skip(why)
     with run.servers(peer) as servers:
@@ -169,7 +169,7 @@ def processes_that_attack(server):
 
 
 @pytest.mark.parametrize("peer", ["interpreted", "beanstalkd"])
-def test_an_attack_is_answered_beside_and_leaves_no_connection_and_no_process(run, peer):
+def test_during_an_attack_others_are_answered_and_it_leaves_no_connection_and_no_process(run, peer):
     if why := missing(peer):
         pytest.skip(why)
     assert SMALL_ATTACKS.keys() == ATTACKS.keys()
@@ -187,7 +187,7 @@ def test_an_attack_is_answered_beside_and_leaves_no_connection_and_no_process(ru
     assert server.process.status is not None
 
 
-def test_puts_whose_replies_nobody_reads_come_to_an_end(run):
+def test_a_flood_of_puts_whose_replies_are_not_read_ends(run):
     with run.servers("interpreted") as (server,):
         arguments = {"body": 10, "limit": 1 << 30, "reads": False}
         sample = run.load("hostile", server, attack="flood", probe="put", seconds=0.2, arguments=arguments)
@@ -259,7 +259,7 @@ def test_a_server_may_begin_with_a_copy_of_jobs(run, tmp_path):
     assert {file: file.read_bytes() for file in (tmp_path / "jobs").iterdir()} == before
 
 
-# All of it
+# A whole run
 
 
 def test_a_quick_run_ends_with_tables_results_and_plots(tmp_path):

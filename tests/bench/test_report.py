@@ -1,4 +1,4 @@
-"""Tables and plots of a small run."""
+"""The tables and plots of a small run are right."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_row_has_its_ratio_to_the_first_server_at_the_same_size(results):
     assert rows[3][-1] == ""
 
 
-def test_every_goal_is_told_also_when_it_was_not_measured(results):
+def test_every_target_is_shown_even_if_it_was_not_measured(results):
     rows = tables.targets_table(results)
     assert len(rows) == len(TARGETS) + 1
     assert rows[1][1:] == ["1.10 × (1.00 to 1.20)", "0.75 ×", "yes", "1.1 ×", "yes"]

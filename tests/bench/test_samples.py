@@ -1,4 +1,4 @@
-"""What is measured, as numbers."""
+"""Samples, percentiles, ratios and spreads are computed correctly."""
 
 import pytest
 
@@ -30,11 +30,11 @@ def test_a_run_that_was_cut_short_has_half_a_pair_less():
 @pytest.mark.parametrize(
     ("server", "generator", "busier"), [(0.9, 0.8, False), (0.7, 0.9, True), (0.2, 0.5, False), (0.99, 1.0, True)]
 )
-def test_a_rate_is_marked_where_the_generator_was_the_limit(server, generator, busier):
+def test_a_rate_is_marked_if_the_generator_was_the_limit(server, generator, busier):
     assert generator_was_busier([{"server_busy": server, "generator_busy": generator}]) is busier
 
 
-def test_results_survive_their_file(tmp_path):
+def test_results_are_read_back_as_they_were_written(tmp_path):
     results = Results({"commit": "abc"}, missing={"redis": "not installed"})
     results.add("in-flight", "ours", "", 100, [{"rate": 1.5}])
     results.add("in-flight", "ours", "", 100, [{"rate": 2.5}])
@@ -49,11 +49,11 @@ def test_results_survive_their_file(tmp_path):
     assert [point.server for point in read.select("in-flight", size=100)] == ["ours", "beanstalkd"]
 
 
-def test_something_else_is_not_taken_for_results(tmp_path):
+def test_a_file_of_another_format_is_refused(tmp_path):
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(ValueError, match="not results of this bench"):
         Results.read(tmp_path / "x.json")
 
 
-def test_spread():
+def test_a_spread_has_the_median_and_both_ends():
     assert spread([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)

@@ -1,4 +1,4 @@
-"""What the tests of the conformance room share: the servers, where they are installed."""
+"""Fixtures of the conformance tests: the installed servers."""
 
 import os
 
@@ -8,7 +8,7 @@ from harness.servers import BEANSTALKD, advice, find, imported
 
 
 def missing(what, how):
-    """Fail where nothing may be left out, skip elsewhere."""
+    """Fail in CI, where nothing may be left out; skip elsewhere."""
     reason = f"{what} is not installed ({how})"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
@@ -24,5 +24,5 @@ def beanstalkd():
 
 @pytest.fixture
 def program(request):
-    """A server by its parameter: "ours", the package that the tests run on, or beanstalkd."""
+    """The server that the parameter names: "ours", the package under test, or beanstalkd."""
     return imported() if request.param == "ours" else request.getfixturevalue(request.param)

@@ -1,4 +1,4 @@
-"""Clients that others wrote, with this server and with beanstalkd: the programs in conformance/clients."""
+"""Other people's clients work with this server and with beanstalkd: the programs in conformance/clients."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ from harness.servers import BEANSTALKD, ROOT
 DIRECTORY = ROOT / "conformance" / "clients"
 
 RUNS_WITHIN = 120
-"""Seconds that a client may take: many times what it takes."""
+"""Seconds that a client may take: many times as long as usual."""
 
 
 def python(name):
@@ -30,7 +30,7 @@ def jackd():
 
 
 def of_debian(interpreter, load, package, program):
-    """The command of a client that Debian has: skipped where it is not, as CI may have no Debian and no network."""
+    """The command of a client from Debian; skips the test without it, because CI may lack Debian and a network."""
     if (
         not shutil.which(interpreter)
         or subprocess.run([interpreter, *load], capture_output=True, check=False).returncode
@@ -52,7 +52,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("program", ["ours", BEANSTALKD], indirect=True)
-def test_a_client_that_others_wrote(name, program):
+def test_a_client_of_other_people_works(name, program):
     command = COMMANDS[name]()
     with started(program) as server:
         done = subprocess.run(

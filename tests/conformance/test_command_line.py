@@ -1,4 +1,4 @@
-"""python -m conformance, and python -m conformance.fuzz: what they print, and how they end."""
+"""What python -m conformance and python -m conformance.fuzz print, and their exit status."""
 
 import re
 import subprocess
@@ -29,7 +29,7 @@ def conformance(*arguments, module="conformance"):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_with_a_server_that_runs_already(server):
+def test_conversations_can_be_held_with_a_running_server(server):
     host, port = server.address
     status, printed, _ = conformance("--against", f"{host}:{port}", "--only", "drain-mode")
     assert status == 0
@@ -52,14 +52,14 @@ def test_a_server_that_holds_jobs_is_left_alone(server):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--against", "nowhere"), "is no address: expected HOST:PORT or unix:PATH"),
+        (("--against", "nowhere"), "is not an address: must be HOST:PORT or unix:PATH"),
         (("--against", "unix:/nonexistent"), "No such file"),
         (("--start", "/nonexistent/beanstalkd"), "/nonexistent/beanstalkd is not installed"),
         (("--start", "/bin/false"), "/bin/false does not start"),
         (("--only", "something that nobody says"), "no conversation has this in its title or theme"),
     ],
 )
-def test_what_cannot_be_held_is_said_in_one_line(arguments, complaint):
+def test_a_run_that_cannot_begin_says_why_in_one_line(arguments, complaint):
     status, printed, said = conformance(*arguments)
     assert (status, printed) == (2, "")
     assert said.startswith("conformance: ")

@@ -1,4 +1,4 @@
-"""Every conversation, with this server and with beanstalkd; and whether together they show the whole protocol."""
+"""Every conversation passes with this server and with beanstalkd, and together they show the whole protocol."""
 
 from collections import Counter
 
@@ -19,8 +19,8 @@ FOUND ... KICKED ... KICKED OK ... PAUSED
 """.replace(" ...", "...").split()
 """Every reply that beanstalkd's doc/protocol.txt names, in its order, `...` where something follows the word.
 
-But for two that cannot be brought about: INTERNAL_ERROR, which it calls a bug, and the `BURIED <id>` of a put, for
-which memory would have to run out in the one moment in which a heap grows.
+Two are left out, because no conversation can provoke them: INTERNAL_ERROR, which the document calls a bug, and the
+`BURIED <id>` of a put, for which memory would have to run out at the very moment when a heap grows.
 """
 
 

@@ -1,4 +1,4 @@
-"""The format of conversations: what a line means, and what is said of one that means nothing."""
+"""The format of conversations: what each line means, and the complaint about a line that means nothing."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from conformance.conversation import FormatError, read
         ("ä", "ä".encode()),
     ],
 )
-def test_what_is_sent(source, data):
+def test_a_text_is_sent_as_these_bytes(source, data):
     assert text.read(source)[0].render({"job": 7}) == data
 
 
@@ -49,11 +49,11 @@ def test_a_line_end_can_be_left_out():
         ('name: {"a"}', b"name: a", None),
     ],
 )
-def test_what_is_expected(source, came, kept):
+def test_a_text_expects_these_bytes(source, came, kept):
     assert text.read(source)[0].match(came, {"job": 7}, quotes=True) == kept
 
 
-def test_quotes_that_an_old_beanstalkd_leaves_out():
+def test_a_quoted_text_matches_an_old_beanstalkd_without_quotes():
     assert text.read('name: {"a"}')[0].match(b"name: a", {}, quotes=False) == {}
 
 
@@ -66,7 +66,7 @@ def test_bytes_are_written_as_they_are_read(data):
     ("lines", "complaint"),
     [
         ("> put", "a file begins with a title"),
-        ("== a\n>put", "this is no line of a conversation"),
+        ("== a\n>put", "this is not a line of a conversation"),
         ("== a\n> {", "a { that nothing closes"),
         ("== a\n> {what now}", "no such placeholder"),
         ("== a\n> \\q", "no such escape"),
@@ -76,7 +76,7 @@ def test_bytes_are_written_as_they_are_read(data):
         ("== a\ndiffers: something\n< OK", "go together"),
         ("== a\nonly: somebody\n< OK", "only: is one of ours, beanstalkd"),
         ("== a\nsignal USR1\n< OK", "needs a server of its own"),
-        ("== a\nis noisy", "this is no line of a conversation"),
+        ("== a\nis noisy", "this is not a line of a conversation"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_its_line(lines, complaint):
@@ -84,8 +84,8 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(lines, complaint):
         list(read(lines, "name.txt"))
 
 
-def test_a_number_that_nobody_has_kept():
-    with pytest.raises(text.TextError, match="no reply has said what it is"):
+def test_a_number_that_no_reply_has_set_is_an_error():
+    with pytest.raises(text.TextError, match="no reply has set it"):
         text.read("delete {job}")[0].render({})
-    with pytest.raises(text.TextError, match="no reply has said what job is"):
+    with pytest.raises(text.TextError, match="no reply has set job"):
         text.read("INSERTED {job+1}")[0].match(b"INSERTED 1", {}, quotes=True)

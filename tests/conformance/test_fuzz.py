@@ -1,4 +1,4 @@
-"""Differential fuzzing: a little of it with the same scripts each time, and whether it would find anything."""
+"""Differential fuzzing: a few rounds with the same scripts each time, and a check that it finds differences."""
 
 import pytest
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ KINDS = (
     b"BAD_FORMAT UNKNOWN_COMMAND INSERTED EXPECTED_CRLF JOB_TOO_BIG USING DEADLINE_SOON TIMED_OUT RESERVED NOT_FOUND "
     b"DELETED RELEASED BURIED TOUCHED WATCHING NOT_IGNORED FOUND KICKED --- PAUSED (hung"
 ).split()
-"""What at least every hundredth script must bring about; `---` is a YAML document."""
+"""Replies that on average every hundredth script must provoke; `---` is a YAML document."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_every_reply_is_written_so_that_it_can_be_expected(pair, beanstalkd):
     assert all(run.passed for run in held), report.failures(held)
 
 
-def test_what_two_servers_may_tell_differently_is_not_compared():
+def test_values_that_may_differ_between_two_servers_are_not_compared():
     ours = b'---\npid: 1\nhostname: "h"\nid: 0123456789abcdef\ntube: "a"\ncmd-put: 1\ncmd-put-keyed: 2\n\r\n'
     theirs = b"---\npid: 22\nhostname: h\nid: 0000000000000000\ntube: a\ncmd-put: 1\n\r\n"
     assert comparable(ours) == comparable(theirs)

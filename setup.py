@@ -22,6 +22,7 @@ from setuptools.errors import BaseError, CCompilerError, CompileError
 
 # In the order of their imports. journal.py stays interpreted: others implement its interface in Python.
 HOT = [
+    "beanstalk_server/queue/units.py",
     "beanstalk_server/queue/costs.py",
     "beanstalk_server/queue/ring.py",
     "beanstalk_server/queue/wheel.py",

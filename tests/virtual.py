@@ -5,11 +5,10 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, FAILED, TIMED_OUT
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
-
-SECOND = 1_000_000_000
 
 
 class World:

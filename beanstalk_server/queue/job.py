@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted")
 URGENT: Final = 1024
 """Jobs with a priority below this are counted as urgent (protocol: stats, current-jobs-urgent)."""
 
-SAFETY_MARGIN: Final = 1_000_000_000
+SAFETY_MARGIN: Final = SECOND
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
 
 

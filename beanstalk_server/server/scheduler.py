@@ -24,6 +24,7 @@ from typing import Final
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
@@ -36,7 +37,6 @@ JOURNALED_ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
 ADVANCE_TIME: Final = 4_000_000
 """Nanoseconds that the broker may spend on due timers in one round of the event loop."""
 
-MILLISECOND: Final = 1_000_000
 
 log = logging.getLogger("beanstalk_server")
 

@@ -14,6 +14,7 @@ from typing import Final, Self
 from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
+from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
@@ -30,7 +31,6 @@ HEADROOM: Final = 8
 JOURNALED_HEADROOM: Final = 32
 """The same with a journal: if it could open no file, it would fail, and the server would have to stop."""
 
-MILLISECOND: Final = 1_000_000
 
 log = logging.getLogger("beanstalk_server")
 

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
 from typing import Final
 
+from beanstalk_server.queue.units import MILLISECOND
+
 INTERVAL: Final = 1_000_000
 """Nanoseconds between two looks; the event loop counts in milliseconds."""
 
@@ -23,7 +25,6 @@ WORTH_LOGGING: Final = 1_000_000
 """Nanoseconds: a stall up to this long is within the error of the measurement, and not logged."""
 
 STEP: Final = 100_000  # the precision of the shares, in nanoseconds
-MILLISECOND: Final = 1_000_000
 
 log = logging.getLogger("beanstalk_server.stalls")
 

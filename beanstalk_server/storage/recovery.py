@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic_ns
-from typing import Final
 
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.takeover import take_over
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
@@ -23,8 +23,6 @@ from beanstalk_server.storage.record import NO_BOOT
 from beanstalk_server.storage.rewriting import Rewriting, finish_rewriting
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.stopped import STOPPED
-
-SECOND: Final = 1_000_000_000
 
 logger = logging.getLogger("beanstalk_server")
 

@@ -11,9 +11,8 @@ from uuid import UUID
 
 from beanstalk_server.queue.job import BURIED, DELAYED, STATES
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, DELETE, PUT, TYPES, Scanner
-
-SECOND: Final = 1_000_000_000
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 

@@ -20,6 +20,7 @@ import re
 from typing import Final
 
 from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.units import MILLISECOND, SECOND
 
 MAX_U32: Final = 2**32 - 1
 MAX_U64: Final = 2**64 - 1
@@ -27,9 +28,6 @@ MAX_I64: Final = 2**63 - 1
 MAX_TIMEOUT: Final = 2**31 - 1
 """The longest timeout of a reserve, in seconds; a longer one is BAD_FORMAT."""
 
-MILLISECOND: Final = 1_000_000
-SECOND: Final = 1_000_000_000
-"""Nanoseconds in a second, the unit of delay, ttr, timeout and pause."""
 
 _SECONDS: Final = rb"(\d+(?:\.\d{1,3})?)"
 _KEY: Final = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"

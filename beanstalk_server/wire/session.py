@@ -39,6 +39,7 @@ from beanstalk_server.queue.outcome import (
     TOO_LATE,
     Outcome,
 )
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line
 from beanstalk_server.wire.framing import (
@@ -51,7 +52,7 @@ from beanstalk_server.wire.framing import (
     NEED_MORE,
     Framer,
 )
-from beanstalk_server.wire.grammar import SECOND, Put
+from beanstalk_server.wire.grammar import Put
 from beanstalk_server.wire.server_info import ServerInfo
 
 SESSION_QUANTUM: Final = 128

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
-from beanstalk_server.wire.grammar import SECOND
+from beanstalk_server.queue.units import SECOND
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.server_info import ServerInfo

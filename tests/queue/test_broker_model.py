@@ -12,9 +12,8 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.outcome import DONE, REPLACED
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
-
-SECOND = 1_000_000_000
 
 tubes = st.sampled_from(["default", "a", "b"])
 priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])

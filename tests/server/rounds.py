@@ -9,14 +9,13 @@ from itertools import count
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.scheduler import JOURNALED_ROUND_QUANTUM, ROUND_QUANTUM, Scheduler
-
-SECOND = 1_000_000_000
 
 
 class Call:

@@ -21,11 +21,11 @@ from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from harness.waiting import at_rest_async, eventually_async
 
-SECOND = 1_000_000_000
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text()
 
 

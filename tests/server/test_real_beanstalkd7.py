@@ -12,12 +12,11 @@ from on_directory import needs_beanstalkd
 
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, STATES
 from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.disk import RealDirectory
 from harness.waiting import eventually
-
-SECOND = 1_000_000_000
 
 pytestmark = needs_beanstalkd
 

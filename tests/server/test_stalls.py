@@ -4,9 +4,8 @@ import logging
 
 import pytest
 
+from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.stalls import Stalls
-
-MILLISECOND = 1_000_000
 
 
 class Loop:

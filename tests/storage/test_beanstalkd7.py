@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from memory_disk import MemoryDirectory
 
 from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.reader import UnknownVersionError
 from beanstalk_server.storage.beanstalkd.writer import DirectoryInUseError, Written
 from beanstalk_server.storage.disk import RealDirectory
 
-SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
 DELETED, READY, RESERVED, BURIED, DELAYED, COPY = range(6)
 HEADER = struct.pack("<i", 7)

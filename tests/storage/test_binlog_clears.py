@@ -12,10 +12,10 @@ from virtual import RecordingClient, put
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY, PENDING
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from harness.waiting import eventually_async
 
-SECOND = 1_000_000_000
 MANY = 1300
 """More jobs than two slices of a clear."""
 

@@ -15,6 +15,7 @@ from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import disk
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import StorageError
@@ -23,7 +24,6 @@ from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, seed_of, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 
-SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 

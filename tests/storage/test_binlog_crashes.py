@@ -22,10 +22,10 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import DELAYED, READY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 from harness.waiting import eventually_async
 
-SECOND = 1_000_000_000
 AN_HOUR = 3_600_000.0  # of sync_interval: its timer goes by real time, so it must not come by itself
 OFFSET = 1_700_000_000 * SECOND
 SEGMENT = 4096

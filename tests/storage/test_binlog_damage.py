@@ -20,6 +20,7 @@ from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, StorageError
@@ -29,7 +30,6 @@ from beanstalk_server.storage.segment import HEADER_SIZE, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 from harness.waiting import eventually_async
 
-SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
 CLOCKS = {"clock": lambda: SECOND, "wall_clock": lambda: OFFSET + SECOND}
 SEGMENT = 8192

@@ -17,11 +17,11 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import ALL, DELETIONS
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.room import COMMIT_LIMIT
 from harness.waiting import eventually_async
 
-SECOND = 1_000_000_000
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 PHASES = [Phase.explicit, Phase.generate]  # a seed does not shrink
 

@@ -10,13 +10,13 @@ from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 from harness.waiting import eventually_async
 
-SECOND = 1_000_000_000
 JOBS = 25
 
 

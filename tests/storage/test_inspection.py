@@ -15,6 +15,7 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
@@ -23,7 +24,6 @@ from beanstalk_server.storage.inspection import Inspection, inspect
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, segment_names
 
-SECOND = 1_000_000_000
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 BAD_OPTION = 5

@@ -17,6 +17,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import rewriting
 from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.beanstalkd.export import export
@@ -24,7 +25,6 @@ from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 
-SECOND = 1_000_000_000
 OFFSET = 1_700_000_000 * SECOND
 SEGMENT = 4096
 

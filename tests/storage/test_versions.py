@@ -14,13 +14,13 @@ from virtual import RecordingClient, put
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import VERSION, segment_names
 from beanstalk_server.storage.shown import shown_job
 
-SECOND = 1_000_000_000
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 VERSIONS = Path(__file__).parent / "versions"

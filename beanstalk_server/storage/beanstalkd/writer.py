@@ -13,6 +13,7 @@ from typing import Final
 
 from beanstalk_server.queue.job import READY
 from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import (
     DELETED,
     FILE_SIZE,
@@ -29,7 +30,6 @@ from beanstalk_server.storage.beanstalkd.format import (
 from beanstalk_server.storage.disk import Directory, File
 
 _CHUNK: Final = 1 << 20  # bytes written at once
-SECOND: Final = 1_000_000_000
 
 
 class DirectoryInUseError(Exception):

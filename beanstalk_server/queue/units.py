@@ -1,0 +1,8 @@
+"""The units of time: every moment and every duration is a number of nanoseconds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MILLISECOND: Final = 1_000_000
+SECOND: Final = 1_000_000_000

@@ -32,15 +32,15 @@ types: $(VENV)/developer
 
 check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources as they are
 	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) tests/server --cov
-	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP $(IN_MEMORY)
+	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/server
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server
 
 check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler
-	$(VENV)/bin/pytest -m exhaustive -rP tests/package
+	$(VENV)/bin/pytest -m exhaustive -rP --show-capture stdout tests/package
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules debian-clients    ## the installed package beside beanstalkd
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -rs tests/conformance tests/bench

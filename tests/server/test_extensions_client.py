@@ -156,6 +156,7 @@ def test_100000_jobs_due_in_one_second_are_each_cancelled_or_received(server, ca
         """Cancel them in the course of that second."""
         for first in range(0, len(numbers), 250):
             batch = numbers[first : first + 250]
+            # Real time: each batch when about as many jobs have come due.
             time.sleep(max(0, started + 5 + first / len(numbers) - time.monotonic()))
             caller.send(b"".join(b"cancel %d\r\n" % number for number in batch))
             for number in batch:

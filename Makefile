@@ -80,8 +80,10 @@ $(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
 	$(VENV)/bin/pip install --quiet --upgrade .
 	touch $@
 
-$(VENV)/developer: $(VENV)/bin/pip pyproject.toml | $(VENV)/installed
-	$(VENV)/bin/pip install --quiet --upgrade --group dev
+# What the sources need to be tested as they are: nothing is built for that.
+$(VENV)/developer: $(VENV)/bin/pip pyproject.toml
+	$(VENV)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+		| $(VENV)/bin/pip install --quiet --upgrade --group dev -r /dev/stdin
 	touch $@
 
 $(VENV)/benching: $(VENV)/installed pyproject.toml

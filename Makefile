@@ -72,16 +72,17 @@ $(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
 bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
 
-$(VENV)/bin/pip:
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/pip:    # dependency groups need 25.1, also in an environment that somebody has made by hand
+	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
+	touch $@
 
-$(VENV)/installed: $(VENV)/bin/pip $(SOURCES)
+$(VENV)/installed: $(VENV)/pip $(SOURCES)
 	$(VENV)/bin/pip install --quiet --upgrade .
 	touch $@
 
 # What the sources need to be tested as they are: nothing is built for that.
-$(VENV)/developer: $(VENV)/bin/pip pyproject.toml
+$(VENV)/developer: $(VENV)/pip pyproject.toml
 	$(VENV)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
 		| $(VENV)/bin/pip install --quiet --upgrade --group dev -r /dev/stdin
 	touch $@

@@ -34,9 +34,9 @@ check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources
 	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) tests/server --cov
 	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
-check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## what goes through a socket, on the installed package
+check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## the queue, the wire and what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/wire tests/server
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server
 
 check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler

@@ -56,5 +56,12 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--package asks for {asked}; what is imported is {found} (from {path})")
 
 
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("package") == "compiled":
+        left_out = [item for item in items if item.get_closest_marker("interpreted")]
+        items[:] = [item for item in items if not item.get_closest_marker("interpreted")]
+        config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_report_header():
     return "beanstalk_server: {}, from {}".format(*found_package())

@@ -1,5 +1,6 @@
 """The broker, compared with the model: any clients, any commands, any times; every invariant after every step."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -281,4 +282,4 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
 
 BrokerAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
-TestBrokerAgainstModel = BrokerAgainstModel.TestCase
+TestBrokerAgainstModel = pytest.mark.interpreted(BrokerAgainstModel.TestCase)

@@ -6,6 +6,8 @@ from virtual import World
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING
 
+pytestmark = pytest.mark.interpreted
+
 DEFERRED = (
     "use watch ignore put put_keyed cancel cancel_keyed reschedule reschedule_keyed delete release bury touch kick_job "
     "pause"

@@ -323,7 +323,7 @@ def test_a_kill_during_puts_and_deletes_leaves_no_damage(launch_beanstalkd, dire
         contents = read(directory, warnings.append)
         assert contents.damages == []
         assert contents.torn is None
-        assert all("unfinished record" in warning or "nothing in it" in warning for warning in warnings)
+        assert all("unfinished record" in warning or "the file holds no jobs" in warning for warning in warnings)
         jobs = {job.id for job in contents.jobs()}
         asked_to_delete = {n for known, n, _ in commands if known is gone}
         lost = there - jobs - asked_to_delete

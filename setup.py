@@ -27,6 +27,7 @@ HOT = [
     "beanstalk_server/queue/ring.py",
     "beanstalk_server/queue/wheel.py",
     "beanstalk_server/queue/job.py",
+    "beanstalk_server/queue/memory.py",
     "beanstalk_server/queue/table.py",
     "beanstalk_server/queue/heap.py",
     "beanstalk_server/queue/tube.py",

@@ -57,6 +57,7 @@ from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, READY, RESERVED, SAFETY_MARGIN, URGENT, Job
 from beanstalk_server.queue.journal import ALL, Journal
+from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.outcome import (
     DEADLINE_SOON,
     DONE,
@@ -113,6 +114,7 @@ class Broker(Queue):
         "draining",
         "jobs",
         "journal",
+        "memory",
         "next_id",
         "producers",
         "ready",
@@ -134,6 +136,7 @@ class Broker(Queue):
         self.wheel = Wheel(now, tick)
         self.jobs = JobTable()
         journal.live = self.jobs
+        self.memory = journal.memory = Memory()
         self.tubes = TubeTable()
         self.next_id = 1
         self.draining = False
@@ -276,6 +279,7 @@ class Broker(Queue):
         for job in self.jobs.values():
             job.tube = self._tube(job.tube.name)
             job.created_at -= clock_offset
+            self.memory.add_job(job)
             if job.key:
                 self._set_key(job.tube, job)
             if job.state == BURIED:
@@ -370,6 +374,7 @@ class Broker(Queue):
         if not self._record_put(job, now):
             return OUT_OF_MEMORY
         self.jobs.add(job)
+        self.memory.add_job(job)
         if key:
             self._set_key(tube, job)
         self.total_jobs += 1
@@ -384,8 +389,10 @@ class Broker(Queue):
         if not self._record_put(fresh, now):
             return OUT_OF_MEMORY
         self._leave(job)
+        self.memory.remove_job(job)
         job.state = DELETED
         self.jobs.add(fresh)
+        self.memory.add_job(fresh)
         if fresh.key:
             self._set_key(tube, fresh)
         self._enter(fresh, now)
@@ -523,6 +530,7 @@ class Broker(Queue):
 
     def _forget(self, job: Job) -> None:
         """Remove a job that has left its queue from the tables of ids and keys."""
+        self.memory.remove_job(job)
         job.state = DELETED
         self.jobs.remove(job.id)
         if job.key:

@@ -9,6 +9,7 @@ from beanstalk_server.queue.broker import OVERDUE, Broker
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.job import DELAYED, DELETED, NEW, NO_EXTRAS, READY, RESERVED, STATES, URGENT, Job
+from beanstalk_server.queue.memory import job_cost
 from beanstalk_server.queue.tube import Tube
 
 
@@ -42,6 +43,7 @@ def _check_jobs(broker: Broker) -> None:
     assert counts[NEW] == counts[DELETED] == 0, "a new or deleted job can be found"
     assert [broker.ready, broker.reserved, broker.buried, broker.delayed] == counts[READY:DELETED]
     assert broker.urgent == urgent
+    assert broker.memory.used == sum(map(job_cost, broker.jobs.values())), "the account of memory is wrong"
     for client, count in in_safety_margin.items():
         assert client.jobs_in_safety_margin == count
         assert not (client.waiting and count), "a client waits although one of its jobs is in its safety margin"

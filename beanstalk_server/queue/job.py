@@ -32,6 +32,10 @@ STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted")
 URGENT: Final = 1024
 """Jobs with a priority below this are counted as urgent (protocol: stats, current-jobs-urgent)."""
 
+NOT_IN_MEMORY: Final = bytes(bytearray(b"not in memory"))
+"""Stands for a body that only the journal has. Compare with `is`: this object is made when the module is loaded, and
+no client's body is the same object, even if it has the same bytes."""
+
 SAFETY_MARGIN: Final = SECOND
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
 
@@ -62,7 +66,7 @@ NO_EXTRAS: Final = Extras()
 
 
 class Job(Timer):
-    """One job. Only the broker changes it, except for `file`, which is the journal's; others may read.
+    """One job. Only the broker changes it, except for `file` and `place`, which are the journal's; others may read.
 
     As a timer, its deadline is the end of its delay while it is delayed. While it is reserved, it is the beginning of
     its safety margin, and from then on the end of its time to run. It means nothing in the other states.
@@ -72,7 +76,7 @@ class Job(Timer):
         priority: 0 to 2^32-1, smallest first.
         delay: nanoseconds, as last given by put, release or reschedule.
         ttr: time to run, nanoseconds.
-        body: without the CRLF that follows it on the wire.
+        body: without the CRLF that follows it on the wire. NOT_IN_MEMORY while only the journal has it.
         tube: where it has been put; it stays there.
         created_at: nanoseconds.
     """
@@ -88,6 +92,7 @@ class Job(Timer):
         "id",
         "in_safety_margin",  # reserved, and in the last second of its time to run
         "key",  # its name in its tube, or ""
+        "place",  # where in that file; only the journal writes it
         "priority",
         "reserves",  # how often it has been reserved
         "sort_key",  # what its heap orders it by, before the id
@@ -109,10 +114,11 @@ class Job(Timer):
         self.key = ""
         self.client: Client | None = None
         self.sort_key = 0
-        self.file = 0
         self.reserves = 0
         self.extras = NO_EXTRAS
-        # These three share one machine word: keep them together.
+        # The small ones share machine words: keep them together.
+        self.file: i32 = 0
+        self.place: i32 = 0
         self.heap_index: i32 = 0
         self.state: u8 = NEW
         self.in_safety_margin = False

@@ -15,6 +15,7 @@ from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
 
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import JobTable
@@ -54,6 +55,10 @@ class Journal:
 
     live = JobTable()
     """The live jobs by id, for journals that have to write a job once more. The broker sets it; only read it."""
+
+    memory = Memory()
+    """The account of memory, for journals that take bodies out of memory and bring them back. The broker sets it.
+    Before the end of `restore` nothing is counted: a body that a replay leaves on the disk is NOT_IN_MEMORY at once."""
 
     on_failure: Callable[[Exception], None] | None = None
     """The server sets it, and stops when it is called. Call it when recorded changes may be lost and no `commit`

@@ -279,6 +279,22 @@ class Model:
         self.ready_or_delayed(job, 0, now)
         return DONE
 
+    def peek(self, client, jobs):
+        """Show the client the first of these jobs."""
+        if not jobs:
+            return NOT_FOUND
+        client.answers.append(("found", jobs[0].id))
+        return DONE
+
+    def next_jobs(self, tube, state):
+        """The jobs of a tube in one state, as peek-ready, peek-delayed and peek-buried order them."""
+        orders = {
+            "ready": lambda job: (job.priority, job.id),
+            "delayed": lambda job: (job.deadline, job.id),
+            "buried": lambda job: job.order,
+        }
+        return sorted(self.of(tube, state), key=orders[state])
+
     def watch(self, client, tube):
         if tube not in client.watched:
             client.watched.append(tube)

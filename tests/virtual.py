@@ -110,6 +110,9 @@ class RecordingClient(Client):
     def on_reserved_batch(self, jobs):
         self.answers.append(("batch", *[job.id for job in jobs]))
 
+    def on_found(self, job):
+        self.answers.append(("found", job.id))
+
     def on_kicked(self, count):
         self.answers.append(("kicked", count))
 

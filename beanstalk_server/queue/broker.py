@@ -713,8 +713,8 @@ class Broker(Queue):
 
     # Looking at jobs
 
-    def peek(self, job_id: int) -> Job | None:
-        return self._find(job_id)
+    def peek(self, client: Client, job_id: int) -> Outcome:
+        return self._show(client, self._find(job_id))
 
     def _find(self, job_id: int) -> Job | None:
         job = self.jobs.get(job_id)
@@ -722,8 +722,8 @@ class Broker(Queue):
             return None
         return job
 
-    def peek_keyed(self, client: Client, key: str) -> Job | None:
-        return self._find_keyed(client.use, key)
+    def peek_keyed(self, client: Client, key: str) -> Outcome:
+        return self._show(client, self._find_keyed(client.use, key))
 
     def _find_keyed(self, tube: Tube, key: str) -> Job | None:
         keys = tube.keys
@@ -734,17 +734,24 @@ class Broker(Queue):
             return None
         return job
 
-    def peek_ready(self, client: Client) -> Job | None:
+    def peek_ready(self, client: Client) -> Outcome:
         jobs = client.use.ready.jobs
-        return jobs[0] if jobs else None
+        return self._show(client, jobs[0] if jobs else None)
 
-    def peek_delayed(self, client: Client) -> Job | None:
+    def peek_delayed(self, client: Client) -> Outcome:
         jobs = client.use.delayed.jobs
-        return jobs[0] if jobs else None
+        return self._show(client, jobs[0] if jobs else None)
 
-    def peek_buried(self, client: Client) -> Job | None:
+    def peek_buried(self, client: Client) -> Outcome:
         job = client.use.buried.after
-        return job if isinstance(job, Job) else None
+        return self._show(client, job if isinstance(job, Job) else None)
+
+    def _show(self, client: Client, job: Job | None) -> Outcome:
+        """Answer a peek that has found this job, or none."""
+        if job is None:
+            return NOT_FOUND
+        client.on_found(job)
+        return DONE
 
     def server_statistics(self) -> ServerStatistics:
         found = ServerStatistics(self.journal.files())

@@ -105,6 +105,10 @@ class Client(Timer):
         """It has reserved these jobs: at least one, at most as many as it asked for, the best first."""
         raise NotImplementedError
 
+    def on_found(self, job: Job) -> None:
+        """Its peek has found this job."""
+        raise NotImplementedError
+
     def on_kicked(self, count: int) -> None:
         """Its kick is complete: this many jobs have become ready."""
         raise NotImplementedError

@@ -3,9 +3,9 @@
 Must never know how a command is done: the broker does it in memory, at once; another Queue may do it elsewhere, and
 later.
 
-A command that changes something, or may wait, returns an Outcome. Before it returns DONE, it has passed what it found
-or counted to the client (`on_reserved`, `on_kicked`, …). PENDING means that the answer comes later, by the same method
-or by `on_outcome`; until then, the client gives no other command. A lookup returns what it finds, or None.
+A command returns an Outcome. Before it returns DONE, it has passed what it found or counted to the client
+(`on_reserved`, `on_found`, `on_kicked`, …). PENDING means that the answer comes later, by the same method or by
+`on_outcome`; until then, the client gives no other command. Lists and statistics are returned at once.
 
 Moments and durations are in nanoseconds. `now` is the present, from which delays and timeouts are counted.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
@@ -186,24 +185,24 @@ class Queue:
         """
         raise NotImplementedError
 
-    def peek(self, job_id: int) -> Job | None:
-        """The job with this id, in any state."""
+    def peek(self, client: Client, job_id: int) -> Outcome:
+        """Find the job with this id, in any state: `on_found`. NOT_FOUND if there is none."""
         raise NotImplementedError
 
-    def peek_keyed(self, client: Client, key: str) -> Job | None:
-        """The job of the used tube that has this key, in any state."""
+    def peek_keyed(self, client: Client, key: str) -> Outcome:
+        """`peek` at the job of the used tube that has this key, in any state."""
         raise NotImplementedError
 
-    def peek_ready(self, client: Client) -> Job | None:
-        """The job of the used tube that is reserved next."""
+    def peek_ready(self, client: Client) -> Outcome:
+        """`peek` at the job of the used tube that is reserved next."""
         raise NotImplementedError
 
-    def peek_delayed(self, client: Client) -> Job | None:
-        """The job of the used tube whose delay ends next."""
+    def peek_delayed(self, client: Client) -> Outcome:
+        """`peek` at the job of the used tube whose delay ends next."""
         raise NotImplementedError
 
-    def peek_buried(self, client: Client) -> Job | None:
-        """The job of the used tube that has been buried longest."""
+    def peek_buried(self, client: Client) -> Outcome:
+        """`peek` at the job of the used tube that has been buried longest."""
         raise NotImplementedError
 
     def list_tubes(self) -> bytes:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
 from beanstalk_server.queue.interface import FOREVER
-from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import NOT_FOUND, Outcome
 from beanstalk_server.wire import grammar, replies
@@ -50,7 +49,7 @@ class Command:
         read: reads its arguments; None if it takes none, and the word is the whole line.
         do: does the command.
         right: the right that it will need.
-        done: the reply to the outcome DONE, or a function that makes it; b"" where `on_reserved`, `on_kicked` and so on
+        done: the reply to the outcome DONE, or a function that makes it; b"" where `on_reserved`, `on_found` and so on
             answer.
         needs: what the journal must admit before the command is done or, if it has a body, before the body ends: ALL,
             DELETIONS, or NONE if nothing.
@@ -188,30 +187,23 @@ def _watching(session: Session) -> bytes:
 
 
 def _peek(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _reply_found(session, session.queue.peek(arguments.job_id))
+    return session.queue.peek(session, arguments.job_id)
 
 
 def _peek_keyed(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _reply_found(session, session.queue.peek_keyed(session, arguments.name))
+    return session.queue.peek_keyed(session, arguments.name)
 
 
 def _peek_ready(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _reply_found(session, session.queue.peek_ready(session))
+    return session.queue.peek_ready(session)
 
 
 def _peek_delayed(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _reply_found(session, session.queue.peek_delayed(session))
+    return session.queue.peek_delayed(session)
 
 
 def _peek_buried(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return _reply_found(session, session.queue.peek_buried(session))
-
-
-def _reply_found(session: Session, job: Job | None) -> Outcome:
-    if job is None:
-        return NOT_FOUND
-    session.reply(replies.found(job.id, job.body))
-    return ANSWERED
+    return session.queue.peek_buried(session)
 
 
 def _kick(session: Session, arguments: Arguments, now: int) -> Outcome:

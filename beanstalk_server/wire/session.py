@@ -2,7 +2,7 @@
 
 The owner of a session passes it the bytes that come (`receive`), and sends what `take_replies` returns. A session stops
 
-    while the outcome of a command is pending: a reserve waits, or a kick of many jobs is under way;
+    while the outcome of a command is pending: a reserve waits, say, or a kick of many jobs is under way;
     while its client does not read its replies (`pause_output`);
     while the journal does not admit the next command (`blocked`);
     when its turn has cost SESSION_QUANTUM (`has_more`): a client that sends a hundred thousand commands at once must
@@ -258,6 +258,9 @@ class Session(Client):
 
     def on_reserved_batch(self, jobs: list[Job]) -> None:
         self._answer(replies.reserved_batch([(job.id, job.body) for job in jobs]))
+
+    def on_found(self, job: Job) -> None:
+        self._answer(replies.found(job.id, job.body))
 
     def on_kicked(self, count: int) -> None:
         self._answer(replies.kicked(count))

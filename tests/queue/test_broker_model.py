@@ -9,7 +9,6 @@ from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.outcome import DONE, REPLACED
@@ -84,11 +83,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.bodies += 1
         body = b"body %d" % self.bodies
         before = self.model.find_keyed(mirror.use, key)
-        kept = before and self.broker.peek(before.id).body
+        kept = before and self.broker.jobs[before.id].body
         outcome = self.broker.put_keyed(client, key, replaces, priority, delay, ttr, body, self.now, self.now)
         assert outcome == self.model.put_keyed(mirror, job_id, key, replaces, priority, delay, ttr, self.now)
-        found = self.broker.peek_keyed(client, key)
-        assert found.id == (before.id if before else job_id)
+        found = self.broker.jobs[before.id if before else job_id]
         assert found.body == (body if outcome in (DONE, REPLACED) else kept)
 
     @rule(pair=clients, job_id=job_ids)
@@ -178,6 +176,28 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.step()
         assert self.broker.kick_job(pair[0], job_id, self.now) == self.model.kick_job(job_id, self.now)
 
+    @rule(pair=clients, job_id=job_ids)
+    def peek(self, pair, job_id):
+        if pair[0].waiting:
+            return
+        found = self.model.find(job_id)
+        assert self.broker.peek(pair[0], job_id) == self.model.peek(pair[1], [found] if found else [])
+
+    @rule(pair=clients, key=keys)
+    def peek_keyed(self, pair, key):
+        if pair[0].waiting:
+            return
+        found = self.model.find_keyed(pair[1].use, key)
+        assert self.broker.peek_keyed(pair[0], key) == self.model.peek(pair[1], [found] if found else [])
+
+    @rule(pair=clients, state=st.sampled_from(["ready", "delayed", "buried"]))
+    def peek_next(self, pair, state):
+        client, mirror = pair
+        if client.waiting:
+            return
+        outcome = getattr(self.broker, f"peek_{state}")(client)
+        assert outcome == self.model.peek(mirror, self.model.next_jobs(mirror.use, state))
+
     @rule(pair=clients, tube=tubes)
     def use(self, pair, tube):
         if pair[0].waiting:
@@ -233,19 +253,14 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             time_left = self.broker.job_statistics(job.id, 0).time_left
             assert time_left == (mirror.deadline if mirror.state in ("delayed", "reserved") else 0)
         for name, tube in ((tube.name, tube) for tube in self.broker.tubes.values()):
-            buried = sorted(self.model.of(name, "buried"), key=lambda job: job.order)
-            delayed = sorted(self.model.of(name, "delayed"), key=lambda job: (job.deadline, job.id))
-            ready = sorted(self.model.of(name, "ready"), key=lambda job: (job.priority, job.id))
-            client = Client()
-            client.use = tube
-            for first, jobs in (
-                (self.broker.peek_buried(client), buried),
-                (self.broker.peek_delayed(client), delayed),
-                (self.broker.peek_ready(client), ready),
-            ):
-                assert (first and first.id) == (jobs[0].id if jobs else None)
+            ids = {
+                state: [job.id for job in self.model.next_jobs(name, state)] for state in ("ready", "delayed", "buried")
+            }
+            assert buried(tube) == ids["buried"]
+            for state, heap in (("ready", tube.ready), ("delayed", tube.delayed)):
+                assert [job.id for job in heap.jobs[:1]] == ids[state][:1]
             found = self.broker.tube_statistics(name, self.now)
-            assert (found.ready, found.delayed, found.buried) == (len(ready), len(delayed), len(buried))
+            assert [found.ready, found.delayed, found.buried] == [len(jobs) for jobs in ids.values()]
             assert found.using == sum(mirror.use == name for mirror in self.model.clients)
             assert found.watching == sum(name in mirror.watched for mirror in self.model.clients)
 

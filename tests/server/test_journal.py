@@ -430,7 +430,7 @@ def test_jobs_that_came_due_while_no_server_ran_are_ready_at_once_and_the_rest_l
     assert broker.tubes["t"].ready.jobs[0].id == 4
     assert broker.next_id == 10
     assert broker.job_statistics(9, 30 * SECOND).time_left == 20 * SECOND
-    assert broker.peek(2).extras.buries == 0, "it is not buried again"
+    assert broker.jobs[2].extras.buries == 0, "it is not buried again"
 
 
 def test_with_the_journal_that_keeps_nothing_no_reply_waits():

@@ -236,7 +236,7 @@ def test_a_key_that_names_two_jobs_is_reported_and_the_younger_job_keeps_it(capl
     async def work(directory):
         process = Process(directory)
         process.put("k")
-        process.broker.tubes.default.keys.remove(process.broker.peek(1))  # a bug
+        process.broker.tubes.default.keys.remove(process.broker.jobs[1])  # a bug
         process.put("k")
         await process.binlog.commit()
 

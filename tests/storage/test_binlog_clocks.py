@@ -206,8 +206,8 @@ def test_the_longest_delay_can_be_stored_in_the_year_2127(machine):
     machine.wall = 157 * 365 * 24 * HOUR
     longest = ((1 << 32) - 1) * SECOND
     machine.put(longest)
-    assert machine.binlog.stored(machine.broker.peek(1)).deadline == LAST_MOMENT
-    assert Journal().stored(machine.broker.peek(1)).deadline > 0
+    assert machine.binlog.stored(machine.broker.jobs[1]).deadline == LAST_MOMENT
+    assert Journal().stored(machine.broker.jobs[1]).deadline > 0
     assert 100 * 365 * 24 * HOUR < machine.start().left() <= longest
 
 

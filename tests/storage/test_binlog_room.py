@@ -80,7 +80,7 @@ class Queue:
     async def change(self, number):
         """Let a job be released, buried or kicked, and be ready again."""
         await self.room()
-        if self.broker.peek(number).client is None:
+        if self.broker.jobs[number].client is None:
             assert self.broker.reserve_job(self.client, number, self.now) == DONE
         await self.room()
         if number % 2:

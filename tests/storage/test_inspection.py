@@ -233,7 +233,7 @@ def test_what_was_cleared_is_dead(path, keep):
 
 async def one_key_for_two(server):
     server.put(key="k")
-    server.broker.tubes.default.keys.remove(server.broker.peek(1))  # a bug
+    server.broker.tubes.default.keys.remove(server.broker.jobs[1])  # a bug
     server.put(key="k")
 
 

@@ -8,35 +8,52 @@ from beanstalk_server.queue.outcome import PENDING
 
 pytestmark = pytest.mark.interpreted
 
-DEFERRED = (
+REPORTED_LATER = (
     "use watch ignore put put_keyed cancel cancel_keyed reschedule reschedule_keyed delete release bury touch kick_job "
     "pause"
 ).split()
 
+FOUND_LATER = "peek peek_keyed peek_ready peek_delayed peek_buried".split()
+
 
 class LateBroker(Broker):
-    """Does a command at once, and reports its outcome when `report` is called."""
+    """Does a command at once, or a peek later, and gives the answer when `report` is called."""
 
     owed = None
 
     def report(self):
-        client, outcome = self.owed
+        client, outcome_of = self.owed
         self.owed = None
-        client.on_outcome(outcome)
+        outcome = outcome_of()
+        if client.pending is not None:  # else `on_found` has answered
+            client.on_outcome(outcome)
 
 
-def late(name):
+def reported_later(name):
     done_at_once = getattr(Broker, name)
 
     def done_late(self, client, *arguments):
-        self.owed = client, done_at_once(self, client, *arguments)
+        outcome = done_at_once(self, client, *arguments)
+        self.owed = client, lambda: outcome
         return PENDING
 
     return done_late
 
 
-for name in DEFERRED:
-    setattr(LateBroker, name, late(name))
+def found_later(name):
+    found_at_once = getattr(Broker, name)
+
+    def found_late(self, client, *arguments):
+        self.owed = client, lambda: found_at_once(self, client, *arguments)
+        return PENDING
+
+    return found_late
+
+
+for name in REPORTED_LATER:
+    setattr(LateBroker, name, reported_later(name))
+for name in FOUND_LATER:
+    setattr(LateBroker, name, found_later(name))
 
 
 CONVERSATION = [
@@ -52,6 +69,13 @@ CONVERSATION = [
     b"reschedule 1 30\r\n",
     b"reschedule-keyed k 30\r\n",
     b"reschedule-keyed none 30\r\n",
+    b"peek 1\r\n",
+    b"peek 9\r\n",
+    b"peek-keyed k\r\n",
+    b"peek-keyed none\r\n",
+    b"peek-ready\r\n",
+    b"peek-delayed\r\n",
+    b"peek-buried\r\n",
     b"reserve\r\n",
     b"touch 1\r\n",
     b"release 1 0 10\r\n",
@@ -59,6 +83,7 @@ CONVERSATION = [
     b"kick-job 1\r\n",
     b"reserve-job 1\r\n",
     b"bury 1 0\r\n",
+    b"peek-buried\r\n",
     b"delete 1\r\n",
     b"delete 1\r\n",
     b"cancel-keyed none\r\n",

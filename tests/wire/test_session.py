@@ -389,7 +389,7 @@ def test_a_large_body_in_pieces_is_in_memory_once():
         assert tracemalloc.get_traced_memory()[1] < size * 1.3
     finally:
         tracemalloc.stop()
-    assert client.session.queue.peek(1).body == b"x" * size
+    assert client.session.queue.jobs[1].body == b"x" * size
 
 
 def test_a_body_that_does_not_fit_into_memory_is_dropped_to_its_end(world, client):

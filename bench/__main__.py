@@ -23,7 +23,7 @@ from bench.generator import LoadError
 from bench.results import Results
 from bench.run import Run
 from bench.scenarios import SCENARIOS
-from bench.servers import DEFAULT_PEERS, PEERS, missing, version
+from bench.servers import DEFAULT_PEERS, PEERS, Peer, described, missing, parse_peer
 from harness.servers import ROOT
 
 QUICK = 0.1
@@ -33,45 +33,57 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 
 
 def parser() -> argparse.ArgumentParser:
-    described = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    described.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
-    described.add_argument(
+    made = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    made.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
+    made.add_argument(
         "--peers",
         default=",".join(DEFAULT_PEERS),
         help=f"some of {', '.join(PEERS)}; ratios are to the first (default: %(default)s)",
     )
-    described.add_argument("--pairs", type=int, help="how often each peer is measured, in turn (default: 5; quick: 2)")
-    described.add_argument(
-        "--quick", action="store_true", help="a tenth of the work: to try the bench, not to quote it"
+    made.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME=PROGRAM[,OPTION…]",
+        help="also measure this server, which takes beanstalkd's -l, -p and -b; may be repeated "
+        "(example: fork=/opt/fork/beanstalkd,-D)",
     )
-    described.add_argument(
+    made.add_argument("--pairs", type=int, help="how often each peer is measured, in turn (default: 5; quick: 2)")
+    made.add_argument("--quick", action="store_true", help="a tenth of the work: to try the bench, not to quote it")
+    made.add_argument(
         "--directory",
         type=Path,
         default=ROOT,
         help="servers keep their jobs in a temporary directory in this one (default: this checkout)",
     )
-    described.add_argument(
-        "--results", type=Path, help="where to write the results (default: bench/results/<date>.json)"
-    )
-    described.add_argument(
+    made.add_argument("--results", type=Path, help="where to write the results (default: bench/results/<date>.json)")
+    made.add_argument(
         "--draw",
         type=Path,
         metavar="RESULTS",
         help="measure nothing: write the documents' tables and plots from these results",
     )
-    return described
+    return made
 
 
 def main() -> int:
-    described = parser()
-    options = described.parse_args()
+    command_line = parser()
+    options = command_line.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 200)
     if options.draw:
         publish(Results.read(options.draw), console)
         return 0
+    named: dict[str, Peer] = {}
+    for each in options.peer:
+        try:
+            named.update([parse_peer(each, taken=named)])
+        except ValueError as error:
+            command_line.error(f"--peer: {error}")
+    PEERS.update(named)
     asked = options.peers.split(",")
+    asked += [peer for peer in named if peer not in asked]
     if unknown := set(asked) - set(PEERS):
-        described.error(f"--peers: no such peer: {', '.join(sorted(unknown))}")
+        command_line.error(f"--peers: no such peer: {', '.join(sorted(unknown))}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     results = Results()
@@ -163,7 +175,7 @@ def publish(results: Results, console: Console) -> None:
 
 def about_this_run(peers: list[str], pairs: int, quick: bool) -> dict[str, Any]:
     """Describe the run: when, where, and what was measured."""
-    versions = {peer: version(peer) for peer in peers}
+    versions = {peer: described(peer) for peer in peers}
     versions["python"] = f"CPython {platform.python_version()}"
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),

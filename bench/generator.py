@@ -17,7 +17,7 @@ from typing import Any
 
 from bench import servers
 from bench.loads import LOADS, pin
-from bench.subject import Subject
+from bench.subject import REPLY_WITHIN, Subject
 from harness.servers import ROOT
 
 
@@ -74,6 +74,8 @@ def main() -> None:
         asked = json.loads(line)
         try:
             answer = {"sample": LOADS[asked["load"]](Subject(**asked["subject"]), **asked["arguments"])}
+        except BlockingIOError:
+            answer = {"error": f"no reply within {REPLY_WITHIN} s"}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

@@ -22,7 +22,17 @@ from bench import process
 from bench.attacks import Attack
 from bench.protocols import MOVED, PROTOCOLS, QueueProtocol
 from bench.samples import Sample, percentiles
-from bench.subject import BUFFER, MILLISECOND, SECOND, Subject, UnexpectedReplyError, ask, clock
+from bench.subject import (
+    BUFFER,
+    MILLISECOND,
+    REPLY_WITHIN,
+    SECOND,
+    Subject,
+    UnexpectedReplyError,
+    ask,
+    clock,
+    none_came,
+)
 
 WARM_UP = 0.1  # seconds before a measurement, for each of its seconds
 
@@ -146,7 +156,7 @@ class _Cycling:
         active = len(self.clients)
         by_file, latencies, poll = self.by_file, self.latencies.append, self.poll.poll
         while active:
-            for descriptor, _ in poll():
+            for descriptor, _ in poll(REPLY_WITHIN) or none_came():
                 client = by_file[descriptor]
                 data = client.recv(BUFFER)
                 client.left -= data.count(b"\n")
@@ -158,8 +168,8 @@ class _Cycling:
                 if client.pieces:
                     data = b"".join([*client.pieces, data])
                     client.pieces.clear()
-                if not data.startswith(client.first):
-                    raise UnexpectedReplyError(f"{self.steps[client.step]}: {data[:100]!r}")
+                if not data.startswith(client.first) or (self.depth > 1 and data.count(client.first) != self.depth):
+                    raise UnexpectedReplyError(f"{self.steps[client.step]}: {_other(data, client.first)!r}")
                 now = clock()
                 latencies(now - client.sent)
                 self.commands += self.depth
@@ -179,6 +189,12 @@ class _Cycling:
         self.poll.close()
         for client in self.clients:
             client.sock.close()
+
+
+def _other(replies: bytes, first: bytes) -> bytes:
+    """The first of these lines that is not the expected reply, where such a line can be told; else where they begin."""
+    lines = replies.split(b"\r\n")
+    return next((line for line in lines[:-1] if line[:1].isupper() and not line.startswith(first)), replies[:100])
 
 
 # Many commands on one connection
@@ -309,7 +325,7 @@ def handover(subject: Subject, *, workers: int, in_flight: int, seconds: float) 
         sent[b"%08d" % number] = clock()
         producer.sendall(put(b"", b"%08d" % number))
     while done < number or inserted < number:
-        for descriptor, _ in poll.poll():
+        for descriptor, _ in poll.poll(REPLY_WITHIN) or none_came():
             if descriptor == producer.fileno():
                 inserted += producer.recv(BUFFER).count(b"\n")
                 continue
@@ -480,7 +496,7 @@ def steady(subject: Subject, *, connections: int, seconds: float, window: float)
         meter = Meter(subject)
         over = clock() + round(window * SECOND)
         while clock() < over:
-            for descriptor, _ in poll.poll():
+            for descriptor, _ in poll.poll(REPLY_WITHIN) or none_came():
                 mixed = state[descriptor]
                 if mixed.receive():
                     latencies.append(clock() - mixed.sent)

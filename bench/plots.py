@@ -104,7 +104,7 @@ def _grown(results: Results, scenario: str, plot: Plot) -> Figure:
             line = sorted((point for point in points if point.server == server), key=lambda point: point.size)
             line = [point for point in line if all(panel.measure in sample for sample in point.samples)]
             if line:
-                _line(axes, server, line, panel.measure)
+                _line(axes, server, _colour(results, server), line, panel.measure)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -127,11 +127,17 @@ def _short(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
-def _line(axes: Axes, server: str, points: Sequence[Point], measure: str) -> None:
+def _colour(results: Results, server: str) -> str:
+    """The colour of a server; those that the run has named have the next ones, in their order."""
+    peer = server.partition(" ")[0]
+    named = [each for each in results.about.get("peers", []) if each not in COLOURS]
+    return COLOURS.get(peer) or f"C{len(COLOURS) + (named.index(peer) if peer in named else 0)}"
+
+
+def _line(axes: Axes, server: str, colour: str, points: Sequence[Point], measure: str) -> None:
     sizes = [point.size for point in points]
     spreads = [point.spread(measure) for point in points]
     style = "--" if server.endswith("-F") else ":" if server.endswith("-f50") else "-"
-    colour = COLOURS.get(server, COLOURS.get(server.partition(" ")[0]))
     axes.plot(sizes, [each.median for each in spreads], style, marker="o", markersize=4, color=colour, label=server)
     axes.fill_between(
         sizes, [each.low for each in spreads], [each.high for each in spreads], color=colour, alpha=0.15, linewidth=0
@@ -157,7 +163,7 @@ def _steady(results: Results) -> Figure:
                 at += sample["seconds"]
                 ends.append(at)
             values = [sample[measure] * scale for sample in point.samples]
-            axes.plot(ends, values, color=COLOURS.get(point.server), label=point.server)
+            axes.plot(ends, values, color=_colour(results, point.server), label=point.server)
         axes.set_ylim(bottom=0)
         axes.set_title(title)
         axes.set_xlabel("seconds of steady load")

@@ -56,6 +56,11 @@ class Results:
             self.points.append(point)
         point.samples += samples
 
+    def forget(self, scenario: str, server: str, work: str, size: int) -> None:
+        """Remove a point, if it is there."""
+        if point := self.find(scenario, server, work, size):
+            self.points.remove(point)
+
     def find(self, scenario: str, server: str, work: str, size: int) -> Point | None:
         """The point, if it was measured."""
         return next(self._points(scenario, server=server, work=work, size=size), None)

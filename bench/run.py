@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.generator import Generator
+from bench.generator import Generator, LoadError
 from bench.results import Results
 from bench.samples import Sample
-from bench.servers import Server, directories
+from bench.servers import PEERS, Server, directories
 from harness.servers import ServerError
 
 
@@ -52,6 +52,7 @@ class Run:
     results: Results = field(default_factory=Results)
     scenario: str = ""
     count: int = 0  # of loads so far
+    failed: set[tuple[str, str, str, int]] = field(default_factory=set)  # scenario, server, work and size
 
     def sized(self, full: int) -> int:
         """A number of jobs, smaller in a quick run."""
@@ -66,17 +67,27 @@ class Run:
         return [peer for peer in self.peers if peer in peers]
 
     @property
+    def beanstalk(self) -> list[str]:
+        """Those of the run's peers that speak the beanstalk protocol."""
+        return [peer for peer in self.peers if PEERS[peer].protocol == "beanstalk"]
+
+    @property
     def own(self) -> list[str]:
         """Those of the run's peers that are this server."""
         return self.only("ours", "interpreted")
 
     @contextlib.contextmanager
     def servers(self, *variants: Variant | str) -> Iterator[list[Server]]:
-        """Start servers, which are always stopped at the end. One that does not start is noted as missing."""
+        """Start servers, which are always stopped at the end.
+
+        One that does not start is noted as missing. One that has failed in all of the scenario is not started again.
+        """
         with contextlib.ExitStack() as stack:
             started = []
             for variant in variants:
                 asked = variant if isinstance(variant, Variant) else Variant(variant, variant)
+                if self.has_failed(asked.name):
+                    continue
                 directory = None
                 if asked.keeps or asked.peer == "redis-always":
                     directory = stack.enter_context(directories(self.directory))
@@ -109,8 +120,29 @@ class Run:
     def in_turn(
         self, servers: Sequence[Server], measure: Callable[[Server], Sample], work: str = "", size: int = 0
     ) -> None:
-        """Measure the servers in turn, as often as the run has pairs."""
+        """Measure the servers in turn, as often as the run has pairs. One that fails is noted as missing."""
         for pair in range(self.pairs):
             for server in servers:
+                if self.has_failed(server.name, work, size):
+                    continue
                 self.tell(f"{work or server.name} {size or ''}, {pair + 1} of {self.pairs}: {server.name}")
-                self.add(server, measure(server), work, size)
+                with self.part(server.name, work, size):
+                    self.add(server, measure(server), work, size)
+
+    @contextlib.contextmanager
+    def part(self, server: str, work: str = "", size: int = 0) -> Iterator[None]:
+        """One part of a scenario, or all of it: a server that fails in it is noted as missing, and has no figure there.
+
+        The others are still measured.
+        """
+        try:
+            yield
+        except (LoadError, ServerError) as error:
+            self.failed.add((self.scenario, server, work, size))
+            self.results.forget(self.scenario, server, work, size)
+            where = ", ".join(filter(None, [work, f"{size:,}" if size else "", server]))
+            self.results.missing[f"{self.scenario}: {where}"] = str(error)
+
+    def has_failed(self, server: str, work: str = "", size: int = 0) -> bool:
+        """Whether a server has failed in this part of the scenario, and need not be tried again."""
+        return (self.scenario, server, work, size) in self.failed

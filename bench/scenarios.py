@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 
 from bench import process
-from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
 from bench.samples import Sample
-from bench.servers import Server, directories, stalls_of
+from bench.servers import PEERS, SYNCED, Server, directories, stalls_of
 
 HOUR = 3600
 CONNECTIONS = 50
@@ -60,31 +59,39 @@ def halves(run: Run) -> None:
     with run.servers(*[peer for peer in run.peers if peer != "redis-always"]) as servers:
         for pair in range(run.pairs):
             for server in servers:
+                if run.has_failed(server.name):
+                    continue
                 run.tell(f"{pair + 1} of {run.pairs}: {server.name}")
                 shape = {"connections": CONNECTIONS, "tube": run.tube(), "rounds": rounds}
-                run.add(server, run.load("cycle", server, steps=["put"], **shape), "put")
-                run.add(server, run.load("cycle", server, steps=["reserve", "delete"], **shape), "reserve + delete")
+                with run.part(server.name):
+                    run.add(server, run.load("cycle", server, steps=["put"], **shape), "put")
+                    run.add(server, run.load("cycle", server, steps=["reserve", "delete"], **shape), "reserve + delete")
 
 
 def other_tubes(run: Run) -> None:
     """put + reserve + delete, 50 connections, one command in flight on each, beside other tubes that hold a job each"""
-    for peer in run.only("beanstalkd", "ours", "interpreted"):
+    for peer in run.beanstalk:
         # beanstalkd looks for a tube by its name among all: making 100,000 takes it minutes.
         sizes = [1, run.sized(1_000), run.sized(10_000)]
-        sizes += [] if peer == "beanstalkd" else [run.sized(100_000)]
+        sizes += [run.sized(100_000)] if peer in run.own else []
         with run.servers(*[Variant(peer, peer) for _ in sizes]) as servers:
-            for server, size in zip(servers, sizes, strict=True):
+            crowded = list(zip(servers, sizes, strict=False))
+            for server, size in crowded:
                 run.tell(f"{size:,} tubes in {peer}")
-                run.load("stream", server, kind="tubes", count=size, ids=[1])
+                with run.part(peer, size=size):
+                    run.load("stream", server, kind="tubes", count=size, ids=[1])
             for pair in range(run.pairs):
-                for server, size in zip(servers, sizes, strict=True):
+                for server, size in crowded:
+                    if run.has_failed(peer, size=size):
+                        continue
                     run.tell(f"{size:,} other tubes, {pair + 1} of {run.pairs}: {peer}")
-                    run.add(server, _cycle(run, server), size=size)
+                    with run.part(peer, size=size):
+                        run.add(server, _cycle(run, server), size=size)
 
 
 def waiting(run: Run) -> None:
     """so many workers wait for a job; 10 jobs at a time are put, reserved and deleted; latency from put to worker"""
-    with run.servers(*run.only("beanstalkd", "ours", "interpreted")) as servers:
+    with run.servers(*run.beanstalk) as servers:
         for workers in (1, 10, 100, 1000):
             load = functools.partial(run.load, "handover", workers=workers, in_flight=10, seconds=run.seconds(1.0))
             run.in_turn(servers, load, size=workers)
@@ -98,7 +105,8 @@ def delayed(run: Run) -> None:
         for peer in peers:
             with run.servers(peer) as servers:
                 for server in servers:
-                    _delayed(run, server, sizes, pair)
+                    with run.part(peer):
+                        _delayed(run, server, sizes, pair)
 
 
 def _delayed(run: Run, server: Server, sizes: list[int], pair: int) -> None:
@@ -156,18 +164,18 @@ def timers(run: Run) -> None:
     span = 10 if run.scale == 1 else 3
     for count in sorted({run.sized(size) for size in (1_000, 10_000, 100_000, 1_000_000)}):
         quoted = count == 100_000
-        peers = run.only("beanstalkd", "ours", "interpreted", *(["redis"] if quoted else []))
+        peers = [*run.beanstalk, *(run.only("redis") if quoted else [])]
         for pair in range(min(run.pairs, 3) if quoted else 1):
             for peer in peers:
+                if run.has_failed(peer, size=count):
+                    continue
                 with run.servers(peer) as servers:
                     for server in servers:
                         run.tell(f"{count:,} timers, {pair + 1}: {peer}")
                         seconds = max(1.0, count / 100_000)
-                        run.add(
-                            server,
-                            run.load("lateness", server, count=count, span=span, put_seconds=seconds),
-                            size=count,
-                        )
+                        with run.part(peer, size=count):
+                            late = run.load("lateness", server, count=count, span=span, put_seconds=seconds)
+                            run.add(server, late, size=count)
 
 
 def idle(run: Run) -> None:
@@ -176,43 +184,46 @@ def idle(run: Run) -> None:
         for server in servers:
             run.tell(server.name)
             count = run.sized(1_000_000)
-            run.load("stream", server, kind="put", count=count, delays=(HOUR, HOUR))
-            time.sleep(1)  # real time: what the puts have left to do is done by then
-            run.add(server, run.load("idle", server, seconds=run.seconds(5)))
+            with run.part(server.name):
+                run.load("stream", server, kind="put", count=count, delays=(HOUR, HOUR))
+                time.sleep(1)  # real time: what the puts have left to do is done by then
+                run.add(server, run.load("idle", server, seconds=run.seconds(5)))
 
 
 def steady(run: Run) -> None:
     """every kind of command as fast as it goes, about as many jobs alive at any time: does memory or latency creep?"""
-    for peer in run.only("beanstalkd", "ours", "interpreted"):
+    for peer in run.beanstalk:
         with run.servers(peer) as servers:
             for server in servers:
                 run.tell(f"steady load, {peer}")
                 seconds = run.seconds(60)
-                samples = run.load("steady", server, connections=20, seconds=seconds, window=seconds / 30)
-                run.results.add(run.scenario, server.name, "", 0, samples)
+                with run.part(peer):
+                    samples = run.load("steady", server, connections=20, seconds=seconds, window=seconds / 30)
+                    run.results.add(run.scenario, server.name, "", 0, samples)
 
 
 # With a binlog
 
-POLICIES = [
-    Variant("beanstalkd -f0", "beanstalkd", ("-f0",), keeps=True),
-    Variant("ours -f0", "ours", (), keeps=True),
-    Variant("beanstalkd -f50", "beanstalkd", (), keeps=True),
-    Variant("ours -f50", "ours", ("-f50",), keeps=True),
-    Variant("beanstalkd -F", "beanstalkd", ("-F",), keeps=True),
-    Variant("ours -F", "ours", ("-F",), keeps=True),
-    Variant("redis-always", "redis-always"),
-]
-"""Every sync policy of both, under the same name: -f0 is the default here, -f50 is beanstalkd's."""
+POLICIES = ("-f0", "-f50", "-F")
+"""Every sync policy that the servers share: -f0 is the default here, -f50 is beanstalkd's."""
 
 
-def _asked_for(run: Run, variants: list[Variant]) -> list[Variant]:
-    return [variant for variant in variants if variant.peer in run.peers]
+def _kept(peers: list[str], policy: str) -> list[Variant]:
+    """These peers with a binlog under a sync policy; one whose own options say a policy only where that belongs."""
+    variants = []
+    for peer in peers:
+        own = PEERS[peer].policy
+        if not own:
+            variants.append(Variant(f"{peer} {policy}", peer, (policy,), keeps=True))
+        elif policy == ("-f0" if own in SYNCED else "-F" if own == "-F" else "-f50"):
+            variants.append(Variant(f"{peer} {own}", peer, keeps=True))
+    return variants
 
 
 def binlog(run: Run) -> None:
     """put + reserve + delete with -b, 50 connections, so many commands in flight on each, under each sync policy"""
-    with run.servers(*_asked_for(run, POLICIES)) as servers:
+    variants = [variant for policy in POLICIES for variant in _kept(run.beanstalk, policy)]
+    with run.servers(*variants, *run.only("redis-always")) as servers:
         for depth in (1, 10, 100):
             run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
@@ -227,30 +238,30 @@ def start(run: Run) -> None:
 def _start(run: Run, size: int) -> None:
     with directories(run.directory) as parent:
         places = {}
-        for peer in run.only("beanstalkd", "ours"):
+        for peer in run.beanstalk:
             run.tell(f"{size:,} jobs written by {peer}")
-            places[peer] = parent / peer
-            places[peer].mkdir()
-            try:
-                server = Server(peer, ("-F",), directory=places[peer])
-            except Exception as error:
-                run.results.missing[f"{run.scenario}: {peer}"] = str(error)
-                del places[peer]
-                continue
-            try:
-                run.load("stream", server, kind="put", count=size, delays=(HOUR, 24 * HOUR))
-            finally:
-                server.stop()
-        for pair in range(run.pairs if size == run.sized(1_000_000) else 1):
-            for peer, place in places.items():
-                run.tell(f"{size:,} jobs, {pair + 1} of {run.pairs}: {peer}")
-                server = Server(peer, directory=place)
+            place = parent / peer
+            place.mkdir()
+            with run.part(peer, size=size):
+                server = Server(peer, ("-F",), directory=place)
+                places[peer] = place
                 try:
-                    sample = {"seconds": server.first_answer, "bytes_per_job": server.resident() / size}
-                    sample["megabytes"] = sum(file.stat().st_size for file in place.iterdir()) / 1e6
-                    run.add(server, sample, size=size)
+                    run.load("stream", server, kind="put", count=size, delays=(HOUR, 24 * HOUR))
                 finally:
                     server.stop()
+        for pair in range(run.pairs if size == run.sized(1_000_000) else 1):
+            for peer, place in places.items():
+                if run.has_failed(peer, size=size):
+                    continue
+                run.tell(f"{size:,} jobs, {pair + 1} of {run.pairs}: {peer}")
+                with run.part(peer, size=size):
+                    server = Server(peer, directory=place)
+                    try:
+                        sample = {"seconds": server.first_answer, "bytes_per_job": server.resident() / size}
+                        sample["megabytes"] = sum(file.stat().st_size for file in place.iterdir()) / 1e6
+                        run.add(server, sample, size=size)
+                    finally:
+                        server.stop()
 
 
 LAUNCHES = 4
@@ -260,7 +271,7 @@ LAUNCHES = 4
 def launch(run: Run) -> None:
     """the start of a server that has nothing to read: from the process's start to its first answer"""
     for number in range(LAUNCHES * run.pairs):
-        for peer in run.only("beanstalkd", "interpreted", "ours"):
+        for peer in run.beanstalk:
             run.tell(f"{number + 1} of {LAUNCHES * run.pairs}: {peer}")
             with run.servers(peer) as servers:
                 for server in servers:
@@ -318,9 +329,10 @@ def stalls(run: Run) -> None:
         run.tell(work)
         with run.servers(variant) as servers:
             for server in servers:
-                load(server)
-                server.stop()
-                run.results.add(run.scenario, "ours", work, 0, [stalls_of(server.log())])
+                with run.part("ours", work):
+                    load(server)
+                    server.stop()
+                    run.results.add(run.scenario, "ours", work, 0, [stalls_of(server.log())])
 
 
 def _among_only(run: Run, server: Server) -> None:
@@ -335,9 +347,9 @@ LIMIT = 30.0  # seconds, for an attack that ends by itself
 
 def hostile(run: Run) -> None:
     """what another client waits for an answer, one question at a time, while one kind of hostile client is at work"""
-    both, own = _named(run.only("beanstalkd", *run.own)), _named(run.own)
-    synced = _named(run.only("beanstalkd", *run.own), "-f0")
-    kept = [*synced, *_named(run.only("beanstalkd"), "-f50")]
+    both, own = _named(run.beanstalk), _named(run.own)
+    synced = _kept(run.beanstalk, "-f0")
+    kept = [*synced, *_kept([peer for peer in run.beanstalk if peer not in run.own], "-f50")]
     seconds = run.seconds(1.0)
 
     _attacked(run, "no attack", both, "nobody", "peek", seconds / 2)
@@ -385,15 +397,17 @@ def _moved_at_once(run: Run, synced: list[Variant]) -> None:
         loaded = {}
         for variant in synced:
             run.tell(f"{many:,} jobs written by {variant.peer}")
-            jobs = loaded[variant.peer] = parent / variant.peer
+            jobs = parent / variant.peer
             jobs.mkdir()
-            server = Server(variant.peer, ("-F",), directory=jobs)
-            try:
-                put(server, count=many)
-            finally:
-                server.stop()
+            with run.part(variant.name, f"-b, {many:,} delayed jobs"):
+                server = Server(variant.peer, ("-F",), directory=jobs)
+                try:
+                    put(server, count=many)
+                finally:
+                    server.stop()
+                loaded[variant.peer] = jobs
         work, kick = f"-b, kick of {many:,} delayed jobs", f"kick {many}"
-        variants = [*_named(list(loaded), "-f50"), *_named([peer for peer in loaded if peer in run.own], "-f0")]
+        variants = [*_kept(list(loaded), "-f50"), *_kept([peer for peer in loaded if peer in run.own], "-f0")]
         variants = [dataclasses.replace(variant, jobs=loaded[variant.peer]) for variant in variants]
         _attacked(run, work, variants, "command", "put", LIMIT, line=kick, reply=f"KICKED {many}")
         work, clear = f"-b, clear-tube of {many:,} delayed jobs", f"clear-tube {MOVED.decode()}"
@@ -401,11 +415,9 @@ def _moved_at_once(run: Run, synced: list[Variant]) -> None:
         _attacked(run, work, variants, "command", "put", LIMIT, line=clear, reply=f"CLEARED {many}")
 
 
-def _named(peers: list[str], policy: str = "") -> list[Variant]:
-    """These peers as variants, with a binlog if a sync policy is given."""
-    if not policy:
-        return [Variant(peer, peer) for peer in peers]
-    return [Variant(f"{peer} {policy}", peer, (policy,), keeps=True) for peer in peers]
+def _named(peers: list[str]) -> list[Variant]:
+    """These peers as variants."""
+    return [Variant(peer, peer) for peer in peers]
 
 
 def _attacked(
@@ -421,19 +433,18 @@ def _attacked(
     """Measure the servers in turn, each one fresh; an attack that fails costs its own row only."""
     for pair in range(min(run.pairs, 3)):
         for variant in variants:
+            if run.has_failed(variant.name, work):
+                continue
             with run.servers(variant) as servers:
                 for server in servers:
                     run.tell(f"{work}, {pair + 1}: {server.name}")
-                    try:
+                    with run.part(server.name, work):
                         if prepare is not None:
                             prepare(server)
                         sample = run.load(
                             "hostile", server, attack=attack, probe=probe, seconds=seconds, arguments=arguments
                         )
-                    except LoadError as error:
-                        run.results.missing[f"{run.scenario}: {work}, {server.name}"] = str(error)
-                        continue
-                    run.add(server, sample, work)
+                        run.add(server, sample, work)
 
 
 SCENARIOS: dict[str, Callable[[Run], None]] = {

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,19 +31,63 @@ START_WITHIN = 120.0  # seconds; a start may read a million jobs
 class Peer:
     """A kind of server that can be measured."""
 
-    program: str  # of harness.servers
+    program: str  # of harness.servers, or a path
     version: tuple[str, ...]  # the options that make it print its version
     meaning: str
+    options: tuple[str, ...] = ()  # of its command line, always
+    protocol: str = "beanstalk"
+    named: bool = False  # by whoever runs the bench
+
+    @property
+    def policy(self) -> str:
+        """The sync policy that its own options say, such as "-D", or "" if they say none."""
+        return next(filter(is_policy, self.options), "")
 
 
 PEERS = {
     "beanstalkd": Peer(BEANSTALKD, ("-v",), "beanstalkd as installed"),
     "ours": Peer(OURS, ("-v",), "this server, its hot modules compiled"),
     "interpreted": Peer(INTERPRETED, (), "this server's sources as they are, nothing compiled"),
-    "redis": Peer(REDIS, ("-v",), "a delay queue in Redis, which keeps nothing on disk"),
-    "redis-always": Peer(REDIS, (), "the same with appendfsync always"),
+    "redis": Peer(REDIS, ("-v",), "a delay queue in Redis, which keeps nothing on disk", protocol="redis"),
+    "redis-always": Peer(REDIS, (), "the same with appendfsync always", protocol="redis"),
 }
 DEFAULT_PEERS = ("beanstalkd", "ours", "redis", "redis-always")
+
+
+SYNCED = ("-f0", "-D")
+"""The sync policies under which each acknowledgement is synced; the second is that of a fork of beanstalkd."""
+
+VERSION_WITHIN = 10.0  # seconds
+
+
+def parse_peer(asked: str, taken: Container[str] = ()) -> tuple[str, Peer]:
+    """A peer that somebody names, as NAME=PROGRAM[,OPTION…]: any server that speaks the beanstalk protocol.
+
+    Args:
+        taken: names that it cannot have, besides those of `PEERS`.
+
+    Raises:
+        ValueError: it cannot be one; the message says why.
+    """
+    name, equals, line = asked.partition("=")
+    path, *options = line.split(",")
+    if not equals or not path:
+        raise ValueError(f"{asked!r} must be NAME=PROGRAM[,OPTION…]")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(f"the name {name!r} must be of letters, digits, dots, dashes and underscores")
+    if name in PEERS or name in taken:
+        raise ValueError(f"the name {name!r} is taken")
+    if "-f" in options:
+        raise ValueError("-f and its milliseconds must be one word, such as -f50")
+    program = shutil.which(path)
+    if program is None:
+        raise ValueError(f"{path} is not a program that can be run")
+    return name, Peer(os.path.abspath(program), ("-v",), f"{path} as built", tuple(filter(None, options)), named=True)
+
+
+def is_policy(option: str) -> bool:
+    """Whether an option says the sync policy: -D, -F, or -f with its milliseconds."""
+    return re.fullmatch(r"-D|-F|-f\d+", option) is not None
 
 
 def missing(peer: str) -> str:
@@ -55,14 +100,34 @@ def missing(peer: str) -> str:
 
 
 def version(peer: str) -> str:
-    """The version of the peer, as it reports it."""
+    """The version of the peer, as it reports it, or "" if it reports none."""
     asked = PEERS[peer]
     if not asked.version:
         return ""
     command = [*servers.command(asked.program), *asked.version]
     environment = servers.environment_of(asked.program)
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/", env=environment)
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            timeout=VERSION_WITHIN,
+        )
+    except (subprocess.SubprocessError, OSError, UnicodeDecodeError):
+        return ""
     return " ".join(done.stdout.split()[:3])
+
+
+def described(peer: str) -> str:
+    """What was measured: the version of the peer, and of one that was named its name and options too."""
+    asked = PEERS[peer]
+    if not asked.named:
+        return version(peer)
+    return f"{peer}: {' '.join([version(peer) or 'unknown version', *asked.options])}"
 
 
 class Server:
@@ -70,7 +135,8 @@ class Server:
 
     Args:
         peer: which of `PEERS`.
-        options: more of its command line.
+        options: more of its command line. A sync policy among them takes the place of the peer's own, which counts
+            only where jobs are kept: without -b, a server may take it for an error.
         name: what to call it in the results; otherwise, by its peer.
         directory: where a server that keeps its jobs keeps them.
 
@@ -88,12 +154,12 @@ class Server:
     ) -> None:
         self.peer = peer
         self.name = name or peer
-        self.protocol = "redis" if peer.startswith("redis") else "beanstalk"
+        self.protocol = PEERS[peer].protocol
         self._mover: subprocess.Popen[bytes] | None = None
         try:
             self.process = servers.start(
                 PEERS[peer].program,
-                [*_keeping(peer, directory), *options],
+                [*_keeping(peer, directory), *_own(peer, options, directory), *options],
                 directory=directory or "/",
                 within=START_WITHIN,
                 processor=SERVER_CPU,
@@ -155,9 +221,16 @@ def stalls_of(log: str) -> dict[str, float]:
     return dict(zip(("longest", "cpu", "looks", "p99", "p999"), map(float, found.groups()), strict=True))
 
 
+def _own(peer: str, options: Sequence[str], directory: Path | None) -> list[str]:
+    """The peer's own options, without its sync policy if it keeps no jobs, or if `options` say another."""
+    if directory and not any(is_policy(option) for option in options):
+        return list(PEERS[peer].options)
+    return [option for option in PEERS[peer].options if not is_policy(option)]
+
+
 def _keeping(peer: str, directory: Path | None) -> list[str]:
     """The options with which it keeps its jobs in a directory, or keeps none."""
-    if peer.startswith("redis"):
+    if PEERS[peer].protocol == "redis":
         kept = ["--appendonly", "yes", "--appendfsync", "always"] if directory else ["--appendonly", "no"]
         return ["--save", "", *kept]
     return ["-b", str(directory)] if directory else []

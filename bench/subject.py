@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from dataclasses import dataclass
+from typing import NoReturn
 
 from bench.protocols import PROTOCOLS, QueueProtocol
 
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 BUFFER = 1 << 16  # above 128 KiB, each recv would map memory and give it back
+
+REPLY_WITHIN = 60
+"""Seconds after which a reply, or the next part of one, will not come any more."""
 
 clock = time.perf_counter_ns
 
@@ -30,11 +35,18 @@ class Subject:
     def connect(self) -> socket.socket:
         sock = socket.create_connection(("127.0.0.1", self.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A timeout of Python's own would be a system call before each recv.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", REPLY_WITHIN, 0))
         return sock
 
 
 class UnexpectedReplyError(Exception):
     """The server gave a reply that a load does not expect."""
+
+
+def none_came() -> NoReturn:
+    """Say that no reply has come in time."""
+    raise UnexpectedReplyError(f"no reply within {REPLY_WITHIN} s")
 
 
 def ask(sock: socket.socket, data: bytes, lines: int = 1) -> bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.results import Point, Results
 from bench.samples import Spread, generator_was_busier
+from bench.servers import SYNCED
 from bench.targets import TARGETS
 
 Rows = list[list[str]]
@@ -180,9 +181,15 @@ def _measure_of(results: Results, point: Point) -> Point | None:
     same = results.select(point.scenario, work=point.work, size=point.size)
     if point.work == "cancel":
         same = results.select(point.scenario, work="delete", size=point.size)
-    policy = point.server.rpartition(" ")[2] if " -" in point.server else ""
-    first = next((each for each in same if not policy or each.server.endswith(policy)), None)
+    policy = _policy(point)
+    first = next((each for each in same if not policy or _policy(each) == policy), None)
     return None if first is None or first is point else first
+
+
+def _policy(point: Point) -> str:
+    """The sync policy under which it was measured: a fork's -D promises what -f0 does, and is compared with it."""
+    policy = point.server.partition(" ")[2]
+    return SYNCED[0] if policy in SYNCED else policy
 
 
 def _cell(point: Point, column: Column) -> str:

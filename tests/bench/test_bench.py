@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -16,8 +18,8 @@ from bench.generator import LoadError
 from bench.protocols import PROTOCOLS
 from bench.results import Results
 from bench.run import Run, Variant
-from bench.scenarios import hostile
-from bench.servers import Server, missing, stalls_of
+from bench.scenarios import SCENARIOS, binlog, hostile
+from bench.servers import PEERS, Server, described, missing, parse_peer, stalls_of
 from bench.subject import ask
 from harness.servers import ROOT, ServerError
 from harness.waiting import eventually
@@ -135,6 +137,157 @@ def test_a_server_that_does_not_start_is_named_as_missing(run):
 def test_a_peer_that_is_not_installed_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: None)
     assert missing("redis") == "redis-server is not installed (Debian: apt-get install redis-server)"
+
+
+# Peers that somebody names
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A server of no other name: it speaks the protocol, and writes down what it was started with."""
+    path = tmp_path / "other-queue"
+    path.write_text(
+        f'#!/bin/sh\n[ "$1" = -v ] && exec echo other-queue 3.1 of today\n'
+        f'echo "$@" >> {tmp_path}/started\n'
+        f'for option; do shift; [ "$option" = -D ] || set -- "$@" "$option"; done\n'
+        f'PYTHONPATH={ROOT} exec {sys.executable} -P -m beanstalk_server "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def named(monkeypatch):
+    def named(asked):
+        name, peer = parse_peer(asked)
+        monkeypatch.setitem(PEERS, name, peer)
+        return name
+
+    return named
+
+
+def started(tmp_path):
+    return [line.split()[4:] for line in (tmp_path / "started").read_text().splitlines()]
+
+
+def test_any_server_that_speaks_the_protocol_is_measured_with_its_options(run, program, named, tmp_path):
+    other = named(f"other={program},-D,-z,1000")
+    assert described(other) == "other: other-queue 3.1 of -D -z 1000"
+    replacing = Variant("other -F", other, ("-F",), keeps=True)
+    with run.servers(other, Variant("other kept", other, keeps=True), replacing) as servers:
+        assert [server.name for server in servers] == ["other", "other kept", "other -F"]
+        for server in servers:
+            assert run.load("cycle", server, connections=2, depth=3, rounds=2, tube=run.tube())["commands"] == 36
+    plain, kept, replaced = started(tmp_path)
+    assert plain == ["-z", "1000"]  # without a binlog there is nothing to sync
+    assert (kept[0], kept[2:]) == ("-b", ["-D", "-z", "1000"])
+    assert replaced == ["-b", replaced[1], "-z", "1000", "-F"]  # a scenario's policy takes the place of the peer's own
+
+
+def test_a_peer_whose_options_say_its_policy_appears_only_beside_that_policy(run, program, named, monkeypatch):
+    asked = []
+    monkeypatch.setattr(run, "in_turn", lambda servers, *more, **sizes: None)
+    monkeypatch.setattr(run, "servers", lambda *variants: asked.extend(variants) or contextlib.nullcontext([]))
+    run.peers = ["beanstalkd", "redis", named(f"synced={program},-D"), named(f"now={program},-f0")]
+    run.peers += [named(f"lazy={program},-f200"), named(f"never={program},-F"), named(f"any={program}")]
+    binlog(run)
+    of_policy = ["beanstalkd -f0", "synced -D", "now -f0", "any -f0", "beanstalkd -f50", "lazy -f200", "any -f50"]
+    of_policy += ["beanstalkd -F", "never -F", "any -F"]
+    assert [variant.name for variant in asked] == of_policy
+    assert all(variant.keeps for variant in asked)
+
+
+def test_a_named_peer_is_measured_wherever_beanstalkd_is(run, program, named, monkeypatch):
+    asked = Counter()
+
+    def servers(*variants):
+        asked.update(variant if isinstance(variant, str) else variant.peer for variant in variants)
+        return contextlib.nullcontext([])
+
+    def start(peer, options=(), **more):
+        asked[peer] += 1
+        raise ServerError("not today")
+
+    monkeypatch.setattr(run, "peers", ["beanstalkd", "ours", named(f"other={program}")])
+    monkeypatch.setattr(run, "servers", servers)
+    monkeypatch.setattr("bench.scenarios.Server", start)
+    for name, scenario in SCENARIOS.items():
+        asked.clear()
+        run.scenario = name
+        scenario(run)
+        assert asked["other"] == asked["beanstalkd"], name
+    assert run.results.missing["start: 100, other"] == "not today"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("fork", "'fork' must be NAME=PROGRAM[,OPTION…]"),
+        ("fork=", "'fork=' must be NAME=PROGRAM[,OPTION…]"),
+        ("a fork=/bin/sh", "the name 'a fork' must be of letters, digits, dots, dashes and underscores"),
+        ("a|b=/bin/sh", "the name 'a|b' must be of letters, digits, dots, dashes and underscores"),
+        ("=/bin/sh", "the name '' must be of letters, digits, dots, dashes and underscores"),
+        ("redis=/bin/sh", "the name 'redis' is taken"),
+        ("fork=/no/such/program", "/no/such/program is not a program that can be run"),
+        ("fork=/bin,-D", "/bin is not a program that can be run"),
+        ("fork=/bin/sh,-f,50", "-f and its milliseconds must be one word, such as -f50"),
+    ],
+)
+def test_a_peer_that_cannot_be_is_refused_with_what_would_be_right(asked, why):
+    with pytest.raises(ValueError, match="^" + re.escape(why)):
+        parse_peer(asked)
+
+
+def test_a_name_is_given_once():
+    with pytest.raises(ValueError, match="the name 'fork' is taken"):
+        parse_peer("fork=/bin/sh", taken={"fork": None})
+
+
+def test_a_peer_that_reports_no_version_is_measured_all_the_same(named):
+    assert described(named("silent=/bin/false,-D")) == "silent: unknown version -D"
+    assert described(named("garbled=/bin/cat")) == "garbled: unknown version"
+
+
+def test_a_server_that_fails_in_a_part_has_no_figure_there_and_the_others_have_theirs(run, monkeypatch):
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+    def measure(server):
+        if server.name == "other" and run.results.find("small", "other", "", 100):
+            raise LoadError("a job was lost")
+        return {"rate": 1.0}
+
+    monkeypatch.setattr(run, "pairs", 3)
+    for size in (10, 100):
+        run.in_turn([Named("ours"), Named("other")], measure, size=size)
+    assert {(point.server, point.size): len(point.samples) for point in run.results.points} == {
+        ("ours", 10): 3, ("other", 10): 3, ("ours", 100): 3,
+    }  # fmt: skip
+    assert run.results.missing == {"small: 100, other": "a job was lost"}
+
+
+LIAR = """
+import socketserver, sys
+class Client(socketserver.StreamRequestHandler):
+    def handle(self):
+        lines = 0
+        while line := self.rfile.readline():
+            lines += line.startswith(b"put")
+            if not line.startswith(b"x"):
+                word = b"NOT_FOUND" if lines > 4 else b"INSERTED 1" if lines else b"UNKNOWN_COMMAND"
+                self.wfile.write(word + b"\\r\\n")
+socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[4])), Client).serve_forever()
+"""
+
+
+def test_a_server_that_answers_wrongly_among_many_in_flight_is_caught(run, named, tmp_path):
+    path = tmp_path / "liar"
+    path.write_text(f"#!{sys.executable}\n{LIAR}")
+    path.chmod(0o755)
+    wrong = pytest.raises(LoadError, match=r"cycle on liar: UnexpectedReplyError: put: b'NOT_FOUND'")
+    with run.servers(named(f"liar={path}")) as (server,), wrong:
+        run.load("cycle", server, connections=1, depth=10, rounds=1, body=1, tube=run.tube())
 
 
 # Attacks

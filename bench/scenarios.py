@@ -228,6 +228,36 @@ def binlog(run: Run) -> None:
             run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
 
+def binlog_memory(run: Run) -> None:
+    """delayed jobs with bodies of 1,000 bytes, put with -b and each server's default policy: their memory, and files"""
+    count = run.sized(1_000_000)
+    for pair in range(min(run.pairs, 3)):
+        for peer in run.beanstalk:
+            with run.servers(Variant(peer, peer, keeps=True)) as servers:
+                for server in servers:
+                    run.tell(f"{count:,} jobs, {pair + 1} of {min(run.pairs, 3)}: {peer}")
+                    with run.part(peer, size=count):
+                        run.add(server, _binlog_memory(run, server, count), size=count)
+
+
+def _binlog_memory(run: Run, server: Server, count: int) -> Sample:
+    empty = server.resident()
+    there, cost, seconds = 0, 0.0, 0.0
+    while there < count:  # in parts, so that the generator does not need memory for all of them
+        part = min(100_000, count - there)
+        sample = run.load("stream", server, kind="put", count=part, body=1000, delays=(HOUR, 24 * HOUR))
+        there += part
+        cost += sample["cpu"] * part
+        seconds += sample["seconds"]
+    time.sleep(1)  # real time: what the puts have left to do is done by then
+    return {
+        "rate": count / seconds,
+        "cpu": cost / count,
+        "bytes_per_job": (server.resident() - empty) / count,
+        "megabytes": server.size_on_disk() / 1e6,
+    }
+
+
 def start(run: Run) -> None:
     """the start on a binlog with a million live jobs of 100 bytes: from the process's start to its first answer"""
     sizes = sorted({run.sized(size) for size in (10_000, 100_000, 1_000_000)})
@@ -258,7 +288,7 @@ def _start(run: Run, size: int) -> None:
                     server = Server(peer, directory=place)
                     try:
                         sample = {"seconds": server.first_answer, "bytes_per_job": server.resident() / size}
-                        sample["megabytes"] = sum(file.stat().st_size for file in place.iterdir()) / 1e6
+                        sample["megabytes"] = server.size_on_disk() / 1e6
                         run.add(server, sample, size=size)
                     finally:
                         server.stop()
@@ -462,6 +492,7 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "idle": idle,
     "steady": steady,
     "binlog": binlog,
+    "binlog-memory": binlog_memory,
     "start": start,
     "launch": launch,
     "stalls": stalls,

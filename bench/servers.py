@@ -154,6 +154,7 @@ class Server:
     ) -> None:
         self.peer = peer
         self.name = name or peer
+        self.directory = directory
         self.protocol = PEERS[peer].protocol
         self._mover: subprocess.Popen[bytes] | None = None
         try:
@@ -200,6 +201,15 @@ class Server:
 
     def resident(self) -> int:
         return process.resident(self.pid)
+
+    def size_on_disk(self) -> int:
+        """Bytes of all files in which it keeps its jobs."""
+        found = 0
+        if self.directory is not None:
+            for file in os.scandir(self.directory):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    found += file.stat().st_size
+        return found
 
     def stop(self) -> None:
         """Stop it, and wait until it has ended."""

@@ -96,6 +96,15 @@ TABLES = {
         ),
     ),
     "binlog": Table("in flight", CYCLE, ("rate", "cpu")),
+    "binlog-memory": Table(
+        "jobs",
+        (
+            Column("bytes a job", "bytes_per_job", "{:,.0f}", spread=True),
+            Column("MB on disk", "megabytes", "{:,.0f}"),
+            RATE,
+            CPU,
+        ),
+    ),
     "start": Table(
         "jobs",
         (
@@ -239,11 +248,13 @@ def targets_table(results: Results) -> Rows:
     """The figures to reach, and how far this run is."""
     rows = [["work", "found", "first", "", "then", ""]]
     for target in TARGETS:
+        if not target.is_about(results):
+            continue
         figure = target.found(results)
         row = [target.work, written(figure, target.unit) if figure else "not measured"]
         for wanted in (target.first, target.then):
-            row.append(f"{wanted:g} {target.unit}")
-            row.append("" if figure is None else "yes" if target.reached(figure, wanted) else "no")
+            row.append("" if wanted is None else f"{wanted:g} {target.unit}")
+            row.append("" if figure is None or wanted is None else "yes" if target.reached(figure, wanted) else "no")
         rows.append(row)
     return rows
 

@@ -1,4 +1,4 @@
-"""The figures to reach: the first and the final target of each, and how to find the figure in a run."""
+"""The figures to reach: the first target of each, what comes then, and how to find the figure in a run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ class Target:
 
     Args:
         unit: of the figure; × for a ratio.
+        then: the target after the first, or None if there is none yet.
         more: whether more is better.
         found: finds the figure in a run, if it was measured.
+        beside: a server that not every run has; without it, the figure is not shown.
     """
 
     work: str
     scenario: str
     unit: str
     first: float
-    then: float
+    then: float | None
     more: bool
     found: Callable[[Results], Spread | None]
+    beside: str = ""
+
+    def is_about(self, results: Results) -> bool:
+        """Whether the run had the server that the figure is beside."""
+        return not self.beside or self.beside in results.about.get("peers", [])
 
     def reached(self, figure: Spread, wanted: float) -> bool:
         """Whether the median is as good as wanted."""
@@ -36,13 +43,11 @@ def _ratio(results: Results, point: Point | None, other: Point | None, measure: 
     return results.ratio(point, other, measure) if point and other else None
 
 
-def _cpu(scenario: str, size: int) -> Callable[[Results], Spread | None]:
-    """The ratio to beanstalkd of commands for each second of CPU time."""
+def _cpu(scenario: str, size: int, ours: str, theirs: str) -> Callable[[Results], Spread | None]:
+    """The ratio to one of their servers of commands for each second of CPU time."""
 
     def found(results: Results) -> Spread | None:
-        return _ratio(
-            results, results.find(scenario, "beanstalkd", "", size), results.find(scenario, "ours", "", size), "cpu"
-        )
+        return _ratio(results, results.find(scenario, theirs, "", size), results.find(scenario, ours, "", size), "cpu")
 
     return found
 
@@ -52,12 +57,12 @@ def _largest(results: Results, scenario: str, server: str, work: str = "") -> Po
     return max(points, key=lambda point: point.size, default=None)
 
 
-def _synced(depth: int) -> Callable[[Results], Spread | None]:
-    """The ratio to beanstalkd of commands a second when each acknowledgement is synced."""
+def _synced(depth: int, theirs: str) -> Callable[[Results], Spread | None]:
+    """The ratio of commands a second when each acknowledgement of ours is synced."""
 
     def found(results: Results) -> Spread | None:
-        ours, theirs = (results.find("binlog", f"{server} -f0", "", depth) for server in ("ours", "beanstalkd"))
-        return _ratio(results, ours, theirs, "rate")
+        ours, other = (results.find("binlog", server, "", depth) for server in ("ours -f0", theirs))
+        return _ratio(results, ours, other, "rate")
 
     return found
 
@@ -66,9 +71,12 @@ def _crowded(results: Results) -> Spread | None:
     return _ratio(results, results.find("other-tubes", "ours", "", 1), _largest(results, "other-tubes", "ours"), "cpu")
 
 
-def _memory(results: Results) -> Spread | None:
-    point = _largest(results, "delayed", "ours", "put")
-    return point.spread("bytes_per_job") if point else None
+def _memory(scenario: str, work: str = "") -> Callable[[Results], Spread | None]:
+    def found(results: Results) -> Spread | None:
+        point = _largest(results, scenario, "ours", work)
+        return point.spread("bytes_per_job") if point else None
+
+    return found
 
 
 def _start(results: Results) -> Spread | None:
@@ -80,9 +88,12 @@ def _launch(results: Results) -> Spread | None:
     return point.spread("to_first_answer") if point else None
 
 
-def _late(results: Results) -> Spread | None:
-    point = results.find("timers", "ours", "", 100_000)
-    return point.spread("p99") if point else None
+def _late(count: int, measure: str) -> Callable[[Results], Spread | None]:
+    def found(results: Results) -> Spread | None:
+        point = results.find("timers", "ours", "", count)
+        return point.spread(measure) if point else None
+
+    return found
 
 
 def _held(results: Results) -> Spread | None:
@@ -107,30 +118,66 @@ def _waited(results: Results) -> Spread | None:
     return max(found, default=None)
 
 
+FORK = "fork"
+"""The name that a run gives a C fork of beanstalkd, which syncs in groups with -D."""
+
 TARGETS = [
     Target(
         "put + reserve + delete, 50 connections, one in flight: commands a CPU second, beside beanstalkd",
-        *("request-response", "×", 0.75, 1.1, True, _cpu("request-response", 50)),
+        *("request-response", "×", 1.25, None, True, _cpu("request-response", 50, "ours", "beanstalkd")),
     ),
-    Target("the same, 100 in flight on each", "in-flight", "×", 2.5, 5, True, _cpu("in-flight", 100)),
+    Target(
+        "the same beside the C fork",
+        *("request-response", "×", 0.85, 1, True, _cpu("request-response", 50, "ours", FORK), FORK),
+    ),
+    Target(
+        "as the first, 100 in flight on each",
+        *("in-flight", "×", 5, None, True, _cpu("in-flight", 100, "ours", "beanstalkd")),
+    ),
     Target(
         "as the first, every acknowledgement synced: commands a second, beside beanstalkd -f0",
-        *("binlog", "×", 4, 10, True, _synced(1)),
+        *("binlog", "×", 8, 10, True, _synced(1, "beanstalkd -f0")),
     ),
-    Target("as the second, every acknowledgement synced", "binlog", "×", 4, 10, True, _synced(100)),
+    Target(
+        "the same beside the C fork's -D: commands a CPU second",
+        *("binlog", "×", 0.85, 1, True, _cpu("binlog", 1, "ours -f0", f"{FORK} -D"), FORK),
+    ),
+    Target(
+        "as the first, each with its default: ours synced, beside beanstalkd -f50: commands a second",
+        *("binlog", "×", 1, 1.1, True, _synced(1, "beanstalkd -f50")),
+    ),
+    Target(
+        "100 in flight on each, every acknowledgement synced: commands a second, beside beanstalkd -f0",
+        *("binlog", "×", 10, None, True, _synced(100, "beanstalkd -f0")),
+    ),
     Target(
         "as the first, beside 100,000 other tubes: commands a CPU second, beside the same with one",
-        *("other-tubes", "×", 0.9, 0.95, True, _crowded),
+        *("other-tubes", "×", 0.95, None, True, _crowded),
     ),
-    Target("memory for each of a million delayed jobs of 100 bytes", "delayed", "bytes", 600, 299, False, _memory),
     Target(
-        "start on a binlog with a million live jobs: time, beside beanstalkd", "start", "×", 1.5, 0.7, False, _start
+        "memory for each of a million delayed jobs of 100 bytes",
+        *("delayed", "bytes", 299, 200, False, _memory("delayed", "put")),
     ),
-    Target("start without a binlog, to the first answer", "launch", "ms", 80, 60, False, _launch),
-    Target("lateness of 100,000 timers within 10 s, 99th percentile", "timers", "ms", 20, 10, False, _late),
-    Target("longest stretch the event loop is held, its own CPU time, worst load", "stalls", "ms", 20, 5, False, _held),
+    Target(
+        "the same with -b, bodies of 1,000 bytes",
+        *("binlog-memory", "bytes", 250, 150, False, _memory("binlog-memory")),
+    ),
+    Target(
+        "start on a binlog with a million live jobs: time, beside beanstalkd",
+        *("start", "×", 0.7, None, False, _start),
+    ),
+    Target("start without a binlog, to the first answer", "launch", "ms", 60, None, False, _launch),
+    Target(
+        "lateness of 100,000 timers within 10 s, 99th percentile",
+        *("timers", "ms", 2, 1, False, _late(100_000, "p99")),
+    ),
+    Target(
+        "lateness of a million timers within 10 s, 99.9th percentile",
+        *("timers", "ms", 20, 5, False, _late(1_000_000, "p999")),
+    ),
+    Target("longest stretch the event loop is held, its own CPU time, worst load", "stalls", "ms", 5, 2, False, _held),
     Target(
         "worst answer beside a hostile client, worst attack: of 20 ms, or of twice beanstalkd's where that is more",
-        *("hostile", "×", 1, 0.5, False, _waited),
+        *("hostile", "×", 0.5, None, False, _waited),
     ),
 ]

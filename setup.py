@@ -42,6 +42,7 @@ HOT = [
     "beanstalk_server/queue/broker.py",
     "beanstalk_server/storage/record.py",
     "beanstalk_server/storage/segment.py",
+    "beanstalk_server/storage/bodies.py",
     "beanstalk_server/storage/room.py",
     "beanstalk_server/storage/segment_log.py",
     "beanstalk_server/storage/segment_reader.py",

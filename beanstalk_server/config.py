@@ -16,8 +16,8 @@ from beanstalk_server.version import PROTOCOL, PROTOCOLS
 LARGEST_JOB_SIZE: Final = 1 << 30
 """The largest value that beanstalkd takes for -z, in bytes."""
 
-LARGEST_SEGMENT_SIZE: Final = 1 << 40
-"""Bytes."""
+LARGEST_SEGMENT_SIZE: Final = 1 << 37
+"""Bytes. A segment of this size has fewer than 2^31 puts, so that a job can number its own in four bytes."""
 
 LONGEST_SYNC_INTERVAL: Final = 1 << 31
 """Milliseconds, which is 24 days."""

@@ -61,7 +61,7 @@ def test_the_environment_goes_behind_the_command_line():
     [
         ("-z -1", {}, "-z/--max-job-size: bad value '-1': must be a whole number of bytes from 0 to 1073741824"),
         ("-z 1.5", {}, "-z/--max-job-size: bad value '1.5': must be a whole number of bytes from 0 to 1073741824"),
-        ("-s 0", {}, "-s/--segment-size: bad value '0': must be a whole number of bytes from 1 to 1099511627776"),
+        ("-s 0", {}, "-s/--segment-size: bad value '0': must be a whole number of bytes from 1 to 137438953472"),
         ("--tick 0", {}, "--tick: bad value '0': must be a number of milliseconds from 0.001 to 1000"),
         ("--tick nan", {}, "--tick: bad value 'nan': must be a number of milliseconds from 0.001 to 1000"),
         ("--tick never", {}, "--tick: bad value 'never': must be a number of milliseconds from 0.001 to 1000"),

@@ -777,7 +777,7 @@ class Broker(Queue):
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
         job = self._find(job_id)
-        return None if job is None else JobStatistics(job, now)
+        return None if job is None else JobStatistics(job, self.journal.file_number(job), now)
 
     # Time
 

@@ -68,9 +68,16 @@ class Journal:
     """The server sets it. Call it with ALL, DELETIONS or NONE when what the journal admits changes: because much
     waits for a commit, say, or for room. The broker may still record the change that it is in the middle of."""
 
+    on_fetches_done: Callable[[], None] | None = None
+    """The server sets it. Call it after calls of `on_fetched` (see `fetch`): clients have got answers to send."""
+
     def files(self) -> Files:
         """What stats reports about the files."""
         return Files()
+
+    def file_number(self, job: Job) -> int:
+        """The number of the file that a job's record is in, or 0, for stats-job."""
+        return job.file
 
     def load(self) -> Iterable[StoredJob]:
         """The jobs that were live when the last process ended, in any order."""
@@ -120,6 +127,20 @@ class Journal:
 
     def forget(self, job: Job) -> None:
         """Note that a job which a clear has deleted leaves memory. There is nothing to record."""
+
+    def body_size(self, job: Job) -> int:
+        """The size of a job's body in bytes, also while the body is not in memory."""
+        return len(job.body)
+
+    def fetch(self, jobs: list[Job], on_fetched: Callable[[], None]) -> None:
+        """Bring the bodies of these jobs back into memory, then call `on_fetched`: later, never within this call.
+
+        Called only if the body of one of them is NOT_IN_MEMORY; the others may be in memory, and may be about to leave
+        it. During `on_fetched`, the `body` of each is its body, even if the job has been replaced or deleted since. It
+        may leave memory afterwards. Several fetches may be under way, for the same job too, and may end in any order.
+        If a body cannot be read, the journal has failed (`on_failure`), and `on_fetched` is not called.
+        """
+        raise NotImplementedError("a journal that takes bodies out of memory must be able to fetch them")
 
     async def commit(self) -> None:
         """Make durable what has been recorded so far; when this returns, it may be acknowledged.

@@ -13,10 +13,11 @@ from beanstalk_server.queue.tube import Tube
 class JobStatistics:
     """A job, its age, and the time it has left."""
 
-    __slots__ = ("age", "job", "time_left")
+    __slots__ = ("age", "file", "job", "time_left")
 
-    def __init__(self, job: Job, now: int) -> None:
+    def __init__(self, job: Job, file: int, now: int) -> None:
         self.job = job
+        self.file = file  # the number of the journal's file that its record is in, or 0
         self.age = now - job.created_at
         self.time_left = 0  # until a delayed or reserved job becomes ready by itself; 0 for any other
         if job.state == DELAYED:

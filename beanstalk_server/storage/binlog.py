@@ -17,12 +17,16 @@ from functools import partial
 from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
+from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import lock_directory, unusable
+from beanstalk_server.storage.fetches import Fetches
 from beanstalk_server.storage.record import clear_size, put_size
 from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.room import ALLOCATE, COMMIT_LIMIT, DROP_SPARE, NOTHING, SEAL, Spare
@@ -34,6 +38,9 @@ from beanstalk_server.storage.stopped import STOPPED, Mark, write_mark
 
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
+
+BODY_CACHE: Final = 16 << 20
+"""Bytes."""
 
 NO_SYNC: Final = -1.0
 """The sync interval for `never`: replies wait for no sync, and none follows until the segment is full."""
@@ -51,6 +58,8 @@ class Binlog(Journal):
         sync_interval: milliseconds. 0: `commit` returns when everything is synced. Above 0: it returns when everything
             is written, and a sync follows within this time. NO_SYNC: a segment is synced only when it is full.
         salvage: at the start, skip what is damaged instead of refusing to start.
+        body_threshold: bytes; longer bodies leave memory when they have been written.
+        body_cache: bytes of such bodies that stay in memory nevertheless, the latest ones.
         clock: the server's monotonic clock, in nanoseconds.
         wall_clock: nanoseconds since 1970.
         boot: 16 bytes that identify the present boot of the machine, from which `clock` counts.
@@ -67,6 +76,8 @@ class Binlog(Journal):
         segment_size: int = SEGMENT_SIZE,
         sync_interval: float = 0.0,
         salvage: bool = False,
+        body_threshold: int = ALL_IN_MEMORY,
+        body_cache: int = BODY_CACHE,
         clock: Callable[[], int] = monotonic_ns,
         wall_clock: Callable[[], int] = time_ns,
         boot: bytes | None = None,
@@ -78,6 +89,8 @@ class Binlog(Journal):
         self.segment_size = -(-segment_size // BLOCK) * BLOCK
         self.sync_interval = sync_interval
         self.salvage = salvage
+        self.body_threshold = body_threshold
+        self.body_cache = body_cache
         self._clock = clock
         self._wall_clock = wall_clock
         self._boot = boot or boot_id()
@@ -86,6 +99,8 @@ class Binlog(Journal):
         self._log = self._new_log(self.live)
         self._room = self._log.room
         self._writer = SegmentWriter(directory)
+        self._reader = BodyReader(directory)
+        self._fetches = self._new_fetches()
         self._threads: ThreadPoolExecutor | None = None
         self._allocator = Allocator(directory, self._room, 0, clock)
         self._writing = asyncio.Lock()  # held while writing and syncing
@@ -115,6 +130,7 @@ class Binlog(Journal):
                 salvage=self.salvage,
                 segment_size=self.segment_size,
                 draw_salt=self._draw_salt,
+                body_threshold=self.body_threshold,
                 boot=self._boot,
             )
             spares, last_spare = find_spares(self.directory)
@@ -123,6 +139,7 @@ class Binlog(Journal):
             raise
         self._log = self._new_log(replay.jobs)
         self._room = self._log.room
+        self._fetches = self._new_fetches()
         self._allocator = Allocator(self.directory, self._room, last_spare, self._clock)
         self._log.set_clocks(replay.clock_offset)
         self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.commit_number)
@@ -132,7 +149,11 @@ class Binlog(Journal):
             raise unusable(self.directory, error) from error
 
     def _new_log(self, live: JobTable) -> SegmentLog:
-        return SegmentLog(live, self.segment_size, self._draw_salt, self._boot, self._report_admission)
+        bodies = Bodies(self.body_threshold, self.body_cache, self.memory)
+        return SegmentLog(live, self.segment_size, self._draw_salt, bodies, self._boot, self._report_admission)
+
+    def _new_fetches(self) -> Fetches:
+        return Fetches(self._log, self._reader, self._in_thread, self._report_fetches, self._fail)
 
     def _make_ready(self) -> None:
         """Prepare to write after the newest segment, or in it if the disk has no room for another."""
@@ -209,6 +230,31 @@ class Binlog(Journal):
         current = self._log.sequence if is_open else self._log.sequence + 1
         oldest = segments[0].sequence if segments else current
         return Files(oldest, current, self._log.migrated, self._log.written, self.max_size)
+
+    def file_number(self, job: Job) -> int:
+        return self._log.segment_of(job).sequence if job.file else 0
+
+    # Bodies
+
+    def body_size(self, job: Job) -> int:
+        return len(job.body) if job.body is not NOT_IN_MEMORY else self._log.body_size(job)
+
+    def fetch(self, jobs: list[Job], on_fetched: Callable[[], None]) -> None:
+        if self._failure is None:
+            self._fetches.add(jobs, on_fetched)
+
+    def _report_fetches(self) -> None:
+        if self.on_fetches_done is not None:
+            self.on_fetches_done()
+
+    def stored(self, job: Job) -> StoredJob:
+        """As in Journal. A body that is not in memory is read on the spot."""
+        stored = super().stored(job)
+        if stored.body is NOT_IN_MEMORY:
+            place = self._log.place_to_read(job)
+            stored.body = self._reader.read_one(place)
+            self._log.release(place)
+        return stored
 
     # Commits
 
@@ -292,6 +338,8 @@ class Binlog(Journal):
                         await self._write(sync=True)
                 elif self._log.clean():
                     await self._remove_oldest()
+                elif self._log.wanted:
+                    self._log.lend(await self._in_thread(partial(self._reader.read, self._log.wanted)))
                 else:
                     await asyncio.sleep(0)
         except Exception as error:
@@ -319,6 +367,7 @@ class Binlog(Journal):
             # Record that it is on the disk: a bit that flips there later must not pass for a torn write.
             await self._write_batches(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=False)
         segment = self._log.remove_oldest()
+        await self._fetches.wait_for(segment)
         if not self._room.should_recycle(segment.size):
             await self._in_thread(partial(self._writer.remove, segment))
             return
@@ -341,7 +390,8 @@ class Binlog(Journal):
         for timer in (self._sync_timer, self._retry_timer):
             if timer is not None:
                 timer.cancel()
-        for task in (self._upkeep, self._syncing):
+        self._fetches.close()
+        for task in (self._upkeep, self._syncing, self._fetches.task):
             if task is not None:
                 await task
         async with self._writing:  # even after a failure: no file may be closed during a write
@@ -378,6 +428,6 @@ class Binlog(Journal):
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:
-            # One thread writes and syncs, the other makes room and removes files.
-            self._threads = ThreadPoolExecutor(2, "binlog")
+            # One thread writes and syncs, one makes room and removes files, and one reads bodies.
+            self._threads = ThreadPoolExecutor(3, "binlog")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from time import monotonic_ns, time_ns
+from typing import Final
 
-from beanstalk_server.queue.job import BURIED, Job
+from beanstalk_server.queue.job import BURIED, NOT_IN_MEMORY, Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progress, Tail
+from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
 from beanstalk_server.storage.record import CHANGE, CLOCK, COMMIT, DELETE, NO_BOOT, PUT
@@ -25,6 +27,9 @@ from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 from beanstalk_server.storage.shown import shown_record
+
+BODY_THRESHOLD: Final = 256
+"""Bytes: longer bodies are read when they are shown."""
 
 
 @dataclass(slots=True)
@@ -93,8 +98,7 @@ class Inspection:
                     continue
                 count.records += 1
                 if scanner.kind == PUT:
-                    job = replay.put(scanner.put())
-                    job.body = b""
+                    job = replay.put(scanner.put(BODY_THRESHOLD))
                     puts[job.id] = count, reader.offset
                     changes.pop(job.id, None)
                 elif scanner.kind == CHANGE:
@@ -132,18 +136,42 @@ class Inspection:
                 yield {"segment": reader.name, "offset": reader.offset, **shown_record(reader.scanner)}
 
     def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
-        """Return the live jobs; buried jobs come last, in the order of their burial. Reads everything at once.
+        """Return the live jobs; buried jobs come last, in the order of their burial. Reads all but the bodies at once.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
         """
         replay = Replay(JobTable(), self.clock_offset)
+        segments: list[Segment] = []
         for reader in self._read(on_damage, on_progress):
-            reader.replay(replay, Segment(reader.sequence, reader.size, reader.salt, reader.version))
+            if not segments or segments[-1].sequence != reader.sequence:
+                segments.append(Segment(reader.sequence, reader.size, reader.salt, reader.version))
+                segments[-1].slot = len(segments)
+            reader.replay(replay, segments[-1], BODY_THRESHOLD)
         replay.finish(self.boot)
         replay.give_up_shared_keys()
         self.next_id = max(self.next_id, replay.last_id + 1)
-        return _in_order(replay.jobs.values())
+        return self._in_order(replay.jobs.values(), segments)
+
+    def _in_order(self, jobs: Iterable[Job], segments: list[Segment]) -> Iterator[StoredJob]:
+        """Jobs of a replay as they are stored, with their bodies; their times are already wall clock."""
+        reader = BodyReader(self.directory)
+        buried: list[Job] = []
+
+        def stored(job: Job) -> StoredJob:
+            found = stored_job(job, 0)
+            if found.body is NOT_IN_MEMORY:
+                with _readable(self.directory):
+                    found.body = reader.read_one(segments[job.file - 1].place_of(job))
+            return found
+
+        for job in jobs:
+            if job.state == BURIED:
+                buried.append(job)
+            else:
+                yield stored(job)
+        for job in sorted(buried, key=attrgetter("extras.bury_sequence")):
+            yield stored(job)
 
     def _read(self, on_damage: Callable[[Damage], None], on_progress: Progress | None) -> Iterator[SegmentReader]:
         with _readable(self.directory):
@@ -155,18 +183,6 @@ class Inspection:
 
 def _ignore(_: Damage) -> None:
     """Ignore damage: a reader that reads nothing finds none."""
-
-
-def _in_order(jobs: Iterable[Job]) -> Iterator[StoredJob]:
-    """Jobs of a replay as they are stored; their times are already wall clock."""
-    buried: list[Job] = []
-    for job in jobs:
-        if job.state == BURIED:
-            buried.append(job)
-        else:
-            yield stored_job(job, 0)
-    for job in sorted(buried, key=attrgetter("extras.bury_sequence")):
-        yield stored_job(job, 0)
 
 
 @contextmanager

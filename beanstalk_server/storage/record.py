@@ -21,7 +21,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from beanstalk_server.queue.job import BURIED, DELAYED, READY, Job
+from beanstalk_server.queue.job import BURIED, DELAYED, NOT_IN_MEMORY, READY, Job
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob
 
 COMMIT: Final = 1
@@ -241,8 +241,12 @@ class Scanner:
         _, _, _, commit_number, durable, length, next_id, written_at = _COMMIT.unpack_from(self.data, self.start + 4)
         return commit_number, durable, length, next_id, written_at
 
-    def put(self) -> StoredJob:
-        """The job in a PUT record. The next call reuses the object."""
+    def put(self, threshold: int = LONGEST) -> StoredJob:
+        """The job in a PUT record. The next call reuses the object.
+
+        Args:
+            threshold: bytes; a longer body is left where it is, and the job gets NOT_IN_MEMORY in its place.
+        """
         data = self.data
         job = self._job
         (
@@ -272,7 +276,7 @@ class Scanner:
             tube = self.names[raw] = raw.decode("latin-1")
         job.tube = tube
         job.key = data[names + tube_size : body].decode("latin-1") if key_size else ""
-        job.body = data[body : self.end]
+        job.body = data[body : self.end] if self.end - body <= threshold else NOT_IN_MEMORY
         return job
 
     def change(self) -> StoredChange:

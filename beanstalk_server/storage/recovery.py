@@ -17,6 +17,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.takeover import take_over
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
+from beanstalk_server.storage.bodies import ALL_IN_MEMORY
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.errors import DAMAGED, StorageError, unusable
 from beanstalk_server.storage.record import NO_BOOT
@@ -66,6 +67,7 @@ def recover(
     salvage: bool,
     segment_size: int,
     draw_salt: Callable[[], int],
+    body_threshold: int = ALL_IN_MEMORY,
     boot: bytes = NO_BOOT,
 ) -> Recovered:
     """Replay what a locked directory holds, and prepare it for writing.
@@ -74,13 +76,14 @@ def recover(
         salvage: skip what is damaged, and keep the damaged files in the subdirectory `damaged`.
         segment_size: bytes of a new segment, if jobs have to be rewritten.
         draw_salt: draws a random number of 32 bits.
+        body_threshold: bytes; longer bodies stay on the disk.
         boot: the present boot of the machine.
 
     Raises:
         StorageError: the directory cannot be used, or is damaged.
     """
     try:
-        return _Recovery(directory, replay, salvage, segment_size, draw_salt, boot).run()
+        return _Recovery(directory, replay, salvage, segment_size, draw_salt, body_threshold, boot).run()
     except OSError as error:
         raise unusable(directory, error) from error
 
@@ -95,6 +98,7 @@ class _Recovery:
         salvage: bool,
         segment_size: int,
         draw_salt: Callable[[], int],
+        body_threshold: int,
         boot: bytes,
     ) -> None:
         self._directory = directory
@@ -103,6 +107,8 @@ class _Recovery:
         self._salvage = salvage
         self._segment_size = segment_size
         self._draw_salt = draw_salt
+        self._body_threshold = body_threshold
+        self._segments: list[Segment] = []  # that hold the jobs
         self._boot = boot
 
     def run(self) -> Recovered:
@@ -121,12 +127,13 @@ class _Recovery:
 
     def _recover_segments(self) -> Recovered:
         replay = self._replay
-        segments: list[Segment] = []
+        segments = self._segments
         binlog = BinlogReader(self._directory, self._handle_damage)
         for reader in binlog.read(Progress(replay, binlog.size()).report):
             if not segments or segments[-1].sequence != reader.sequence:
                 segments.append(Segment(reader.sequence, reader.file.size(), reader.salt, reader.version))
-            reader.replay(replay, segments[-1])
+                segments[-1].slot = len(segments)
+            reader.replay(replay, segments[-1], self._body_threshold)
             segments[-1].end = segments[-1].durable = reader.offset
             segments[-1].is_closed = True
         replay.finish(self._boot)
@@ -196,8 +203,10 @@ class _Recovery:
         rewriting = Rewriting(
             self._directory,
             self._replay,
+            self._segments,
             self._segment_size,
             self._draw_salt,
+            self._body_threshold,
             found.next_id,
             found.sequence,
             found.commit_number,

@@ -13,12 +13,16 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
+from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
+from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.record import put_size
 from beanstalk_server.storage.room import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
+from beanstalk_server.storage.segment import Segment
 from beanstalk_server.storage.segment_log import NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import spare_name
@@ -35,8 +39,10 @@ class Rewriting:
     Args:
         directory: locked, and without an unfinished rewriting.
         replay: holds the jobs; their times are wall clock.
+        segments: hold the bodies that are not in memory; a job with the slot s refers to segments[s - 1].
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
+        body_threshold: bytes; longer bodies leave memory when they have been written.
         next_id: the smallest id that has never been given.
         sequence, commit_number: those of the last segment and the last commit; the new ones follow.
     """
@@ -45,18 +51,23 @@ class Rewriting:
         self,
         directory: Directory,
         replay: Replay,
+        segments: list[Segment],
         segment_size: int,
         draw_salt: Callable[[], int],
+        body_threshold: int,
         next_id: int,
         sequence: int,
         commit_number: int,
     ) -> None:
         self._directory = directory
         self._replay = replay
+        self._segments = segments
+        self._reader = BodyReader(directory)
+        self._body_threshold = body_threshold
         self._segment_size = segment_size
         self._writer = SegmentWriter(directory, REWRITING)
         self._spares = 0  # how many have been made
-        self.log = SegmentLog(JobTable(), segment_size, draw_salt, replay.boot)
+        self.log = SegmentLog(JobTable(), segment_size, draw_salt, Bodies(ALL_IN_MEMORY, 0, Memory()), replay.boot)
         self.log.adopt([], [], next_id, sequence, commit_number)
         self.log.recorded_offset = replay.clock_offset
 
@@ -96,11 +107,15 @@ class Rewriting:
             segment.is_closed = True
 
     def _append(self, job: Job) -> None:
+        if job.body is NOT_IN_MEMORY:
+            job.body = self._reader.read_one(self._segments[job.file - 1].place_of(job))
         try:
             self.log.append(job)
         except NoRoomError:
             self._add_spare(put_size(job))
             self.log.append(job)
+        if len(job.body) > self._body_threshold:
+            job.body = NOT_IN_MEMORY  # nobody asks for it until everything has been written
 
     def _add_spare(self, size: int) -> None:
         self._spares += 1

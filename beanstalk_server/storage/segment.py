@@ -17,15 +17,19 @@ from __future__ import annotations
 import re
 from array import array
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from beanstalk_server.queue.job import Job
 from beanstalk_server.storage.disk import Directory, File
 
 MAGIC: Final = b"BSQLOG\r\n"
 VERSION: Final = 2
 HEADER_SIZE: Final = 32
+
+LARGEST_OFFSET: Final = 0xFFFFFFFF
+"""The largest offset that four bytes hold."""
 
 _HEADER: Final = Struct("<8sIQII")
 _CRC: Final = Struct("<I")
@@ -42,6 +46,10 @@ class FormatError(Exception):
 
 class Segment:
     """One segment, as the log knows it.
+
+    Three arrays describe the PUT records in it, in their order: the ids of the jobs, and where the records are. A job
+    knows its record by `slot` and the index in these arrays (`Job.file` and `Job.place`), so 20 bytes, or 16 if the
+    segment is smaller than 4 GiB, are all that the log itself keeps of a job.
 
     Args:
         sequence: its number.
@@ -60,10 +68,14 @@ class Segment:
         "is_cut",
         "live",
         "name",
+        "offsets",
+        "reads",
         "salt",
         "seed",
         "sequence",
         "size",
+        "sizes",
+        "slot",
         "version",
         "written",
     )
@@ -82,8 +94,37 @@ class Segment:
         self.written = 0  # offset up to which it has been written
         self.durable = 0  # offset up to which it is known to be on the disk
         self.live = 0  # bytes of the PUT records of live jobs in it
+        self.slot = (
+            0  # the number by which jobs refer to it; a log gives it, and uses it again when the segment is gone
+        )
         self.ids = array("Q")  # of all jobs that were ever put into it
+        self.offsets = array("I" if size <= LARGEST_OFFSET else "Q")  # where their PUT records begin
+        self.sizes = array("I")  # of these records, in bytes
         self.cleaned = 0  # how many of `ids` cleaning has visited
+        self.reads = 0  # how many bodies are being read from it, or will be; until then its file must stay
+
+    def add_put(self, job: Job, offset: int, size: int) -> None:
+        """Note a PUT record of so many bytes at an offset; the job refers to it from now on."""
+        job.file = self.slot
+        job.place = len(self.ids)
+        self.ids.append(job.id)
+        self.offsets.append(offset)
+        self.sizes.append(size)
+
+    def place_of(self, job: Job) -> Place:
+        """Where the record of a job is, which is in this segment."""
+        index = job.place
+        return Place(self, self.offsets[index], self.sizes[index], job.id)
+
+
+class Place(NamedTuple):
+    """Where the PUT record of a job is."""
+
+    segment: Segment
+    offset: int
+    size: int
+    """Bytes of the record."""
+    job_id: int
 
 
 def seed_of(salt: int) -> int:

@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.storage.bodies import Bodies
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
     CLOCK_SIZE,
     COMMIT_SIZE,
     DELETE_SIZE,
     NO_BOOT,
+    PUT_SIZE,
     clear_size,
     encode_change,
     encode_clear,
@@ -39,7 +41,7 @@ from beanstalk_server.storage.room import (
     Room,
     Spare,
 )
-from beanstalk_server.storage.segment import Segment
+from beanstalk_server.storage.segment import Place, Segment
 
 CLOCK_TOLERANCE: Final = 10_000_000
 """Nanoseconds. A step of the wall clock up to this long is not recorded, because the two clocks are read one after the
@@ -47,6 +49,12 @@ other, and the process may have to wait in between. Short steps that add up are 
 
 GARBAGE_COST: Final = 16
 """Bytes of the budget of a cleaning slice that a garbage record costs."""
+
+LENDING_SIZE: Final = 1 << 20
+"""Bytes of records that are read at once so that cleaning can move them."""
+
+LENDING_SCAN: Final = 4096
+"""How many records of the oldest segment are looked at for this."""
 
 SMALL_CLEAR: Final = 1024
 """Bytes. A clear up to this size may use the headroom, as changes do; a larger one must leave it, as a put does."""
@@ -74,6 +82,7 @@ class SegmentLog:
         live: the broker's table of jobs.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
+        bodies: decides which bodies stay in memory.
         boot: 16 bytes that identify the boot of the machine.
         on_admission: called with ALL, DELETIONS or NONE when what the binlog admits changes.
     """
@@ -83,17 +92,20 @@ class SegmentLog:
         live: JobTable,
         segment_size: int,
         draw_salt: Callable[[], int],
+        bodies: Bodies,
         boot: bytes = NO_BOOT,
         on_admission: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.live = live
+        self.bodies = bodies
         self.draw_salt = draw_salt
         self.boot = boot
         self.clock_offset = 0  # nanoseconds; added to the times of jobs, gives wall clock
         self.recorded_offset = 0  # nanoseconds; wall clock less the server's clock, as recorded last
         self.has_recorded_clock = False  # a CLOCK has been recorded since the start
         self.segments: list[Segment] = []  # oldest first
-        self.by_sequence: dict[int, Segment] = {}
+        self.slots: list[Segment | None] = [None]  # the segments by their slots; 0 is the slot of none
+        self._free_slots: list[int] = []
         self.room = Room(self.segments, segment_size, on_admission)
         self.batches: list[CommitBatch] = []  # waiting to be written; the last one is open
         self.sequence = 0  # of the last segment
@@ -104,6 +116,8 @@ class SegmentLog:
         self.written = 0  # how many records
         self.migrated = 0  # how many of them cleaning has moved
         self.may_leave_tail = False  # cleaning has moved all jobs that fit into the tail
+        self.wanted: list[Place] = []  # cleaning waits for these bodies, which are not in memory
+        self._lent: dict[int, bytes] = {}  # bodies that were read for cleaning, by the offsets in the oldest segment
 
     def adopt(
         self, segments: list[Segment], spares: list[Spare], next_id: int, sequence: int, commit_number: int
@@ -111,17 +125,20 @@ class SegmentLog:
         """Continue after the segments found at the start.
 
         Args:
-            segments: oldest first. Nothing is appended to them, unless `reopen` follows.
+            segments: oldest first, in the slots 1, 2, 3, … Nothing is appended to them, unless `reopen` follows.
             spares: those found at the start.
             next_id: the smallest id that has never been given.
             sequence, commit_number: those of the last segment and the last commit.
         """
         self.segments.extend(segments)
-        for segment in segments:
-            self.by_sequence[segment.sequence] = segment
+        self.slots.extend(segments)
+        for slot, segment in enumerate(segments, 1):
+            assert segment.slot == slot
+            segment.written = segment.end
             segment.live = 0
         for job in self.live.values():
-            self.by_sequence[job.file].live += put_size(job)
+            segment = self.segment_of(job)
+            segment.live += segment.sizes[job.place]
         self.next_id = next_id
         self.sequence = sequence
         self.commit_number = commit_number
@@ -130,6 +147,28 @@ class SegmentLog:
         for spare in spares:
             room.add_spare(spare)
         room.review()
+
+    def segment_of(self, job: Job) -> Segment:
+        """The segment that holds the record of a job."""
+        segment = self.slots[job.file]
+        assert segment is not None, "the job has been put"
+        return segment
+
+    def place_to_read(self, job: Job) -> Place:
+        """Where the record of a job is. It stays there until `release` is called with the place."""
+        segment = self.segment_of(job)
+        segment.reads += 1
+        return segment.place_of(job)
+
+    def release(self, place: Place) -> None:
+        """Undo `place_to_read`."""
+        place.segment.reads -= 1
+
+    def body_size(self, job: Job) -> int:
+        """Bytes of a body that is not in memory."""
+        names = len(job.tube.name) + len(job.key)
+        size: int = self.segment_of(job).sizes[job.place]
+        return size - PUT_SIZE - names
 
     # Changes to record
 
@@ -145,6 +184,7 @@ class SegmentLog:
         if old is not None:
             self._forget(old)
         self._append_put(job, size)
+        self.bodies.add(job)
         if job.id >= self.next_id:
             self.next_id = job.id + 1
         return True
@@ -201,10 +241,9 @@ class SegmentLog:
         segment = self._make_place(size, True)
         stored = self._stored
         stored.describe(job, self.clock_offset)
+        segment.add_put(job, segment.end, size)
         self._append(segment, encode_put(stored, segment.seed))
         stored.body = b""  # it may be large, and must not outlive the job
-        job.file = segment.sequence
-        segment.ids.append(job.id)
         segment.live += size
         room = self.room
         room.live_size += size
@@ -214,10 +253,12 @@ class SegmentLog:
     def _forget(self, job: Job) -> None:
         """Count the record of a job as garbage."""
         if job.file:
-            size = put_size(job)
-            self.by_sequence[job.file].live -= size
+            segment = self.segment_of(job)
+            size: int = segment.sizes[job.place]
+            segment.live -= size
             self.room.live_size -= size
             job.file = 0
+            self.bodies.discard(job)
 
     def _append(self, segment: Segment, record: bytes) -> None:
         size = len(record)
@@ -260,7 +301,12 @@ class SegmentLog:
         self.sequence += 1
         segment = Segment(self.sequence, spare.size, self.draw_salt())
         self.segments.append(segment)
-        self.by_sequence[segment.sequence] = segment
+        if self._free_slots:
+            segment.slot = self._free_slots.pop()
+            self.slots[segment.slot] = segment
+        else:
+            segment.slot = len(self.slots)
+            self.slots.append(segment)
         self._open_batch(segment, spare)
         return segment
 
@@ -346,6 +392,17 @@ class SegmentLog:
             synced.durable = synced.written
         if has_begun:
             self._close_segments()
+        self.drop_bodies()
+
+    def drop_bodies(self) -> None:
+        """Let bodies leave memory whose records have been written, the oldest first, while the cache is too small."""
+        bodies = self.bodies
+        while bodies.exceeds_cache():
+            job = bodies.oldest()
+            segment = self.segment_of(job)
+            if segment.offsets[job.place] >= segment.written:
+                break
+            bodies.drop_oldest()
 
     # The end of segments
 
@@ -360,12 +417,14 @@ class SegmentLog:
         """Move a slice of the jobs of the oldest segment to the tail.
 
         Returns:
-            Whether no job is left in it. Then `remove_oldest` may follow, once all records are on the disk.
+            Whether no job is left in it. Then `remove_oldest` may follow, once all records are on the disk. If not, and
+            `wanted` is not empty, these bodies have to be read and lent to the next call.
         """
         segment = self.segments[0]
         room = self.room
         budget = CLEANING_SLICE if room.admits == ALL else URGENT_CLEANING_SLICE
         room.is_cleaning = True
+        self.wanted = []
         ids = segment.ids
         while budget > 0 and segment.live:
             if segment.cleaned == len(ids):  # all jobs that fit into the tail have been moved
@@ -373,13 +432,13 @@ class SegmentLog:
                 self.may_leave_tail = True
             job_id: int = ids[segment.cleaned]
             job = self.live.get(job_id)
-            if job is None or job.file != segment.sequence:
+            if job is None or job.file != segment.slot or job.place != segment.cleaned:
                 budget -= GARBAGE_COST
             elif job.tube.is_cleared(job):  # a PUT would bring it back
                 self._forget(job)
                 budget -= GARBAGE_COST
             else:
-                size = put_size(job)
+                size: int = segment.sizes[segment.cleaned]
                 if not room.fits_tail(size):
                     if room.disk_is_full and not self.may_leave_tail:  # smaller jobs may still fit
                         budget -= GARBAGE_COST
@@ -389,20 +448,57 @@ class SegmentLog:
                         room.stuck_on = size
                         break
                     self.may_leave_tail = False
-                self._forget(job)
-                self._append_put(job, size)
-                self.migrated += 1
+                if not self._move(job, segment.offsets[segment.cleaned]):
+                    self._want_bodies(segment)
+                    break
                 budget -= size
             segment.cleaned += 1
         room.review()
         return not segment.live
 
+    def _move(self, job: Job, offset: int) -> bool:
+        """Record a job of the oldest segment, whose record is at this offset, once more; False if it has no body."""
+        if job.body is NOT_IN_MEMORY:
+            body = self._lent.pop(offset, None)
+            if body is None:
+                return False
+            self._forget(job)
+            self.bodies.memory.return_body(job, body)
+        else:
+            self._forget(job)
+        self._append_put(job, put_size(job))
+        self.bodies.add(job, True)  # the first to go, when its new record has been written
+        self.migrated += 1
+        return True
+
+    def _want_bodies(self, segment: Segment) -> None:
+        """Want the bodies of the next jobs that cleaning will move."""
+        self._lent.clear()
+        size = 0
+        ids = segment.ids
+        for index in range(segment.cleaned, min(segment.cleaned + LENDING_SCAN, len(ids))):
+            job = self.live.get(ids[index])
+            if job is not None and job.file == segment.slot and job.place == index and job.body is NOT_IN_MEMORY:
+                self.wanted.append(self.place_to_read(job))
+                size += segment.sizes[index]
+                if size >= LENDING_SIZE:
+                    break
+
+    def lend(self, bodies: list[bytes]) -> None:
+        """Lend to cleaning the bodies that it wanted."""
+        for place, body in zip(self.wanted, bodies, strict=True):
+            self._lent[place.offset] = body
+            self.release(place)
+        self.wanted = []
+
     def remove_oldest(self) -> Segment:
         """Drop the oldest segment, which holds no live job. The caller removes or recycles its file."""
         segment = self.segments.pop(0)
         assert not segment.live, f"{segment.name} still has jobs"
-        del self.by_sequence[segment.sequence]
+        self.slots[segment.slot] = None
+        self._free_slots.append(segment.slot)
         self.may_leave_tail = False
+        self._lent.clear()
         self.room.remove_oldest(segment)
         return segment
 
@@ -440,18 +536,25 @@ class SegmentLog:
         for job in self.live.values():
             if not job.file and job.tube.is_cleared(job):
                 continue
-            assert job.file in self.by_sequence, f"job {job.id} is in no segment"
-            live[job.file] = live.get(job.file, 0) + put_size(job)
+            assert job.file, f"job {job.id} is in no segment"
+            found = self.segment_of(job)
+            assert found.ids[job.place] == job.id
+            assert job.body is not NOT_IN_MEMORY or found.offsets[job.place] < found.written
+            live[job.file] = live.get(job.file, 0) + found.sizes[job.place]
         for segment in self.segments:
-            assert self.by_sequence[segment.sequence] is segment
-            assert segment.live == live.get(segment.sequence, 0)
+            assert self.slots[segment.slot] is segment
+            assert len(segment.ids) == len(segment.offsets) == len(segment.sizes)
+            assert segment.live == live.get(segment.slot, 0)
             assert segment.durable <= segment.end <= segment.size
-        assert sorted(self.by_sequence) == [segment.sequence for segment in self.segments]
+        taken = [slot for slot, held in enumerate(self.slots) if held is not None]
+        assert taken == sorted(segment.slot for segment in self.segments)
+        assert sorted([0, *taken, *self._free_slots]) == list(range(len(self.slots)))
         assert self.room.live_size == sum(live.values())
         assert self.room.pending == sum(COMMIT_SIZE + batch.size for batch in self.batches)
         for batch in self.batches:
-            assert batch.segment.sequence in self.by_sequence
+            assert self.slots[batch.segment.slot] is batch.segment
         self.room.check()
+        self.bodies.check()
 
 
 def cut_size(segment: Segment) -> int:

@@ -78,21 +78,19 @@ class SegmentReader:
             return False
         return True
 
-    def replay(self, replay: Replay, segment: Segment) -> None:
+    def replay(self, replay: Replay, segment: Segment, threshold: int) -> None:
         """Replay all records from here on, until `next` returns False.
 
         Args:
-            segment: the one that is read; its `ids` get the id of each job that is put.
+            segment: the one that is read; it notes where each PUT record is.
+            threshold: bytes; longer bodies are not brought into memory.
         """
         scanner = self.scanner
-        ids = segment.ids
-        sequence = segment.sequence
         while self.next():
             kind = scanner.kind
             if kind == PUT:
-                job = replay.put(scanner.put())
-                job.file = sequence
-                ids.append(job.id)
+                job = replay.put(scanner.put(threshold))
+                segment.add_put(job, self.offset, scanner.end - scanner.start)
             elif kind == CHANGE:
                 replay.change(scanner.change())
             elif kind == DELETE:

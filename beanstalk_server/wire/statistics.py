@@ -101,7 +101,7 @@ def stats_job(statistics: JobStatistics, quote: str) -> bytes:
         f"delay: {job.delay // SECOND}\n"
         f"ttr: {job.ttr // SECOND}\n"
         f"time-left: {statistics.time_left // SECOND}\n"
-        f"file: {job.file}\n"
+        f"file: {statistics.file}\n"
         f"reserves: {job.reserves}\n"
         f"timeouts: {extras.timeouts}\n"
         f"releases: {extras.releases}\n"

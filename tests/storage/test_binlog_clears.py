@@ -16,6 +16,8 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from harness.waiting import eventually_async
 
+pytestmark = pytest.mark.usefixtures("bodies")
+
 MANY = 1300
 """More jobs than two slices of a clear."""
 

@@ -24,6 +24,8 @@ from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import MAGIC, seed_of, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 
+pytestmark = pytest.mark.usefixtures("bodies")
+
 HOUR = 3600 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 

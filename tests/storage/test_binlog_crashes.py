@@ -26,6 +26,8 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import NO_SYNC, Binlog
 from harness.waiting import eventually_async
 
+pytestmark = pytest.mark.usefixtures("bodies")
+
 AN_HOUR = 3_600_000.0  # of sync_interval: its timer goes by real time, so it must not come by itself
 OFFSET = 1_700_000_000 * SECOND
 SEGMENT = 4096

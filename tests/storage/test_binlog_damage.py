@@ -16,12 +16,13 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.job import NOT_IN_MEMORY, STATES
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, PUT
@@ -29,6 +30,8 @@ from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import HEADER_SIZE, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 from harness.waiting import eventually_async
+
+pytestmark = pytest.mark.usefixtures("bodies")
 
 OFFSET = 1_700_000_000 * SECOND
 CLOCKS = {"clock": lambda: SECOND, "wall_clock": lambda: OFFSET + SECOND}
@@ -39,12 +42,19 @@ FLIPS = 10_000
 SALVAGES = 300
 
 
-def shape(job):
+def shape(job, body):
     """A job, without what is recorded only with its next change."""
     extras = job.extras
     times = (job.delay, job.ttr, job.created_at, job.deadline, extras.bury_sequence)
     counts = (extras.releases, extras.buries, extras.kicks)
-    return (job.tube.name, job.key, job.state, job.priority, job.body, times, *counts)
+    return (job.tube.name, job.key, job.state, job.priority, body, times, *counts)
+
+
+def bodies_of(jobs, directory, segments):
+    """The bodies of recovered jobs."""
+    places = [segments[job.file - 1].place_of(job) for job in jobs if job.body is NOT_IN_MEMORY]
+    found = iter(BodyReader(directory).read(places))
+    return [next(found) if job.body is NOT_IN_MEMORY else job.body for job in jobs]
 
 
 def stored_shape(stored):
@@ -229,10 +239,12 @@ def recovered(directory, *, salvage=False):
     assert directory.lock()
     replay = Replay(JobTable())
     try:
-        recover(directory, replay, salvage=salvage, segment_size=SEGMENT, draw_salt=lambda: 5)
+        found = recover(directory, replay, salvage=salvage, segment_size=SEGMENT, draw_salt=lambda: 5)
     finally:
         directory.unlock()
-    return {job.id: shape(job) for job in replay.jobs.values()}
+    jobs = list(replay.jobs.values())
+    bodies = bodies_of(jobs, directory, found.segments)
+    return {job.id: shape(job, body) for job, body in zip(jobs, bodies, strict=True)}
 
 
 def assert_refused_at(error, name, offset):

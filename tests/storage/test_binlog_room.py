@@ -22,6 +22,8 @@ from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.room import COMMIT_LIMIT
 from harness.waiting import eventually_async
 
+pytestmark = pytest.mark.usefixtures("bodies")
+
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 PHASES = [Phase.explicit, Phase.generate]  # a seed does not shrink
 

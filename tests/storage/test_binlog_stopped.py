@@ -17,6 +17,8 @@ from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 from harness.waiting import eventually_async
 
+pytestmark = pytest.mark.usefixtures("bodies")
+
 JOBS = 25
 
 

@@ -25,6 +25,8 @@ from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 
+pytestmark = pytest.mark.usefixtures("bodies")
+
 OFFSET = 1_700_000_000 * SECOND
 SEGMENT = 4096
 

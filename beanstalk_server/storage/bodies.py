@@ -1,0 +1,81 @@
+"""Decides which bodies stay in memory: the short ones, those that are not written yet, and the latest of the others.
+
+A body above the threshold may leave memory once its record has been written as the sync policy promises. It stays while
+there is room for it in the cache, and leaves in the order in which the bodies came: with their put, or when they were
+read again. The log says when a record is there and when it is garbage. Must never touch a file, or know who needs a
+body.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
+from beanstalk_server.queue.memory import Memory
+
+ALL_IN_MEMORY: Final = 1 << 30
+"""A threshold, in bytes, that no body is above."""
+
+
+class Bodies:
+    """The bodies above the threshold that are in memory, the oldest first.
+
+    Args:
+        threshold: bytes; a body that is longer may leave memory.
+        cache_size: bytes of such bodies that stay in memory when they have been written.
+        memory: the account of memory, which hears of each body that leaves it or comes back.
+    """
+
+    __slots__ = ("_jobs", "cache_size", "memory", "size", "threshold")
+
+    def __init__(self, threshold: int, cache_size: int, memory: Memory) -> None:
+        self.threshold = threshold
+        self.cache_size = cache_size
+        self.memory = memory
+        self.size = 0  # bytes of the bodies here
+        self._jobs: OrderedDict[Job, None] = OrderedDict()
+
+    def add(self, job: Job, is_oldest: bool = False) -> None:
+        """Note that the body of a recorded job is in memory, as the newest or the oldest."""
+        size = len(job.body)
+        if size > self.threshold:
+            self._jobs[job] = None
+            self.size += size
+            if is_oldest:
+                self._jobs.move_to_end(job, last=False)
+
+    def discard(self, job: Job) -> None:
+        """Forget the body of a job whose record is garbage now. The body leaves memory with the job."""
+        body = job.body
+        if body is not NOT_IN_MEMORY and len(body) > self.threshold:
+            del self._jobs[job]
+            self.size -= len(body)
+
+    def exceeds_cache(self) -> bool:
+        """Whether more bodies are here than the cache has room for."""
+        return self.size > self.cache_size
+
+    def oldest(self) -> Job:
+        """The job whose body should leave memory next."""
+        job: Job = next(iter(self._jobs))
+        return job
+
+    def drop_oldest(self) -> None:
+        """Take the oldest body out of memory."""
+        job, _ = self._jobs.popitem(last=False)
+        self.size -= len(job.body)
+        self.memory.drop_body(job)
+
+    def bring_back(self, job: Job, body: bytes) -> None:
+        """Give a job its body back, which has been read; it is the newest here, unless the job's record is garbage."""
+        self.memory.return_body(job, body)
+        if job.file:
+            self.add(job)
+
+    def check(self) -> None:
+        """Verify all invariants."""
+        assert self.size == sum(len(job.body) for job in self._jobs)
+        for job in self._jobs:
+            assert job.file, f"the record of job {job.id} is garbage"
+            assert job.body is not NOT_IN_MEMORY and len(job.body) > self.threshold

@@ -1,0 +1,442 @@
+"""Bodies leave memory when they have been written, and whoever asks for one gets it byte for byte as it was put."""
+
+import asyncio
+import errno
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from memory_disk import MemoryDirectory
+from virtual import RecordingClient, put
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.job import NOT_IN_MEMORY
+from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.segment import segment_names
+from harness.waiting import eventually_async
+
+SEGMENT = 4096
+
+
+async def at_once(work):
+    await asyncio.sleep(0)
+    return work()
+
+
+class Process:
+    """A broker over a directory, and what it has been given: the body of each job."""
+
+    def __init__(self, directory, bodies=None, threshold=0, cache=0, in_thread=at_once, segment_size=SEGMENT):
+        self.directory = directory
+        self.bodies = {} if bodies is None else bodies
+        self.now = SECOND
+        self.binlog = Binlog(
+            directory,
+            segment_size=segment_size,
+            body_threshold=threshold,
+            body_cache=cache,
+            in_thread=in_thread,
+            clock=lambda: self.now,
+        )
+        self.broker = Broker(self.binlog, self.now)
+        self.broker.restore(0, self.now)
+        self.client = RecordingClient(self.broker)
+        self.failures = []
+        self.binlog.on_failure = self.failures.append
+        self.rounds = 0
+        self.binlog.on_fetches_done = self._count_round
+        self.asked = self.got = 0
+
+    def _count_round(self):
+        self.rounds += 1
+
+    def put(self, body, delay=0, key=""):
+        assert put(self.broker, self.client, delay=delay, ttr=1000 * SECOND, body=body, now=self.now, key=key) == DONE
+        job_id = self.broker.next_id - 1
+        self.bodies[job_id] = body
+        return job_id
+
+    def job(self, job_id):
+        return self.broker.jobs[job_id]
+
+    def fetch(self, *job_ids):
+        """Ask for the bodies of these jobs; what comes is compared with what was put by now."""
+        jobs = [self.job(job_id) for job_id in job_ids]
+        wanted = [self.bodies[job_id] for job_id in job_ids]
+        self.asked += 1
+
+        def on_fetched():
+            self.got += 1
+            assert [job.body for job in jobs] == wanted
+            assert all(job.body is not NOT_IN_MEMORY for job in jobs)
+
+        self.binlog.fetch(jobs, on_fetched)
+
+    def in_memory(self):
+        """The ids of the jobs whose bodies are in memory."""
+        return [job.id for job in self.broker.jobs.values() if job.body is not NOT_IN_MEMORY]
+
+    async def commit(self):
+        await self.binlog.commit()
+        assert not self.failures, self.failures
+
+    async def settle(self):
+        """Let the upkeep and all fetches end."""
+        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
+        await eventually_async(lambda: self.failures or self.asked == self.got, "all bodies have come")
+
+    def check(self):
+        self.binlog._log.check()
+        check_broker(self.broker)
+        log = self.binlog._log
+        assert log.bodies.memory is self.broker.memory
+        assert all(segment.reads >= 0 for segment in log.segments)
+        for job in self.broker.jobs.values():
+            if job.file:
+                assert self.binlog.body_size(job) == len(self.bodies[job.id])
+
+
+def run(work):
+    directory = MemoryDirectory()
+    asyncio.run(work(directory))
+    return directory
+
+
+def test_a_body_leaves_memory_when_it_has_been_written():
+    async def work(directory):
+        process = Process(directory, threshold=10)
+        long, short = process.put(b"x" * 11), process.put(b"y" * 10)
+        assert process.in_memory() == [long, short]
+        await process.commit()
+        assert process.in_memory() == [short]
+        assert process.binlog.body_size(process.job(long)) == 11
+        process.fetch(long, short)
+        assert process.got == 0, "never within the call"
+        await process.settle()
+        assert process.got == process.rounds == 1
+        assert process.in_memory() == [short]
+        process.check()
+
+    run(work)
+
+
+def test_the_latest_bodies_stay_in_memory_as_far_as_the_cache_goes():
+    async def work(directory):
+        process = Process(directory, cache=250)
+        jobs = [process.put(bytes([number]) * 100) for number in range(5)]
+        await process.commit()
+        assert process.in_memory() == jobs[3:]
+        process.fetch(jobs[0])  # it is the latest then
+        await process.settle()
+        assert process.in_memory() == [jobs[0], jobs[4]]
+        process.broker.delete(process.client, jobs[0])
+        process.check()
+
+    run(work)
+
+
+def test_a_body_that_is_in_memory_when_it_is_asked_for_may_leave_before_the_others_have_come():
+    async def work(directory):
+        process = Process(directory, cache=150)
+        old = process.put(b"a" * 100)
+        new = process.put(b"b" * 100)
+        await process.commit()
+        assert process.in_memory() == [new]
+        process.fetch(old, new)
+        process.put(b"c" * 100)
+        await process.commit()
+        await process.settle()
+        assert process.got == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize("change", ["delete", "replace", "clear"])
+def test_the_body_of_a_job_that_goes_meanwhile_comes_all_the_same(change):
+    async def work(directory):
+        process = Process(directory)
+        job_id = process.put(b"old" * 10, delay=100 * SECOND, key="k")
+        await process.commit()
+        process.fetch(job_id)
+        if change == "delete":
+            process.broker.delete(process.client, job_id)
+        elif change == "clear":
+            process.broker.clear(process.client, "default")
+        else:
+            process.broker.put_keyed(process.client, "k", True, 0, 0, SECOND, b"new" * 10, SECOND, SECOND)
+        await process.commit()
+        await process.settle()
+        assert process.got == 1
+        process.bodies[job_id] = b"new" * 10
+        process.check()
+
+    run(work)
+
+
+def test_what_is_asked_for_at_once_is_read_at_once():
+    async def work(directory):
+        calls = []
+
+        async def in_thread(work):
+            calls.append(work)
+            return await at_once(work)
+
+        process = Process(directory, in_thread=in_thread, segment_size=1 << 20)
+        jobs = [process.put(bytes([number]) * 100) for number in range(50)]
+        await process.commit()
+        await process.settle()
+        calls.clear()
+        operations = directory.operations
+        for job_id in jobs:
+            process.fetch(job_id)
+        await process.settle()
+        assert process.rounds == len(calls) == 1
+        assert directory.operations - operations == 2, "the file is opened and read once"
+
+    run(work)
+
+
+def test_no_segment_goes_while_a_body_is_read_from_it():
+    async def work(directory):
+        gate = asyncio.Event()
+        gate.set()
+
+        async def in_thread(work):
+            if "BodyReader" in repr(work):
+                await gate.wait()
+            return await at_once(work)
+
+        process = Process(directory, in_thread=in_thread)
+        first = process.put(b"a" * 500)
+        await process.commit()
+        await process.settle()
+        oldest = segment_names(directory)[0]
+        gate.clear()
+        process.fetch(first)
+        await asyncio.sleep(0)
+        process.broker.delete(process.client, first)
+        for _ in range(30):
+            job_id = process.put(b"b" * 500)
+            await process.commit()
+            process.broker.delete(process.client, job_id)
+            await process.commit()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        assert oldest in segment_names(directory)
+        gate.set()
+        await process.settle()
+        assert process.got == 1
+        await process.commit()
+        await process.settle()
+        assert oldest not in segment_names(directory)
+        process.check()
+
+    run(work)
+
+
+def damage(directory, job, body):
+    """Flip a bit of a job's body on the disk; return the name of the file and the offset of the record."""
+    for name, node in directory.nodes.items():
+        at = node.data.find(body)
+        if at >= 0:
+            node.data[at + len(body) // 2] ^= 4
+            return name
+    raise AssertionError("the body is on the disk")
+
+
+def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody():
+    async def work(directory):
+        process = Process(directory)
+        job_id = process.put(b"precious" * 10)
+        await process.commit()
+        name = damage(directory, job_id, b"precious" * 10)
+        process.fetch(job_id)
+        await eventually_async(lambda: process.failures, "the journal fails")
+        assert process.got == 0
+        offset = process.binlog._log.segments[0].offsets[0]
+        assert f"damaged at offset {offset}, the put of job {job_id}: bad checksum" in str(process.failures[0])
+        assert name in str(process.failures[0])
+        with pytest.raises(OSError, match="damaged"):
+            await process.binlog.commit()
+        process.fetch(job_id)
+        await process.binlog.close()
+        assert process.got == 0
+
+    run(work)
+
+
+@pytest.mark.parametrize("operation", ["open", "read"])
+def test_a_body_that_cannot_be_read_fails_the_journal(operation):
+    async def work(directory):
+        process = Process(directory)
+        job_id = process.put(b"precious" * 10)
+        await process.commit()
+        await process.settle()
+        directory.fail[operation] = errno.EIO
+        process.fetch(job_id)
+        await eventually_async(lambda: process.failures, "the journal fails")
+        assert f"failed on demand, at offset 118, the put of job {job_id}" in str(process.failures[0])
+        assert "segment.0000000001" in str(process.failures[0])
+        await process.binlog.close()
+
+    run(work)
+
+
+def test_a_file_that_has_become_shorter_fails_the_journal():
+    async def work(directory):
+        process = Process(directory)
+        job_id = process.put(b"precious" * 10)
+        await process.commit()
+        await process.settle()
+        directory.nodes[segment_names(directory)[0][1]].data[150:] = b""
+        process.fetch(job_id)
+        await eventually_async(lambda: process.failures, "the journal fails")
+        assert "the record is missing" in str(process.failures[0])
+        await process.binlog.close()
+
+    run(work)
+
+
+def test_cleaning_never_copies_damage():
+    """A record with a bad checksum must not get a good one."""
+
+    async def work(directory):
+        process = Process(directory)
+        kept = process.put(b"precious" * 10)
+        await process.commit()
+        damage(directory, kept, b"precious" * 10)
+        for _ in range(100):
+            job_id = process.put(b"b" * 500)
+            if process.failures:
+                break
+            await process.binlog.commit()
+            process.broker.delete(process.client, job_id)
+            await eventually_async(lambda: process.binlog._upkeep is None, "the upkeep ends")
+            if process.failures:
+                break
+        assert f"the put of job {kept}: bad checksum" in str(process.failures[0])
+        await process.binlog.close()
+
+    run(work)
+
+
+def test_a_start_brings_no_long_body_into_memory():
+    async def work(directory):
+        process = Process(directory, threshold=100)
+        for size in (99, 100, 101, 3000, 50_000):
+            process.put(bytes(size))
+        await process.commit()
+        await process.settle()
+        again = Process(directory.after_a_kill(), process.bodies, threshold=100)
+        assert again.in_memory() == [1, 2]
+        again.fetch(1, 2, 3, 4, 5)
+        await again.settle()
+        again.check()
+
+    run(work)
+
+
+sizes = st.sampled_from((0, 1, 30, 31, 100, 700, 3000, 6000))
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+@given(
+    seed=st.integers(0, 1 << 32),
+    threshold=st.sampled_from((0, 30, 500)),
+    cache=st.sampled_from((0, 1000, 20_000)),
+    job_sizes=st.lists(sizes, min_size=1, max_size=4),
+)
+def test_whatever_happens_to_a_job_its_body_is_what_was_put(seed, threshold, cache, job_sizes):
+    """Through releases, deletions, clears, cleaning, kills and starts, with fetches under way at any moment."""
+
+    async def work():
+        rng = random.Random(seed)
+
+        async def in_thread(work):
+            for _ in range(rng.randrange(6)):
+                await asyncio.sleep(0)
+            return work()
+
+        process = Process(MemoryDirectory(), None, threshold, cache, in_thread)
+        for _ in range(4):
+            await live(process, rng, job_sizes)
+            process.check()
+            bodies = process.bodies
+            directory = process.directory
+            if rng.random() < 0.5:
+                await process.binlog.close()
+                assert not process.failures
+            else:
+                directory = directory.after_a_kill()
+            process = Process(directory, bodies, threshold, cache, in_thread)
+            assert {job.id: process.binlog.stored(job).body for job in process.broker.jobs.values()} == {
+                job_id: body for job_id, body in bodies.items() if job_id in process.broker.jobs
+            }
+        await process.settle()
+
+    asyncio.run(work())
+
+
+async def live(process, rng, job_sizes):
+    broker, client, bodies = process.broker, process.client, process.bodies
+    for _ in range(150):
+        while process.binlog.admits != ALL:
+            await process.commit()
+            await process.settle()
+            process.now += SECOND
+        jobs = list(broker.jobs)
+        chosen = rng.choice(jobs) if jobs else 0
+        choice = rng.randrange(12)
+        if choice < 3 and len(jobs) < 60:
+            broker.use(client, rng.choice(("default", "brief")))
+            process.put(rng.randbytes(rng.choice(job_sizes)), rng.choice((0, 0, 9)) * SECOND)
+        elif choice == 3:
+            broker.use(client, "keyed")
+            body = rng.randbytes(rng.choice(job_sizes))
+            key = f"k{rng.randrange(5)}"
+            tube = broker.tubes["keyed"]
+            known = tube.keys.get(key) if tube.keys is not None else None
+            if known is None or known.client is None:
+                broker.put_keyed(client, key, True, 0, 0, 1000 * SECOND, body, process.now, process.now)
+                bodies[tube.keys.get(key).id] = body
+        elif choice < 6:
+            broker.delete(client, chosen)
+        elif choice == 6:
+            broker.kick(client, 3, process.now)
+        elif choice == 7 and rng.random() < 0.2:
+            broker.clear(client, "brief")
+        elif choice < 11 and jobs:
+            process.fetch(*rng.choices(jobs, k=rng.choice((1, 1, 1, 5))))
+        if rng.random() < 0.3:
+            await process.commit()
+        if rng.random() < 0.5:
+            await asyncio.sleep(0)
+        if rng.random() < 0.1:
+            process.check()
+    await process.commit()
+    await process.settle()
+
+
+def test_a_record_of_another_job_is_not_taken_for_the_one_that_is_wanted():
+    async def work(directory):
+        process = Process(directory)
+        first, second = process.put(b"a" * 50), process.put(b"b" * 50)
+        await process.commit()
+        log, reader = process.binlog._log, process.binlog._reader
+        place = log.place_to_read(process.job(first))
+        assert reader.read([place]) == [b"a" * 50]
+        with pytest.raises(OSError, match="another record is in its place"):
+            reader.read([place._replace(job_id=second)])
+
+    run(work)

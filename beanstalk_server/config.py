@@ -234,6 +234,15 @@ class Config:
         also=("-F", NEVER_SYNC),
     )
     segment_size: int = _option(10485760, _Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a binlog file")
+    body_threshold: int = _option(
+        LARGEST_JOB_SIZE,
+        _Size(0, LARGEST_JOB_SIZE),
+        "",
+        "with a binlog, keep a longer body on the disk only, once it has been written",
+    )
+    body_cache: int = _option(
+        16777216, _Size(0, LARGEST_SEGMENT_SIZE), "", "memory for the latest of these bodies, which saves reading them"
+    )
     salvage: bool = _option(False, _Switch(), "", "start from a damaged binlog, without the jobs that are lost")
     max_job_size: int = _option(
         65535, _JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"

@@ -181,4 +181,6 @@ def journal_of(config: Config) -> Journal:
         segment_size=config.segment_size,
         sync_interval=NO_SYNC if isinstance(interval, str) else interval,
         salvage=config.salvage,
+        body_threshold=config.body_threshold,
+        body_cache=config.body_cache,
     )

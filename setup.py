@@ -37,6 +37,7 @@ HOT = [
     "beanstalk_server/queue/statistics.py",
     "beanstalk_server/queue/interface.py",
     "beanstalk_server/queue/bulk.py",
+    "beanstalk_server/queue/delivery.py",
     "beanstalk_server/queue/stored_job.py",
     "beanstalk_server/queue/replay.py",
     "beanstalk_server/queue/broker.py",

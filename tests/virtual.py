@@ -3,6 +3,7 @@
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, FAILED, TIMED_OUT
 from beanstalk_server.queue.units import SECOND
@@ -105,12 +106,15 @@ class RecordingClient(Client):
         broker.connect(self)
 
     def on_reserved(self, job):
+        assert job.body is not NOT_IN_MEMORY
         self.answers.append(("reserved", job.id))
 
     def on_reserved_batch(self, jobs):
+        assert all(job.body is not NOT_IN_MEMORY for job in jobs)
         self.answers.append(("batch", *[job.id for job in jobs]))
 
     def on_found(self, job):
+        assert job.body is not NOT_IN_MEMORY
         self.answers.append(("found", job.id))
 
     def on_kicked(self, count):
@@ -141,6 +145,12 @@ class MemoryJournal(Journal):
     def __init__(self):
         self.jobs = {}
 
+    def restarted(self):
+        """The journal of the next process."""
+        journal = MemoryJournal()
+        journal.jobs = dict(self.jobs)
+        return journal
+
     def clock_offset(self):
         return 1_800_000_000 * SECOND
 
@@ -162,3 +172,41 @@ class MemoryJournal(Journal):
         kept = set(reserved_ids)
         self.jobs = {number: job for number, job in self.jobs.items() if job.tube != tube_name or number in kept}
         return True
+
+
+class BodilessJournal(MemoryJournal):
+    """Takes every body out of memory at once, and brings bodies back when the test says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.bodies = {}  # by job: each that was ever put
+        self.fetches = []  # (jobs, on_fetched) of those that are under way
+
+    def stored(self, job):
+        stored = super().stored(job)
+        stored.body = self.bodies[job]
+        return stored
+
+    def put(self, job):
+        self.bodies[job] = job.body
+        job.body = NOT_IN_MEMORY
+        return super().put(job)
+
+    def body_size(self, job):
+        return len(self.bodies[job])
+
+    def fetch(self, jobs, on_fetched):
+        self.fetches.append((jobs, on_fetched))
+
+    def end_fetch(self, position=0):
+        """End one of the fetches under way; afterwards its bodies are out of memory again."""
+        jobs, on_fetched = self.fetches.pop(position)
+        for job in jobs:
+            self.memory.return_body(job, self.bodies[job])
+        try:
+            on_fetched()
+        finally:
+            for job in jobs:
+                self.memory.drop_body(job)
+        if self.on_fetches_done:
+            self.on_fetches_done()

@@ -44,6 +44,10 @@ all its tubes at once, and what that costs is added to `cost`.
 Whether a delayed job is cancelled or becomes ready is decided here, once, when its state changes: `cancel` deletes a
 job that is still delayed, and leaves any other as it is. A job whose delay has ended stays delayed until `advance`
 reaches it.
+
+The body of a job may be where the journal keeps it (NOT_IN_MEMORY). Nothing here reads a body; a client that is to get
+one gets it by a Delivery, when the journal has fetched it. Its command is PENDING until then, and everything else that
+the command does has been done: the job is reserved, and its time to run has begun.
 """
 
 from __future__ import annotations
@@ -53,9 +57,20 @@ from typing import Final
 from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import NEW_TUBE_COST, PAGE_COST, copy_cost, search_cost, wait_cost
+from beanstalk_server.queue.delivery import BatchDelivery, Delivery, FoundDelivery, ReservedDelivery
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER, Queue
-from beanstalk_server.queue.job import BURIED, DELAYED, DELETED, READY, RESERVED, SAFETY_MARGIN, URGENT, Job
+from beanstalk_server.queue.job import (
+    BURIED,
+    DELAYED,
+    DELETED,
+    NOT_IN_MEMORY,
+    READY,
+    RESERVED,
+    SAFETY_MARGIN,
+    URGENT,
+    Job,
+)
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.outcome import (
@@ -411,8 +426,7 @@ class Broker(Queue):
         job = self._reserve_best(client, now)
         if job is None:
             return self._wait(client, timeout, 0, now)
-        client.on_reserved(job)
-        return DONE
+        return self._give(client, job)
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
         """As in Queue, but the batch is smaller where more jobs would take too long.
@@ -430,12 +444,11 @@ class Broker(Queue):
             if job is None:
                 break
             jobs.append(job)
-            size += len(job.body)
+            size += self._body_size(job)
         if not jobs:
             return self._wait(client, timeout, limit, now)
         self.cost += len(jobs) * cost
-        client.on_reserved_batch(jobs)
-        return DONE
+        return self._give_batch(client, jobs)
 
     def _reserve_best(self, client: Client, now: int) -> Job | None:
         """Reserve the ready job with the smallest (priority, id) of the tubes that the client watches."""
@@ -507,8 +520,33 @@ class Broker(Queue):
         self._enter_reserved(job, client, now)
         if not was_ready:
             self._record_change(job)  # or a restart would find it delayed or buried
+        return self._give(client, job)
+
+    def _give(self, client: Client, job: Job) -> Outcome:
+        """Give a client the job that it has reserved, now or when its body has been fetched."""
+        if job.body is NOT_IN_MEMORY:
+            return self._deliver(ReservedDelivery(client, [job]))
         client.on_reserved(job)
         return DONE
+
+    def _give_batch(self, client: Client, jobs: list[Job]) -> Outcome:
+        """Give a client the jobs that it has reserved, now or when their bodies have been fetched."""
+        for job in jobs:
+            if job.body is NOT_IN_MEMORY:
+                return self._deliver(BatchDelivery(client, jobs))
+        client.on_reserved_batch(jobs)
+        return DONE
+
+    def _deliver(self, delivery: Delivery) -> Outcome:
+        """Have the journal fetch the bodies of a delivery, which then answers its client."""
+        delivery.client.busy = True
+        self.journal.fetch(delivery.jobs, delivery.on_fetched)
+        return PENDING
+
+    def _body_size(self, job: Job) -> int:
+        """Bytes, also of a body that is not in memory."""
+        body = job.body
+        return self.journal.body_size(job) if body is NOT_IN_MEMORY else len(body)
 
     # Deleting, releasing, burying and touching jobs
 
@@ -747,9 +785,11 @@ class Broker(Queue):
         return self._show(client, job if isinstance(job, Job) else None)
 
     def _show(self, client: Client, job: Job | None) -> Outcome:
-        """Answer a peek that has found this job, or none."""
+        """Show a client the job that its peek has found, if any, now or when its body has been fetched."""
         if job is None:
             return NOT_FOUND
+        if job.body is NOT_IN_MEMORY:
+            return self._deliver(FoundDelivery(client, [job]))
         client.on_found(job)
         return DONE
 
@@ -799,7 +839,7 @@ class Broker(Queue):
             timer.unlink()
             if isinstance(timer, Job):
                 self._on_job_due(timer, now)
-                # Its body may have been copied into a reply.
+                # Its body may have been copied into a reply, if it was in memory.
                 budget = max(budget - copy_cost(len(timer.body)) - self.cost, 0)
             elif isinstance(timer, Client):
                 self.stop_waiting(timer)
@@ -1025,7 +1065,7 @@ class Broker(Queue):
             job = jobs[0]
             self._leave_ready(job)
             self._enter_reserved(job, client, now)
-            client.on_reserved(job)
+            self._give(client, job)
         return budget
 
     def _serve_batch(self, tube: Tube, client: Client, now: int) -> int:
@@ -1042,6 +1082,6 @@ class Broker(Queue):
             self._leave_ready(job)
             self._enter_reserved(job, client, now)
             batch.append(job)
-            size += len(job.body)
-        client.on_reserved_batch(batch)
+            size += self._body_size(job)
+        self._give_batch(client, batch)
         return len(batch)

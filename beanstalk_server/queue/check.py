@@ -81,6 +81,7 @@ def _check_tubes(broker: Broker) -> None:
     assert totals == [broker.ready, broker.delayed, broker.buried, broker.reserved, broker.urgent]
     assert broker.waiting == len(waiting)
     for client in waiting:
+        assert not client.busy, "a client waits although it is owed another answer"
         assert all(client in _waiting_in(tube) for tube in client.watched), "a client does not wait in all its tubes"
 
 

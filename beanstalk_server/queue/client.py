@@ -30,14 +30,16 @@ class Client(Timer):
     As a timer, its deadline is the end of its wait.
 
     The `on_` methods give the client its answers. A client that is `waiting` gets exactly one of `on_reserved`
-    (`on_reserved_batch` if `batch` is not 0) and `on_outcome`; one that is `busy`, exactly one of `on_kicked`,
-    `on_cleared` and `on_outcome`. The calls may come during a command of this client, during one of another client, or
-    as time passes: the methods must take note and return, and must not call the queue.
+    (`on_reserved_batch` if `batch` is not 0) and `on_outcome`, perhaps after it was `busy`; one that is `busy`, exactly
+    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_kicked`, `on_cleared` and `on_outcome`. The calls may
+    come during a command of this client, during one of another client, as time passes, or when bodies have been
+    fetched: the methods must take note and return, and must not call the queue. The bodies of the jobs that they get
+    are in memory; after the call, they may be so no longer.
     """
 
     __slots__ = (
         "batch",  # while it waits: the most jobs that it takes as a batch; 0 for a single job
-        "busy",  # a kick or a clear of many jobs is under way for it
+        "busy",  # a kick or a clear of many jobs, or a delivery, is under way for it
         "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
         "leaving",  # it has disconnected, but may not have left all its tubes yet
         "producer",  # it has sent a put

@@ -70,6 +70,7 @@ class CommitGate:
         self._loop = loop
         self.journal.on_failure = self.fail
         self.journal.on_admission = self.on_admission
+        self.journal.on_fetches_done = self._scheduler.run_pending_soon
 
     async def commit_rest(self) -> None:
         """Commit the last changes, unless the journal has failed: the server is about to stop."""

@@ -1,17 +1,21 @@
-"""The broker, compared with the model: any clients, any commands, any times; every invariant after every step."""
+"""The broker, compared with the model: any clients, any commands, any times; every invariant after every step.
+
+Once with bodies in memory, and once with a journal that takes every body out of memory: then some answers come later,
+and everything else is the same.
+"""
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 from model import Model, ModelClient
-from virtual import MemoryJournal, RecordingClient
+from virtual import BodilessJournal, MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import STATES
-from beanstalk_server.queue.outcome import DONE, REPLACED
+from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
@@ -35,16 +39,28 @@ def buried(tube):
     return found
 
 
+def owes_answer(client):
+    """Whether the broker owes the client an answer: until then, the client gives no other command."""
+    return client.waiting or client.busy
+
+
+def ended(client, outcome):
+    """The outcome of a command, as if all bodies had been in memory."""
+    return DONE if outcome == PENDING and client.busy else outcome
+
+
 class BrokerAgainstModel(RuleBasedStateMachine):
     clients = Bundle("clients")
+    journal_type = MemoryJournal
 
     @initialize(start=st.integers(0, 10**12))
     def begin(self, start):
         self.now = start
-        self.journal = MemoryJournal()
+        self.journal = self.journal_type()
         self.broker = Broker(self.journal, start, TICK)
         self.model = Model(TICK)
         self.pairs = []
+        self.gone = []
         self.bodies = 0
 
     def step(self):
@@ -63,10 +79,11 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.pairs.remove(pair)
         self.broker.disconnect(pair[0], self.now)
         self.model.disconnect(pair[1], self.now)
+        self.gone.append((pair[0], list(pair[0].answers)))
 
     @rule(pair=clients, priority=priorities, delay=delays, ttr=times_to_run)
     def put(self, pair, priority, delay, ttr):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         self.step()
         job_id = self.broker.take_id()
@@ -76,18 +93,21 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @rule(pair=clients, key=keys, replaces=st.booleans(), priority=priorities, delay=delays, ttr=times_to_run)
     def put_keyed(self, pair, key, replaces, priority, delay, ttr):
         client, mirror = pair
-        if client.waiting:
+        if owes_answer(client):
             return
         self.step()
         job_id = self.broker.next_id
         self.bodies += 1
         body = b"body %d" % self.bodies
         before = self.model.find_keyed(mirror.use, key)
-        kept = before and self.broker.jobs[before.id].body
+        kept = before and self.body(before.id)
         outcome = self.broker.put_keyed(client, key, replaces, priority, delay, ttr, body, self.now, self.now)
         assert outcome == self.model.put_keyed(mirror, job_id, key, replaces, priority, delay, ttr, self.now)
-        found = self.broker.jobs[before.id if before else job_id]
-        assert found.body == (body if outcome in (DONE, REPLACED) else kept)
+        assert self.body(before.id if before else job_id) == (body if outcome in (DONE, REPLACED) else kept)
+
+    def body(self, job_id):
+        """The body of a job, wherever it is."""
+        return self.journal.stored(self.broker.jobs[job_id]).body
 
     @rule(pair=clients, job_id=job_ids)
     def cancel(self, pair, job_id):
@@ -113,39 +133,41 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
     @rule(pair=clients, name=tubes)
     def clear(self, pair, name):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         assert self.broker.clear(pair[0], name) == self.model.clear(pair[1], name)
 
     @rule(pair=clients, timeout=timeouts, batch=st.integers(0, 3))
     def reserve(self, pair, timeout, batch):
         client, mirror = pair
-        if client.waiting:
+        if owes_answer(client):
             return
         self.step()
         if batch:
-            outcome = self.broker.reserve_batch(client, batch, timeout, self.now)
+            outcome = ended(client, self.broker.reserve_batch(client, batch, timeout, self.now))
             assert outcome == self.model.reserve_batch(mirror, batch, timeout, self.now)
         else:
-            assert self.broker.reserve(client, timeout, self.now) == self.model.reserve(mirror, timeout, self.now)
+            outcome = ended(client, self.broker.reserve(client, timeout, self.now))
+            assert outcome == self.model.reserve(mirror, timeout, self.now)
         assert client.jobs_in_safety_margin == sum(held.in_safety_margin for held in mirror.held)
 
     @rule(pair=clients, job_id=job_ids)
     def reserve_job(self, pair, job_id):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         self.step()
-        assert self.broker.reserve_job(pair[0], job_id, self.now) == self.model.reserve_job(pair[1], job_id, self.now)
+        outcome = ended(pair[0], self.broker.reserve_job(pair[0], job_id, self.now))
+        assert outcome == self.model.reserve_job(pair[1], job_id, self.now)
 
     @rule(pair=clients, job_id=job_ids)
     def delete(self, pair, job_id):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         assert self.broker.delete(pair[0], job_id) == self.model.delete(pair[1], job_id)
 
     @rule(pair=clients, job_id=job_ids, priority=priorities, delay=delays)
     def release(self, pair, job_id, priority, delay):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         self.step()
         done = self.broker.release(pair[0], job_id, priority, delay, self.now)
@@ -153,20 +175,20 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
     @rule(pair=clients, job_id=job_ids, priority=priorities)
     def bury(self, pair, job_id, priority):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         assert self.broker.bury(pair[0], job_id, priority) == self.model.bury(pair[1], job_id, priority)
 
     @rule(pair=clients, job_id=job_ids)
     def touch(self, pair, job_id):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         self.step()
         assert self.broker.touch(pair[0], job_id, self.now) == self.model.touch(pair[1], job_id, self.now)
 
     @rule(pair=clients, bound=st.integers(0, 3))
     def kick(self, pair, bound):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         self.step()
         assert self.broker.kick(pair[0], bound, self.now) == self.model.kick(pair[1], bound, self.now)
@@ -178,43 +200,45 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
     @rule(pair=clients, job_id=job_ids)
     def peek(self, pair, job_id):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         found = self.model.find(job_id)
-        assert self.broker.peek(pair[0], job_id) == self.model.peek(pair[1], [found] if found else [])
+        assert ended(pair[0], self.broker.peek(pair[0], job_id)) == self.model.peek(pair[1], [found] if found else [])
 
     @rule(pair=clients, key=keys)
     def peek_keyed(self, pair, key):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         found = self.model.find_keyed(pair[1].use, key)
-        assert self.broker.peek_keyed(pair[0], key) == self.model.peek(pair[1], [found] if found else [])
+        assert ended(pair[0], self.broker.peek_keyed(pair[0], key)) == self.model.peek(
+            pair[1], [found] if found else []
+        )
 
     @rule(pair=clients, state=st.sampled_from(["ready", "delayed", "buried"]))
     def peek_next(self, pair, state):
         client, mirror = pair
-        if client.waiting:
+        if owes_answer(client):
             return
-        outcome = getattr(self.broker, f"peek_{state}")(client)
+        outcome = ended(client, getattr(self.broker, f"peek_{state}")(client))
         assert outcome == self.model.peek(mirror, self.model.next_jobs(mirror.use, state))
 
     @rule(pair=clients, tube=tubes)
     def use(self, pair, tube):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         self.broker.use(pair[0], tube)
         pair[1].use = tube
 
     @rule(pair=clients, tube=tubes)
     def watch(self, pair, tube):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         self.broker.watch(pair[0], tube)
         self.model.watch(pair[1], tube)
 
     @rule(pair=clients, tube=tubes)
     def ignore(self, pair, tube):
-        if pair[0].waiting:
+        if owes_answer(pair[0]):
             return
         assert self.broker.ignore(pair[0], tube) == self.model.ignore(pair[1], tube)
 
@@ -266,14 +290,15 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def a_broker_that_starts_from_the_journal_has_the_same_jobs(self):
-        again = Broker(self.journal, self.now, TICK)
+        again = Broker(self.journal.restarted(), self.now, TICK)
         again.restore(self.journal.clock_offset(), self.now)
         check_broker(again)
         assert sorted(again.jobs) == sorted(self.broker.jobs)
         for job_id, job in ((job.id, job) for job in self.broker.jobs.values()):
             other = again.jobs[job_id]
-            names = ("id", "priority", "delay", "ttr", "body", "key", "created_at")
+            names = ("id", "priority", "delay", "ttr", "key", "created_at")
             assert [getattr(other, name) for name in names] == [getattr(job, name) for name in names]
+            assert other.body == self.body(job_id)
             names = ("releases", "buries", "kicks")
             assert [getattr(other.extras, name) for name in names] == [getattr(job.extras, name) for name in names]
             assert other.tube.name == job.tube.name
@@ -290,11 +315,31 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @invariant()
     def the_answers_agree(self):
         for client, mirror in self.pairs:
-            assert client.answers == mirror.answers
+            assert client.answers == mirror.answers[: len(mirror.answers) - client.busy]
             assert client.waiting == bool(mirror.waiting)
             assert sorted(tube.name for tube in client.watched) == sorted(mirror.watched)
             assert sorted(client.reserved) == sorted(job.id for job in mirror.held)
+        assert all(client.answers == answers for client, answers in self.gone), "who has gone gets no answers"
+
+
+class BodilessBrokerAgainstModel(BrokerAgainstModel):
+    """Reserved jobs, and what peeks have found, are given later, in any order."""
+
+    journal_type = BodilessJournal
+
+    @rule(data=st.data())
+    def end_fetch(self, data):
+        if self.journal.fetches:
+            self.journal.end_fetch(data.draw(st.integers(0, len(self.journal.fetches) - 1)))
+
+    def teardown(self):
+        while self.journal.fetches:
+            self.journal.end_fetch()
+        for client, mirror in self.pairs:
+            assert not client.busy and client.answers == mirror.answers
 
 
 BrokerAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
+BodilessBrokerAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
 TestBrokerAgainstModel = pytest.mark.interpreted(BrokerAgainstModel.TestCase)
+TestBodilessBrokerAgainstModel = pytest.mark.interpreted(BodilessBrokerAgainstModel.TestCase)

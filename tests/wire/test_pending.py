@@ -1,12 +1,11 @@
-"""Every outcome may come later: with a queue that answers nothing at once, a conversation is the same."""
+"""Every outcome may come later: with a queue that answers nothing at once, and with a journal that has to fetch every
+body, a conversation is the same."""
 
 import pytest
-from virtual import World
+from virtual import BodilessJournal, World
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING
-
-pytestmark = pytest.mark.interpreted
 
 REPORTED_LATER = (
     "use watch ignore put put_keyed cancel cancel_keyed reschedule reschedule_keyed delete release bury touch kick_job "
@@ -95,6 +94,18 @@ CONVERSATION = [
     b"quit\r\n",
 ]
 
+RESERVATIONS = [
+    b"put 0 0 60 3\r\none\r\nput 1 0 60 3\r\ntwo\r\nput 2 9 60 5\r\nthree\r\n",
+    b"peek 1\r\npeek-ready\r\npeek-delayed\r\npeek-buried\r\npeek 9\r\n",
+    b"reserve\r\nreserve-with-timeout 0\r\nreserve-with-timeout 0\r\n",
+    b"release 2 0 0\r\nreserve-batch 9 0\r\nreserve-batch 9 0\r\nreserve-job 3\r\nreserve-job 3\r\n",
+    b"bury 1 0\r\npeek-buried\r\nkick 1\r\nreserve-batch 1 9\r\npeek 1\r\ndelete 1\r\npeek 1\r\n",
+]
+"""Several commands at once, which are answered in order."""
+
+
+on_late_broker = pytest.mark.interpreted  # because LateBroker inherits from a broker that may be compiled
+
 
 @pytest.fixture
 def late_world(monkeypatch):
@@ -103,6 +114,7 @@ def late_world(monkeypatch):
         return World()
 
 
+@on_late_broker
 def test_a_conversation_is_the_same_when_outcomes_come_later(late_world):
     at_once = World().connect()
     client = late_world.connect()
@@ -117,6 +129,7 @@ def test_a_conversation_is_the_same_when_outcomes_come_later(late_world):
         assert reply == at_once.send(command + b"list-tube-used\r\n"), command
 
 
+@on_late_broker
 def test_a_reply_that_comes_later_waits_for_the_commit_of_what_it_reports(late_world):
     client = late_world.connect()
     client.send(b"put 0 0 60 1\r\nx\r\n")
@@ -125,6 +138,7 @@ def test_a_reply_that_comes_later_waits_for_the_commit_of_what_it_reports(late_w
     assert client.session.reply_lsn == late_world.broker.last_lsn
 
 
+@on_late_broker
 def test_a_client_that_may_not_wait_still_gets_an_outcome_that_comes_later(late_world):
     client = late_world.connect()
     client.send(b"delete 1\r\nlist-tube-used\r\n")
@@ -134,3 +148,104 @@ def test_a_client_that_may_not_wait_still_gets_an_outcome_that_comes_later(late_
     late_world.settle()
     assert client.read() == b"NOT_FOUND\r\nUSING default\r\n"
     assert client.session.closed
+
+
+@pytest.mark.parametrize("conversation", [CONVERSATION, RESERVATIONS], ids=["one-by-one", "at-once"])
+def test_a_conversation_is_the_same_when_bodies_have_to_be_fetched(conversation):
+    journal = BodilessJournal()
+    world = World(journal)
+    client, at_once = world.connect(), World().connect()
+    for commands in conversation:
+        reply = client.send(commands)
+        while journal.fetches:
+            assert len(journal.fetches) == 1, "the next command waits"
+            journal.end_fetch()
+            assert world.answered
+            world.settle()
+            world.check()
+            reply += client.read()
+        assert reply == at_once.send(commands), commands
+
+
+@pytest.fixture
+def far():
+    """A world in which every body has to be fetched."""
+    return World(BodilessJournal())
+
+
+def end_fetch(world):
+    world.broker.journal.end_fetch()
+    world.settle()
+
+
+def test_a_client_that_waits_is_answered_when_the_body_is_there(far):
+    worker, producer = far.connect(), far.connect()
+    assert worker.send(b"reserve-with-timeout 1\r\nlist-tube-used\r\n") == b""
+    producer.put(b"body")
+    assert worker.read() == b""
+    assert producer.yaml(b"stats")["current-waiting"] == "0"
+    far.sleep(2)
+    assert worker.read() == b"", "its timeout has been met"
+    end_fetch(far)
+    assert worker.read() == b"RESERVED 1 4\r\nbody\r\nUSING default\r\n"
+
+
+def test_a_client_that_may_not_wait_still_gets_a_job_whose_body_is_on_its_way(far):
+    client = far.connect()
+    client.put(b"body")
+    assert client.send(b"reserve\r\nreserve\r\n") == b""
+    assert client.shut_down() == b"" and not client.session.closed
+    end_fetch(far)
+    assert client.read() == b"RESERVED 1 4\r\nbody\r\nTIMED_OUT\r\n"
+    assert client.session.closed
+
+
+def test_a_client_that_hangs_up_gets_nothing_more_and_its_job_goes_to_the_next(far):
+    first, second = far.connect(), far.connect()
+    first.put(b"body")
+    assert first.send(b"reserve\r\n") == second.send(b"reserve\r\n") == b""
+    first.disconnect()
+    end_fetch(far)
+    assert second.read() == b"", "that was the body for the first"
+    end_fetch(far)
+    assert (first.read(), second.read()) == (b"", b"RESERVED 1 4\r\nbody\r\n")
+
+
+def test_clients_whose_bodies_come_at_once_or_later_do_not_wait_for_each_other(far):
+    first, second, third = [far.connect() for _ in range(3)]
+    first.put(b"one")
+    first.put(b"two")
+    assert first.send(b"reserve\r\n") == second.send(b"reserve\r\n") == b""
+    assert third.send(b"stats-job 1\r\n").startswith(b"OK ")
+    far.broker.journal.end_fetch(1)
+    far.settle()
+    assert (first.read(), second.read()) == (b"", b"RESERVED 2 3\r\ntwo\r\n")
+    assert second.send(b"delete 2\r\n") == b"DELETED\r\n"
+    end_fetch(far)
+    assert first.read() == b"RESERVED 1 3\r\none\r\n"
+
+
+def test_a_reservation_that_is_recorded_waits_for_its_commit_however_late_the_body_comes(far):
+    client = far.connect()
+    client.put(b"body", delay=60)
+    client.send(b"reserve-job 1\r\n")
+    recorded = far.broker.last_lsn
+    end_fetch(far)
+    assert client.read() == b"RESERVED 1 4\r\nbody\r\n"
+    assert client.session.reply_lsn == recorded
+
+
+def too_large(job_id, body):
+    raise MemoryError
+
+
+@pytest.mark.interpreted  # because a compiled module calls its own functions
+def test_a_reply_that_does_not_fit_into_memory_is_an_error_and_the_next_command_is_done(far, monkeypatch):
+    client = far.connect()
+    client.put(b"body")
+    client.send(b"reserve\r\nlist-tube-used\r\n")
+    monkeypatch.setattr("beanstalk_server.wire.replies.reserved", too_large)
+    with pytest.raises(MemoryError):
+        far.broker.journal.end_fetch()
+    far.settle()
+    assert client.read() == b"INTERNAL_ERROR\r\nUSING default\r\n"

@@ -19,10 +19,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from bench import plots, tables
+from bench.backlog import LARGEST_BODY, SMALLEST_BODY
 from bench.generator import LoadError
 from bench.results import Results
-from bench.run import Run
-from bench.scenarios import SCENARIOS
+from bench.run import BACKLOG, Run
+from bench.scenarios import ON_REQUEST, SCENARIOS
 from bench.servers import DEFAULT_PEERS, PEERS, Peer, described, missing, parse_peer
 from harness.servers import ROOT
 
@@ -34,7 +35,12 @@ DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    made.add_argument("--scenario", action="append", choices=SCENARIOS, help="only this one; may be repeated")
+    made.add_argument(
+        "--scenario",
+        action="append",
+        choices=SCENARIOS,
+        help=f"only this one; may be repeated (default: all but {', '.join(ON_REQUEST)})",
+    )
     made.add_argument(
         "--peers",
         default=",".join(DEFAULT_PEERS),
@@ -55,6 +61,20 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         default=ROOT,
         help="servers keep their jobs in a temporary directory in this one (default: this checkout)",
+    )
+    made.add_argument(
+        "--jobs",
+        type=int,
+        default=BACKLOG[0],
+        metavar="COUNT",
+        help="how many jobs the scenario backlog puts (default: %(default)s)",
+    )
+    made.add_argument(
+        "--body",
+        type=int,
+        default=BACKLOG[1],
+        metavar="BYTES",
+        help=f"how large each of them is, from {SMALLEST_BODY} to {LARGEST_BODY} (default: %(default)s)",
     )
     made.add_argument("--results", type=Path, help="where to write the results (default: bench/results/<date>.json)")
     made.add_argument(
@@ -84,6 +104,10 @@ def main() -> int:
     asked += [peer for peer in named if peer not in asked]
     if unknown := set(asked) - set(PEERS):
         command_line.error(f"--peers: no such peer: {', '.join(sorted(unknown))}")
+    if options.jobs < 1:
+        command_line.error(f"--jobs: must be at least 1, not {options.jobs}")
+    if not SMALLEST_BODY <= options.body <= LARGEST_BODY:
+        command_line.error(f"--body: must be from {SMALLEST_BODY} to {LARGEST_BODY} bytes, not {options.body}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     results = Results()
@@ -101,8 +125,9 @@ def main() -> int:
     raise_file_limit()
     status = 0
     try:
-        measure(options.scenario or list(SCENARIOS), peers, pairs, QUICK if options.quick else 1.0, options.directory,
-                results, console)  # fmt: skip
+        scenarios = options.scenario or [name for name in SCENARIOS if name not in ON_REQUEST]
+        sizes = (options.jobs, options.body)
+        measure(scenarios, peers, pairs, QUICK if options.quick else 1.0, options.directory, sizes, results, console)
     except KeyboardInterrupt:
         console.print("[yellow]stopped; all measurements so far are written")
         status = 130
@@ -121,6 +146,7 @@ def measure(
     pairs: int,
     scale: float,
     directory: Path,
+    backlog: tuple[int, int],
     results: Results,
     console: Console,
 ) -> None:
@@ -132,6 +158,7 @@ def measure(
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(scenarios), scenario="")
         run = Run(peers, pairs, scale, directory, lambda what: progress.update(task, description=what), results=results)
+        run.backlog = backlog
         try:
             for name in scenarios:
                 progress.update(task, scenario=name, description="")

@@ -20,6 +20,7 @@ from typing import Any
 
 from bench import process
 from bench.attacks import Attack
+from bench.backlog import backlog
 from bench.protocols import MOVED, PROTOCOLS, QueueProtocol
 from bench.samples import Sample, percentiles
 from bench.subject import (
@@ -660,7 +661,7 @@ PROBES: dict[str, Callable[[socket.socket], list[int]]] = {"peek": _peek, "put":
 
 LOADS: dict[str, Callable[..., Any]] = {
     load.__name__: load
-    for load in (cycle, stream, one_by_one, handover, lateness, idle, steady, clear, come_and_go, hostile)
+    for load in (cycle, stream, one_by_one, handover, lateness, idle, steady, clear, come_and_go, hostile, backlog)
 }
 
 

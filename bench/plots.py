@@ -77,6 +77,8 @@ def draw(results: Results, directory: Path) -> list[Path]:
             files += _save(_grown(results, scenario, plot), directory / scenario)
     if results.select("steady"):
         files += _save(_steady(results), directory / "steady")
+    if results.select("backlog"):
+        files += _save(_backlog(results), directory / "backlog")
     if results.select("stalls"):
         files += _save(_stalls(results), directory / "stalls")
     return files
@@ -168,6 +170,42 @@ def _steady(results: Results) -> Figure:
         axes.set_title(title)
         axes.set_xlabel("seconds of steady load")
         axes.set_ylabel(unit)
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def _backlog(results: Results) -> Figure:
+    """Memory, files and rate over the time of all phases, one below the other; dotted where the next phase begins."""
+    figure = Figure(figsize=(9, 7.5), layout="constrained")
+    panels = list(figure.subplots(3, 1, sharex=True))
+    for server in dict.fromkeys(point.server for point in results.select("backlog")):
+        colour = _colour(results, server)
+        at = 0.0
+        times: list[float] = []
+        rated: list[float] = []
+        values: dict[str, list[float]] = {"resident": [], "directory": [], "rate": []}
+        for point in results.select("backlog", server=server):
+            above = panels[2].get_xaxis_transform()
+            panels[2].text(at, 0.97, point.work, transform=above, rotation=90, va="top", color=colour, fontsize=7)
+            before = point.samples[0]
+            for sample in point.samples:
+                times.append(at + sample["seconds"])
+                values["resident"].append(sample["resident"] / 1e6)
+                values["directory"].append(sample["directory"] / 1e6)
+                if (passed := sample["seconds"] - before["seconds"]) > 0:
+                    rated.append(times[-1])
+                    values["rate"].append((sample["jobs"] - before["jobs"]) / passed)
+                before = sample
+            at += before["seconds"]
+            for axes in panels:
+                axes.axvline(at, color=colour, linestyle=":", linewidth=0.8)
+        for axes, (measure, line) in zip(panels, values.items(), strict=True):
+            axes.plot(rated if measure == "rate" else times, line, color=colour, label=server)
+    for axes, title, unit in zip(panels, ("memory", "files", "rate"), ("MB", "MB", "jobs/s"), strict=True):
+        axes.set_ylim(bottom=0)
+        axes.set_title(title)
+        axes.set_ylabel(unit)
+    panels[2].set_xlabel("seconds")
     panels[0].legend(frameon=False)
     return figure
 

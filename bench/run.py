@@ -19,6 +19,9 @@ from bench.samples import Sample
 from bench.servers import PEERS, Server, directories
 from harness.servers import ServerError
 
+BACKLOG = (10_000_000, 10_000)
+"""The full size of the backlog: jobs, and bytes of each."""
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -40,6 +43,7 @@ class Run:
         pairs: how often each server is measured, in turn.
         scale: the share of the full sizes and times.
         directory: servers keep their jobs in temporary directories in this one.
+        backlog: how many jobs of how many bytes the backlog has.
         tell: shows what is being done.
     """
 
@@ -51,6 +55,7 @@ class Run:
     generator: Generator = field(default_factory=Generator)
     results: Results = field(default_factory=Results)
     scenario: str = ""
+    backlog: tuple[int, int] = BACKLOG
     count: int = 0  # of loads so far
     failed: set[tuple[str, str, str, int]] = field(default_factory=set)  # scenario, server, work and size
 

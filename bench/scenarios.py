@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import random
 import time
 from collections.abc import Callable
 
 from bench import process
+from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
 from bench.samples import Sample
@@ -294,6 +296,30 @@ def _start(run: Run, size: int) -> None:
                         server.stop()
 
 
+def backlog(run: Run) -> None:
+    """very many jobs with large bodies put with -b, ready or due soon; a tenth cancelled; all others taken out again"""
+    jobs, body = run.sized(run.backlog[0]), run.backlog[1]
+    for peer in run.beanstalk:
+        with directories(run.directory) as beside, run.servers(Variant(peer, peer, keeps=True)) as servers:
+            shape = {"jobs": jobs, "body": body, "spread": max(jobs // 10_000, 1), "ledger": str(beside / "ledger")}
+            shape |= {"memory": MEMORY, "verb": "cancel" if peer in run.own else "delete"}
+            for server in servers:
+                with run.part(peer):
+                    for phase, work in PHASES.items():
+                        run.tell(f"{work}: {jobs:,} jobs of {body:,} bytes, {peer}")
+                        done = run.load("backlog", server, phase=phase, directory=str(server.directory), **shape)
+                        run.results.add(run.scenario, peer, work, jobs, done["samples"])
+                        if done["why_stopped"]:
+                            raise LoadError(f"{work}: {done['why_stopped']}")
+
+
+PHASES = {"put": "put", "cancel": "cancel a tenth", "take": "reserve + delete"}
+"""The phases of the backlog, in their order, and their names in the results."""
+
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
+"""Bytes that a server may hold in memory: it is stopped before the machine has none left."""
+
+
 LAUNCHES = 4
 """How often a server is launched for each pair: what takes so little time varies more."""
 
@@ -494,7 +520,11 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "binlog": binlog,
     "binlog-memory": binlog_memory,
     "start": start,
+    "backlog": backlog,
     "launch": launch,
     "stalls": stalls,
     "hostile": hostile,
 }
+
+ON_REQUEST = ("backlog",)
+"""Those that take very long, and are only run when they are asked for."""

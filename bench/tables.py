@@ -143,7 +143,7 @@ TABLES = {
         ),
     ),
 }
-"""By scenario. `steady` has a table of its own, which compares its first and its last third."""
+"""By scenario; `OWN_TABLES` has the others."""
 
 RATIOS: dict[str, tuple[str, bool]] = {
     "cpu": ("commands a CPU second", True),
@@ -158,8 +158,8 @@ MEGABYTES = {"grown", "peak"}
 
 def points_table(results: Results, scenario: str) -> Rows:
     """A scenario's points, a row for each, with the ratios to the first server that did the same at the same size."""
-    if scenario == "steady":
-        return _steady(results)
+    if scenario in OWN_TABLES:
+        return OWN_TABLES[scenario](results)
     table = TABLES[scenario]
     points = results.select(scenario)
     works = any(point.work for point in points)
@@ -244,6 +244,31 @@ def _steady(results: Results) -> Rows:
     return rows
 
 
+def _backlog(results: Results) -> Rows:
+    """A row for each phase, as it was at its end and at its worst."""
+    head = ["server", "phase", "jobs", "seconds", "jobs/s", "CPU, µs a job", "memory, MB at most", "MB at the end"]
+    rows = [[*head, "bytes for each job left", "directory, MB at most", "MB at the end"]]
+    for server in dict.fromkeys(point.server for point in results.select("backlog")):
+        points = results.select("backlog", server=server)
+        empty, left = points[0].samples[0]["resident"], 0.0
+        for number, point in enumerate(points):
+            end = point.samples[-1]
+            done = end["jobs"]
+            left += -done if number else done
+            most = {measure: max(sample[measure] for sample in point.samples) for measure in ("resident", "directory")}
+            row = [server, point.work, f"{done:,.0f}", f"{end['seconds']:,.1f}", f"{done / end['seconds']:,.0f}"]
+            row += [f"{end['cpu'] / max(done, 1) * 1e6:.1f}", f"{most['resident'] / 1e6:,.0f}"]
+            row += [f"{end['resident'] / 1e6:,.0f}", f"{(end['resident'] - empty) / left:,.0f}" if left else ""]
+            rows.append([*row, f"{most['directory'] / 1e6:,.0f}", f"{end['directory'] / 1e6:,.0f}"])
+    return rows
+
+
+BACKLOG_PLOT = "![memory, files and rate over the phases](plots/backlog.svg)"
+
+OWN_TABLES = {"steady": _steady, "backlog": _backlog}
+"""Scenarios whose samples were taken one after the other, over time."""
+
+
 def targets_table(results: Results) -> Rows:
     """The figures to reach, and how far this run is."""
     rows = [["work", "found", "first", "", "then", ""]]
@@ -294,9 +319,11 @@ def sections(results: Results) -> dict[str, Callable[[], str]]:
         "targets": lambda: markdown(targets_table(results)),
         "headline": lambda: markdown(headline(results)),
     }
-    for scenario in [*TABLES, "steady"]:
+    for scenario in [*TABLES, *OWN_TABLES]:
         if results.select(scenario):
             made[scenario] = lambda name=scenario: markdown(points_table(results, name))  # type: ignore[misc]
+    if "backlog" in made:  # not every run has it, and there is no plot before the first
+        made["backlog"] = lambda: f"{BACKLOG_PLOT}\n\n{markdown(points_table(results, 'backlog'))}"
     return made
 
 

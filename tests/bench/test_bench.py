@@ -8,11 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections import Counter
 
 import pytest
 
-from bench import process
+from bench import backlog, process
 from bench.attacks import ATTACKS
 from bench.generator import LoadError
 from bench.protocols import PROTOCOLS
@@ -20,7 +21,7 @@ from bench.results import Results
 from bench.run import Run, Variant
 from bench.scenarios import SCENARIOS, binlog, hostile
 from bench.servers import PEERS, Server, described, missing, parse_peer, stalls_of
-from bench.subject import ask
+from bench.subject import Subject, UnexpectedReplyError, ask
 from harness.servers import ROOT, ServerError
 from harness.waiting import eventually
 
@@ -288,6 +289,133 @@ def test_a_server_that_answers_wrongly_among_many_in_flight_is_caught(run, named
     wrong = pytest.raises(LoadError, match=r"cycle on liar: UnexpectedReplyError: put: b'NOT_FOUND'")
     with run.servers(named(f"liar={path}")) as (server,), wrong:
         run.load("cycle", server, connections=1, depth=10, rounds=1, body=1, tube=run.tube())
+
+
+# The backlog
+
+
+@pytest.fixture
+def phases(run, tmp_path, monkeypatch):
+    """Starts a server, and does phases of its backlog in this process."""
+    with contextlib.ExitStack() as stack:
+        (server,) = stack.enter_context(run.servers(Variant("interpreted", "interpreted", keeps=True)))
+        shape = {"jobs": 205, "body": 300, "spread": 1, "ledger": str(tmp_path / "ledger"), "verb": "cancel"}
+        shape |= {"directory": str(server.directory), "memory": 1 << 40}
+        subject = Subject(server.port, server.pid, server.protocol)
+        yield lambda phase, **other: backlog.backlog(subject, phase=phase, **(shape | other))
+
+
+@pytest.mark.parametrize("peer", ["interpreted", "beanstalkd"])
+def test_a_backlog_is_put_a_tenth_is_cancelled_and_all_others_come(run, peer):
+    if why := missing(peer):
+        pytest.skip(why)
+    run.peers, run.backlog, run.scale, run.scenario = [peer], (1_234, 2_000), 1.0, "backlog"
+    SCENARIOS["backlog"](run)
+    assert run.results.missing == {}
+    points = run.results.select("backlog", server=peer, size=1_234)
+    assert [(point.work, point.samples[-1]["jobs"]) for point in points] == [
+        *(("put", 1_234), ("cancel a tenth", 124), ("reserve + delete", 1_110))
+    ]
+    put = points[0].samples
+    assert (put[0]["seconds"] < put[-1]["seconds"], put[0]["jobs"]) == (True, 0)
+    assert put[-1]["directory"] > 1_234 * 2_000
+    assert put[-1]["peak"] >= put[-1]["resident"] > 1_000_000
+    assert put[-1]["cpu"] > 0
+
+
+def test_a_worker_that_gets_another_body_than_was_put_says_so(phases, tmp_path):
+    phases("put")
+    ledger = backlog.Ledger(str(tmp_path / "ledger"), 205)
+    job = next(job for job in range(1, 206) if ledger.numbers[job] == 3)  # the job of number 2 is ready
+    ledger.numbers[job] = 5
+    ledger.close()
+    with pytest.raises(UnexpectedReplyError, match=f"^reserve: the body of job {job} is not what was put$"):
+        phases("take")
+
+
+def test_a_job_that_comes_again_is_caught(phases, tmp_path):
+    phases("put")
+    ledger = backlog.Ledger(str(tmp_path / "ledger"), 205)
+    ledger.numbers[3] = 0
+    ledger.close()
+    with pytest.raises(UnexpectedReplyError, match="job 3 was not put, was cancelled, or comes again"):
+        phases("take")
+
+
+def test_a_job_that_never_comes_is_waited_for_only_so_long(phases, monkeypatch):
+    monkeypatch.setattr(backlog, "PATIENCE", 1)
+    phases("put")
+    stopped = phases("take", verb="delete", jobs=215)  # ten more than there are
+    assert stopped["why_stopped"] == "no more jobs for 2 s"
+    assert stopped["samples"][-1]["jobs"] == 205 - 21
+
+
+def test_an_id_that_is_not_new_is_caught(phases):
+    phases("put")
+    with pytest.raises(UnexpectedReplyError, match=r"^put: an id that is not new, or too large: 2\d\d$"):
+        phases("put")
+
+
+def test_a_cancel_that_is_refused_says_what_came(phases):
+    phases("put")
+    with pytest.raises(UnexpectedReplyError, match=r"^cancel many \d+, …: b'BAD_FORMAT"):
+        phases("cancel", verb="cancel many")
+
+
+def test_a_load_ends_before_the_server_has_taken_all_memory_or_the_disk(phases, run, monkeypatch):
+    assert phases("put", memory=1_000_000)["why_stopped"] == "the server holds more than 0.0 GB"
+    monkeypatch.setattr(backlog, "FREE", 1 << 60)
+    assert phases("take")["why_stopped"] == "the disk is nearly full"
+
+
+def test_the_scenario_notes_why_a_phase_was_stopped_and_keeps_what_was_measured(run, monkeypatch):
+    monkeypatch.setattr("bench.scenarios.MEMORY", 1_000_000)
+    run.peers, run.backlog, run.scale, run.scenario = ["interpreted"], (100, 100), 1.0, "backlog"
+    SCENARIOS["backlog"](run)
+    assert run.results.missing == {"backlog: interpreted": "put: the server holds more than 0.0 GB"}
+    assert [point.work for point in run.results.points] == ["put"]
+
+
+def test_bodies_follow_from_their_numbers_and_no_two_are_the_same():
+    for size in (backlog.SMALLEST_BODY, 100, backlog.LARGEST_BODY):
+        bodies = [backlog.body_of(number, size) for number in (0, 1, 2, 12, 1 << 16, 9_999_999)]
+        assert {len(body) for body in bodies} == {size}
+        assert len(set(bodies)) == len(bodies)
+        assert bodies[-1] == backlog.body_of(9_999_999, size)
+    assert len(zlib.compress(backlog.body_of(7, 10_000))) < 5_000
+
+
+def test_samples_become_rarer_and_not_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(backlog, "LOOKS", 8)
+    watch = backlog.Watch(Subject(0, os.getpid(), "beanstalk"), str(tmp_path), 1 << 40, 60)
+    for jobs in range(1, 100):
+        watch.look(jobs)
+    numbers = [sample["jobs"] for sample in watch.samples]
+    assert len(numbers) < 8
+    assert numbers[0] == 0
+    assert numbers[-1] == 99
+    assert watch.every > 4 * backlog.SECOND
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--jobs", "0"], "--jobs: must be at least 1, not 0"),
+        (["--body", "15"], "--body: must be from 16 to 65535 bytes, not 15"),
+        (["--body", "65536"], "--body: must be from 16 to 65535 bytes, not 65536"),
+        (["--peer", "fork=/no/such"], "--peer: /no/such is not a program that can be run"),
+        (["--peers", "beanstalkd,fork"], "--peers: no such peer: fork"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(options, why, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="matplotlib comes with `make bench`")
+    pytest.importorskip("rich", reason="rich comes with `make bench`")
+    from bench.__main__ import main
+
+    monkeypatch.setattr(sys, "argv", ["bench", *options])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.endswith(f"error: {why}\n")
 
 
 # Attacks

@@ -96,6 +96,32 @@ def test_an_answer_under_attack_may_take_20_ms_or_twice_what_beanstalkd_takes(re
     assert [row[1] for row in rows[1:] if row[-1]] == ["ours", "ours -f0"]
 
 
+def looks(end, *figures):
+    names = ("seconds", "jobs", "resident", "directory")
+    return [dict(zip(names, each, strict=True)) | {"peak": each[2], "cpu": end} for each in figures]
+
+
+def test_a_backlog_has_a_row_for_each_phase_and_a_plot_over_time(tmp_path):
+    results = Results()
+    put = looks(0.4, (0.0, 0, 30e6, 20e6), (1.0, 60_000, 40e6, 700e6), (2.0, 100_000, 55e6, 1e9))
+    cancel = looks(0.1, (0.0, 0, 55e6, 1e9), (0.5, 10_000, 52.5e6, 1e9))
+    take = looks(0.9, (0.0, 0, 52e6, 1e9), (3.0, 90_000, 31e6, 20e6))
+    for work, samples in (("put", put), ("cancel a tenth", cancel), ("reserve + delete", take)):
+        results.add("backlog", "ours", work, 100_000, samples)
+    rows = tables.points_table(results, "backlog")
+    assert rows[1:] == [
+        ["ours", "put", "100,000", "2.0", "50,000", "4.0", "55", "55", "250", "1,000", "1,000"],
+        ["ours", "cancel a tenth", "10,000", "0.5", "20,000", "10.0", "55", "52", "250", "1,000", "1,000"],
+        ["ours", "reserve + delete", "90,000", "3.0", "30,000", "10.0", "52", "31", "", "1,000", "20"],
+    ]
+    assert len(rows[0]) == len(rows[1])
+    assert "| ours | put | 100,000 |" in tables.sections(results)["backlog"]()
+    pytest.importorskip("matplotlib", reason="matplotlib comes with `make bench`")
+    from bench import plots
+
+    assert {file.name for file in plots.draw(results, tmp_path)} == {"backlog.svg", "backlog.png"}
+
+
 def test_tables_are_written_between_markers_and_nowhere_else(results, tmp_path):
     document = tmp_path / "page.md"
     document.write_text(

@@ -151,6 +151,19 @@ class Journal:
             Exception: recorded changes may be lost. The server acknowledges nothing more, and stops.
         """
 
+    def begin_commit(self, may_wait: bool, on_end: Callable[[Exception | None], None]) -> bool:
+        """Begin a commit without a task: a faster way than `commit`, for journals that have one.
+
+        Args:
+            may_wait: the event loop has nothing else to do: the commit may hold it for a millisecond or two.
+            on_end: called once, on the event loop, when the commit has ended, within this call or later: with None,
+                or with the exception that `commit` would raise.
+
+        Returns:
+            False if there is no such way now; then `commit` is called instead.
+        """
+        return False
+
     async def close(self) -> None:
         """Release what is held: the server has stopped, after a last commit unless one has failed."""
 

@@ -142,7 +142,6 @@ class Connection(CommitWaiter):
             log.info("%s disconnected", self.name)
         self.uncommitted.clear()
         self._unwatch_hangup()
-        self.gate.forget(self)
         self.scheduler.unblock(self)
         if not connections.closing:
             self._disconnect()
@@ -203,10 +202,11 @@ class Connection(CommitWaiter):
         if gate.is_open or (not self.uncommitted and session.reply_lsn <= gate.durable_lsn):
             self.transport.write(data)
         else:
+            if not self.uncommitted:
+                gate.await_commit(self)
             weight = len(data) + consumed
             self.uncommitted.append((session.reply_lsn, data, weight))
             self.uncommitted_size += weight
-            gate.await_commit(self)
 
     def _regulate(self) -> None:
         """Close, ask for another turn, and pause or resume reading, as the session's state demands."""

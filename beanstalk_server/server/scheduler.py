@@ -169,6 +169,10 @@ class Scheduler:
         if self.wheel.next_event < self.timer_deadline:
             self.set_timer()
 
+    def is_idle(self) -> bool:
+        """Whether no turn is due: the event loop is about to wait for input."""
+        return self._next_round is None and not (self.turns or self.slow_turns)
+
     def run_pending_soon(self) -> None:
         """Call `run_pending` in a new round: for callers that must do nothing more in this one."""
         if self._next_round is None and not self.stopped:

@@ -1,8 +1,11 @@
 """The binlog: a journal that keeps jobs in the segments of a directory.
 
-It carries out, on the event loop and in threads, what the log and its room ask for. `commit` writes and syncs all
-changes since the last commit. Besides, one task at a time, the upkeep, makes room ahead and removes garbage.
+It carries out, on the event loop and in threads, what the log and its room ask for. A commit writes and syncs all
+changes since the last one. Besides, one task at a time, the upkeep, makes room ahead and removes garbage.
 docs/binlog.md says what the binlog promises. Must never know clients, or what a record looks like.
+
+While the disk is quick and the event loop has nothing else to do, the loop waits for a commit, at most COMMIT_WAIT; so
+a slow disk holds nobody, and a quick one is not slowed down by the way to a thread and back.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
@@ -35,6 +39,7 @@ from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, Segme
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import BLOCK, RETRY_INTERVAL, Allocator, find_spares
 from beanstalk_server.storage.stopped import STOPPED, Mark, write_mark
+from beanstalk_server.storage.write_thread import WriteThread
 
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
@@ -44,6 +49,9 @@ BODY_CACHE: Final = 16 << 20
 
 NO_SYNC: Final = -1.0
 """The sync interval for `never`: replies wait for no sync, and none follows until the segment is full."""
+
+COMMIT_WAIT: Final = 0.002
+"""Seconds for which the event loop waits for a commit at most, and only while commits end within that time."""
 
 T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
@@ -94,7 +102,11 @@ class Binlog(Journal):
         self._clock = clock
         self._wall_clock = wall_clock
         self._boot = boot or boot_id()
+        self._write_thread = WriteThread("binlog")
         self._in_thread = in_thread or self._in_own_thread
+        self._in_write_thread = in_thread or self._write_thread.run
+        self._can_begin_commit = in_thread is None
+        self._is_quick = False  # the last commit has ended within COMMIT_WAIT
         self._draw_salt = draw_salt
         self._log = self._new_log(self.live)
         self._room = self._log.room
@@ -261,9 +273,44 @@ class Binlog(Journal):
     async def commit(self) -> None:
         async with self._writing:
             await self._write(sync=not self.sync_interval)
+        self._schedule_sync()
+        self._schedule_upkeep()
+
+    def begin_commit(self, may_wait: bool, on_end: Callable[[Exception | None], None]) -> bool:
+        if not self._can_begin_commit or self._failure is not None or self._writing.locked():
+            return False
+        _acquire(self._writing)
+        batches = self._log.take(self._wall_clock(), self.clock_offset())
+        self._write_thread.begin(
+            partial(self._writer.write, batches, not self.sync_interval),
+            partial(self._end_commit, batches, self._clock(), on_end),
+            COMMIT_WAIT if may_wait and self._is_quick else 0.0,
+        )
+        return True
+
+    def _end_commit(
+        self,
+        batches: list[CommitBatch],
+        began: int,
+        on_end: Callable[[Exception | None], None],
+        error: BaseException | None,
+    ) -> None:
+        if error is None:
+            self._log.confirm(batches, None if self.sync_interval else self._writer.tail)
+        else:
+            self._failure = error
+        self._writing.release()
+        self._is_quick = self._clock() - began < COMMIT_WAIT * SECOND
+        if error is None:
+            self._schedule_sync()
+            self._schedule_upkeep()
+            on_end(None)
+        else:
+            on_end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _schedule_sync(self) -> None:
         if self.sync_interval > 0 and self._sync_timer is None:
             self._sync_timer = asyncio.get_running_loop().call_later(self.sync_interval / 1000, self._begin_sync)
-        self._schedule_upkeep()
 
     async def _write(self, *, sync: bool) -> None:
         """Write all changes so far; the caller holds `_writing`."""
@@ -274,7 +321,7 @@ class Binlog(Journal):
 
     async def _write_batches(self, batches: list[CommitBatch], *, sync: bool) -> None:
         try:
-            await self._in_thread(partial(self._writer.write, batches, sync))
+            await self._in_write_thread(partial(self._writer.write, batches, sync))
         except BaseException as error:  # whatever failed, nothing is known about the disk now
             self._failure = error
             raise
@@ -396,6 +443,7 @@ class Binlog(Journal):
                 await task
         async with self._writing:  # even after a failure: no file may be closed during a write
             await self._write_last()
+        self._write_thread.close()
         if self._threads is not None:
             self._threads.shutdown()
         self._writer.close()
@@ -428,6 +476,15 @@ class Binlog(Journal):
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:
-            # One thread writes and syncs, one makes room and removes files, and one reads bodies.
-            self._threads = ThreadPoolExecutor(3, "binlog")
+            # One makes room and removes files, and one reads bodies.
+            self._threads = ThreadPoolExecutor(2, "binlog")
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _acquire(lock: asyncio.Lock) -> None:
+    """Acquire a lock that is not locked: then `acquire` waits for nothing."""
+    try:
+        lock.acquire().send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the lock was locked")

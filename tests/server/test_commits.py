@@ -6,6 +6,7 @@ import pytest
 from rounds import Rounds
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
+from beanstalk_server.server.commits import ENOUGH
 from beanstalk_server.server.connection import OUTPUT_LIMIT
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -32,6 +33,29 @@ class SlowJournal(Journal):
         else:
             self.commits[-1].set_exception(error)
         await settle()
+
+
+class QuickJournal(Journal):
+    """Commits without a task: at once if it may wait, or when `end_commit` is called."""
+
+    keeps = True
+
+    def __init__(self):
+        self.commits = []  # whether each might wait
+        self.on_end = None
+
+    def begin_commit(self, may_wait, on_end):
+        assert self.on_end is None, "one commit at a time"
+        self.commits.append(may_wait)
+        if may_wait:
+            on_end(None)
+        else:
+            self.on_end = on_end
+        return True
+
+    def end_commit(self, error=None):
+        on_end, self.on_end = self.on_end, None
+        on_end(error)
 
 
 async def settle():
@@ -232,3 +256,92 @@ def test_without_full_admission_a_commit_is_made_though_no_reply_waits_for_it(in
         await rounds.journal.end_commit()
 
     in_loop(test)
+
+
+# Commits without a task
+
+
+def test_a_commit_gathers_what_several_rounds_bring():
+    rounds = Rounds(QuickJournal())
+    callers = [rounds.connect() for _ in range(4)]
+    for caller in callers:
+        assert caller.send(PUT) == b""
+        rounds.loop.go_round()
+        assert rounds.journal.commits == [], "the next round may bring more"
+    rounds.loop.go_round()
+    assert rounds.journal.commits == [True]
+    assert [caller.read() for caller in callers] == [b"INSERTED %d\r\n" % job_id for job_id in range(1, 5)]
+    rounds.loop.settle()
+    assert len(rounds.journal.commits) == 1
+
+
+def test_a_commit_that_has_enough_gathers_no_more():
+    rounds = Rounds(QuickJournal())
+    caller = rounds.connect()
+    caller.send(PUT)
+    rounds.broker.last_lsn += ENOUGH
+    rounds.loop.go_round()
+    assert rounds.journal.commits == [True]
+    assert caller.read() == b"INSERTED 1\r\n"
+
+
+def test_the_event_loop_waits_for_no_commit_while_it_has_something_else_to_do():
+    rounds = Rounds(QuickJournal())
+    busy, caller = rounds.connect(), rounds.connect()
+    caller.send(PUT)
+    rounds.loop.go_round()
+    busy.send(ASK * 10_000)
+    rounds.loop.go_round()
+    assert rounds.journal.commits == [False]
+    assert caller.read() == b""
+    rounds.loop.settle()
+    assert len(rounds.journal.commits) == 1
+    rounds.journal.end_commit()
+    assert caller.read() == b"INSERTED 1\r\n"
+
+
+def test_what_comes_during_a_commit_is_committed_after_it():
+    rounds = Rounds(QuickJournal())
+    busy, early, late = rounds.connect(), rounds.connect(), rounds.connect()
+    early.send(PUT)
+    rounds.loop.go_round()
+    busy.send(ASK * 10_000)
+    rounds.loop.go_round()
+    late.send(PUT)
+    early.lose()
+    rounds.loop.settle()
+    assert len(rounds.journal.commits) == 1
+    rounds.journal.end_commit()
+    assert late.read() == b""
+    rounds.loop.settle()
+    assert late.read() == b"INSERTED 2\r\n"
+    assert rounds.gate.durable_lsn == 2
+
+
+def test_a_commit_that_fails_without_a_task_ends_the_acknowledgements(caplog):
+    rounds = Rounds(QuickJournal())
+    busy, caller = rounds.connect(), rounds.connect()
+    caller.send(PUT)
+    rounds.loop.go_round()
+    busy.send(ASK * 10_000)
+    rounds.loop.go_round()
+    error = OSError(5, "Input/output error")
+    rounds.journal.end_commit(error)
+    caller.send(PUT)
+    rounds.loop.settle()
+    assert caller.read() == b""
+    assert rounds.failures == [error]
+    assert len(rounds.journal.commits) == 1
+
+
+def test_a_journal_that_fails_during_a_commit_acknowledges_it_no_more(caplog):
+    rounds = Rounds(QuickJournal())
+    busy, caller = rounds.connect(), rounds.connect()
+    caller.send(PUT)
+    rounds.loop.go_round()
+    busy.send(ASK * 10_000)
+    rounds.loop.go_round()
+    rounds.journal.on_failure(OSError(5, "Input/output error"))
+    rounds.journal.end_commit()
+    rounds.loop.settle()
+    assert caller.read() == b""

@@ -1,0 +1,190 @@
+"""How a commit of the binlog ends: while the event loop waits, or beside it when the disk takes longer."""
+
+import asyncio
+import errno
+import threading
+
+import pytest
+from memory_disk import MemoryDirectory
+from virtual import RecordingClient, put
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage import binlog as binlogs
+from beanstalk_server.storage.binlog import Binlog
+from harness.waiting import WITHIN, eventually_async
+
+
+class SlowDirectory(MemoryDirectory):
+    """A disk whose syncs can be made to last until the test ends them."""
+
+    def __init__(self):
+        super().__init__()
+        self.quick = threading.Event()
+        self.quick.set()
+        self.failing = None
+
+    def touch(self, operation):
+        super().touch(operation)
+        if operation == "sync":
+            assert self.quick.wait(WITHIN), "the test has ended the sync"
+            if self.failing is not None:
+                raise self.failing
+
+
+class Process:
+    """A broker with a binlog on such a disk, and commits as the server begins them."""
+
+    def __init__(self, directory, **options):
+        self.binlog = Binlog(directory, clock=lambda: SECOND, **options)
+        self.broker = Broker(self.binlog, SECOND)
+        self.broker.restore(0, SECOND)
+        self.client = RecordingClient(self.broker)
+        self.ended = []
+
+    def put(self):
+        put(self.broker, self.client)
+
+    def begin_commit(self, may_wait=True):
+        return self.binlog.begin_commit(may_wait, self.ended.append)
+
+    async def commits(self, count):
+        await eventually_async(lambda: len(self.ended) == count, f"the end of {count} commits")
+
+    async def commit_quickly(self):
+        """Let the binlog see that the disk is quick."""
+        self.put()
+        assert self.begin_commit()
+        await self.commits(1)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs a test with a process; the event loop waits for a quick disk however busy the machine is."""
+
+    def run(test, **options):
+        async def main():
+            directory = SlowDirectory()
+            process = Process(directory, **options)
+            try:
+                await test(process, directory, monkeypatch)
+            finally:
+                directory.quick.set()
+                await process.binlog.close()
+
+        monkeypatch.setattr(binlogs, "COMMIT_WAIT", WITHIN)
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.mark.parametrize("sync_interval", [0.0, 3_600_000.0, binlogs.NO_SYNC])
+def test_the_event_loop_waits_for_a_quick_disk(run, sync_interval):
+    async def test(process, directory, monkeypatch):
+        await process.commit_quickly()
+        for count in range(2, 5):
+            process.put()
+            assert process.begin_commit()
+            assert process.ended == [None] * count
+
+    run(test, sync_interval=sync_interval)
+
+
+def test_the_first_commit_holds_nobody_because_the_disk_may_be_slow(run):
+    async def test(process, directory, monkeypatch):
+        directory.quick.clear()
+        process.put()
+        assert process.begin_commit()
+        assert process.ended == []
+        directory.quick.set()
+        await process.commits(1)
+
+    run(test)
+
+
+def test_a_commit_that_may_not_wait_goes_on_beside_the_event_loop(run):
+    async def test(process, directory, monkeypatch):
+        await process.commit_quickly()
+        directory.quick.clear()
+        process.put()
+        assert process.begin_commit(may_wait=False)
+        assert process.ended == [None]
+        directory.quick.set()
+        await process.commits(2)
+
+    run(test)
+
+
+def test_a_disk_that_becomes_slow_holds_the_event_loop_once_and_for_the_wait_alone(run):
+    async def test(process, directory, monkeypatch):
+        await process.commit_quickly()
+        monkeypatch.setattr(binlogs, "COMMIT_WAIT", 0.001)
+        waits = []
+        begin = process.binlog._write_thread.begin
+        monkeypatch.setattr(
+            process.binlog._write_thread,
+            "begin",
+            lambda work, on_end, wait=0.0: (waits.append(wait), begin(work, on_end, wait)),
+        )
+        now = [SECOND]
+        monkeypatch.setattr(process.binlog, "_clock", lambda: now[0])
+        for count in range(2, 5):
+            directory.quick.clear()
+            process.put()
+            assert process.begin_commit()
+            assert len(process.ended) == count - 1, "the loop goes on while the disk is busy"
+            now[0] += 50_000_000
+            directory.quick.set()
+            await process.commits(count)
+        assert waits == [0.001, 0.0, 0.0]
+        process.put()
+        process.begin_commit()
+        await process.commits(5)
+        process.put()
+        process.begin_commit()
+        await process.commits(6)
+        assert waits[3:] == [0.0, 0.001], "a commit that was quick again: the next one is waited for"
+
+    run(test)
+
+
+def test_a_commit_that_fails_says_why_and_no_other_begins(run):
+    async def test(process, directory, monkeypatch):
+        await process.commit_quickly()
+        failures = []
+        process.binlog.on_failure = failures.append
+        directory.failing = OSError(errno.EIO, "Input/output error")
+        process.put()
+        assert process.begin_commit()
+        assert process.ended == [None, directory.failing]
+        process.put()
+        assert not process.begin_commit()
+        with pytest.raises(OSError, match="Input/output error"):
+            await process.binlog.commit()
+
+    run(test)
+
+
+def test_while_the_upkeep_writes_a_commit_waits_in_a_task(run):
+    async def test(process, directory, monkeypatch):
+        await process.commit_quickly()
+        process.put()
+        async with process.binlog._writing:
+            assert not process.begin_commit()
+        assert process.begin_commit()
+        assert process.ended == [None, None]
+
+    run(test)
+
+
+def test_what_a_begun_commit_has_written_survives(run):
+    async def test(process, directory, monkeypatch):
+        for count in range(1, 4):
+            process.put()
+            assert process.begin_commit()
+            await process.commits(count)
+        found = Process(directory.after_a_crash(None))
+        assert len(found.broker.jobs) == 3
+        await found.binlog.close()
+
+    run(test)

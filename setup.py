@@ -33,6 +33,7 @@ HOT = [
     "beanstalk_server/queue/tube.py",
     "beanstalk_server/queue/tubes.py",
     "beanstalk_server/queue/outcome.py",
+    "beanstalk_server/queue/reserved_jobs.py",
     "beanstalk_server/queue/client.py",
     "beanstalk_server/queue/statistics.py",
     "beanstalk_server/queue/interface.py",

@@ -996,7 +996,7 @@ class Broker(Queue):
         job.reserves += 1
         job.tube.add_reserved(job)
         self.reserved += 1
-        client.reserved[job.id] = job
+        client.reserved.add(job)
         self._set_time_to_run(job, client, now)
 
     def _set_time_to_run(self, job: Job, client: Client, now: int) -> None:
@@ -1015,7 +1015,7 @@ class Broker(Queue):
             client.jobs_in_safety_margin -= 1
         job.client = None
         if not client.leaving:  # else a BulkDisconnect holds the job
-            del client.reserved[job.id]
+            client.reserved.remove(job)
         job.tube.remove_reserved(job)
         self.reserved -= 1
         if job.is_linked():

@@ -60,11 +60,7 @@ class BulkClear(BulkOperation):
 
 
 class BulkDisconnect(BulkOperation):
-    """The disconnect of one client: its jobs, and the tubes that it watched and waited in.
-
-    Its jobs are collected from the end of `reserved`: to find the first entry of a dictionary, Python walks over all
-    entries that have been deleted before it, every time anew.
-    """
+    """The disconnect of one client: its jobs, and the tubes that it watched and waited in."""
 
     __slots__ = (
         "jobs",  # the last is the one that it reserved first
@@ -79,6 +75,5 @@ class BulkDisconnect(BulkOperation):
     def collect_jobs(self) -> bool:
         """Collect a slice of the client's jobs; return whether none is left."""
         reserved = self.client.reserved
-        for _ in range(min(len(reserved), COLLECT_SLICE)):
-            self.jobs.append(reserved.popitem()[1])
-        return not reserved
+        reserved.move_last(self.jobs, COLLECT_SLICE)
+        return not len(reserved)

@@ -59,7 +59,7 @@ def _check_job(broker: Broker, job: Job) -> None:
         f"job {job.id} is reserved without a client, or has a client and is not reserved"
     )
     client = job.client
-    assert client is None or client.leaving or client.reserved[job.id] is job, (
+    assert client is None or client.leaving or client.reserved.holds(job), (
         f"job {job.id} is not among its client's reserved jobs"
     )
     assert is_reserved or not job.in_safety_margin, f"job {job.id} is in its safety margin, but not reserved"

@@ -6,6 +6,7 @@ from typing import Final
 
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.outcome import Outcome
+from beanstalk_server.queue.reserved_jobs import ReservedJobs
 from beanstalk_server.queue.ring import UNLINKED, Link
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
@@ -43,7 +44,7 @@ class Client(Timer):
         "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
         "leaving",  # it has disconnected, but may not have left all its tubes yet
         "producer",  # it has sent a put
-        "reserved",  # its jobs, by id, in the order in which it reserved them
+        "reserved",  # its jobs, in the order in which it reserved them
         "use",  # the tube that its puts go to
         "waiting",  # for a job of one of the tubes it watches
         "waits",  # while it waits, one in the ring of each tube that it watches; kept for its next wait
@@ -59,7 +60,7 @@ class Client(Timer):
         self.deadline = 0
         self.watched: list[Tube] = []
         self.watch_index: dict[Tube, int] | None = None
-        self.reserved: dict[int, Job] = {}
+        self.reserved = ReservedJobs()
         self.jobs_in_safety_margin = 0
         self.waiting = False
         self.waits: list[Wait] = []

@@ -14,7 +14,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
-    from mypy_extensions import i32, u8
+    from mypy_extensions import i16, i32, u8
 
     from beanstalk_server.queue.client import Client
     from beanstalk_server.queue.tube import Tube
@@ -92,6 +92,7 @@ class Job(Timer):
         "id",
         "in_safety_margin",  # reserved, and in the last second of its time to run
         "key",  # its name in its tube, or ""
+        "page",  # reserved: the number of its page among its client's reserved jobs
         "place",  # where in that file; only the journal writes it
         "priority",
         "reserves",  # how often it has been reserved
@@ -120,6 +121,7 @@ class Job(Timer):
         self.file: i32 = 0
         self.place: i32 = 0
         self.heap_index: i32 = 0
+        self.page: i16 = 0
         self.state: u8 = NEW
         self.in_safety_margin = False
 

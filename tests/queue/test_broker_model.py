@@ -317,8 +317,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         for client, mirror in self.pairs:
             assert client.answers == mirror.answers[: len(mirror.answers) - client.busy]
             assert client.waiting == bool(mirror.waiting)
+            client.reserved.check()
             assert sorted(tube.name for tube in client.watched) == sorted(mirror.watched)
-            assert sorted(client.reserved) == sorted(job.id for job in mirror.held)
+            assert sorted(job.id for job in client.reserved) == sorted(job.id for job in mirror.held)
         assert all(client.answers == answers for client, answers in self.gone), "who has gone gets no answers"
 
 

@@ -870,7 +870,7 @@ def test_jobs_of_a_client_that_is_gone_may_time_out_and_be_reserved_before_they_
         world.broker.advance(world.now, 100)
         worker.session.receive(b"reserve-with-timeout 0\r\n", world.now)
         world.check()
-    held = list(worker.session.reserved)
+    held = [job.id for job in worker.session.reserved]
     assert held[0] == 1
     assert len(set(held)) == len(held) == world.broker.reserved
     assert world.broker.ready == 10000 - len(held)

@@ -35,6 +35,9 @@ Replies that wait for a commit count together with their commands: a put of 64 K
 IO_COST: Final = 4
 """The cost of reading and writing once, whatever the size: system calls cost more than a command."""
 
+READ_COST: Final = 1
+"""The cost of reading what no turn can follow for yet."""
+
 CLOSE_COST: Final = 12
 """The cost of closing a connection."""
 
@@ -102,7 +105,7 @@ class Connection(CommitWaiter):
         scheduler = self.scheduler
         session = self.session
         if self.queued or scheduler.budget <= 0:
-            scheduler.spend(transfer_cost(len(data)))
+            scheduler.spend(READ_COST + transfer_cost(len(data)))
             session.queue_input(data)
             scheduler.enqueue(self)
             self._regulate()

@@ -1,7 +1,8 @@
 """Schedules turns, so that no client waits for long because of another's load.
 
 A client does one turn of work at a time, and a round of the event loop has a budget of several turns. Clients that have
-more to do wait in a queue, first come, first served. The broker's own work, for timers that are due, is bounded too.
+more to do wait in a queue, first come, first served. The broker's own work, for timers that are due, is bounded too,
+and spends from the same budget; whoever it gives an answer to has a turn after each slice of it.
 
     what                        bound                          what is left
     --------------------------  -----------------------------  -------------------------------------
@@ -9,6 +10,9 @@ more to do wait in a queue, first come, first served. The broker's own work, for
     one round of all clients    ROUND_QUANTUM, or with a       the next round, after the event loop
                                 journal the smaller one        has looked for input
     what is due                 ADVANCE_TIME                   the next round
+
+So the event loop is held for a few milliseconds at most. What a round spends beyond its budget, to read what many
+clients have sent at once, the next one has less, but never less than a quarter.
 
 Must never know sockets, replies or commands. Time comes from a clock that its owner may replace, in nanoseconds.
 """
@@ -28,15 +32,20 @@ from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
-ROUND_QUANTUM: Final = 16 * SESSION_QUANTUM
+ROUND_QUANTUM: Final = 8 * SESSION_QUANTUM
 """The budget of one round of the event loop, in the unit of SESSION_QUANTUM."""
 
 JOURNALED_ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
 """The same with a journal: smaller, because a reply may wait for two commits, whose ends are noticed between rounds."""
 
-ADVANCE_TIME: Final = 4_000_000
-"""Nanoseconds that the broker may spend on due timers in one round of the event loop."""
+ADVANCE_TIME: Final = 1_000_000
+"""Nanoseconds that the broker may spend on due timers in one round of the event loop, give or take a slice."""
 
+ADVANCE_SLICE: Final = 128
+"""The most timers that it handles between two looks at the clock, and at the clients that it has given an answer."""
+
+COST_TIME: Final = 2_000
+"""Nanoseconds: what one unit of the budget is good for."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -209,7 +218,7 @@ class Scheduler:
 
     def _begin_round(self) -> None:
         self._next_round = None
-        self.budget = self.quantum
+        self.budget = max(self.quantum + min(self.budget, 0), self.quantum >> 2)
         self.turns.extend(self.next_turns)
         self.next_turns.clear()
         if self.slow_turns:  # one in each round, however many others there are
@@ -242,13 +251,20 @@ class Scheduler:
     def _advance(self) -> None:
         """Let the broker handle what is due, for ADVANCE_TIME; the rest follows in the next round."""
         self._timer = None
+        broker = self.broker
         now = self.clock()
         end = now + ADVANCE_TIME
-        try:
-            while now < end and self.broker.next_event() <= now:
-                self.broker.advance(now)
+        while now < end and broker.next_event() <= now:
+            try:
+                broker.advance(now, ADVANCE_SLICE)
+            except Exception:
+                log.exception("a timer failed; this is a bug in the server")
+                break
+            before = now
+            now = self.clock()
+            self.budget -= (now - before) // COST_TIME
+            if self.turns or self.slow_turns:
+                self.serve_queues()
                 now = self.clock()
-        except Exception:
-            log.exception("a timer failed; this is a bug in the server")
         self.set_timer()
         self.run_pending()

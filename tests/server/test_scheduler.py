@@ -1,10 +1,12 @@
 """Whose turn it is, and when due timers are handled."""
 
+from itertools import pairwise
+
 import pytest
 from rounds import SECOND, Rounds
 
-from beanstalk_server.server.connection import IO_COST, SLOW
-from beanstalk_server.server.scheduler import ROUND_QUANTUM
+from beanstalk_server.server.connection import IO_COST, READ_COST, SLOW
+from beanstalk_server.server.scheduler import ADVANCE_SLICE, ADVANCE_TIME, COST_TIME, ROUND_QUANTUM
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 ASK = b"list-tube-used\r\n"
@@ -14,6 +16,33 @@ USING = b"USING default\r\n"
 @pytest.fixture
 def rounds():
     return Rounds()
+
+
+def turns_taken(callers):
+    """How many of them have been answered a whole turn of questions since the last look."""
+    return sum(len(caller.read()) == SESSION_QUANTUM * len(USING) for caller in callers)
+
+
+class SlowClock:
+    """A clock that moves on with every look at it: the time that passes while a callback runs."""
+
+    def __init__(self, loop, step):
+        self.loop, self.step = loop, step
+
+    def __call__(self):
+        self.loop.now += self.step
+        return self.loop.now
+
+
+def put_delayed(rounds, count):
+    """Let so many jobs be due now."""
+    caller = rounds.connect()
+    for _ in range(count // 100):
+        caller.send(b"put 0 1 60 1\r\nx\r\n" * 100)
+        rounds.loop.settle()
+    caller.read()
+    rounds.loop.now += 2 * SECOND
+    return caller
 
 
 def test_one_clients_turn_is_over_before_its_input_is(rounds):
@@ -41,11 +70,25 @@ def test_a_round_spends_its_budget_and_no_more_than_a_turn_beyond_it(rounds):
     rounds.scheduler.budget = 0
     for caller in callers:
         caller.send(ASK * 200)
+    rounds.scheduler.budget = 0
     rounds.loop.go_round()
-    turns = sum(len(caller.read()) == SESSION_QUANTUM * len(USING) for caller in callers)
-    assert turns == -(-ROUND_QUANTUM // (SESSION_QUANTUM + IO_COST))
+    assert turns_taken(callers) == -(-ROUND_QUANTUM // (SESSION_QUANTUM + IO_COST))
     rounds.loop.settle()
     assert all(len(caller.connection.transport.written) for caller in callers)
+
+
+def test_what_a_round_spends_beyond_its_budget_the_next_one_has_less(rounds):
+    callers = [rounds.connect() for _ in range(40)]
+    rounds.scheduler.budget = 0
+    for caller in callers:
+        caller.send(ASK * 200)
+    assert rounds.scheduler.budget <= -40 * READ_COST
+    rounds.scheduler.budget = -ROUND_QUANTUM // 2
+    rounds.loop.go_round()
+    assert turns_taken(callers) == -(-ROUND_QUANTUM // 2 // (SESSION_QUANTUM + IO_COST))
+    rounds.scheduler.budget = -1_000_000
+    rounds.loop.go_round()
+    assert turns_taken(callers) == -(-ROUND_QUANTUM // 4 // (SESSION_QUANTUM + IO_COST)), "never less than a quarter"
 
 
 def test_a_client_that_asks_little_is_answered_at_once_while_others_have_much_to_do(rounds):
@@ -115,18 +158,8 @@ def test_no_timer_is_set_when_nothing_will_ever_be_due(rounds):
 
 
 def test_what_is_due_is_done_in_slices_while_clients_are_served(rounds):
-    caller = rounds.connect()
-    for _ in range(50):
-        caller.send(b"put 0 1 60 1\r\nx\r\n" * 100)
-        rounds.loop.settle()
-    caller.read()
-    rounds.loop.now += 2 * SECOND
-
-    def slow_clock():  # so slow that a round has time for a few slices
-        rounds.loop.now += 1_000_000
-        return rounds.loop.now
-
-    rounds.scheduler.clock = slow_clock
+    caller = put_delayed(rounds, 5000)
+    rounds.scheduler.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
     in_between = set()
     while rounds.broker.ready < 5000:
         assert rounds.loop.go_round()
@@ -134,6 +167,38 @@ def test_what_is_due_is_done_in_slices_while_clients_are_served(rounds):
         assert caller.send(ASK) == USING
         in_between.add(rounds.broker.ready)
     assert len(in_between) > 2
+
+
+def test_what_is_due_is_handled_for_a_bounded_time_in_each_round(rounds):
+    put_delayed(rounds, 5000)
+    rounds.scheduler.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
+    handled = []
+    while rounds.broker.ready < 5000:
+        before = rounds.broker.ready
+        assert rounds.loop.go_round()
+        handled.append(rounds.broker.ready - before)
+    assert max(handled) <= 4 * ADVANCE_SLICE
+
+
+def test_the_time_for_what_is_due_counts_against_the_budget_of_the_round(rounds):
+    put_delayed(rounds, 5000)
+    rounds.scheduler.budget = 10_000
+    rounds.scheduler.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
+    rounds.loop.go_round()
+    assert rounds.scheduler.budget <= 10_000 - ADVANCE_TIME // COST_TIME
+
+
+def test_who_gets_a_job_that_is_due_has_it_before_the_next_slice(rounds):
+    put_delayed(rounds, 1000)
+    worker = rounds.connect()
+    worker.send(b"reserve\r\n" * 1000)
+    rounds.scheduler.clock = SlowClock(rounds.loop, ADVANCE_TIME // 4)
+    rounds.scheduler.budget = rounds.scheduler.quantum = 1_000_000
+    left = [1000]
+    worker.transport.write = lambda data: left.append(rounds.broker.delayed)
+    rounds.loop.settle()
+    assert left[-1] == 0
+    assert all(before - after <= ADVANCE_SLICE for before, after in pairwise(left))
 
 
 def test_nothing_happens_after_a_stop(rounds):

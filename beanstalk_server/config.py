@@ -247,7 +247,7 @@ class Config:
     max_job_size: int = _option(
         65535, _JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
     )
-    tick: float = _option(10, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
+    tick: float = _option(1, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
     compat: str = _option(
         PROTOCOL, _Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
     )

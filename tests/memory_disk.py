@@ -67,6 +67,10 @@ class MemoryFile:
         self.directory.touch("read")
         return bytes(self.node.data[offset : offset + size])
 
+    def read_cached(self, offset, size):
+        is_there = self.directory.has_cached() and offset + size <= len(self.node.data)
+        return bytes(self.node.data[offset : offset + size]) if is_there else None
+
     def write(self, offset, data):
         self.node.pending.append((offset, bytes(data)))  # so that a crash within it may leave some of it
         self.directory.touch("write")
@@ -109,7 +113,8 @@ class MemoryDirectory:
         self.pending = []  # changes to the directory since it was synced: each some (name, node or None)
         self.capacity = capacity
         self.opened = 0  # files that are open
-        self.descriptors = 5  # how many may be at a time: what is kept back for a journal is more
+        self.has_cached = lambda: False  # whether what is read is in memory
+        self.descriptors = 16  # how many may be at a time: what is kept back for a journal is more
         self.ballast = 0  # bytes of other people's files on the same disk
         self.operations = 0
         self.crash_at = None  # the number of the operation at which the machine stops

@@ -47,6 +47,9 @@ SEGMENT_SIZE: Final = 10485760
 BODY_CACHE: Final = 16 << 20
 """Bytes."""
 
+OPEN_FILES: Final = 8
+"""How many segments stay open for reading."""
+
 NO_SYNC: Final = -1.0
 """The sync interval for `never`: replies wait for no sync, and none follows until the segment is full."""
 
@@ -111,7 +114,8 @@ class Binlog(Journal):
         self._log = self._new_log(self.live)
         self._room = self._log.room
         self._writer = SegmentWriter(directory)
-        self._reader = BodyReader(directory)
+        self._cleaning_reader = BodyReader(directory)
+        self._fetching_reader = BodyReader(directory, OPEN_FILES)
         self._fetches = self._new_fetches()
         self._threads: ThreadPoolExecutor | None = None
         self._allocator = Allocator(directory, self._room, 0, clock)
@@ -165,7 +169,7 @@ class Binlog(Journal):
         return SegmentLog(live, self.segment_size, self._draw_salt, bodies, self._boot, self._report_admission)
 
     def _new_fetches(self) -> Fetches:
-        return Fetches(self._log, self._reader, self._in_thread, self._report_fetches, self._fail)
+        return Fetches(self._log, self._fetching_reader, self._in_thread, self._report_fetches, self._fail)
 
     def _make_ready(self) -> None:
         """Prepare to write after the newest segment, or in it if the disk has no room for another."""
@@ -264,7 +268,7 @@ class Binlog(Journal):
         stored = super().stored(job)
         if stored.body is NOT_IN_MEMORY:
             place = self._log.place_to_read(job)
-            stored.body = self._reader.read_one(place)
+            stored.body = BodyReader(self.directory).read_one(place)
             self._log.release(place)
         return stored
 
@@ -386,7 +390,7 @@ class Binlog(Journal):
                 elif self._log.clean():
                     await self._remove_oldest()
                 elif self._log.wanted:
-                    self._log.lend(await self._in_thread(partial(self._reader.read, self._log.wanted)))
+                    self._log.lend(await self._in_thread(partial(self._cleaning_reader.read, self._log.wanted)))
                 else:
                     await asyncio.sleep(0)
         except Exception as error:
@@ -446,6 +450,7 @@ class Binlog(Journal):
         self._write_thread.close()
         if self._threads is not None:
             self._threads.shutdown()
+        self._fetching_reader.close()
         self._writer.close()
         self.directory.unlock()
 

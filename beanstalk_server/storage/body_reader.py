@@ -1,7 +1,8 @@
 """Reads bodies back from the segments, and verifies each by its checksum.
 
-Records that lie close together are read in one piece. All calls block; the binlog makes them off the event loop, and
-sees to it that no file goes meanwhile. Must never know why a body is wanted.
+Records that lie close together are read in one piece. `read_cached` reads what the system has in memory, and may be
+called on the event loop; `read` blocks. Whoever calls them sees to it that no file goes meanwhile. Must never know why
+a body is wanted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 from beanstalk_server.storage.disk import Directory, ReadableFile
 from beanstalk_server.storage.record import PUT, Scanner
-from beanstalk_server.storage.segment import Place
+from beanstalk_server.storage.segment import Place, Segment
 
 GAP: Final = 1 << 12
 """Bytes between two records that are read, rather than to read twice."""
@@ -21,47 +22,93 @@ PIECE: Final = 1 << 20
 
 
 class BodyReader:
-    """Reads from the segments of a directory.
+    """Reads from the segments of a directory, one call at a time.
 
     Args:
         directory: holds the segments, under their names.
+        most_files: how many files stay open after a read.
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, most_files: int = 0) -> None:
         self._directory = directory
+        self._most_files = most_files
+        self._files: dict[str, ReadableFile] = {}  # those that are open, by their names; the oldest first
 
-    def read(self, places: list[Place]) -> list[bytes]:
+    def read(self, places: list[Place]) -> dict[Place, bytes]:
         """Read the bodies of the records at these places.
 
         Raises:
             OSError: one of them cannot be read, or is damaged; the error names the file and the offset.
         """
         bodies: dict[Place, bytes] = {}
-        by_segment: dict[str, list[Place]] = {}
-        for place in places:
-            by_segment.setdefault(place.segment.name, []).append(place)
-        for name, wanted in by_segment.items():
-            try:
-                file = self._directory.open(name)
-            except OSError as error:
-                raise self._named(error, wanted[0]) from error
+        for name, wanted in _by_segment(places).items():
+            file = self._open(name, wanted[0])
             try:
                 for piece in _pieces(wanted):
                     self._read_piece(file, piece, bodies)
             finally:
-                file.close()
-        return [bodies[place] for place in places]
+                if not self._most_files:
+                    self.close()
+        return bodies
 
     def read_one(self, place: Place) -> bytes:
         """Read the body of one record; raises as `read` does."""
-        return self.read([place])[0]
+        return self.read([place])[place]
+
+    def read_cached(self, places: list[Place]) -> dict[Place, bytes]:
+        """Read those of these bodies that are at hand: in memory, in an open file, and not too long to copy here.
+
+        Raises:
+            OSError: one of them is damaged; the error names the file and the offset.
+        """
+        bodies: dict[Place, bytes] = {}
+        for name, wanted in _by_segment(places).items():
+            file = self._files.get(name)
+            if file is None:
+                continue
+            for piece in _pieces(wanted):
+                size = _size(piece)
+                data = file.read_cached(piece[0].offset, size) if size <= PIECE else None
+                if data is not None:
+                    self._take_apart(data, piece, bodies)
+        return bodies
+
+    def forget(self, segment: Segment) -> None:
+        """Close the file of a segment that is about to go, and is not being read from. May run beside `read`."""
+        file = self._files.pop(segment.name, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+    def _open(self, name: str, place: Place) -> ReadableFile:
+        file = self._files.get(name)
+        if file is not None:
+            return file
+        names = list(self._files)  # in one step, because of `forget`
+        if names and len(names) >= self._most_files:
+            oldest = self._files.pop(names[0], None)
+            if oldest is not None:  # unless its segment has just gone
+                oldest.close()
+        try:
+            file = self._files[name] = self._directory.open(name)
+        except OSError as error:
+            raise self._named(error, place) from error
+        return file
 
     def _read_piece(self, file: ReadableFile, piece: list[Place], bodies: dict[Place, bytes]) -> None:
-        first, last = piece[0], piece[-1]
+        first = piece[0]
         try:
-            data = file.read(first.offset, last.offset + last.size - first.offset)
+            data = file.read(first.offset, _size(piece))
         except OSError as error:
             raise self._named(error, first) from error
+        self._take_apart(data, piece, bodies)
+
+    def _take_apart(self, data: bytes, piece: list[Place], bodies: dict[Place, bytes]) -> None:
+        first = piece[0]
         scanner = Scanner(first.segment.seed, first.segment.version)
         scanner.data = data
         for place in piece:
@@ -84,8 +131,18 @@ class BodyReader:
         return OSError(error.errno, what, str(self._directory.path / place.segment.name))
 
 
+def _by_segment(places: list[Place]) -> dict[str, list[Place]]:
+    """Places by the names of their segments."""
+    found: dict[str, list[Place]] = {}
+    for place in places:
+        found.setdefault(place.segment.name, []).append(place)
+    return found
+
+
 def _pieces(places: list[Place]) -> list[list[Place]]:
     """Divide places of one segment into pieces that are read at once, each in the order of the file."""
+    if len(places) == 1:
+        return [places]
     pieces: list[list[Place]] = []
     start = end = 0
     for place in sorted(set(places), key=_offset):
@@ -96,6 +153,12 @@ def _pieces(places: list[Place]) -> list[list[Place]]:
             start = place.offset
         end = place.offset + place.size
     return pieces
+
+
+def _size(piece: list[Place]) -> int:
+    """Bytes from the beginning of a piece to its end."""
+    last = piece[-1]
+    return last.offset + last.size - piece[0].offset
 
 
 def _offset(place: Place) -> int:

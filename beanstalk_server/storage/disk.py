@@ -25,7 +25,12 @@ class ReadableFile(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """Read `size` bytes, or fewer at the end of the file."""
 
+    def read_cached(self, offset: int, size: int) -> bytes | None:
+        """Read `size` bytes without waiting for the disk; None if the system does not have all of them in memory."""
+
     def size(self) -> int: ...
+
+    def close(self) -> None: ...
 
 
 class File(ReadableFile, Protocol):
@@ -38,8 +43,6 @@ class File(ReadableFile, Protocol):
 
     def sync(self) -> None:
         """Return when the data is on the disk."""
-
-    def close(self) -> None: ...
 
 
 class Directory(Protocol):
@@ -114,6 +117,14 @@ class RealFile:
                 break
             data += more
         return data
+
+    def read_cached(self, offset: int, size: int) -> bytes | None:
+        data = bytearray(size)
+        try:
+            count = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
+        except OSError:  # the disk would be needed; or this file system cannot tell, or has an error to report later
+            return None
+        return bytes(data) if count == size else None
 
     def write(self, offset: int, data: bytes) -> None:
         written = os.pwrite(self._descriptor, data, offset)

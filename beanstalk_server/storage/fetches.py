@@ -1,7 +1,8 @@
 """Brings bodies back into memory for those who have asked, in rounds.
 
-What is asked for in one turn of the event loop, or while a round is under way, belongs to one round, which takes one
-call off the event loop. Where a body is, is found out when it is asked for; its segment stays until it has been read.
+What is asked for in one turn of the event loop, or while a round is under way, belongs to one round. It takes one call
+off the event loop, or none if the system has all of it in memory. Where a body is, is found out when it is asked for;
+its segment stays until it has been read.
 Must never know who asks.
 """
 
@@ -41,7 +42,7 @@ class Fetches:
 
     Args:
         log: knows where bodies are.
-        reader: reads them.
+        reader: reads them, and nothing else.
         in_thread: calls a function off the event loop.
         on_round: called after each round.
         on_failure: called when a body cannot be read. Then nothing is fetched any more.
@@ -75,10 +76,11 @@ class Fetches:
             self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def wait_for(self, segment: Segment) -> None:
-        """Return when no body is read from this segment any more. No other may call this meanwhile."""
+        """Return when no body is read from this segment any more, which is about to go. One call at a time."""
         while segment.reads and self.task is not None:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
+        self._reader.forget(segment)
 
     def close(self) -> None:
         """Begin no further round. Then await `task`."""
@@ -97,9 +99,9 @@ class Fetches:
 
     async def _run_round(self) -> None:
         requests, places = self._next_round()
-        bodies: dict[Place, bytes] = {}
-        if places:
-            bodies = dict(zip(places, await self._in_thread(partial(self._reader.read, places)), strict=True))
+        bodies = self._reader.read_cached(places)
+        if missing := [place for place in places if place not in bodies]:
+            bodies |= await self._in_thread(partial(self._reader.read, missing))
         for place in places:
             self._log.release(place)
         self._end_waiting()

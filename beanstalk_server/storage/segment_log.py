@@ -484,10 +484,10 @@ class SegmentLog:
                 if size >= LENDING_SIZE:
                     break
 
-    def lend(self, bodies: list[bytes]) -> None:
+    def lend(self, bodies: dict[Place, bytes]) -> None:
         """Lend to cleaning the bodies that it wanted."""
-        for place, body in zip(self.wanted, bodies, strict=True):
-            self._lent[place.offset] = body
+        for place in self.wanted:
+            self._lent[place.offset] = bodies[place]
             self.release(place)
         self.wanted = []
 

@@ -26,6 +26,11 @@ UNUSABLE = 10
 DAMAGED = 65
 JOURNAL_FAILED = 74
 
+ON_DISK = ("--body-threshold", "0", "--body-cache", "0")
+"""With this, no body is in memory that has been written."""
+
+in_memory_and_on_disk = pytest.mark.parametrize("bodies", [(), ON_DISK], ids=["in-memory", "on-disk"])
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
@@ -220,9 +225,10 @@ def small_disk(tmp_path, request):
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+@in_memory_and_on_disk
 @pytest.mark.parametrize("small_disk", [2], indirect=True)
-def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
-    process = launch("-p", "0", "-b", str(small_disk / "binlog"), "-s", "65536")
+def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk, bodies):
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"), "-s", "65536", *bodies)
     (small_disk / "ballast").write_bytes(bytes(500_000))
     caller = Caller(process.address)
     count = 0
@@ -259,10 +265,11 @@ def test_a_full_disk_refuses_puts_and_nothing_else(launch, small_disk):
     assert f"recovered {count + more} jobs" in process.log
 
 
+@in_memory_and_on_disk
 @pytest.mark.parametrize("small_disk", [40], indirect=True)
-def test_a_full_disk_serves_many_clients_that_pipeline(launch, small_disk):
+def test_a_full_disk_serves_many_clients_that_pipeline(launch, small_disk, bodies):
     """Pipelined changes come faster than cleaning makes room; still, none is refused."""
-    process = launch("-p", "0", "-b", str(small_disk / "binlog"))
+    process = launch("-p", "0", "-b", str(small_disk / "binlog"), *bodies)
     callers = [Caller(process.address) for _ in range(4)]
     count = 0
     while callers[0].ask(b"put 5 0 60 2000\r\n%b\r\n" % bytes(2000)).startswith(b"INSERTED"):
@@ -468,6 +475,34 @@ def test_a_failure_at_the_very_end_is_logged_too(launch, tmp_path):
     assert process.stop() == JOURNAL_FAILED
     assert "the journal failed" in process.log
     assert "Traceback" not in process.log
+
+
+def test_a_body_that_is_damaged_while_the_server_runs_ends_it_and_reaches_nobody(launch, tmp_path):
+    process = launch("-p", "0", "-b", str(tmp_path), *ON_DISK)
+    caller = Caller(process.address)
+    precious = b"precious" * 100
+    put(caller, b"other" * 100)
+    put(caller, precious)
+    put(caller)  # its commit says that the ones before are on the disk
+    assert caller.ask(b"peek 2\r\n") == b"FOUND 2 800\r\n"
+    assert caller.read(802) == precious + b"\r\n"
+    segment = tmp_path / "segment.0000000001"
+    offset = segment.read_bytes().index(precious)
+    with segment.open("r+b") as file:
+        file.seek(offset + 400)
+        file.write(b"X")
+    caller.send(b"reserve-job 2\r\n")
+    with contextlib.suppress(ConnectionError):
+        assert caller.rest() == b""
+    caller.close()
+    assert process.wait() == JOURNAL_FAILED
+    record = offset - len("default") - 76
+    assert (
+        "the journal failed; the server acknowledges nothing more, and stops: "
+        f"[Errno 5] damaged at offset {record}, the put of job 2: bad checksum: '{segment}'"
+    ) in process.log
+    assert "Traceback" not in process.log
+    assert refusal("-b", str(tmp_path))[0] == DAMAGED
 
 
 # Signals

@@ -18,6 +18,7 @@ from harness.servers import launch
 SEGMENT = 65536
 CLIENTS = 4
 AUDIT = 5  # restarts from one comparison to the next
+ON_DISK = ("--body-threshold", "0", "--body-cache", "1000")
 DEPTH = 32  # commands in flight on a connection, at the most
 
 
@@ -114,6 +115,8 @@ class Worker(threading.Thread):
             if len(body) < int(size) + 2:
                 raise EOFError
             assert int(number) not in book.deleted, "it was deleted"
+            assert book.bodies.get(int(number), body[:-2]) == body[:-2], "it was put otherwise"
+            assert body[:-2] in book.wanted, "a body that nobody has put, or only a part of one"
             self.held.append(int(number))
             return
         elif what == "delete":
@@ -184,7 +187,11 @@ def audit(book, address):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("options", "rounds"), [((), 50), (("-f", "50"), 8), (("-F",), 8)], ids=["sync", "f50", "F"])
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [((), 50), (("-f", "50"), 8), (("-F",), 8), (ON_DISK, 25), ((*ON_DISK, "-F"), 8)],
+    ids=["sync", "f50", "F", "on-disk", "on-disk-F"],
+)
 def test_a_server_that_is_killed_keeps_what_it_has_acknowledged(tmp_path, options, rounds):
     rng = random.Random(rounds)
     book = Book()

@@ -53,8 +53,8 @@ def shape(job, body):
 def bodies_of(jobs, directory, segments):
     """The bodies of recovered jobs."""
     places = [segments[job.file - 1].place_of(job) for job in jobs if job.body is NOT_IN_MEMORY]
-    found = iter(BodyReader(directory).read(places))
-    return [next(found) if job.body is NOT_IN_MEMORY else job.body for job in jobs]
+    found = BodyReader(directory).read(places)
+    return [found[segments[job.file - 1].place_of(job)] if job.body is NOT_IN_MEMORY else job.body for job in jobs]
 
 
 def stored_shape(stored):

@@ -16,7 +16,9 @@ from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.binlog import OPEN_FILES, Binlog
+from beanstalk_server.storage.body_reader import BodyReader
+from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.segment import segment_names
 from harness.waiting import eventually_async
 
@@ -197,6 +199,14 @@ def test_what_is_asked_for_at_once_is_read_at_once():
         await process.settle()
         assert process.rounds == len(calls) == 1
         assert directory.operations - operations == 2, "the file is opened and read once"
+        directory.has_cached = lambda: True
+        process.fetch(*jobs)
+        await process.settle()
+        assert (process.rounds, len(calls), directory.operations - operations) == (2, 1, 2)
+        process.broker.clear(process.client, "default")
+        await process.commit()
+        await process.binlog.close()
+        assert directory.opened == 0
 
     run(work)
 
@@ -368,7 +378,9 @@ def test_whatever_happens_to_a_job_its_body_is_what_was_put(seed, threshold, cac
                 await asyncio.sleep(0)
             return work()
 
-        process = Process(MemoryDirectory(), None, threshold, cache, in_thread)
+        directory = MemoryDirectory()
+        directory.has_cached = lambda: rng.random() < 0.5
+        process = Process(directory, None, threshold, cache, in_thread)
         for _ in range(4):
             await live(process, rng, job_sizes)
             process.check()
@@ -379,6 +391,7 @@ def test_whatever_happens_to_a_job_its_body_is_what_was_put(seed, threshold, cac
                 assert not process.failures
             else:
                 directory = directory.after_a_kill()
+            directory.has_cached = lambda: rng.random() < 0.5
             process = Process(directory, bodies, threshold, cache, in_thread)
             assert {job.id: process.binlog.stored(job).body for job in process.broker.jobs.values()} == {
                 job_id: body for job_id, body in bodies.items() if job_id in process.broker.jobs
@@ -433,10 +446,37 @@ def test_a_record_of_another_job_is_not_taken_for_the_one_that_is_wanted():
         process = Process(directory)
         first, second = process.put(b"a" * 50), process.put(b"b" * 50)
         await process.commit()
-        log, reader = process.binlog._log, process.binlog._reader
+        log, reader = process.binlog._log, BodyReader(directory)
         place = log.place_to_read(process.job(first))
-        assert reader.read([place]) == [b"a" * 50]
+        assert reader.read_one(place) == b"a" * 50
         with pytest.raises(OSError, match="another record is in its place"):
             reader.read([place._replace(job_id=second)])
 
     run(work)
+
+
+def test_reading_many_segments_keeps_few_files_open(tmp_path):
+    async def work():
+        process = Process(RealDirectory(tmp_path))
+        jobs = [process.put(random.Random(number).randbytes(2000)) for number in range(40)]
+        await process.commit()
+        await process.settle()
+        for _ in range(2):
+            process.fetch(*jobs)
+            await process.settle()
+        assert process.got == 2
+        assert len(process.binlog._fetching_reader._files) == OPEN_FILES
+        await process.binlog.close()
+        assert not process.binlog._fetching_reader._files
+
+    asyncio.run(work())
+
+
+def test_what_the_system_has_in_memory_is_read_without_waiting_for_the_disk(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    file = RealDirectory(tmp_path).open("file")
+    found = file.read_cached(3, 4)  # None where a file system cannot tell
+    assert found in (b"3456", None)
+    assert file.read_cached(3, 8) is None, "the file is shorter"
+    file.close()

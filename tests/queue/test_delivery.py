@@ -10,6 +10,8 @@ from beanstalk_server.queue.job import NOT_IN_MEMORY, RESERVED
 from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, NOT_FOUND, PENDING, REPLACED
 from beanstalk_server.queue.units import SECOND
 
+pytestmark = pytest.mark.interpreted
+
 NOW = SECOND
 
 

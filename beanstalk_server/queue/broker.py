@@ -104,6 +104,9 @@ SLICE: Final = 512
 DISCONNECT_SLICE: Final = 64
 """The budget of a disconnect: smaller, because many clients may disconnect at the same moment."""
 
+NOWHERE: Final = Tube("", 0)
+"""The tube of jobs that the broker has dropped."""
+
 OVERDUE: Final = 0
 """A deadline in the past: a timer with it is due at the next `advance`."""
 
@@ -270,6 +273,14 @@ class Broker(Queue):
     def drain(self) -> None:
         self.draining = True
 
+    def drop_jobs(self) -> None:
+        """Let all jobs be freed with the broker, which must not be used any more.
+
+        Without this, a compiled broker that has jobs stays in memory, and they with it (`Job.detach` says why).
+        """
+        for job in self.jobs.values():
+            job.detach(NOWHERE)
+
     # The journal
 
     def set_admission(self, admits: int) -> None:
@@ -311,9 +322,9 @@ class Broker(Queue):
         self.next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
         return len(self.jobs)
 
-    def _record_put(self, job: Job, now: int) -> bool:
-        if job.delay:
-            job.deadline = now + job.delay
+    def _record_put(self, job: Job, delay: int, now: int) -> bool:
+        if delay:
+            job.deadline = now + delay
         if not self.journal.put(job):
             return False
         self.last_lsn += 1
@@ -385,8 +396,9 @@ class Broker(Queue):
         if self.draining:
             return DRAINING
         job = Job(job_id, priority, delay, ttr, body, tube, created_at)
-        job.key = key
-        if not self._record_put(job, now):
+        if key:
+            job.key = key
+        if not self._record_put(job, delay, now):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
@@ -394,14 +406,14 @@ class Broker(Queue):
             self._set_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
-        self._enter(job, now)
+        self._enter(job, delay, now)
         return DONE
 
     def _replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> Outcome:
         """Give a job that is not reserved a new priority, delay, ttr and body."""
         tube = job.tube
         fresh = job.renewed(priority, delay, ttr, body)
-        if not self._record_put(fresh, now):
+        if not self._record_put(fresh, delay, now):
             return OUT_OF_MEMORY
         self._leave(job)
         self.memory.remove_job(job)
@@ -410,7 +422,7 @@ class Broker(Queue):
         self.memory.add_job(fresh)
         if fresh.key:
             self._set_key(tube, fresh)
-        self._enter(fresh, now)
+        self._enter(fresh, delay, now)
         return REPLACED
 
     def _set_key(self, tube: Tube, job: Job) -> None:
@@ -462,7 +474,8 @@ class Broker(Queue):
                 if not jobs or tube.waiting_count:
                     continue
             job = jobs[0]
-            if best is None or job.priority < best.priority or (job.priority == best.priority and job.id < best.id):
+            # The deadline of a ready job is its priority.
+            if best is None or job.deadline < best.deadline or (job.deadline == best.deadline and job.id < best.id):
                 best = job
         if best is not None:
             self._leave_ready(best)
@@ -584,7 +597,7 @@ class Broker(Queue):
         job.priority = priority
         job.delay = delay
         job.own_extras().releases += 1
-        self._enter(job, now)
+        self._enter(job, delay, now)
         self._record_change(job)
         return DONE
 
@@ -688,7 +701,7 @@ class Broker(Queue):
             return TOO_LATE
         self._leave(job)
         job.delay = delay
-        self._enter(job, now)
+        self._enter(job, delay, now)
         self._record_change(job)
         return DONE
 
@@ -948,19 +961,20 @@ class Broker(Queue):
 
     # Entering and leaving a state: only these methods count the jobs of each state and keep them in order.
 
-    def _enter(self, job: Job, now: int) -> None:
-        """Make a job delayed if it has a delay, which begins now, and ready if it has none."""
-        if job.delay:
-            self._enter_delayed(job, now + job.delay)
+    def _enter(self, job: Job, delay: int, now: int) -> None:
+        """Make a job delayed if its delay, which begins now, is not 0; else ready."""
+        if delay:
+            self._enter_delayed(job, now + delay)
         else:
             self._enter_ready(job, now)
 
     def _enter_ready(self, job: Job, now: int) -> None:
         job.state = READY
         tube = job.tube
-        tube.ready.push(job, job.priority)
+        priority = job.priority
+        tube.ready.push(job, priority)
         self.ready += 1
-        if job.priority < URGENT:
+        if priority < URGENT:
             self.urgent += 1
             tube.urgent += 1
         if tube.waiting_count:
@@ -1000,12 +1014,13 @@ class Broker(Queue):
         self._set_time_to_run(job, client, now)
 
     def _set_time_to_run(self, job: Job, client: Client, now: int) -> None:
-        if job.ttr > SAFETY_MARGIN:
-            self.wheel.set(job, now + job.ttr - SAFETY_MARGIN)
+        ttr = job.ttr
+        if ttr > SAFETY_MARGIN:
+            self.wheel.set(job, now + ttr - SAFETY_MARGIN)
         else:
             job.in_safety_margin = True
             client.jobs_in_safety_margin += 1
-            self.wheel.set(job, now + job.ttr)
+            self.wheel.set(job, now + ttr)
 
     def _leave_reserved(self, job: Job) -> None:
         client = job.client

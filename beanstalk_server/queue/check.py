@@ -109,7 +109,7 @@ def _check_heap(broker: Broker, heap: JobHeap, state: int, tube: Tube) -> None:
     heap.check()
     for job in heap.jobs:
         assert job.state == state and job.tube is tube and broker.jobs[job.id] is job
-        assert job.sort_key == (job.priority if state == READY else job.deadline)
+        assert state == DELAYED or job.deadline == job.priority
 
 
 def _waiting_in(tube: Tube) -> list[Client]:

@@ -2,8 +2,8 @@
 
 A tube has two: its ready jobs by (priority, id), and its delayed jobs by (deadline, id). The wheel knows when each
 delayed job of the server is due; the heap knows which job of a tube is next (`peek-delayed`, `kick`). A job is in
-at most one heap, and carries its sort key and its index in that heap itself. A put with the usual priority or the usual
-delay goes to the end of the heap, and costs one comparison.
+at most one heap. It carries its index in that heap itself, and its sort key as its deadline, because a ready job has no
+other. A put with the usual priority or the usual delay goes to the end of the heap, and costs one comparison.
 
 `heapq` will not do: it cannot remove from the middle, and the usual remedy, dead entries that are skipped when they
 reach the top, keeps their memory until then. Must never know what a sort key stands for.
@@ -23,8 +23,8 @@ class JobHeap:
         self.jobs: list[Job] = []
 
     def push(self, job: Job, sort_key: int) -> None:
-        """Add a job that is in no heap."""
-        job.sort_key = sort_key
+        """Add a job that is in no heap. Its deadline becomes the sort key."""
+        job.deadline = sort_key
         jobs = self.jobs
         index = len(jobs)
         jobs.append(job)
@@ -51,16 +51,16 @@ class JobHeap:
         return job.heap_index < len(self.jobs) and self.jobs[job.heap_index] is job
 
     def _before(self, a: Job, b: Job) -> bool:
-        return a.sort_key < b.sort_key or (a.sort_key == b.sort_key and a.id < b.id)
+        return a.deadline < b.deadline or (a.deadline == b.deadline and a.id < b.id)
 
     def _rise(self, job: Job, index: int) -> None:
         jobs = self.jobs
-        sort_key = job.sort_key
+        sort_key = job.deadline
         job_id = job.id
         while index:
             above = (index - 1) >> 1
             parent = jobs[above]
-            if parent.sort_key < sort_key or (parent.sort_key == sort_key and parent.id < job_id):
+            if parent.deadline < sort_key or (parent.deadline == sort_key and parent.id < job_id):
                 break
             jobs[index] = parent
             parent.heap_index = index
@@ -70,7 +70,7 @@ class JobHeap:
 
     def _sink(self, job: Job, index: int) -> None:
         jobs = self.jobs
-        sort_key = job.sort_key
+        sort_key = job.deadline
         job_id = job.id
         size = len(jobs)
         below = 2 * index + 1
@@ -79,10 +79,10 @@ class JobHeap:
             right = below + 1
             if right < size:
                 other = jobs[right]
-                if other.sort_key < child.sort_key or (other.sort_key == child.sort_key and other.id < child.id):
+                if other.deadline < child.deadline or (other.deadline == child.deadline and other.id < child.id):
                     child = other
                     below = right
-            if sort_key < child.sort_key or (sort_key == child.sort_key and job_id < child.id):
+            if sort_key < child.deadline or (sort_key == child.deadline and job_id < child.id):
                 break
             jobs[index] = child
             child.heap_index = index

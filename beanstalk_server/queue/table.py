@@ -1,4 +1,4 @@
-"""Tables of jobs, by id and by key: dictionaries that are divided into pages.
+"""Tables of jobs, by id and by key, which are divided into pages.
 
 A single dictionary of a million jobs stalls the event loop for 30 ms when it grows, and one of two million for 60 ms. A
 page grows in much less than a millisecond. Must never know what state a job is in.
@@ -11,11 +11,129 @@ from typing import Final
 
 from beanstalk_server.queue.job import Job
 
-PAGE_BITS: Final = 14
-"""A page of ids has 2^14 of them."""
+PAGE_BITS: Final = 12
+"""A page of ids has 2^12 of them."""
+
+PAGE_SIZE: Final = 1 << PAGE_BITS
+PAGE_MASK: Final = PAGE_SIZE - 1
+
+SPARSE: Final = PAGE_SIZE >> 4
+"""The most jobs that a sparse page has: with more, a place for each id takes less than 128 bytes a job."""
+
+DENSE: Final = SPARSE >> 1
+"""The fewest jobs that a dense page has: so few that a page does not go back and forth."""
 
 PAGE_KEYS: Final = 1 << 13
 """The most keys that pages may have on average; then one more page is added."""
+
+
+class IdPage:
+    """The jobs with neighbouring ids: while there are few, a list in the order of their ids; else a place for each id.
+
+    So a job costs 8 bytes while most of its neighbours are there, and little more when they are gone. Its id is not
+    kept a second time.
+    """
+
+    __slots__ = ("_jobs", "_places", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._jobs: list[Job] = []  # while it is sparse
+        self._places: list[Job | None] | None = None  # while it is dense
+
+    def get(self, job_id: int) -> Job | None:
+        """The job with this id."""
+        places = self._places
+        if places is not None:
+            return places[job_id & PAGE_MASK]
+        jobs = self._jobs
+        index = self._search(job_id)
+        if index == len(jobs):
+            return None
+        job = jobs[index]
+        return job if job.id == job_id else None
+
+    def add(self, job: Job) -> None:
+        """Add a job. It replaces the one with its id."""
+        places = self._places
+        if places is not None:
+            index = job.id & PAGE_MASK
+            if places[index] is None:
+                self.count += 1
+            places[index] = job
+            return
+        jobs = self._jobs
+        if not jobs or jobs[-1].id < job.id:
+            jobs.append(job)
+        else:
+            index = self._search(job.id)
+            if jobs[index].id == job.id:
+                jobs[index] = job
+                return
+            jobs.insert(index, job)
+        self.count += 1
+        if self.count > SPARSE:
+            self._become_dense()
+
+    def remove(self, job_id: int) -> bool:
+        """Remove the job with this id; return whether there is one."""
+        places = self._places
+        if places is not None:
+            index = job_id & PAGE_MASK
+            if places[index] is None:
+                return False
+            places[index] = None
+            self.count -= 1
+            if self.count < DENSE:
+                self._become_sparse(places)
+            return True
+        jobs = self._jobs
+        index = self._search(job_id)
+        if index == len(jobs) or jobs[index].id != job_id:
+            return False
+        jobs.pop(index)
+        self.count -= 1
+        return True
+
+    def _search(self, job_id: int) -> int:
+        """The index, while it is sparse, of the first job with this id or a greater one."""
+        jobs = self._jobs
+        low = 0
+        high = len(jobs)
+        while low < high:
+            middle = (low + high) >> 1
+            if jobs[middle].id < job_id:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _become_dense(self) -> None:
+        places: list[Job | None] = [None] * PAGE_SIZE
+        for job in self._jobs:
+            places[job.id & PAGE_MASK] = job
+        self._places = places
+        self._jobs = []
+
+    def _become_sparse(self, places: list[Job | None]) -> None:
+        self._jobs = [job for job in places if job is not None]
+        self._places = None
+
+    def values(self) -> list[Job]:
+        """The jobs, in the order of their ids."""
+        places = self._places
+        return list(self._jobs) if places is None else [job for job in places if job is not None]
+
+    def check(self) -> None:
+        """Verify every invariant."""
+        jobs = self.values()
+        assert len(jobs) == self.count
+        assert [job.id for job in jobs] == sorted({job.id for job in jobs}), "the ids are not in order"
+        if self._places is None:
+            assert self.count <= SPARSE, "many jobs are in a sparse page"
+        else:
+            assert self.count >= DENSE and not self._jobs, "few jobs are in a dense page"
+            assert all(self._places[job.id & PAGE_MASK] is job for job in jobs), "a job is in the place of another"
 
 
 class JobTable:
@@ -24,35 +142,52 @@ class JobTable:
     Ids are given in ascending order: a page fills up with neighbours, and goes with the last of them.
     """
 
+    __slots__ = ("_count", "_last", "_last_index", "_pages")
+
     def __init__(self) -> None:
-        self._pages: dict[int, dict[int, Job]] = {}
+        self._pages: dict[int, IdPage] = {}
         self._count = 0
+        # The page that was used last: the next job is often on it.
+        self._last_index = -1
+        self._last: IdPage | None = None
+
+    def _page(self, index: int) -> IdPage | None:
+        if index == self._last_index:
+            return self._last
+        page = self._pages.get(index)
+        if page is not None:
+            self._last_index = index
+            self._last = page
+        return page
 
     def get(self, job_id: int) -> Job | None:
         """The job with this id."""
-        page = self._pages.get(job_id >> PAGE_BITS)
+        page = self._page(job_id >> PAGE_BITS)
         return None if page is None else page.get(job_id)
 
     def add(self, job: Job) -> None:
         """Add a job. It replaces the one with its id."""
         index = job.id >> PAGE_BITS
-        page = self._pages.get(index)
+        page = self._page(index)
         if page is None:
-            page = self._pages[index] = {}
-        before = len(page)
-        page[job.id] = job
-        self._count += len(page) - before
+            page = self._pages[index] = IdPage()
+        before = page.count
+        page.add(job)
+        self._count += page.count - before
 
     def remove(self, job_id: int) -> None:
         """Remove the job with this id, if there is one."""
-        page = self._pages.get(job_id >> PAGE_BITS)
-        if page is not None and page.pop(job_id, None) is not None:
+        index = job_id >> PAGE_BITS
+        page = self._page(index)
+        if page is not None and page.remove(job_id):
             self._count -= 1
-            if not page:
-                del self._pages[job_id >> PAGE_BITS]
+            if not page.count:
+                del self._pages[index]
+                self._last_index = -1
+                self._last = None
 
     def values(self) -> Iterator[Job]:
-        """The jobs, more or less in the order in which they were added."""
+        """The jobs: page by page, and on each in the order of their ids."""
         for page in self._pages.values():
             yield from page.values()
 
@@ -60,22 +195,26 @@ class JobTable:
         return self._count
 
     def __iter__(self) -> Iterator[int]:
-        for page in self._pages.values():
-            yield from page
+        for job in self.values():
+            yield job.id
 
     def __contains__(self, job_id: object) -> bool:
         return isinstance(job_id, int) and self.get(job_id) is not None
 
     def __getitem__(self, job_id: int) -> Job:
-        return self._pages[job_id >> PAGE_BITS][job_id]
+        job = self.get(job_id)
+        if job is None:
+            raise KeyError(job_id)
+        return job
 
     def check(self) -> None:
         """Verify every invariant."""
-        assert self._count == sum(len(page) for page in self._pages.values())
+        assert self._count == sum(page.count for page in self._pages.values())
+        assert self._last is None or self._pages[self._last_index] is self._last
         for index, page in self._pages.items():
-            assert page, f"page {index} is empty"
-            for job_id, job in page.items():
-                assert job.id == job_id and job_id >> PAGE_BITS == index
+            assert page.count, f"page {index} is empty"
+            page.check()
+            assert all(job.id >> PAGE_BITS == index for job in page.values())
 
 
 class KeyTable:

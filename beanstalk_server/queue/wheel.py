@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.ring import UNLINKED, Link, Ring
 
 TICK: Final = 1_000_000
@@ -55,6 +56,7 @@ SLOTS: Final = 60
 """How many slots a level has: twice the ratio, so that a slot can cascade while the one before it runs."""
 
 
+@mypyc_attr(acyclic=True)
 class Timer(Link):
     """Anything with a deadline, in nanoseconds. It is in a slot, in `due`, or in neither."""
 

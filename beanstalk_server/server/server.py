@@ -105,6 +105,7 @@ class Server:
             self.listeners.remove_paths()
             self.scheduler.stop()
             await self.journal.close()
+            self.broker.drop_jobs()
             raise
         self.hangups.start(loop)
         headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
@@ -134,7 +135,10 @@ class Server:
         log.info("draining: new jobs are refused")
 
     async def stop(self) -> None:
-        """Close the sockets and every connection, and commit. Returns when that is done; a second call only waits."""
+        """Close the sockets and every connection, commit, and drop the jobs, which are freed with the server.
+
+        Returns when that is done; a second call only waits.
+        """
         self._begin_stop()
         assert self._stopping is not None
         await asyncio.shield(self._stopping)
@@ -156,6 +160,7 @@ class Server:
         self.hangups.stop()
         self.listeners.remove_paths()
         log.info("stopped; %d connections were closed, %d jobs remain", count, len(self.broker.jobs))
+        self.broker.drop_jobs()
 
     async def __aenter__(self) -> Self:
         await self.start()

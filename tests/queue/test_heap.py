@@ -27,7 +27,7 @@ def test_the_heap_is_a_list_sorted_by_sort_key_and_id(steps):
         elif action == "remove" and job_id in held:
             heap.remove(held.pop(job_id))
         elif action == "first" and held:
-            first = min(held.values(), key=lambda job: (job.sort_key, job.id))
+            first = min(held.values(), key=lambda job: (job.deadline, job.id))
             assert heap.jobs[0] is first
             heap.remove(held.pop(first.id))
         heap.check()
@@ -47,7 +47,7 @@ def test_a_broken_heap_is_noticed():
     heap = JobHeap()
     for job_id in range(5):
         heap.push(new_job(job_id), job_id)
-    heap.jobs[0].sort_key = 9
+    heap.jobs[0].deadline = 9
     with pytest.raises(AssertionError):
         heap.check()
 

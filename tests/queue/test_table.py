@@ -1,42 +1,83 @@
 """The tables of jobs, compared with dictionaries."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_server.queue import table as tables
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.table import PAGE_BITS, JobTable, KeyTable
+from beanstalk_server.queue.table import PAGE_BITS, PAGE_SIZE, SPARSE, JobTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 
 TUBE = Tube("t", 0)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5).map(lambda n: n << (PAGE_BITS - 1)))))
+def new_job(job_id):
+    return Job(job_id, 0, 0, 0, b"", TUBE, 0)
+
+
+near_page_ends = st.integers(0, 5).map(lambda n: n << (PAGE_BITS - 1))
+runs = st.builds(range, near_page_ends, near_page_ends, st.sampled_from([1, 3, 15, 16, 17, 40, PAGE_SIZE]))
+"""Ids of jobs that come or go together: as many on a page as make it dense, or leave it sparse."""
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), runs, st.randoms(use_true_random=False)), max_size=12))
 def test_the_table_is_a_dictionary_of_jobs_by_id(steps):
     table, model = JobTable(), {}
-    for is_taken_in, job_id in steps:
-        if is_taken_in:
-            model[job_id] = Job(job_id, 0, 0, 0, b"", TUBE, 0)
-            table.add(model[job_id])
-        else:
-            model.pop(job_id, None)
-            table.remove(job_id)
+    for is_taken_in, run, order in steps:
+        job_ids = list(run)
+        order.shuffle(job_ids)
+        for job_id in job_ids:
+            if is_taken_in:
+                model[job_id] = new_job(job_id)
+                table.add(model[job_id])
+            else:
+                model.pop(job_id, None)
+                table.remove(job_id)
+            assert table.get(job_id) is model.get(job_id)
+            assert len(table) == len(model)
         table.check()
-        assert table.get(job_id) is model.get(job_id)
-        assert (job_id in table) is (job_id in model)
-    assert len(table) == len(model)
-    assert sorted(table) == sorted(model)
-    assert {job.id: job for job in table.values()} == model
-    assert all(table[job_id] is job for job_id, job in model.items())
+        assert all((job_id in table) is (job_id in model) for job_id in run)
+        assert sorted(table) == sorted(model)
+        assert {job.id: job for job in table.values()} == model
+        assert all(table[job_id] is job for job_id, job in model.items())
+    with pytest.raises(KeyError):
+        table[1 << 40]
 
 
 def test_a_page_goes_with_the_last_of_its_jobs():
     table = JobTable()
     for job_id in range(1, 5 << PAGE_BITS, 1000):
-        table.add(Job(job_id, 0, 0, 0, b"", TUBE, 0))
+        table.add(new_job(job_id))
         table.remove(job_id)
     assert not table._pages
+
+
+def test_a_page_with_few_jobs_has_no_places_for_those_that_are_gone():
+    table = JobTable()
+    for job_id in range(PAGE_SIZE):
+        table.add(new_job(job_id))
+    table.check()
+    assert table._pages[0]._places is not None
+    for job_id in range(PAGE_SIZE):
+        if job_id % 100:
+            table.remove(job_id)
+            assert table.get(job_id) is None
+    table.check()
+    assert table._pages[0]._places is None
+    assert sorted(table) == list(range(0, PAGE_SIZE, 100))
+
+
+def test_jobs_that_come_and_go_at_the_bound_do_not_turn_the_page_back_and_forth():
+    table = JobTable()
+    for job_id in range(SPARSE + 1):
+        table.add(new_job(job_id))
+    places = table._pages[0]._places
+    for _ in range(3):
+        table.remove(0)
+        table.add(new_job(0))
+        assert table._pages[0]._places is places is not None
 
 
 def keyed(job_id, key):

@@ -1,6 +1,7 @@
 """Starting and stopping: addresses, sockets, users, signals, systemd, and everything that can be wrong with them."""
 
 import asyncio
+import gc
 import logging
 import os
 import pwd
@@ -35,6 +36,29 @@ def test_a_server_inside_a_program(loop_factory):
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
+
+
+def test_a_server_that_has_stopped_is_freed_with_the_jobs_that_are_left(loop_factory):
+    body = b"the body of a job"
+
+    async def main():
+        async with Server(Config(port=0)) as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            put = b"%d\r\n%s\r\n" % (len(body), body)
+            writer.write(b"put 0 0 60 " + put + b"put 0 100 60 " + put + b"use t\r\nput-keyed k 0 0 60 " + put)
+            writer.write(b"put 0 100 60 " + put + b"put 0 0 60 " + put)
+            writer.write(b"kick-job 5\r\nreserve-job 5\r\nbury 5 0\r\nreserve\r\n")
+            await reader.readuntil(b"RESERVED 1 17\r\n" + body + b"\r\n")
+            bodies = [job.body for job in server.broker.jobs.values()]
+            assert [bytes(found) for found in bodies] == [body] * 5
+            assert all(sys.getrefcount(found) > 3 for found in bodies), "the list, the loop, the call, and the job"
+        writer.close()
+        return bodies
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        bodies = runner.run(main())
+    gc.collect()
+    assert [sys.getrefcount(found) for found in bodies] == [3] * 5
 
 
 def test_it_listens_on_loopback_unless_told_otherwise(launch):

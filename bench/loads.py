@@ -427,7 +427,10 @@ def _reserved(
             pending += worker.recv(BUFFER)
             lines = pending.split(b"\r\n")
             whole = (len(lines) - 1) // 2 * 2
-            late.extend([now - due[int(body)] for body in lines[1:whole:2]])
+            try:
+                late.extend([now - due[int(body)] for body in lines[1:whole:2]])
+            except ValueError:
+                raise UnexpectedReplyError(f"reserve: {lines[:4]!r}") from None
             in_flight -= whole // 2
             pending = b"\r\n".join(lines[whole:])
     poll.close()

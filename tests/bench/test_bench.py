@@ -122,6 +122,32 @@ def test_each_server_does_a_small_load(run, peer):
     assert server.process.status is not None
 
 
+SKIPPER = """
+import socketserver, sys
+class Client(socketserver.StreamRequestHandler):
+    def handle(self):
+        while line := self.rfile.readline():
+            if line.startswith(b"ping"):
+                self.wfile.write(b"UNKNOWN_COMMAND\\r\\n")
+            elif line.startswith(b"reserve"):
+                self.wfile.write(b"RESERVED 1 8\\r\\n")
+            elif line[:1].isalpha():
+                self.wfile.write(b"OK\\r\\n")
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+Server(("127.0.0.1", int(sys.argv[4])), Client).serve_forever()
+"""
+
+
+def test_replies_that_make_no_sense_are_quoted(run, named, tmp_path):
+    path = tmp_path / "skipper"
+    path.write_text(f"#!{sys.executable}\n{SKIPPER}")
+    path.chmod(0o755)
+    wrong = pytest.raises(LoadError, match=r"lateness on skipper: UnexpectedReplyError: reserve: \[b'RESERVED 1 8'")
+    with run.servers(named(f"skipper={path}")) as (server,), wrong:
+        run.load("lateness", server, count=10, span=1, put_seconds=0.1)
+
+
 def test_a_load_that_fails_says_why_and_the_generator_lives_on(run):
     with run.servers("interpreted") as (server,):
         with pytest.raises(LoadError, match=r"handover on interpreted: .*nonsense"):

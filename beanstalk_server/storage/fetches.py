@@ -90,6 +90,7 @@ class Fetches:
         try:
             while self._requests and not self._is_closed:
                 await self._run_round()
+                await asyncio.sleep(0)  # a round that reads nothing from the disk does not leave the event loop
         except Exception as error:
             self._is_closed = True
             self._on_failure(error)

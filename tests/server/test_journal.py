@@ -16,7 +16,7 @@ from virtual import World
 from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.job import BURIED, DELAYED, READY
+from beanstalk_server.queue.job import BURIED, DELAYED, NOT_IN_MEMORY, READY
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
@@ -32,22 +32,29 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text()
 def documented():
     """What the code in the document defines."""
     namespace = {}
-    exec(re.search(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)[1], namespace)
+    for block in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
+        exec(block, namespace)
     return namespace
 
 
 SQLiteJournal = documented()["SQLiteJournal"]
 
 
+class BodiesInSQLite(documented()["LargeBodiesInSQLite"]):
+    threshold = 0
+
+
 class KeptInSQLite:
     """Journals over one file; what a new one loads is what would be there after a crash at that moment."""
+
+    journal_type = SQLiteJournal
 
     def __init__(self, path):
         self._path = path
         self._opened = []
 
     def open(self):
-        self._opened.append(SQLiteJournal(self._path / "jobs.sqlite"))
+        self._opened.append(self.journal_type(self._path / "jobs.sqlite"))
         return self._opened[-1]
 
     def live(self):
@@ -59,6 +66,12 @@ class KeptInSQLite:
     def close(self):
         for journal in self._opened:
             asyncio.run(journal.close())
+
+
+class KeptInSQLiteOnly(KeptInSQLite):
+    """The same, and no body in memory."""
+
+    journal_type = BodiesInSQLite
 
 
 class KeptInBinlog:
@@ -92,7 +105,17 @@ class KeptInBinlog:
         pass
 
 
-@pytest.fixture(params=[KeptInSQLite, KeptInBinlog], ids=["sqlite", "binlog"])
+class KeptInBinlogOnly(KeptInBinlog):
+    """The same, and no body in memory."""
+
+    def open(self):
+        return Binlog(RealDirectory(self._path / "binlog"), segment_size=4096, body_threshold=0, body_cache=0)
+
+
+@pytest.fixture(
+    params=[KeptInSQLite, KeptInSQLiteOnly, KeptInBinlog, KeptInBinlogOnly],
+    ids=["sqlite", "sqlite-only", "binlog", "binlog-only"],
+)
 def kept(request, tmp_path):
     """Where jobs are kept: opens journals, and looks at what a crash would leave."""
     place = request.param(tmp_path)
@@ -163,6 +186,37 @@ def test_each_acknowledged_change_is_there_after_a_crash_right_then(kept):
         assert kept.next_id() == 4
 
     run(work)
+
+
+@pytest.mark.parametrize("journal_of", [KeptInSQLiteOnly, KeptInBinlogOnly], ids=["sqlite", "binlog"])
+def test_a_body_that_is_not_in_memory_is_fetched_for_whoever_asks(journal_of, tmp_path):
+    kept = journal_of(tmp_path)
+
+    async def work():
+        async with Server(Config(port=0), journal=kept.open()) as server:
+            client, other = await Conversation.with_(server), await Conversation.with_(server)
+            for body in (b"one", b"two", b"six"):
+                await client.ask(b"put-keyed %b 0 0 60 3\r\n%b\r\n" % (body, body))
+            jobs = server.broker.jobs
+            assert all(jobs[number].body is NOT_IN_MEMORY for number in (1, 2, 3))
+            client.writer.write(b"peek 2\r\nreserve-batch 2 0\r\nrelease 1 5 0\r\ndelete 2\r\npeek-ready\r\n")
+            expected = (
+                b"FOUND 2 3\r\ntwo\r\nRESERVED_BATCH 2\r\nRESERVED 1 3\r\none\r\nRESERVED 2 3\r\ntwo\r\n"
+                b"RELEASED\r\nDELETED\r\nFOUND 3 3\r\nsix\r\n"
+            )
+            assert await asyncio.wait_for(client.reader.readexactly(len(expected)), 10) == expected
+            client.writer.write(b"peek 3\r\n")
+            other.writer.write(b"peek 3\r\nreplace-keyed six 0 0 60 4\r\nmore\r\nreserve-job 3\r\n")
+            expected = b"FOUND 3 3\r\nsix\r\nREPLACED 3\r\nRESERVED 3 4\r\nmore\r\n"
+            assert await asyncio.wait_for(other.reader.readexactly(len(expected)), 10) == expected
+            assert await client.ask(b"") in (b"FOUND 3 3\r\n", b"FOUND 3 4\r\n")
+            check_broker(server.broker)
+            await client.close()
+            await other.close()
+        assert {job.id: job.body for job in kept.live().values()} == {1: b"one", 3: b"more"}
+
+    run(work)
+    kept.close()
 
 
 def test_a_restarted_server_goes_on_where_the_last_one_was(kept):

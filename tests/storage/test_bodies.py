@@ -30,6 +30,26 @@ async def at_once(work):
     return work()
 
 
+class Worker(RecordingClient):
+    """A client that compares each body it gets with what was put."""
+
+    def __init__(self, process):
+        super().__init__(process.broker)
+        self.process = process
+        self.held = []
+
+    def on_reserved(self, job):
+        self.process.compare(job)
+        self.held.append(job.id)
+
+    def on_reserved_batch(self, jobs):
+        for job in jobs:
+            self.on_reserved(job)
+
+    def on_found(self, job):
+        self.process.compare(job)
+
+
 class Process:
     """A broker over a directory, and what it has been given: the body of each job."""
 
@@ -48,6 +68,9 @@ class Process:
         self.broker = Broker(self.binlog, self.now)
         self.broker.restore(0, self.now)
         self.client = RecordingClient(self.broker)
+        self.workers = [Worker(self) for _ in range(4)]
+        self.put_bodies = {job: self.bodies[job.id] for job in self.broker.jobs.values()}
+        self.compared = 0
         self.failures = []
         self.binlog.on_failure = self.failures.append
         self.rounds = 0
@@ -60,8 +83,16 @@ class Process:
     def put(self, body, delay=0, key=""):
         assert put(self.broker, self.client, delay=delay, ttr=1000 * SECOND, body=body, now=self.now, key=key) == DONE
         job_id = self.broker.next_id - 1
-        self.bodies[job_id] = body
+        self.note_put(job_id, body)
         return job_id
+
+    def note_put(self, job_id, body):
+        self.bodies[job_id] = self.put_bodies[self.job(job_id)] = body
+
+    def compare(self, job):
+        """Compare the body of a job that a worker has got with what was put."""
+        assert job.body == self.put_bodies[job]
+        self.compared += 1
 
     def job(self, job_id):
         return self.broker.jobs[job_id]
@@ -90,7 +121,8 @@ class Process:
     async def settle(self):
         """Let the upkeep and all fetches end."""
         await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
-        await eventually_async(lambda: self.failures or self.asked == self.got, "all bodies have come")
+        await eventually_async(lambda: self.binlog._fetches.task is None, "all bodies have come")
+        assert self.failures or self.asked == self.got
 
     def check(self):
         self.binlog._log.check()
@@ -374,7 +406,7 @@ sizes = st.sampled_from((0, 1, 30, 31, 100, 700, 3000, 6000))
 
 
 @settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
@@ -420,8 +452,34 @@ def test_whatever_happens_to_a_job_its_body_is_what_was_put(seed, threshold, cac
     asyncio.run(work())
 
 
+def work(process, rng, chosen):
+    """Do what workers do, with a worker that is not waiting for an answer."""
+    broker, now = process.broker, process.now
+    idle = [worker for worker in process.workers if not worker.busy and not worker.waiting]
+    if not idle:
+        return
+    worker = rng.choice(idle)
+    choice = rng.randrange(10)
+    if choice == 0:
+        broker.watch(worker, rng.choice(("default", "brief", "keyed")))
+    elif choice == 1:
+        broker.reserve(worker, 0, now)
+    elif choice == 2:
+        broker.reserve_batch(worker, 5, 0, now)
+    elif choice == 3:
+        broker.reserve_job(worker, chosen, now)
+    elif choice == 4:
+        broker.peek(worker, chosen)
+    elif choice == 5:
+        broker.peek_ready(worker)
+    elif choice > 7 and worker.held:
+        broker.release(worker, worker.held.pop(), 1, 0, now)
+    elif choice > 6 and worker.held:
+        broker.delete(worker, worker.held.pop())
+
+
 async def live(process, rng, job_sizes):
-    broker, client, bodies = process.broker, process.client, process.bodies
+    broker, client = process.broker, process.client
     for _ in range(150):
         while process.binlog.admits != ALL:
             await process.commit()
@@ -441,7 +499,7 @@ async def live(process, rng, job_sizes):
             known = tube.keys.get(key) if tube.keys is not None else None
             if known is None or known.client is None:
                 broker.put_keyed(client, key, True, 0, 0, 1000 * SECOND, body, process.now, process.now)
-                bodies[tube.keys.get(key).id] = body
+                process.note_put(tube.keys.get(key).id, body)
         elif choice < 6:
             broker.delete(client, chosen)
         elif choice == 6:
@@ -450,6 +508,7 @@ async def live(process, rng, job_sizes):
             broker.clear(client, "brief")
         elif choice < 11 and jobs:
             process.fetch(*rng.choices(jobs, k=rng.choice((1, 1, 1, 5))))
+        work(process, rng, chosen)
         if rng.random() < 0.3:
             await process.commit()
         if rng.random() < 0.5:
@@ -458,6 +517,8 @@ async def live(process, rng, job_sizes):
             process.check()
     await process.commit()
     await process.settle()
+    assert not any(worker.busy for worker in process.workers)
+    assert process.compared
 
 
 def test_a_record_of_another_job_is_not_taken_for_the_one_that_is_wanted():

@@ -235,7 +235,7 @@ class Config:
     )
     segment_size: int = _option(10485760, _Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a binlog file")
     body_threshold: int = _option(
-        LARGEST_JOB_SIZE,
+        256,
         _Size(0, LARGEST_JOB_SIZE),
         "",
         "with a binlog, keep a longer body on the disk only, once it has been written",

@@ -26,7 +26,7 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
+from beanstalk_server.storage.bodies import Bodies
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import lock_directory, unusable
@@ -44,8 +44,11 @@ from beanstalk_server.storage.write_thread import WriteThread
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
 
+BODY_THRESHOLD: Final = 256
+"""Bytes: a longer body would take more memory than the rest of its job."""
+
 BODY_CACHE: Final = 16 << 20
-"""Bytes."""
+"""Bytes, which are 16 for each of a million jobs."""
 
 OPEN_FILES: Final = 8
 """How many segments stay open for reading."""
@@ -87,7 +90,7 @@ class Binlog(Journal):
         segment_size: int = SEGMENT_SIZE,
         sync_interval: float = 0.0,
         salvage: bool = False,
-        body_threshold: int = ALL_IN_MEMORY,
+        body_threshold: int = BODY_THRESHOLD,
         body_cache: int = BODY_CACHE,
         clock: Callable[[], int] = monotonic_ns,
         wall_clock: Callable[[], int] = time_ns,

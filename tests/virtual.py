@@ -5,7 +5,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.queue.outcome import DEADLINE_SOON, FAILED, TIMED_OUT
+from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 from beanstalk_server.wire.server_info import ServerInfo
@@ -135,6 +135,11 @@ def put(broker, client, priority=0, delay=0, ttr=SECOND, body=b"x", now=SECOND, 
     if key:
         return broker.put_keyed(client, key, False, priority, delay, ttr, body, now, now)
     return broker.put(client, broker.take_id(), priority, delay, ttr, body, now, now)
+
+
+def reserve_job(broker, client, job_id, now=SECOND):
+    """Reserve a job; return whether it could be. If its body is not in memory, the client gets it later."""
+    return broker.reserve_job(client, job_id, now) in (DONE, PENDING)
 
 
 class MemoryJournal(Journal):

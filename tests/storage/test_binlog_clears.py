@@ -7,7 +7,7 @@ import random
 
 import pytest
 from memory_disk import Crash, MemoryDirectory
-from virtual import RecordingClient, put
+from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
@@ -43,7 +43,7 @@ class Process:
 
     def reserve(self, *numbers):
         for number in numbers:
-            assert self.broker.reserve_job(self.other, number, SECOND) == DONE
+            assert reserve_job(self.broker, self.other, number, SECOND)
 
     def clear(self):
         """Clear the default tube; return the outcome, and the answers that the client has by then."""

@@ -12,7 +12,7 @@ from bisect import bisect_right
 
 import pytest
 from memory_disk import MemoryDirectory, Node
-from virtual import RecordingClient, put
+from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
@@ -137,11 +137,11 @@ class Written:
         elif choice == 6:
             broker.reserve_job(client, number, now)
         elif choice == 7:
-            if broker.reserve_job(client, number, now) == DONE:
+            if reserve_job(broker, client, number, now):
                 broker.bury(client, number, 3)
         elif choice == 8:
             broker.kick(client, 1, now)
-        elif broker.reserve_job(client, number, now) == DONE:
+        elif reserve_job(broker, client, number, now):
             broker.release(client, number, 2, rng.choice((0, 500 * SECOND)), now)
 
     def _listen(self, binlog):

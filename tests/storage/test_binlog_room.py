@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from memory_disk import MemoryDirectory
-from virtual import RecordingClient
+from virtual import RecordingClient, reserve_job
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
@@ -83,7 +83,7 @@ class Queue:
         """Let a job be released, buried or kicked, and be ready again."""
         await self.room()
         if self.broker.jobs[number].client is None:
-            assert self.broker.reserve_job(self.client, number, self.now) == DONE
+            assert reserve_job(self.broker, self.client, number, self.now)
         await self.room()
         if number % 2:
             assert self.broker.release(self.client, number, 1, 0, self.now) == DONE
@@ -295,7 +295,7 @@ def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
         for _ in range(10):
             for number in list(broker.jobs):  # and none of them waits
                 assert broker.kick_job(client, number, SECOND) == DONE
-                assert broker.reserve_job(client, number, SECOND) == DONE
+                assert reserve_job(broker, client, number, SECOND)
                 assert broker.release(client, number, 1, 100 * SECOND, SECOND) == DONE
         for number in list(broker.jobs):
             assert broker.delete(client, number) == DONE

@@ -4,6 +4,7 @@ hanging."""
 import asyncio
 import contextlib
 import errno
+import gc
 import random
 import socket
 import struct
@@ -302,5 +303,43 @@ def test_many_workers_that_come_and_go_get_every_body_byte_for_byte(serve):
                 tasks.create_task(consume())
         assert len(gone) == count and not len(server.broker.jobs)
         assert disk.reading > 0
+
+    serve(work)
+
+
+def test_nothing_is_left_of_clients_and_jobs_without_the_cycle_collector(serve):
+    kinds = ("Session", "Connection", "Job", "ReservedDelivery", "BatchDelivery", "FoundDelivery", "_Request", "Place")
+
+    def left():
+        names = [type(found).__name__ for found in gc.get_objects()]
+        return {kind: names.count(kind) for kind in kinds}
+
+    async def work(server, disk, connect):
+        async def alone():
+            await eventually_async(lambda: not server.connections.open, "nobody is connected")
+            await eventually_async(lambda: server.journal._fetches.task is None, "nothing is read")
+            await eventually_async(lambda: server.journal._upkeep is None, "nothing is cleaned")
+
+        gc.collect()
+        before = left()
+        gc.disable()
+        try:
+            for first in range(1, 60, 3):
+                worker, other = await connect(), await connect()
+                other.writer.write(b"reserve\r\n")
+                for _ in range(3):
+                    await worker.put(BODY)
+                worker.writer.write(b"reserve-batch 2 0\r\npeek %d\r\nquit\r\n" % first)
+                await worker.rest()
+                other.abort()
+            cleaner = await connect()
+            while server.broker.jobs:
+                for job_id in list(server.broker.jobs):
+                    await cleaner.ask(b"delete %d\r\n" % job_id)
+            await cleaner.close()
+            await alone()
+            assert left() == before
+        finally:
+            gc.enable()
 
     serve(work)

@@ -184,7 +184,8 @@ class Connection(CommitWaiter):
             _, data, weight = uncommitted.popleft()
             self.uncommitted_size -= weight
             self.transport.write(data)
-        self._regulate()
+        if not self.reading or self.session.closed or self.session.has_more:
+            self._regulate()
         return bool(uncommitted)
 
     def on_hangup(self) -> None:

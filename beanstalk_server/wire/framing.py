@@ -45,6 +45,9 @@ _CRLF: Final = b"\r\n"
 
 _LONGEST_PREFIX: Final = 32
 
+_SHORT: Final = 512
+"""Bytes of input that are taken apart by `partition`: it copies what follows, but costs half of `find` and a slice."""
+
 
 class Framer:
     """Takes one client's bytes apart.
@@ -112,6 +115,8 @@ class Framer:
             start = self._position
             if self._left:
                 event = self._next_body(data, start)
+            elif start == 0 and len(data) <= _SHORT and self._take_first_line(data):
+                return LINE
             else:
                 # As in beanstalkd, a line ends at its first CR, if LF follows, and nowhere else within the limit.
                 end = data.find(b"\r", start, start + LINE_LIMIT - 1)
@@ -144,6 +149,16 @@ class Framer:
     def ends_body(self) -> bool:
         """Whether all of a body that is kept has come."""
         return self._left > 0 and self._body_event == BODY and self.size() >= self._left
+
+    def _take_first_line(self, data: bytes) -> bool:
+        """Take the line that short input begins with; False if it is not as plain as most are."""
+        line, cr, rest = data.partition(b"\r")
+        if not cr or len(line) > LINE_LIMIT - len(_CRLF) or not rest or rest[0] != _LF or self._in_long_line:
+            return False
+        self._data = rest
+        self._consume(1)
+        self._content = line
+        return True
 
     def _next_long_line(self, data: bytes, start: int) -> int:
         """Handle a line that does not end within LINE_LIMIT: it has not all come yet, may be longer, or is too long."""

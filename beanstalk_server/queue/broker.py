@@ -136,6 +136,7 @@ class Broker(Queue):
         "next_id",
         "producers",
         "ready",
+        "records",
         "reserved",
         "suspended",
         "timeouts",
@@ -151,6 +152,7 @@ class Broker(Queue):
     def __init__(self, journal: Journal, now: int = 0, tick: int = TICK) -> None:
         super().__init__()
         self.journal = journal
+        self.records = journal.keeps  # else there is nobody to record anything for
         self.wheel = Wheel(now, tick)
         self.jobs = JobTable()
         journal.live = self.jobs
@@ -325,20 +327,25 @@ class Broker(Queue):
     def _record_put(self, job: Job, delay: int, now: int) -> bool:
         if delay:
             job.deadline = now + delay
-        if not self.journal.put(job):
-            return False
-        self.last_lsn += 1
+        if self.records:
+            if not self.journal.put(job):
+                return False
+            self.last_lsn += 1
         return True
 
     def _record_change(self, job: Job) -> None:
-        self.last_lsn += 1
-        self.journal.change(job)
+        if self.records:
+            self.last_lsn += 1
+            self.journal.change(job)
 
     def _record_delete(self, job: Job) -> None:
-        self.last_lsn += 1
-        self.journal.delete(job)
+        if self.records:
+            self.last_lsn += 1
+            self.journal.delete(job)
 
     def _record_clear(self, tube: Tube) -> bool:
+        if not self.records:
+            return True
         if not self.journal.clear(tube.name, [job.id for job in tube.reserved]):
             return False
         self.last_lsn += 1
@@ -758,7 +765,8 @@ class Broker(Queue):
                 operation.tube.clearing -= 1
                 return True
             self._forget(job)
-            self.journal.forget(job)
+            if self.records:
+                self.journal.forget(job)
         self.wheel.set(operation, OVERDUE)
         return False
 

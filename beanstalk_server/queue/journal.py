@@ -51,7 +51,7 @@ class Journal:
     """The interface. Its own methods keep nothing: jobs live as long as the process."""
 
     keeps = False
-    """Whether the journal keeps anything. If not, no reply waits, and `restore` and `commit` are not called."""
+    """Whether the journal keeps anything. If not, nothing is recorded, no reply waits, and nothing is restored."""
 
     live = JobTable()
     """The live jobs by id, for journals that have to write a job once more. The broker sets it; only read it."""

@@ -133,6 +133,8 @@ class CommitGate:
             return
         lsn = self.broker.last_lsn
         is_idle = self._scheduler.is_idle()
+        if is_idle:
+            self._scheduler.refill()
         if is_idle and lsn != self._gathered_lsn and lsn - self.durable_lsn < ENOUGH and self.broker.admits == ALL:
             self._gathered_lsn = lsn
             self._schedule()

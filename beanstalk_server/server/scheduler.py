@@ -182,6 +182,10 @@ class Scheduler:
         """Whether no turn is due: the event loop is about to wait for input."""
         return self._next_round is None and not (self.turns or self.slow_turns)
 
+    def refill(self) -> None:
+        """Give a round its whole budget: for callers that begin one while no turn is due."""
+        self.budget = self.quantum
+
     def run_pending_soon(self) -> None:
         """Call `run_pending` in a new round: for callers that must do nothing more in this one."""
         if self._next_round is None and not self.stopped:

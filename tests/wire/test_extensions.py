@@ -141,6 +141,7 @@ def test_replace_keyed_without_delay_gives_the_job_to_a_waiting_client(world, cl
 
 
 class FillingJournal(Journal):
+    keeps = True
     full = False
 
     def put(self, job):
@@ -379,6 +380,8 @@ def test_a_tube_that_nobody_uses_is_gone_when_it_is_cleared(client):
 
 
 class CountingJournal(Journal):
+    keeps = True
+
     def __init__(self):
         self.cleared = []
         self.forgotten = set()
@@ -423,6 +426,7 @@ def test_a_clear_of_more_than_a_slice_takes_effect_at_once_and_is_answered_when_
 
 
 class BreakingJournal(Journal):
+    keeps = True
     breaks = 0
 
     def forget(self, job):
@@ -432,6 +436,8 @@ class BreakingJournal(Journal):
 
 
 class FullJournal(Journal):
+    keeps = True
+
     def clear(self, tube_name, reserved_ids):
         return False
 

@@ -434,6 +434,8 @@ def test_drain_mode(world, client):
 
 
 class FullJournal(Journal):
+    keeps = True
+
     def put(self, job):
         return False
 
@@ -1195,6 +1197,8 @@ def test_stats_count_connections_by_what_they_have_done(world, client):
 
 
 class BreakingJournal(Journal):
+    keeps = True
+
     def __init__(self):
         self.breaks = False
 

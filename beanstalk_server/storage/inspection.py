@@ -155,7 +155,7 @@ class Inspection:
 
     def _in_order(self, jobs: Iterable[Job], segments: list[Segment]) -> Iterator[StoredJob]:
         """Jobs of a replay as they are stored, with their bodies; their times are already wall clock."""
-        reader = BodyReader(self.directory)
+        reader = BodyReader(self.directory, 1)
         buried: list[Job] = []
 
         def stored(job: Job) -> StoredJob:
@@ -165,13 +165,16 @@ class Inspection:
                     found.body = reader.read_one(segments[job.file - 1].place_of(job))
             return found
 
-        for job in jobs:
-            if job.state == BURIED:
-                buried.append(job)
-            else:
+        try:
+            for job in jobs:
+                if job.state == BURIED:
+                    buried.append(job)
+                else:
+                    yield stored(job)
+            for job in sorted(buried, key=attrgetter("extras.bury_sequence")):
                 yield stored(job)
-        for job in sorted(buried, key=attrgetter("extras.bury_sequence")):
-            yield stored(job)
+        finally:
+            reader.close()
 
     def _read(self, on_damage: Callable[[Damage], None], on_progress: Progress | None) -> Iterator[SegmentReader]:
         with _readable(self.directory):

@@ -62,7 +62,7 @@ class Rewriting:
         self._directory = directory
         self._replay = replay
         self._segments = segments
-        self._reader = BodyReader(directory)
+        self._reader = BodyReader(directory, 1)
         self._body_threshold = body_threshold
         self._segment_size = segment_size
         self._writer = SegmentWriter(directory, REWRITING)
@@ -100,6 +100,7 @@ class Rewriting:
             self._append(job)
             if log.room.pending >= COMMIT_LIMIT:
                 self._write(sync=False)
+        self._reader.close()
         self._write(sync=True)
         self._writer.close()
         for segment in log.segments:

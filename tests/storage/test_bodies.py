@@ -15,10 +15,13 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage.beanstalkd.writer import write
 from beanstalk_server.storage.binlog import OPEN_FILES, Binlog
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 from harness.waiting import eventually_async
 
@@ -53,13 +56,16 @@ class Worker(RecordingClient):
 class Process:
     """A broker over a directory, and what it has been given: the body of each job."""
 
-    def __init__(self, directory, bodies=None, threshold=0, cache=0, in_thread=at_once, segment_size=SEGMENT):
+    def __init__(
+        self, directory, bodies=None, threshold=0, cache=0, in_thread=at_once, segment_size=SEGMENT, salvage=False
+    ):
         self.directory = directory
         self.bodies = {} if bodies is None else bodies
         self.now = SECOND
         self.binlog = Binlog(
             directory,
             segment_size=segment_size,
+            salvage=salvage,
             body_threshold=threshold,
             body_cache=cache,
             in_thread=in_thread,
@@ -300,8 +306,8 @@ def test_no_segment_goes_while_a_body_is_read_from_it():
     run(work)
 
 
-def damage(directory, job, body):
-    """Flip a bit of a job's body on the disk; return the name of the file and the offset of the record."""
+def damage(directory, body):
+    """Flip a bit of a body on the disk; return the name of the file."""
     for name, node in directory.nodes.items():
         at = node.data.find(body)
         if at >= 0:
@@ -315,7 +321,7 @@ def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody
         process = Process(directory)
         job_id = process.put(b"precious" * 10)
         await process.commit()
-        name = damage(directory, job_id, b"precious" * 10)
+        name = damage(directory, b"precious" * 10)
         process.fetch(job_id)
         await eventually_async(lambda: process.failures, "the journal fails")
         assert process.got == 0
@@ -370,7 +376,7 @@ def test_cleaning_never_copies_damage():
         process = Process(directory)
         kept = process.put(b"precious" * 10)
         await process.commit()
-        damage(directory, kept, b"precious" * 10)
+        damage(directory, b"precious" * 10)
         for _ in range(100):
             job_id = process.put(b"b" * 500)
             if process.failures:
@@ -519,6 +525,65 @@ async def live(process, rng, job_sizes):
     await process.settle()
     assert not any(worker.busy for worker in process.workers)
     assert process.compared
+
+
+def test_the_bodies_of_a_takeover_leave_memory():
+    async def work(directory):
+        bodies = {number: bytes([number]) * (5000 if number % 2 else 50) for number in range(1, 30)}
+        write(directory, [StoredJob(number, "tube", ttr=SECOND, body=body) for number, body in bodies.items()])
+        process = Process(directory, bodies, threshold=100)
+        assert process.in_memory() == [number for number in bodies if not number % 2]
+        process.fetch(*bodies)
+        await process.settle()
+        process.check()
+        await process.binlog.close()
+        assert directory.opened == 0
+
+    run(work)
+
+
+def test_a_salvage_rewrites_bodies_without_holding_them():
+    async def work(directory):
+        process = Process(directory)
+        for number in range(20):
+            process.put(bytes([number]) * 700)
+        await process.commit()
+        await process.settle()
+        damage(directory, b"\x03" * 700)
+        again = Process(directory.after_a_kill(), process.bodies, salvage=True)
+        assert sorted(again.broker.jobs) == [number for number in process.bodies if number != 4]
+        assert again.in_memory() == []
+        again.fetch(*again.broker.jobs)
+        await again.settle()
+        again.check()
+        with inspect(again.directory.after_a_kill()) as binlog:
+            assert {job.id: job.body for job in binlog.live(print)} == {
+                number: body for number, body in process.bodies.items() if number != 4
+            }
+            assert binlog.directory.opened == 0
+
+    run(work)
+
+
+def test_jobs_number_few_segments_however_many_come_and_go():
+    """And stats-job still shows the number of the file."""
+
+    async def work(directory):
+        process = Process(directory)
+        for _ in range(100):
+            job_id = process.put(b"a" * 1500)
+            await process.commit()
+            job = process.job(job_id)
+            shown = process.broker.job_statistics(job_id, process.now).file
+            assert shown == process.binlog._log.segment_of(job).sequence
+            process.broker.delete(process.client, job_id)
+            await process.commit()
+            await process.settle()
+        assert process.binlog._log.sequence > 30
+        assert len(process.binlog._log.slots) < 10
+        process.check()
+
+    run(work)
 
 
 def test_a_record_of_another_job_is_not_taken_for_the_one_that_is_wanted():

@@ -19,6 +19,9 @@ LARGEST_JOB_SIZE: Final = 1 << 30
 LARGEST_SEGMENT_SIZE: Final = 1 << 37
 """Bytes. A segment of this size has fewer than 2^31 puts, so that a job can number its own in four bytes."""
 
+LARGEST_MEMORY: Final = 1 << 50
+"""Bytes: more than a machine has."""
+
 LONGEST_SYNC_INTERVAL: Final = 1 << 31
 """Milliseconds, which is 24 days."""
 
@@ -246,6 +249,9 @@ class Config:
     salvage: bool = _option(False, _Switch(), "", "start from a damaged binlog, without the jobs that are lost")
     max_job_size: int = _option(
         65535, _JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
+    )
+    max_memory: int = _option(
+        0, _Size(0, LARGEST_MEMORY), "", "memory that jobs may take; a put beyond it is refused; 0: no limit"
     )
     tick: float = _option(1, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
     compat: str = _option(

@@ -37,7 +37,9 @@ NAMES: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight")
 MASKED: Final = ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "hostname", "os", "platform")
 """The keys of stats whose values may differ between two servers."""
 
-EXTENSION_KEYS: Final = re.compile(rb"cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube)$")
+EXTENSION_KEYS: Final = re.compile(
+    rb"(cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube)|(current|max)-memory)$"
+)
 
 RESERVE: Final = re.compile(rb"reserve(?!-j)")
 """What makes a client wait, if only for a moment."""

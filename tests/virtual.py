@@ -15,9 +15,9 @@ from beanstalk_server.wire.session import Session
 class World:
     """A broker, its clients and a clock that only `sleep` moves."""
 
-    def __init__(self, journal=None, max_job_size=65535, tick=TICK, compat="1.13"):
+    def __init__(self, journal=None, max_job_size=65535, tick=TICK, compat="1.13", max_memory=0):
         self.now = 7 * SECOND + 1234567
-        self.broker = Broker(journal or Journal(), self.now, tick)
+        self.broker = Broker(journal or Journal(), self.now, tick, max_memory)
         self.info = ServerInfo(max_job_size=max_job_size, compat=compat, started_at=self.now)
         self.answered = []
 

@@ -122,6 +122,7 @@ class Broker(Queue):
         journal: records each change that must outlive the process.
         now: the present, in nanoseconds.
         tick: the precision of deadlines, in nanoseconds.
+        max_memory: bytes that jobs may take; a put beyond it is refused. 0 for no limit.
     """
 
     __slots__ = (
@@ -149,14 +150,14 @@ class Broker(Queue):
         "workers",
     )
 
-    def __init__(self, journal: Journal, now: int = 0, tick: int = TICK) -> None:
+    def __init__(self, journal: Journal, now: int = 0, tick: int = TICK, max_memory: int = 0) -> None:
         super().__init__()
         self.journal = journal
         self.records = journal.keeps  # else there is nobody to record anything for
         self.wheel = Wheel(now, tick)
         self.jobs = JobTable()
         journal.live = self.jobs
-        self.memory = journal.memory = Memory()
+        self.memory = journal.memory = Memory(max_memory)
         self.tubes = TubeTable()
         self.next_id = 1
         self.draining = False
@@ -405,7 +406,7 @@ class Broker(Queue):
         job = Job(job_id, priority, delay, ttr, body, tube, created_at)
         if key:
             job.key = key
-        if not self._record_put(job, delay, now):
+        if not self.memory.admits(job) or not self._record_put(job, delay, now):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
@@ -420,7 +421,7 @@ class Broker(Queue):
         """Give a job that is not reserved a new priority, delay, ttr and body."""
         tube = job.tube
         fresh = job.renewed(priority, delay, ttr, body)
-        if not self._record_put(fresh, delay, now):
+        if not self.memory.admits(fresh, job) or not self._record_put(fresh, delay, now):
             return OUT_OF_MEMORY
         self._leave(job)
         self.memory.remove_job(job)
@@ -830,6 +831,8 @@ class Broker(Queue):
         found.waiting = self.waiting
         found.total_connections = self.total_connections
         found.draining = self.draining
+        found.memory = self.memory.used
+        found.max_memory = self.memory.limit
         return found
 
     def tube_statistics(self, name: str, now: int) -> TubeStatistics | None:

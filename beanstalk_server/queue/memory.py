@@ -1,27 +1,38 @@
 """The account of the memory that jobs take, and its limit.
 
 Whatever makes, drops, empties or refills a job tells the account, so that what is used is known at any moment without
-a look at the jobs. A job counts for a measured constant, and for its body while that is in memory. Must never know why
-a body leaves memory, or where it is then.
+a look at the jobs. A job counts for a measured constant, its key, and its body while that is in memory. A put beyond
+the limit is refused; nothing else asks. Must never know why a body leaves memory, or where it is then.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.queue.job import DELETED, NOT_IN_MEMORY, Job
+from beanstalk_server.queue.job import DELETED, NO_EXTRAS, NOT_IN_MEMORY, Job
 
-JOB_COST: Final = 240
-"""Bytes that a job takes without its body."""
+# These are the resident memory of a million jobs on a compiled server, divided: 290 bytes for a body of 100, 1202 for
+# one of 1000, and 192 more for a key of 12.
 
-BODY_COST: Final = 40
+JOB_COST: Final = 152
+"""Bytes that a job takes without its body and its key: the job, its places in a heap and in the table of ids."""
+
+BODY_COST: Final = 48
 """Bytes that a body in memory takes beside its own: the head of its object, and what the allocator rounds up."""
+
+KEY_COST: Final = 180
+"""Bytes that a key takes beside its own: the head of its object, the extras, a place in the table of keys."""
 
 
 def job_cost(job: Job) -> int:
     """Bytes that a job counts for at this moment."""
+    cost = JOB_COST
     body = job.body
-    return JOB_COST if body is NOT_IN_MEMORY else JOB_COST + BODY_COST + len(body)
+    if body is not NOT_IN_MEMORY:
+        cost += BODY_COST + len(body)
+    if job.extras is not NO_EXTRAS and job.extras.key:
+        cost += KEY_COST + len(job.extras.key)
+    return cost
 
 
 class Memory:
@@ -39,6 +50,18 @@ class Memory:
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit
         self.used = 0
+
+    def admits(self, job: Job, replaced: Job | None = None) -> bool:
+        """Whether a job may be put, in the place of another one or not.
+
+        A limit that is passed already, because a restart has brought so many jobs back, stops only what adds to it.
+        """
+        if not self.limit:
+            return True
+        growth = job_cost(job)
+        if replaced is not None:
+            growth -= job_cost(replaced)
+        return growth <= 0 or self.used + growth <= self.limit
 
     def add_job(self, job: Job) -> None:
         """Count a job that the broker has taken in, with its body if that is in memory."""

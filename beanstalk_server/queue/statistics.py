@@ -73,6 +73,8 @@ class ServerStatistics:
         "delayed",
         "draining",
         "files",
+        "max_memory",
+        "memory",
         "producers",
         "ready",
         "reserved",
@@ -101,3 +103,5 @@ class ServerStatistics:
         self.waiting = 0
         self.total_connections = 0
         self.draining = False
+        self.memory = 0  # bytes that the jobs take, as `queue/memory.py` counts
+        self.max_memory = 0  # bytes; 0 if there is no limit

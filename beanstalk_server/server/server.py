@@ -49,7 +49,7 @@ class Server:
         self.config = config or Config()
         self.journal = journal or journal_of(self.config)
         now = monotonic_ns()
-        self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND))
+        self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND), self.config.max_memory)
         self.info = this_process(self.config.max_job_size, now, self.config.compat)
         self.scheduler = Scheduler(self.broker, JOURNALED_ROUND_QUANTUM if self.journal.keeps else ROUND_QUANTUM)
         self.gate = CommitGate(self.journal, self.broker, self.scheduler, self._begin_stop)

@@ -59,6 +59,8 @@ def stats(
         f"os: {quote}{server.os}{quote}\n"
         f"platform: {quote}{server.platform}{quote}\n"
         f"{_counts(extension_counts)}"
+        f"current-memory: {queue.memory}\n"
+        f"max-memory: {queue.max_memory}\n"
     ).encode()
 
 

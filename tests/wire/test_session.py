@@ -1145,6 +1145,8 @@ cmd-reschedule-keyed: 0
 cmd-peek-keyed: 0
 cmd-reserve-batch: 0
 cmd-clear-tube: 0
+current-memory: 0
+max-memory: 0
 """
 
 

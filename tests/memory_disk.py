@@ -72,6 +72,8 @@ class MemoryFile:
         return bytes(self.node.data[offset : offset + size]) if is_there else None
 
     def write(self, offset, data):
+        if self.directory.crashed:  # a machine that has stopped writes nothing more
+            raise Crash
         self.node.pending.append((offset, bytes(data)))  # so that a crash within it may leave some of it
         self.directory.touch("write")
         grown = max(offset + len(data) - len(self.node.data), 0)

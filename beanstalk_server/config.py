@@ -253,7 +253,7 @@ class Config:
     max_memory: int = _option(
         0, _Size(0, LARGEST_MEMORY), "", "memory that jobs may take; a put beyond it is refused; 0: no limit"
     )
-    tick: float = _option(1, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
+    tick: float = _option(0.25, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
     compat: str = _option(
         PROTOCOL, _Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
     )

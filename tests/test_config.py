@@ -13,7 +13,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
     assert parse([], {}) == Config()
-    assert Config() == Config(listen="127.0.0.1", port=11300, user="", max_job_size=65535, tick=1.0, verbosity=0)
+    assert Config() == Config(listen="127.0.0.1", port=11300, user="", max_job_size=65535, tick=0.25, verbosity=0)
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ class SegmentLog:
         place.segment.reads -= 1
 
     def body_size(self, job: Job) -> int:
-        """Bytes of a body that is not in memory."""
+        """Bytes of a body that is not in memory; too many by the length of a key that the job has lost at the start."""
         names = len(job.tube.name) + len(job.key)
         size: int = self.segment_of(job).sizes[job.place]
         return size - PUT_SIZE - names

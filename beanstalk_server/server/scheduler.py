@@ -7,8 +7,8 @@ and spends from the same budget; whoever it gives an answer to has a turn after 
     what                        bound                          what is left
     --------------------------  -----------------------------  -------------------------------------
     one client's commands       SESSION_QUANTUM                waits in a queue
-    one round of all clients    ROUND_QUANTUM, or with a       the next round, after the event loop
-                                journal the smaller one        has looked for input
+    one round of all clients    ROUND_QUANTUM                  the next round, after the event loop
+                                                               has looked for input
     what is due                 ADVANCE_TIME                   the next round
 
 So the event loop is held for a few milliseconds at most. What a round spends beyond its budget, to read what many
@@ -32,11 +32,8 @@ from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
-ROUND_QUANTUM: Final = 8 * SESSION_QUANTUM
-"""The budget of one round of the event loop, in the unit of SESSION_QUANTUM."""
-
-JOURNALED_ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
-"""The same with a journal: smaller, because a reply may wait for two commits, whose ends are noticed between rounds."""
+ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
+"""The budget of one round of the event loop, in the unit of SESSION_QUANTUM: one to two milliseconds."""
 
 ADVANCE_TIME: Final = 1_000_000
 """Nanoseconds that the broker may spend on due timers in one round of the event loop, give or take a slice."""
@@ -72,7 +69,6 @@ class Scheduler:
     """Gives turns to clients that have something to do, and lets the broker handle what is due.
 
     Args:
-        quantum: the budget of a round.
         clock: returns the present, in nanoseconds.
     """
 
@@ -95,12 +91,12 @@ class Scheduler:
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, broker: Broker, quantum: int, clock: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(self, broker: Broker, clock: Callable[[], int] = monotonic_ns) -> None:
         self.broker = broker
         self.wheel = broker.wheel
-        self.quantum = quantum
+        self.quantum = ROUND_QUANTUM
         self.clock = clock
-        self.budget = quantum  # what this round of the event loop may still spend
+        self.budget = ROUND_QUANTUM  # what this round of the event loop may still spend
         self.turns: deque[Runnable] = deque()  # clients with more to do, or with an answer to send
         self.slow_turns: deque[Runnable] = deque()  # those whose next turn may cost a whole round
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet

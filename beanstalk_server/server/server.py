@@ -20,7 +20,7 @@ from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Address, Listeners, name_of_address
 from beanstalk_server.server.process import this_process
-from beanstalk_server.server.scheduler import JOURNALED_ROUND_QUANTUM, ROUND_QUANTUM, Scheduler
+from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.version import full_version
@@ -51,7 +51,7 @@ class Server:
         now = monotonic_ns()
         self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND), self.config.max_memory)
         self.info = this_process(self.config.max_job_size, now, self.config.compat)
-        self.scheduler = Scheduler(self.broker, JOURNALED_ROUND_QUANTUM if self.journal.keeps else ROUND_QUANTUM)
+        self.scheduler = Scheduler(self.broker)
         self.gate = CommitGate(self.journal, self.broker, self.scheduler, self._begin_stop)
         self.hangups = HangupWatch()
         self.listeners = Listeners()

@@ -15,7 +15,7 @@ from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.process import this_process
-from beanstalk_server.server.scheduler import JOURNALED_ROUND_QUANTUM, ROUND_QUANTUM, Scheduler
+from beanstalk_server.server.scheduler import Scheduler
 
 
 class Call:
@@ -128,8 +128,7 @@ class Rounds:
         self.clock = self.loop.clock if isinstance(self.loop, Loop) else lambda: round(self.loop.time() * SECOND)
         self.journal = journal or Journal()
         self.broker = Broker(self.journal, self.clock())
-        quantum = JOURNALED_ROUND_QUANTUM if self.journal.keeps else ROUND_QUANTUM
-        self.scheduler = Scheduler(self.broker, quantum, self.clock)
+        self.scheduler = Scheduler(self.broker, self.clock)
         self.failures = []
         self.gate = CommitGate(
             self.journal, self.broker, self.scheduler, lambda: self.failures.append(self.gate.failure)

@@ -284,9 +284,8 @@ class Binlog(Journal):
         self._schedule_upkeep()
 
     def begin_commit(self, may_wait: bool, on_end: Callable[[Exception | None], None]) -> bool:
-        if not self._can_begin_commit or self._failure is not None or self._writing.locked():
+        if not self._can_begin_commit or self._failure is not None or not _acquire(self._writing):
             return False
-        _acquire(self._writing)
         batches = self._log.take(self._wall_clock(), self.clock_offset())
         self._write_thread.begin(
             partial(self._writer.write, batches, not self.sync_interval),
@@ -489,10 +488,12 @@ class Binlog(Journal):
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
-def _acquire(lock: asyncio.Lock) -> None:
-    """Acquire a lock that is not locked: then `acquire` waits for nothing."""
+def _acquire(lock: asyncio.Lock) -> bool:
+    """Acquire a lock if that needs no wait: nobody has it, or has waited for it and is about to get it."""
+    acquiring = lock.acquire()
     try:
-        lock.acquire().send(None)
+        acquiring.send(None)
     except StopIteration:
-        return
-    raise AssertionError("the lock was locked")
+        return True
+    acquiring.close()
+    return False

@@ -188,3 +188,28 @@ def test_what_a_begun_commit_has_written_survives(run):
         await found.binlog.close()
 
     run(test)
+
+
+def test_a_commit_does_not_overtake_who_waits_for_the_end_of_another_write(run):
+    async def test(process, directory, monkeypatch):
+        writing = process.binlog._writing
+        held = []
+
+        async def write(name):
+            async with writing:
+                held.append(name)
+                await asyncio.sleep(0)
+
+        await writing.acquire()
+        waiting = asyncio.create_task(write("the sync"))
+        await asyncio.sleep(0)
+        writing.release()
+        process.put()
+        assert not process.begin_commit(), "the lock is free, but promised"
+        await waiting
+        assert process.begin_commit()
+        await process.commits(1)
+        assert held == ["the sync"]
+        assert not writing.locked()
+
+    run(test)

@@ -127,7 +127,8 @@ class Binlog(Journal):
         self._sync_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Task[None] | None = None
         self._retry_timer: asyncio.TimerHandle | None = None  # until the disk is tried again
-        self._failure: BaseException | None = None
+        self._failure: BaseException | None = None  # why nothing is acknowledged any more
+        self._unreadable: Exception | None = None  # the failure, if it is that of a read
         self._closing = False
 
     def clock_offset(self) -> int:
@@ -172,7 +173,7 @@ class Binlog(Journal):
         return SegmentLog(live, self.segment_size, self._draw_salt, bodies, self._boot, self._report_admission)
 
     def _new_fetches(self) -> Fetches:
-        return Fetches(self._log, self._fetching_reader, self._in_thread, self._report_fetches, self._fail)
+        return Fetches(self._log, self._fetching_reader, self._in_thread, self._report_fetches, self._fail_to_read)
 
     def _make_ready(self) -> None:
         """Prepare to write after the newest segment, or in it if the disk has no room for another."""
@@ -315,7 +316,7 @@ class Binlog(Journal):
             on_end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     def _schedule_sync(self) -> None:
-        if self.sync_interval > 0 and self._sync_timer is None:
+        if self.sync_interval > 0 and self._sync_timer is None and not self._closing:
             self._sync_timer = asyncio.get_running_loop().call_later(self.sync_interval / 1000, self._begin_sync)
 
     async def _write(self, *, sync: bool) -> None:
@@ -345,9 +346,15 @@ class Binlog(Journal):
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        self._failure = error
-        if self.on_failure is not None and not self._closing:
+        self._failure = self._failure or error
+        if self.on_failure is not None:
             self.on_failure(error)
+
+    def _fail_to_read(self, error: Exception) -> None:
+        """Fail because of a body. Nothing that was written is lost, so `close` writes the last of the log."""
+        if self._failure is None:
+            self._unreadable = error
+        self._fail(error)
 
     # Upkeep: make room ahead, and remove garbage
 
@@ -392,7 +399,7 @@ class Binlog(Journal):
                 elif self._log.clean():
                     await self._remove_oldest()
                 elif self._log.wanted:
-                    self._log.lend(await self._in_thread(partial(self._cleaning_reader.read, self._log.wanted)))
+                    await self._lend_bodies()
                 else:
                     await asyncio.sleep(0)
         except Exception as error:
@@ -401,6 +408,14 @@ class Binlog(Journal):
             self._upkeep = None
         if self._failure is None:
             self._schedule_retry()
+
+    async def _lend_bodies(self) -> None:
+        try:
+            bodies = await self._in_thread(partial(self._cleaning_reader.read, self._log.wanted))
+        except OSError as error:
+            self._fail_to_read(error)
+        else:
+            self._log.lend(bodies)
 
     async def _allocate(self) -> None:
         allocator = self._allocator
@@ -448,7 +463,9 @@ class Binlog(Journal):
             if task is not None:
                 await task
         async with self._writing:  # even after a failure: no file may be closed during a write
-            await self._write_last()
+            if self._failure is self._unreadable:  # a commit after a damaged one tells the next start that it was whole
+                self._failure = None
+                await self._write_last()
         self._write_thread.close()
         if self._threads is not None:
             self._threads.shutdown()
@@ -457,8 +474,6 @@ class Binlog(Journal):
         self.directory.unlock()
 
     async def _write_last(self) -> None:
-        if self._failure is not None:
-            return
         try:
             await self._write(sync=True)
             await self._write_batches(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=True)

@@ -213,3 +213,22 @@ def test_a_commit_does_not_overtake_who_waits_for_the_end_of_another_write(run):
         assert not writing.locked()
 
     run(test)
+
+
+def test_a_sync_that_fails_while_the_binlog_closes_is_a_failure(run):
+    async def test(process, directory, monkeypatch):
+        failures = []
+        process.binlog.on_failure = failures.append
+        process.put()
+        await process.binlog.commit()
+        directory.quick.clear()
+        await eventually_async(lambda: process.binlog._syncing is not None, "the sync of what was acknowledged")
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(process.binlog.close())
+        await asyncio.sleep(0)
+        directory.failing = OSError(errno.EIO, "Input/output error")
+        directory.quick.set()
+        await closing
+        assert failures == [directory.failing]
+
+    run(test, sync_interval=1.0)

@@ -21,6 +21,7 @@ from beanstalk_server.storage.beanstalkd.writer import write
 from beanstalk_server.storage.binlog import OPEN_FILES, Binlog
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import RealDirectory
+from beanstalk_server.storage.errors import StorageError
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 from harness.waiting import eventually_async
@@ -333,6 +334,47 @@ def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody
         process.fetch(job_id)
         await process.binlog.close()
         assert process.got == 0
+
+    run(work)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_damage_in_the_last_commit_is_not_taken_for_a_torn_write_once_a_read_has_found_it(waits):
+    async def work(directory):
+        process = Process(directory)
+        process.put(b"the first commit")
+        await process.commit()
+        job_id = process.put(b"precious" * 10)
+        await process.commit()
+        damage(directory, b"precious" * 10)
+        if waits:
+            process.put(b"not acknowledged")
+        process.fetch(job_id)
+        await eventually_async(lambda: process.failures, "the journal fails")
+        await process.binlog.close()
+        assert len(process.failures) == 1
+        with pytest.raises(StorageError, match="damaged at offset"):
+            Process(directory)
+
+    run(work)
+
+
+def test_cleaning_that_finds_damage_does_not_hide_it():
+    async def work(directory):
+        process = Process(directory)
+        process.put(b"the first commit")
+        await process.commit()
+        job_id = process.put(b"precious" * 10)
+        await process.commit()
+        damage(directory, b"precious" * 10)
+        await process.binlog._in_thread(process.binlog._log.seal)
+        process.binlog._room.is_cleaning = True
+        process.binlog._schedule_upkeep()
+        await eventually_async(lambda: process.failures, "the journal fails")
+        assert f"the put of job {job_id}: bad checksum" in str(process.failures[0])
+        await process.binlog.close()
+        with pytest.raises(StorageError, match="damaged at offset"):
+            Process(directory)
 
     run(work)
 

@@ -96,12 +96,12 @@ class CommitGate:
     async def commit_rest(self) -> None:
         """Commit the last changes, unless the journal has failed: the server is about to stop."""
         self._closing = True
-        if self.is_open or self.failure is not None:
+        if self.is_open or self.failed.is_set():
             return
         if self._committing:
             self._on_end = self._loop.create_future()
             await self._on_end
-        if self.failure is None:
+        if not self.failed.is_set():
             self._committing = True
             self._lsn = self.broker.last_lsn
             await self._commit_in_task()

@@ -18,6 +18,9 @@ BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 ZEROS: Final = bytes(1 << 20)
 
+READ_IF_CACHED: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+"""A flag that only Linux knows; 0 elsewhere."""
+
 
 class ReadableFile(Protocol):
     """A file that is open for reading."""
@@ -119,9 +122,11 @@ class RealFile:
         return data
 
     def read_cached(self, offset: int, size: int) -> bytes | None:
+        if not READ_IF_CACHED:
+            return None
         data = bytearray(size)
         try:
-            count = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
+            count = os.preadv(self._descriptor, [data], offset, READ_IF_CACHED)
         except OSError:  # the disk would be needed; or this file system cannot tell, or has an error to report later
             return None
         return bytes(data) if count == size else None

@@ -201,6 +201,26 @@ def test_changes_that_no_reply_waits_for_are_committed_at_the_end(in_loop):
     in_loop(test)
 
 
+@pytest.mark.parametrize("error", [None, OSError(5, "Input/output error")])
+def test_a_stop_awaits_the_commit_that_is_under_way(in_loop, error):
+    async def test(rounds):
+        caller, other = rounds.connect(), rounds.connect()
+        caller.send(PUT)
+        await settle()
+        other.send(PUT)
+        rest = asyncio.ensure_future(rounds.gate.commit_rest())
+        await rounds.journal.end_commit(error)
+        if error is None:
+            assert not rest.done()
+            await rounds.journal.end_commit()
+        await rest
+        assert rounds.gate.failure is error
+        assert rounds.gate.durable_lsn == (0 if error else 2)
+        assert caller.read() == other.read().replace(b"2", b"1") == (b"" if error else b"INSERTED 1\r\n")
+
+    in_loop(test)
+
+
 def test_blocked_clients_go_on_in_the_order_in_which_they_came(in_loop):
     async def test(rounds):
         callers = [rounds.connect() for _ in range(3)]

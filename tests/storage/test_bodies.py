@@ -17,6 +17,7 @@ from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage import disk
 from beanstalk_server.storage.beanstalkd.writer import write
 from beanstalk_server.storage.binlog import OPEN_FILES, Binlog
 from beanstalk_server.storage.body_reader import BodyReader
@@ -666,4 +667,12 @@ def test_what_the_system_has_in_memory_is_read_without_waiting_for_the_disk(tmp_
     found = file.read_cached(3, 4)  # None where a file system cannot tell
     assert found in (b"3456", None)
     assert file.read_cached(3, 8) is None, "the file is shorter"
+    file.close()
+
+
+def test_a_system_without_such_reads_reads_in_a_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "READ_IF_CACHED", 0)
+    (tmp_path / "file").write_bytes(b"0123456789")
+    file = RealDirectory(tmp_path).open("file")
+    assert file.read_cached(3, 4) is None
     file.close()

@@ -418,13 +418,14 @@ def _reserved(
             asked = clock()
             other.sendall(question)
         for descriptor, _ in poll.poll(0.001):
-            now = clock()
             if descriptor == other_file:
                 other.recv(1000)
+                now = clock()
                 answers.append(now - asked)
                 asked, other_due = 0, now + 2 * MILLISECOND
                 continue
             pending += worker.recv(BUFFER)
+            now = clock()  # not before: a job that came meanwhile would seem to be early
             lines = pending.split(b"\r\n")
             whole = (len(lines) - 1) // 2 * 2
             try:

@@ -2,8 +2,8 @@
 
 A body above the threshold may leave memory once its record has been written as the sync policy promises. It stays while
 there is room for it in the cache, and leaves in the order in which the bodies came: with their put, or when they were
-read again. The log says when a record is there and when it is garbage. Must never touch a file, or know who needs a
-body.
+read again. Those that cleaning has moved leave first, because nobody has asked for them. The log says when a record is
+there and when it is garbage. Must never touch a file, or know who needs a body.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALL_IN_MEMORY: Final = 1 << 30
 
 
 class Bodies:
-    """The bodies above the threshold that are in memory, the oldest first.
+    """The bodies above the threshold that are in memory.
 
     Args:
         threshold: bytes; a body that is longer may leave memory.
@@ -27,29 +27,30 @@ class Bodies:
         memory: the account of memory, which hears of each body that leaves it or comes back.
     """
 
-    __slots__ = ("_jobs", "cache_size", "memory", "size", "threshold")
+    __slots__ = ("_jobs", "_moved", "cache_size", "memory", "size", "threshold")
 
     def __init__(self, threshold: int, cache_size: int, memory: Memory) -> None:
         self.threshold = threshold
         self.cache_size = cache_size
         self.memory = memory
         self.size = 0  # bytes of the bodies here
-        self._jobs: OrderedDict[Job, None] = OrderedDict()
+        self._jobs: OrderedDict[Job, None] = OrderedDict()  # the oldest first
+        self._moved: OrderedDict[Job, None] = OrderedDict()  # the same of those that cleaning has moved
 
-    def add(self, job: Job, is_oldest: bool = False) -> None:
-        """Note that the body of a recorded job is in memory, as the newest or the oldest."""
+    def add(self, job: Job, is_moved: bool = False) -> None:
+        """Note that the body of a recorded job is in memory: as the newest, or because cleaning has moved it."""
         size = len(job.body)
         if size > self.threshold:
-            self._jobs[job] = None
+            jobs = self._moved if is_moved else self._jobs
+            jobs[job] = None
             self.size += size
-            if is_oldest:
-                self._jobs.move_to_end(job, last=False)
 
     def discard(self, job: Job) -> None:
         """Forget the body of a job whose record is garbage now. The body leaves memory with the job."""
         body = job.body
         if body is not NOT_IN_MEMORY and len(body) > self.threshold:
-            del self._jobs[job]
+            jobs = self._moved if job in self._moved else self._jobs
+            del jobs[job]
             self.size -= len(body)
 
     def exceeds_cache(self) -> bool:
@@ -58,12 +59,12 @@ class Bodies:
 
     def oldest(self) -> Job:
         """The job whose body should leave memory next."""
-        job: Job = next(iter(self._jobs))
+        job: Job = next(iter(self._moved or self._jobs))
         return job
 
     def drop_oldest(self) -> None:
         """Take the oldest body out of memory."""
-        job, _ = self._jobs.popitem(last=False)
+        job, _ = (self._moved or self._jobs).popitem(last=False)
         self.size -= len(job.body)
         self.memory.drop_body(job)
 
@@ -75,7 +76,8 @@ class Bodies:
 
     def check(self) -> None:
         """Verify all invariants."""
-        assert self.size == sum(len(job.body) for job in self._jobs)
-        for job in self._jobs:
+        jobs = [*self._moved, *self._jobs]
+        assert self.size == sum(len(job.body) for job in jobs)
+        for job in jobs:
             assert job.file, f"the record of job {job.id} is garbage"
             assert job.body is not NOT_IN_MEMORY and len(job.body) > self.threshold

@@ -467,7 +467,7 @@ class SegmentLog:
         else:
             self._forget(job)
         self._append_put(job, put_size(job))
-        self.bodies.add(job, True)  # the first to go, when its new record has been written
+        self.bodies.add(job, is_moved=True)
         self.migrated += 1
         return True
 

@@ -354,6 +354,8 @@ def test_damage_in_the_last_commit_is_not_taken_for_a_torn_write_once_a_read_has
         await eventually_async(lambda: process.failures, "the journal fails")
         await process.binlog.close()
         assert len(process.failures) == 1
+        with pytest.raises(OSError, match="damaged"):
+            await process.binlog.commit()  # that of a server which has waited for the end of `close`
         with pytest.raises(StorageError, match="damaged at offset"):
             Process(directory)
 
@@ -430,6 +432,33 @@ def test_cleaning_never_copies_damage():
             if process.failures:
                 break
         assert f"the put of job {kept}: bad checksum" in str(process.failures[0])
+        await process.binlog.close()
+
+    run(work)
+
+
+def test_what_cleaning_has_moved_leaves_memory_while_it_goes_on():
+    """Otherwise, a busy server would hold all bodies of a segment until it is clean."""
+
+    async def work(directory):
+        process = Process(directory, segment_size=1 << 18)
+        ids = [process.put(bytes([65 + number]) * 30_000) for number in range(6)]
+        await process.commit()
+        await process.settle()
+        log, writer = process.binlog._log, process.binlog._writer
+        log.seal()
+        assert not log.clean()
+        log.lend(BodyReader(directory).read(log.wanted))
+        assert not log.clean()
+        moved = process.in_memory()
+        assert ids[: len(moved)] == moved
+        batches = log.take(0, 0)
+        writer.write(batches, True)
+        log.clean()  # beside the write
+        log.confirm(batches, writer.tail)
+        process.check()
+        assert 0 < len(moved) < 6
+        assert process.in_memory() == [job_id for job_id in ids if job_id not in moved][: len(process.in_memory())]
         await process.binlog.close()
 
     run(work)

@@ -125,4 +125,5 @@ def _waiting_in(tube: Tube) -> list[Client]:
 def _check_shared_extras() -> None:
     shared = NO_EXTRAS
     counters = (shared.timeouts, shared.releases, shared.buries, shared.kicks, shared.bury_sequence, shared.clears)
-    assert not any(counters), "NO_EXTRAS, which many jobs share, has been written to"
+    rests = (shared.delay_rest, shared.ttr_rest)
+    assert not (shared.key or any(counters) or any(rests)), "NO_EXTRAS, which many jobs share, has been written to"

@@ -4,7 +4,10 @@ from itertools import pairwise
 
 import pytest
 from rounds import SECOND, Rounds
+from virtual import RecordingClient
 
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.outcome import PENDING, TIMED_OUT
 from beanstalk_server.server.connection import IO_COST, READ_COST, SLOW
 from beanstalk_server.server.scheduler import ADVANCE_SLICE, ADVANCE_TIME, COST_TIME, ROUND_QUANTUM
 from beanstalk_server.wire.session import SESSION_QUANTUM
@@ -199,6 +202,25 @@ def test_who_gets_a_job_that_is_due_has_it_before_the_next_slice(rounds):
     rounds.loop.settle()
     assert left[-1] == 0
     assert all(before - after <= ADVANCE_SLICE for before, after in pairwise(left))
+
+
+def test_a_timer_that_fails_keeps_nothing_else_from_being_due_and_does_not_fail_again(rounds, caplog):
+    class Failing(RecordingClient):
+        def on_outcome(self, outcome):
+            self.answers.append(outcome)
+            raise MemoryError
+
+    failing = [Failing(rounds.broker) for _ in range(3)]
+    for client in failing:
+        assert rounds.broker.reserve(client, SECOND, rounds.loop.now) == PENDING
+    caller = put_delayed(rounds, 200)
+    rounds.scheduler.run_pending()
+    rounds.loop.settle()
+    assert [client.answers for client in failing] == [[TIMED_OUT]] * 3
+    assert len(caplog.records) == 3
+    assert (rounds.broker.waiting, rounds.broker.ready) == (0, 200)
+    assert caller.send(ASK) == USING
+    check_broker(rounds.broker)
 
 
 def test_nothing_happens_after_a_stop(rounds):

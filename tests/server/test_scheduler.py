@@ -204,6 +204,7 @@ def test_who_gets_a_job_that_is_due_has_it_before_the_next_slice(rounds):
     assert all(before - after <= ADVANCE_SLICE for before, after in pairwise(left))
 
 
+@pytest.mark.interpreted
 def test_a_timer_that_fails_keeps_nothing_else_from_being_due_and_does_not_fail_again(rounds, caplog):
     class Failing(RecordingClient):
         def on_outcome(self, outcome):

@@ -466,7 +466,8 @@ class Binlog(Journal):
             if self._failure is self._unreadable:  # a commit after a damaged one tells the next start that it was whole
                 self._failure = None
                 await self._write_last()
-                self._failure = self._failure or self._unreadable
+                if self._unreadable is not None:
+                    self._failure = self._unreadable
         self._write_thread.close()
         if self._threads is not None:
             self._threads.shutdown()

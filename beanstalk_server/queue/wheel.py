@@ -136,9 +136,8 @@ class Wheel:
         level, start = self._next_cascade()
         while True:
             tick = self._first_unit(0) if occupied[0] else end + 1
-            if (
-                level and start <= tick and start <= end
-            ):  # this slot should have cascaded: some of its timers may be due first
+            if level and start <= tick and start <= end:
+                # This slot should have cascaded: some of its timers may be due first.
                 self._move_to(start)
                 budget = self._cascade(level, budget)
                 if occupied[level] and self._first_unit(level) * self.widths[level] == start:

@@ -272,8 +272,10 @@ class Binlog(Journal):
         stored = super().stored(job)
         if stored.body is NOT_IN_MEMORY:
             place = self._log.place_to_read(job)
-            stored.body = BodyReader(self.directory).read_one(place)
-            self._log.release(place)
+            try:
+                stored.body = BodyReader(self.directory).read_one(place)
+            finally:
+                self._log.release(place)
         return stored
 
     # Commits

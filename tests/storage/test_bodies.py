@@ -339,6 +339,20 @@ def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody
     run(work)
 
 
+def test_a_body_that_cannot_be_stored_keeps_no_segment():
+    async def work(directory):
+        process = Process(directory)
+        job_id = process.put(b"precious" * 10)
+        await process.commit()
+        damage(directory, b"precious" * 10)
+        with pytest.raises(OSError, match="damaged"):
+            process.binlog.stored(process.broker.jobs[job_id])
+        assert process.binlog._log.segments[0].reads == 0
+        await process.binlog.close()
+
+    run(work)
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_damage_in_the_last_commit_is_not_taken_for_a_torn_write_once_a_read_has_found_it(waits):
     async def work(directory):

@@ -144,7 +144,14 @@ class CommitGate:
     def _begin(self, may_wait: bool) -> None:
         self._committing = True
         self._lsn = self.broker.last_lsn
-        if not self.journal.begin_commit(may_wait, self._end_commit):
+        try:
+            has_begun = self.journal.begin_commit(may_wait, self._end_commit)
+        except Exception as error:
+            if not self._committing:
+                raise  # it has ended, and what was to follow has failed
+            self._end_commit(error)
+            return
+        if not has_begun:
             self._task = self._loop.create_task(self._commit_in_task())
 
     async def _commit_in_task(self) -> None:

@@ -289,7 +289,11 @@ class Binlog(Journal):
     def begin_commit(self, may_wait: bool, on_end: Callable[[Exception | None], None]) -> bool:
         if not self._can_begin_commit or self._failure is not None or not _acquire(self._writing):
             return False
-        batches = self._log.take(self._wall_clock(), self.clock_offset())
+        try:
+            batches = self._take()
+        except Exception:
+            self._writing.release()
+            raise
         self._write_thread.begin(
             partial(self._writer.write, batches, not self.sync_interval),
             partial(self._end_commit, batches, self._clock(), on_end),
@@ -325,8 +329,15 @@ class Binlog(Journal):
         """Write all changes so far; the caller holds `_writing`."""
         if self._failure is not None:
             raise self._failure
-        batches = self._log.take(self._wall_clock(), self.clock_offset())
-        await self._write_batches(batches, sync=sync)
+        await self._write_batches(self._take(), sync=sync)
+
+    def _take(self) -> list[CommitBatch]:
+        """Take the changes that are to be written."""
+        try:
+            return self._log.take(self._wall_clock(), self.clock_offset())
+        except Exception as error:  # nobody knows what of them is left
+            self._failure = error
+            raise
 
     async def _write_batches(self, batches: list[CommitBatch], *, sync: bool) -> None:
         try:

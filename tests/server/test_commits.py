@@ -354,6 +354,20 @@ def test_a_commit_that_fails_without_a_task_ends_the_acknowledgements(caplog):
     assert len(rounds.journal.commits) == 1
 
 
+def test_a_commit_that_cannot_begin_ends_the_acknowledgements_and_a_stop_waits_for_none(caplog):
+    class Failing(QuickJournal):
+        def begin_commit(self, may_wait, on_end):
+            raise MemoryError
+
+    rounds = Rounds(Failing())
+    caller = rounds.connect()
+    caller.send(PUT)
+    rounds.loop.settle()
+    assert caller.read() == b""
+    assert [type(error) for error in rounds.failures] == [MemoryError]
+    asyncio.run(rounds.gate.commit_rest())
+
+
 def test_a_journal_that_fails_during_a_commit_acknowledges_it_no_more(caplog):
     rounds = Rounds(QuickJournal())
     busy, caller = rounds.connect(), rounds.connect()

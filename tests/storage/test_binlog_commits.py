@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import struct
 import threading
 
 import pytest
@@ -161,6 +162,21 @@ def test_a_commit_that_fails_says_why_and_no_other_begins(run):
         assert not process.begin_commit()
         with pytest.raises(OSError, match="Input/output error"):
             await process.binlog.commit()
+
+    run(test)
+
+
+def test_a_commit_that_cannot_be_put_together_is_a_failure_and_nothing_waits_for_it(run):
+    async def test(process, directory, monkeypatch):
+        await process.commit_quickly()
+        process.broker.next_id = 2**64 - 1  # the id after it does not fit into a record
+        process.put()
+        with pytest.raises(struct.error) as caught:
+            process.begin_commit()
+        assert not process.begin_commit()
+        with pytest.raises(struct.error) as again:
+            await process.binlog.commit()
+        assert again.value is caught.value
 
     run(test)
 

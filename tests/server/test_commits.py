@@ -281,6 +281,17 @@ def test_without_full_admission_a_commit_is_made_though_no_reply_waits_for_it(in
 # Commits without a task
 
 
+def committing():
+    """Rounds in which a commit goes on beside a busy event loop, and the client whose put it is for."""
+    rounds = Rounds(QuickJournal())
+    busy, caller = rounds.connect(), rounds.connect()
+    caller.send(PUT)
+    rounds.loop.go_round()
+    busy.send(ASK * 10_000)
+    rounds.loop.go_round()
+    return rounds, caller
+
+
 def test_a_commit_gathers_what_several_rounds_bring():
     rounds = Rounds(QuickJournal())
     callers = [rounds.connect() for _ in range(4)]
@@ -306,12 +317,7 @@ def test_a_commit_that_has_enough_gathers_no_more():
 
 
 def test_the_event_loop_waits_for_no_commit_while_it_has_something_else_to_do():
-    rounds = Rounds(QuickJournal())
-    busy, caller = rounds.connect(), rounds.connect()
-    caller.send(PUT)
-    rounds.loop.go_round()
-    busy.send(ASK * 10_000)
-    rounds.loop.go_round()
+    rounds, caller = committing()
     assert rounds.journal.commits == [False]
     assert caller.read() == b""
     rounds.loop.settle()
@@ -321,12 +327,8 @@ def test_the_event_loop_waits_for_no_commit_while_it_has_something_else_to_do():
 
 
 def test_what_comes_during_a_commit_is_committed_after_it():
-    rounds = Rounds(QuickJournal())
-    busy, early, late = rounds.connect(), rounds.connect(), rounds.connect()
-    early.send(PUT)
-    rounds.loop.go_round()
-    busy.send(ASK * 10_000)
-    rounds.loop.go_round()
+    rounds, early = committing()
+    late = rounds.connect()
     late.send(PUT)
     early.lose()
     rounds.loop.settle()
@@ -339,12 +341,7 @@ def test_what_comes_during_a_commit_is_committed_after_it():
 
 
 def test_a_commit_that_fails_without_a_task_ends_the_acknowledgements(caplog):
-    rounds = Rounds(QuickJournal())
-    busy, caller = rounds.connect(), rounds.connect()
-    caller.send(PUT)
-    rounds.loop.go_round()
-    busy.send(ASK * 10_000)
-    rounds.loop.go_round()
+    rounds, caller = committing()
     error = OSError(5, "Input/output error")
     rounds.journal.end_commit(error)
     caller.send(PUT)
@@ -369,12 +366,7 @@ def test_a_commit_that_cannot_begin_ends_the_acknowledgements_and_a_stop_waits_f
 
 
 def test_a_journal_that_fails_during_a_commit_acknowledges_it_no_more(caplog):
-    rounds = Rounds(QuickJournal())
-    busy, caller = rounds.connect(), rounds.connect()
-    caller.send(PUT)
-    rounds.loop.go_round()
-    busy.send(ASK * 10_000)
-    rounds.loop.go_round()
+    rounds, caller = committing()
     rounds.journal.on_failure(OSError(5, "Input/output error"))
     rounds.journal.end_commit()
     rounds.loop.settle()

@@ -9,7 +9,7 @@ SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
-IN_MEMORY := tests/queue tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
+IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
 	tests/bench/test_report.py tests/bench/test_samples.py
 AT_ONCE := --numprocesses auto --dist worksteal
 
@@ -36,7 +36,7 @@ check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## the queue, the wire and what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/wire tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/access tests/wire tests/server
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server
 
 check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler

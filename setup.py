@@ -49,6 +49,7 @@ HOT = [
     "beanstalk_server/storage/segment_log.py",
     "beanstalk_server/storage/segment_reader.py",
     "beanstalk_server/storage/body_reader.py",
+    "beanstalk_server/access/user.py",
     "beanstalk_server/wire/framing.py",
     "beanstalk_server/wire/grammar.py",
     "beanstalk_server/wire/replies.py",

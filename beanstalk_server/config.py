@@ -206,6 +206,44 @@ def _option(default: Any, kind: Kind, short: str, meaning: str, also: tuple[str,
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListenerConfig:
+    """One `[[listener]]`: where clients connect, and how they are known there."""
+
+    address: str
+    """host:port, [v6]:port or unix:PATH."""
+    tls_cert: str = ""
+    """A file with the certificate and its chain; "" for plain connections."""
+    tls_key: str = ""
+    """A file with its key; "" if it is in the certificate's file."""
+    tls_client_ca: str = ""
+    """A file with the authorities for clients' certificates; then a client must have one."""
+    auth: str = "none"
+    """How a client is known: none, token, certificate or peer."""
+    user: str = ""
+    """With auth = "none": whoever comes in here is this user. "" is nobody, who may do everything."""
+    proxy_protocol: bool = False
+    """A PROXY header, version 1 or 2, comes first."""
+    trusted: tuple[str, ...] = ()
+    """The networks whose PROXY headers are believed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserConfig:
+    """One `[[user]]`: how it is recognized, and its rights, each a list of patterns of tube names."""
+
+    name: str
+    """A certificate with this name is this user's."""
+    token_sha256: tuple[str, ...] = ()
+    """Its tokens, as 64 hexadecimal digits of their SHA-256."""
+    uid: tuple[int, ...] = ()
+    """Its user ids, where auth = "peer"."""
+    produce: tuple[str, ...] = ()
+    consume: tuple[str, ...] = ()
+    inspect: tuple[str, ...] = ()
+    admin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The options of a server.
 

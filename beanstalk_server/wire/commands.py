@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE
 from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
@@ -22,14 +23,6 @@ from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.session import Session
-
-NO_RIGHT: Final = 0
-ANY_RIGHT: Final = 1
-PRODUCE: Final = 2
-CONSUME: Final = 3
-INSPECT: Final = 4
-ADMIN: Final = 5
-"""The right to its tube that a command will need; ANY_RIGHT is any one of the four below it."""
 
 Reader = Callable[[bytes, Arguments], bool]
 """Reads what follows a command and a space into the arguments; False if it is malformed."""
@@ -48,7 +41,7 @@ class Command:
         name: the word that its line begins with.
         read: reads its arguments; None if it takes none, and the word is the whole line.
         do: does the command.
-        right: the right that it will need.
+        right: the rights of which one is needed, or NO_RIGHT.
         done: the reply to the outcome DONE, or a function that makes it; b"" where `on_reserved`, `on_found` and so on
             answer.
         needs: what the journal must admit before the command is done or, if it has a body, before the body ends: ALL,

@@ -3,20 +3,15 @@
 import pytest
 from virtual import World
 
+from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.wire.commands import (
-    ADMIN,
-    ANY_RIGHT,
     CHANGES,
-    CONSUME,
     COUNTERS,
     DELETES,
     DIALECTS,
     EXTENSIONS,
-    INSPECT,
     LONG_COMMANDS,
-    NO_RIGHT,
-    PRODUCE,
     PROTOCOL,
     STATISTICS,
 )

@@ -1,0 +1,77 @@
+"""A user: which rights it has to which tubes.
+
+Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered. Must never know
+commands, tokens or certificates: only names of tubes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import Final
+
+NO_RIGHT: Final = 0
+PRODUCE: Final = 1
+CONSUME: Final = 2
+INSPECT: Final = 4
+ADMIN: Final = 8
+ANY_RIGHT: Final = PRODUCE | CONSUME | INSPECT | ADMIN
+"""A right is a bit, so that several are one number."""
+
+ALL_TUBES: Final = "*"
+"""The pattern that every name fits."""
+
+REMEMBERED: Final = 4096
+"""How many tubes a user remembers its rights to. A client may name as many as it likes."""
+
+
+class User:
+    """Whoever a client has proved to be.
+
+    Args:
+        name: as in the config, for the log.
+        produce, consume, inspect, admin: patterns of the tubes that the user has this right to, as `fnmatch` reads
+            them: `*` is any characters, `?` is one.
+    """
+
+    __slots__ = (
+        "_patterns",  # what the names of the tubes with each right look like
+        "_remembered",  # rights, by the name of a tube
+        "everywhere",  # the rights to all tubes, also to those that do not exist
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        produce: Sequence[str] = (),
+        consume: Sequence[str] = (),
+        inspect: Sequence[str] = (),
+        admin: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.everywhere = 0
+        self._patterns: list[tuple[int, re.Pattern[str]]] = []
+        self._remembered: dict[str, int] = {}
+        for right, patterns in ((PRODUCE, produce), (CONSUME, consume), (INSPECT, inspect), (ADMIN, admin)):
+            if ALL_TUBES in patterns:
+                self.everywhere |= right
+            elif patterns:
+                self._patterns.append((right, re.compile("|".join([fnmatch.translate(each) for each in patterns]))))
+
+    def rights(self, tube: str) -> int:
+        """The rights to the tube of this name, which need not exist."""
+        rights = self._remembered.get(tube, -1)
+        return self._find_rights(tube) if rights < 0 else rights
+
+    def _find_rights(self, tube: str) -> int:
+        rights = self.everywhere
+        for right, pattern in self._patterns:
+            if pattern.match(tube) is not None:
+                rights |= right
+        if len(self._remembered) >= REMEMBERED:
+            self._remembered.clear()
+        self._remembered[tube] = rights
+        return rights

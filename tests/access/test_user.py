@@ -1,0 +1,43 @@
+"""Users: their rights to tubes."""
+
+import fnmatch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, PRODUCE, REMEMBERED, User
+
+NAMES = st.text("ab-.", min_size=1, max_size=5)
+PATTERNS = st.lists(st.text("ab-.*?", min_size=1, max_size=5), max_size=3)
+
+
+def test_a_user_has_the_rights_that_its_patterns_give():
+    user = User("billing", produce=["mail-*", "bill-*"], consume=["bill-*"], inspect=["*"])
+    assert user.rights("bill-1") == PRODUCE | CONSUME | INSPECT
+    assert user.rights("mail-1") == PRODUCE | INSPECT
+    assert user.rights("mail") == INSPECT
+    assert user.everywhere == INSPECT
+
+
+def test_a_user_without_patterns_has_no_right():
+    assert User("nobody").rights("default") == 0
+
+
+@given(NAMES, PATTERNS, PATTERNS, PATTERNS, PATTERNS)
+def test_rights_are_found_again_as_they_were(name, produce, consume, inspect, admin):
+    user = User("u", produce=produce, consume=consume, inspect=inspect, admin=admin)
+    lists = {PRODUCE: produce, CONSUME: consume, INSPECT: inspect, ADMIN: admin}
+    expected = sum(right for right, found in lists.items() if any(fnmatch.fnmatchcase(name, each) for each in found))
+    assert user.rights(name) == user.rights(name) == expected
+
+
+def test_a_user_remembers_a_bounded_number_of_tubes():
+    user = User("u", consume=["a-*"])
+    for number in range(3 * REMEMBERED):
+        assert user.rights(f"a-{number}") == CONSUME
+    assert len(user._remembered) <= REMEMBERED
+
+
+def test_all_rights_are_any_right():
+    user = User("root", produce=["*"], consume=["*"], inspect=["*"], admin=["*"])
+    assert user.everywhere == user.rights("any") == ANY_RIGHT

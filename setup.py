@@ -60,6 +60,7 @@ HOT = [
     "beanstalk_server/server/listeners.py",
     "beanstalk_server/server/scheduler.py",
     "beanstalk_server/server/commits.py",
+    "beanstalk_server/server/entrance.py",
     "beanstalk_server/server/connection.py",
 ]
 

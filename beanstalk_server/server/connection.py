@@ -13,9 +13,11 @@ import logging
 from collections import deque
 from typing import Final, cast
 
+from beanstalk_server.access.user import User
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
+from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.scheduler import Scheduler
@@ -45,11 +47,19 @@ SLOW: Final = 512
 """A client that watches more tubes than this waits in a queue of its own, so that its reserves do not keep others
 waiting."""
 
+OPEN: Final = Entrance()
+"""Where everybody may come in, and do everything."""
+
 log = logging.getLogger("beanstalk_server")
 
 
 class Connection(CommitWaiter):
     """One client's transport, and the session behind it.
+
+    Args:
+        entrance: where the client came in.
+        user: who it has proved to be; None for the user of the entrance, if it has one.
+        name: what the log calls the client; "" for the address that it has connected from.
 
     It has the methods of an asyncio protocol, but does not inherit from one: a compiled class that inherits from an
     interpreted one is as slow as if it were interpreted too.
@@ -58,6 +68,7 @@ class Connection(CommitWaiter):
     __slots__ = (
         "connected",
         "connections",
+        "entrance",
         "gate",
         "hangup_fd",
         "name",
@@ -67,14 +78,17 @@ class Connection(CommitWaiter):
         "transport",
         "uncommitted",
         "uncommitted_size",
+        "user",
     )
 
     session: Session
     transport: asyncio.Transport
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, entrance: Entrance, user: User | None = None, name: str = "") -> None:
         super().__init__()
         self.connections = connections
+        self.entrance = entrance
+        self.user = entrance.user if user is None else user
         self.scheduler = connections.scheduler
         self.gate = connections.gate
         self.connected = False  # the session has begun, and has not been disconnected
@@ -82,7 +96,7 @@ class Connection(CommitWaiter):
         self.uncommitted: deque[tuple[int, bytes, int]] = deque()  # replies that wait for a commit: LSN, bytes, weight
         self.uncommitted_size = 0  # the sum of the weights: the bytes of the replies and of their commands
         self.hangup_fd = -1  # the file descriptor that is watched for a hang-up; -1 when none is
-        self.name = ""  # what the log calls the client
+        self.name = name
 
     # What the event loop calls
 
@@ -95,7 +109,7 @@ class Connection(CommitWaiter):
         self.transport.set_write_buffer_limits(OUTPUT_LIMIT)
         verbosity = connections.verbosity
         if verbosity:
-            self.name = _name_of_peer(self.transport)
+            self.name = self.name or name_of_peer(self.transport)
             log.info("%s connected", self.name)
         self.session = Session(connections.queue, connections.server_info, self.on_answer, self.name, verbosity > 1)
         self.connected = True
@@ -296,8 +310,8 @@ class Connections:
         self._emptied = asyncio.Event()
 
     def make(self) -> Connection:
-        """The protocol of a connection that has been accepted."""
-        return Connection(self)
+        """The protocol of a connection whose client nobody needs to know."""
+        return Connection(self, OPEN)
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
@@ -315,7 +329,8 @@ class Connections:
             await self._emptied.wait()
 
 
-def _name_of_peer(transport: asyncio.Transport) -> str:
+def name_of_peer(transport: asyncio.Transport) -> str:
+    """What the log calls the client at the other end."""
     peer = transport.get_extra_info("peername")
     if isinstance(peer, tuple):
         return name_of_address((peer[0], peer[1]))

@@ -1,9 +1,10 @@
-"""Listening sockets, opened or inherited: accepts connections from them.
+"""Listening sockets, opened or inherited: accepts connections from them. Each listener makes its own protocol for them.
 
 This is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers reconnect to
 a busy server, the last of them would wait for a thousand rounds.
 
-Must never know what clients say: the protocol of a connection comes from a function that the caller passes in.
+Must never know what clients say, or who they are: the protocol of a connection comes from a function that the caller
+passes in.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import resource
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from beanstalk_server.config import option
+from beanstalk_server.config import ListenerConfig, option
 from beanstalk_server.server.start_error import StartError
 
 BACKLOG: Final = 1024
@@ -38,6 +39,9 @@ FULL_LOG_INTERVAL: Final = 60
 OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 
+UNIX: Final = "unix:"
+"""How the address of a UNIX socket begins in the settings; its path follows."""
+
 Address = tuple[str, int] | str
 """Host and port, or the path of a UNIX socket."""
 
@@ -45,14 +49,23 @@ log = logging.getLogger("beanstalk_server")
 
 
 class Listener:
-    """One listening socket."""
+    """One listening socket.
 
-    __slots__ = ("_inode", "_path", "address", "sock")
+    Args:
+        where: names it in messages: the options, or the address in the config file.
+        path: of a UNIX socket that this server has made, and must remove; else "".
+    """
 
-    def __init__(self, sock: socket.socket, path: str = "") -> None:
+    __slots__ = ("_inode", "_path", "address", "config", "make_protocol", "sock", "where")
+
+    make_protocol: Callable[[], Any]
+
+    def __init__(self, config: ListenerConfig, sock: socket.socket, where: str, path: str = "") -> None:
+        self.config = config
         self.sock = sock
+        self.where = where
         self.address = address_of(sock)
-        self._path = path  # of a UNIX socket that this server has made, and must remove
+        self._path = path
         self._inode = os.stat(path).st_ino if path else 0
 
     def listen(self) -> None:
@@ -64,7 +77,11 @@ class Listener:
         try:
             self.sock.listen(BACKLOG)
         except OSError as error:
-            raise StartError(f"{option('listen')} {self.sock.getsockname()}: {error.strerror}", 111) from error
+            raise StartError(f"{self.where}: {error.strerror}", 111) from error
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.sock.close()
 
     def remove_path(self) -> None:
         """Remove the path of a UNIX socket that this server has made, unless another server has replaced it."""
@@ -82,15 +99,14 @@ class Listener:
 class Listeners:
     """All listening sockets of a server, and the limit on the connections that come through them."""
 
-    __slots__ = ("_accepting", "_full", "_full_logged_at", "_listeners", "_loop", "_make_protocol", "limit", "taken")
+    __slots__ = ("_accepting", "_full", "_full_logged_at", "_loop", "all", "limit", "taken")
 
     _loop: asyncio.AbstractEventLoop
-    _make_protocol: Callable[[], Any]
 
     def __init__(self) -> None:
         self.limit = sys.maxsize  # how many connections there may be at a time
         self.taken = 0  # how many there are, with those that are being set up
-        self._listeners: list[Listener] = []
+        self.all: list[Listener] = []
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
@@ -98,24 +114,38 @@ class Listeners:
     @property
     def addresses(self) -> list[Address]:
         """Where clients may connect."""
-        return [listener.address for listener in self._listeners]
+        return [listener.address for listener in self.all]
 
-    def open(self, listen: str, port: int | str) -> None:
-        """Take over the sockets that systemd has opened for this process, or else open the one in the settings.
+    def open(self, configs: Sequence[ListenerConfig], *, by_options: bool) -> None:
+        """Take over the sockets that systemd has opened for this process, or else open those in the settings.
 
-        Clients cannot connect to the latter yet.
+        Clients cannot connect to the latter yet. Inherited sockets take the place of the addresses, in order;
+        where the options give the one address, there may be any number of sockets.
+
+        Args:
+            by_options: the command line gives the address, and not the config file.
 
         Raises:
-            StartError: a socket cannot be used or opened.
+            StartError: a socket cannot be used or opened, or the sockets and the listeners differ in number.
         """
-        self._listeners = [Listener(sock) for sock in inherited_sockets()]
-        if self._listeners:
+        inherited = inherited_sockets()
+        if not inherited:
+            try:
+                for config in configs:
+                    self.all.append(open_listener(config, by_options=by_options))
+            except StartError:
+                self.close()
+                self.remove_paths()
+                raise
             return
-        if listen.startswith("unix:"):
-            path = listen.removeprefix("unix:")
-            self._listeners.append(Listener(open_unix_socket(path), path))
-        else:
-            self._listeners.append(Listener(open_inet_socket(listen, port)))
+        if by_options:
+            configs = [configs[0]] * len(inherited)
+        elif len(inherited) != len(configs):
+            raise StartError(
+                f"LISTEN_FDS: {len(inherited)} sockets, but the config file has {len(configs)} listeners", 111
+            )
+        for config, sock in zip(configs, inherited, strict=True):
+            self.all.append(Listener(config, sock, where_of(config, by_options=by_options)))
 
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
@@ -123,37 +153,35 @@ class Listeners:
         Raises:
             StartError: another server has taken the address first.
         """
-        for listener in self._listeners:
+        for listener in self.all:
             listener.listen()
 
-    def start(self, loop: asyncio.AbstractEventLoop, make_protocol: Callable[[], Any], headroom: int) -> None:
-        """Accept connections from now on.
+    def start(self, loop: asyncio.AbstractEventLoop, headroom: int) -> None:
+        """Accept connections from now on. Each listener must have its `make_protocol`.
 
         Args:
-            make_protocol: makes the asyncio protocol of one connection.
             headroom: how many file descriptors no connection gets, because the process may need them.
         """
         self._loop = loop
-        self._make_protocol = make_protocol
         self.limit = connections_allowed(headroom)
-        for listener in self._listeners:
-            loop.add_reader(listener.sock.fileno(), self.accept, listener.sock)
+        for listener in self.all:
+            loop.add_reader(listener.sock.fileno(), self.accept, listener)
 
     async def stop(self) -> None:
         """Accept nothing more; return when no connection is being set up."""
-        for listener in self._listeners:
+        for listener in self.all:
             self._loop.remove_reader(listener.sock.fileno())
         self.close()
         await asyncio.gather(*self._accepting)
 
     def close(self) -> None:
         """Close the sockets."""
-        for listener in self._listeners:
-            listener.sock.close()
+        for listener in self.all:
+            listener.close()
 
     def remove_paths(self) -> None:
         """Remove the paths of the UNIX sockets that this server has made."""
-        for listener in self._listeners:
+        for listener in self.all:
             listener.remove_path()
 
     def connection_closed(self) -> None:
@@ -161,11 +189,12 @@ class Listeners:
         self.taken -= 1
         if self._full:
             self._full = False
-            for listener in self._listeners:
-                self._loop.call_soon(self.accept_again, listener.sock)
+            for listener in self.all:
+                self._loop.call_soon(self.accept_again, listener)
 
-    def accept(self, sock: socket.socket) -> None:
-        """Accept the connections that wait at a socket, up to a bound."""
+    def accept(self, listener: Listener) -> None:
+        """Accept the connections that wait at a listener, up to a bound."""
+        sock = listener.sock
         for _ in range(ACCEPTS):
             if self.taken >= self.limit:
                 self._pause_until_one_is_gone()
@@ -178,23 +207,24 @@ class Listeners:
                 # The connections that wait stay in the backlog.
                 log.warning("cannot accept connections, trying again in %d s: %s", ACCEPT_PAUSE, error.strerror)
                 self._loop.remove_reader(sock.fileno())
-                self._loop.call_later(ACCEPT_PAUSE, self.accept_again, sock)
+                self._loop.call_later(ACCEPT_PAUSE, self.accept_again, listener)
                 return
             accepted.setblocking(False)
             self.taken += 1
-            task = self._loop.create_task(self._set_up(accepted))
+            task = self._loop.create_task(self._set_up(listener, accepted))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
 
-    def accept_again(self, sock: socket.socket) -> None:
-        """Go on accepting at a socket, unless it has been closed or all connections are taken."""
-        if sock.fileno() >= 0 and not self._full:
-            self._loop.add_reader(sock.fileno(), self.accept, sock)
+    def accept_again(self, listener: Listener) -> None:
+        """Go on accepting at a listener, unless it has been closed or all connections are taken."""
+        descriptor = listener.sock.fileno()
+        if descriptor >= 0 and not self._full:
+            self._loop.add_reader(descriptor, self.accept, listener)
 
     def _pause_until_one_is_gone(self) -> None:
         """Accept nothing until a connection closes: the file limit allows no more. New clients wait in the backlog."""
         self._full = True
-        for listener in self._listeners:
+        for listener in self.all:
             self._loop.remove_reader(listener.sock.fileno())
         now = monotonic()
         if now - self._full_logged_at >= FULL_LOG_INTERVAL:
@@ -203,9 +233,9 @@ class Listeners:
                 "all %d connections that the file limit allows are taken; others wait until one closes", self.taken
             )
 
-    async def _set_up(self, accepted: socket.socket) -> None:
+    async def _set_up(self, listener: Listener, accepted: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._make_protocol, accepted)
+            await self._loop.connect_accepted_socket(listener.make_protocol, accepted)
         except OSError as error:
             log.info("a client was gone before it could be served: %s", error.strerror)
             accepted.close()
@@ -226,6 +256,36 @@ def name_of_address(address: Address) -> str:
         return "unix:" + address
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def where_of(config: ListenerConfig, *, by_options: bool) -> str:
+    """How messages name a listener: as it was given, by the options or in the config file."""
+    if not by_options:
+        return f"listener {config.address}"
+    if config.address.startswith(UNIX):
+        return f"{option('listen')} {config.address}"
+    host, port = split_address(config.address)
+    return f"{option('listen')} {host} {option('port')} {port}"
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Host and port of host:port or [host]:port."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def open_listener(config: ListenerConfig, *, by_options: bool) -> Listener:
+    """A listener whose socket is bound. Clients cannot connect yet.
+
+    Raises:
+        StartError: the socket cannot be opened.
+    """
+    where = where_of(config, by_options=by_options)
+    if config.address.startswith(UNIX):
+        path = config.address.removeprefix(UNIX)
+        return Listener(config, open_unix_socket(path, where), where, path)
+    host, port = split_address(config.address)
+    return Listener(config, open_inet_socket(host, port, where), where)
 
 
 def inherited_sockets() -> list[socket.socket]:
@@ -255,13 +315,12 @@ def inherited_sockets() -> list[socket.socket]:
     return sockets
 
 
-def open_inet_socket(host: str, port: int | str) -> socket.socket:
+def open_inet_socket(host: str, port: str, where: str) -> socket.socket:
     """A TCP socket that is bound to the first address of the host that works.
 
     Raises:
         StartError: no address works.
     """
-    where = f"{option('listen')} {host} {option('port')} {port}"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -287,13 +346,12 @@ def open_inet_socket(host: str, port: int | str) -> socket.socket:
     raise StartError(f"{where}: {failure.strerror}", 111)
 
 
-def open_unix_socket(path: str) -> socket.socket:
+def open_unix_socket(path: str, where: str) -> socket.socket:
     """A UNIX socket that is bound to a path. It replaces the socket of a dead server, but not that of a live one.
 
     Raises:
         StartError: a live server or something else has the path, or the path cannot be used.
     """
-    where = f"{option('listen')} unix:{path}"
     try:
         if stat.S_ISSOCK(os.stat(path).st_mode):
             if _is_alive(path):

@@ -6,19 +6,21 @@ Must never know commands, replies, or whose turn it is.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from time import monotonic_ns
 from types import TracebackType
 from typing import Final, Self
 
-from beanstalk_server.config import Config, option
+from beanstalk_server.config import Config, ListenerConfig, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.commits import CommitGate
-from beanstalk_server.server.connection import Connections
+from beanstalk_server.server.connection import Connection, Connections
+from beanstalk_server.server.entrance import Entrance, ways_of
 from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.server.listeners import Address, Listeners, name_of_address
+from beanstalk_server.server.listeners import UNIX, Address, Listener, Listeners, name_of_address
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.server.stalls import Stalls
@@ -92,7 +94,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self.scheduler.start(loop)
         self.gate.start(loop)
-        self.listeners.open(self.config.listen, self.config.port)
+        self.listeners.open(listeners_of(self.config), by_options=True)
         try:
             if self.config.user:
                 from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
@@ -109,8 +111,10 @@ class Server:
             raise
         self.hangups.start(loop)
         headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
-        self.listeners.start(loop, self.connections.make, headroom)
-        places = ", ".join(name_of_address(address) for address in self.listeners.addresses)
+        for listener in self.listeners.all:
+            listener.make_protocol = functools.partial(Connection, self.connections, Entrance())
+        self.listeners.start(loop, headroom)
+        places = ", ".join(place_of(listener) for listener in self.listeners.all)
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
         if self._stalls is not None:
@@ -170,6 +174,21 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+def listeners_of(config: Config) -> tuple[ListenerConfig, ...]:
+    """Where the server listens."""
+    listen = config.listen
+    if listen.startswith(UNIX):
+        return (ListenerConfig(address=listen),)
+    return (ListenerConfig(address=f"[{listen}]:{config.port}" if ":" in listen else f"{listen}:{config.port}"),)
+
+
+def place_of(listener: Listener) -> str:
+    """A listener as the log shows it: its address, and how it knows users, which shows nothing secret."""
+    place = name_of_address(listener.address)
+    ways = ways_of(listener.config)
+    return f"{place} ({ways})" if ways else place
 
 
 def journal_of(config: Config) -> Journal:

@@ -467,17 +467,20 @@ def test_a_client_whose_hangup_cannot_be_watched_is_served_all_the_same(run, cap
 def test_running_out_of_files_is_logged_and_accepting_goes_on_later(run, caplog):
     server = run()
     listeners = server.server.listeners
-    listener = listeners._listeners[0].sock
+    listener = listeners.all[0]
+    sock = listener.sock
 
     class Full:
         def accept(self):
             raise OSError(24, "Too many open files")
 
         def fileno(self):
-            return listener.fileno()
+            return sock.fileno()
 
-    server.call(listeners.accept, Full())
+    listener.sock = Full()
+    server.call(listeners.accept, listener)
     assert "cannot accept connections, trying again in 1 s: Too many open files" in caplog.text
+    listener.sock = sock
     server.call(listeners.accept_again, listener)
     caller = server.connect()
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"

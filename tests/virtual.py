@@ -21,8 +21,8 @@ class World:
         self.info = ServerInfo(max_job_size=max_job_size, compat=compat, started_at=self.now)
         self.answered = []
 
-    def connect(self):
-        return Caller(self)
+    def connect(self, user=None, authenticate=None):
+        return Caller(self, user, authenticate)
 
     def settle(self):
         """Let everything happen that needs no time to pass."""
@@ -50,9 +50,11 @@ class World:
 class Caller:
     """One client: what it sends, and what it has been sent."""
 
-    def __init__(self, world):
+    def __init__(self, world, user=None, authenticate=None):
         self.world = world
-        self.session = Session(world.broker, world.info, lambda: world.answered.append(self))
+        self.session = Session(
+            world.broker, world.info, lambda: world.answered.append(self), user=user, authenticate=authenticate
+        )
 
     def send(self, data):
         """Send bytes; return what has come back by now, with anything that had come before."""

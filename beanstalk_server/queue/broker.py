@@ -239,10 +239,21 @@ class Broker(Queue):
             return DONE
         if len(client.watched) == 1:
             return NOT_IGNORED
+        self._unwatch(client, tube, position)
+        return DONE
+
+    def unwatch(self, client: Client, name: str) -> None:
+        tube = self.tubes.get(name)
+        if tube is not None:
+            position = client.watch_position(tube)
+            if position >= 0:
+                self._unwatch(client, tube, position)
+
+    def _unwatch(self, client: Client, tube: Tube, position: int) -> None:
+        assert not client.waiting, "a client waits in every tube that it watches"
         client.remove_watched(position)
         tube.watching -= 1
         self._drop_unneeded(tube)
-        return DONE
 
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
         tube = self.tubes.get(name)
@@ -781,6 +792,10 @@ class Broker(Queue):
         if job is not None and job.tube.is_cleared(job):
             return None
         return job
+
+    def tube_of(self, job_id: int) -> str:
+        job = self._find(job_id)
+        return "" if job is None else job.tube.name
 
     def peek_keyed(self, client: Client, key: str) -> Outcome:
         return self._show(client, self._find_keyed(client.use, key))

@@ -61,6 +61,10 @@ class Queue:
         """Undo `watch`. DONE also if the client does not watch the tube; NOT_IGNORED if it watches no other."""
         raise NotImplementedError
 
+    def unwatch(self, client: Client, name: str) -> None:
+        """Undo `watch`, even if the client watches no other tube. It must not be waiting."""
+        raise NotImplementedError
+
     # Producers
 
     def begin_put(self, client: Client) -> None:
@@ -203,6 +207,10 @@ class Queue:
 
     def peek_buried(self, client: Client) -> Outcome:
         """`peek` at the job of the used tube that has been buried longest."""
+        raise NotImplementedError
+
+    def tube_of(self, job_id: int) -> str:
+        """The name of the tube that the job with this id is in; "" if there is no such job."""
         raise NotImplementedError
 
     def list_tubes(self) -> bytes:

@@ -12,12 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE
+from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE, User
 from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import NOT_FOUND, Outcome
 from beanstalk_server.wire import grammar, replies
+from beanstalk_server.wire.authorization import (
+    EVERY_TUBE,
+    NO_TUBE,
+    TUBE_IN_USE,
+    TUBE_NAMED,
+    TUBE_OF_JOB,
+    WATCHED_TUBES,
+    refusal,
+)
 from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
 
@@ -42,11 +51,14 @@ class Command:
         read: reads its arguments; None if it takes none, and the word is the whole line.
         do: does the command.
         right: the rights of which one is needed, or NO_RIGHT.
+        scope: the tubes to which it is needed, as authorization.py names them.
         done: the reply to the outcome DONE, or a function that makes it; b"" where `on_reserved`, `on_found` and so on
             answer.
         needs: what the journal must admit before the command is done or, if it has a body, before the body ends: ALL,
             DELETIONS, or NONE if nothing.
         has_body: a body follows its line.
+        hides: it can answer NOT_FOUND, and does so for a tube to which the user has no right at all. A command with the
+            scope TUBE_OF_JOB always does.
         may_be_long: its line may be as long as framing.EXTENDED_LINE_LIMIT.
         is_counted: stats counts it.
         cost: what it costs beyond a simple command and its reply.
@@ -58,6 +70,7 @@ class Command:
         "do",
         "done",  # a reply that is always the same, or b""
         "has_body",
+        "hides",
         "is_counted",
         "may_be_long",
         "name",
@@ -65,6 +78,7 @@ class Command:
         "read",
         "reply_when_done",  # makes a reply that varies
         "right",
+        "scope",
     )
 
     def __init__(
@@ -73,10 +87,12 @@ class Command:
         read: Reader | None,
         do: Handler,
         right: int,
+        scope: int,
         *,
         done: bytes | Callable[[Session], bytes] = b"",
         needs: int = NONE,
         has_body: bool = False,
+        hides: bool = False,
         may_be_long: bool = False,
         is_counted: bool = True,
         cost: int = 0,
@@ -85,10 +101,12 @@ class Command:
         self.read = read
         self.do = do
         self.right = right
+        self.scope = scope
         self.done = done if isinstance(done, bytes) else b""
         self.reply_when_done = None if isinstance(done, bytes) else done
         self.needs = needs
         self.has_body = has_body
+        self.hides = hides or scope == TUBE_OF_JOB
         self.may_be_long = may_be_long
         self.is_counted = is_counted
         self.cost = cost
@@ -248,7 +266,11 @@ def _stats_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _list_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
-    session.reply(replies.ok(tube_list(session.queue.list_tubes())))
+    entries = session.queue.list_tubes()
+    user = session.user
+    if user is not None and not user.everywhere:
+        entries = b"".join([line for line in entries.splitlines(True) if user.rights(line[2:-1].decode())])
+    session.reply(replies.ok(tube_list(entries)))
     return ANSWERED
 
 
@@ -263,6 +285,20 @@ def _list_tubes_watched(session: Session, arguments: Arguments, now: int) -> Out
     return ANSWERED
 
 
+def _auth(session: Session, arguments: Arguments, now: int) -> Outcome:
+    token = arguments.token
+    arguments.token = ""  # it is secret
+    authenticate = session.authenticate
+    user = authenticate(token) if token and authenticate is not None else None
+    if user is None:
+        session.reply(replies.UNAUTHORIZED)
+        session.closed = True
+    else:
+        session.change_user(user)
+        session.reply(replies.AUTHENTICATED)
+    return ANSWERED
+
+
 def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
     session.closed = True
     return ANSWERED
@@ -270,64 +306,103 @@ def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 # The table, and what is derived from it
 
-PUT: Final = Command("put", grammar.read_put, _put, PRODUCE, needs=DELETIONS, has_body=True)
-RESERVE: Final = Command("reserve", None, _reserve, CONSUME)
-DELETE: Final = Command("delete", grammar.read_id, _delete, CONSUME, done=replies.DELETED, needs=DELETIONS)
-RESERVE_WITH_TIMEOUT: Final = Command("reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME)
-PAUSE_TUBE: Final = Command("pause-tube", grammar.read_pause, _pause_tube, ADMIN, done=replies.PAUSED)
-QUIT: Final = Command("quit", None, _quit, NO_RIGHT, is_counted=False)
+PUT: Final = Command("put", grammar.read_put, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True)
+RESERVE: Final = Command("reserve", None, _reserve, CONSUME, WATCHED_TUBES)
+DELETE: Final = Command("delete", grammar.read_id, _delete, CONSUME, TUBE_OF_JOB, done=replies.DELETED, needs=DELETIONS)
+RESERVE_WITH_TIMEOUT: Final = Command(
+    "reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME, WATCHED_TUBES
+)
+PAUSE_TUBE: Final = Command(
+    "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED
+)
+QUIT: Final = Command("quit", None, _quit, NO_RIGHT, NO_TUBE, is_counted=False)
 
 PROTOCOL: Final = (
     PUT,
-    Command("peek", grammar.read_id, _peek, INSPECT),
-    Command("peek-ready", None, _peek_ready, INSPECT),
-    Command("peek-delayed", None, _peek_delayed, INSPECT),
-    Command("peek-buried", None, _peek_buried, INSPECT),
+    Command("peek", grammar.read_id, _peek, INSPECT, TUBE_OF_JOB),
+    Command("peek-ready", None, _peek_ready, INSPECT, TUBE_IN_USE),
+    Command("peek-delayed", None, _peek_delayed, INSPECT, TUBE_IN_USE),
+    Command("peek-buried", None, _peek_buried, INSPECT, TUBE_IN_USE),
     RESERVE,
     RESERVE_WITH_TIMEOUT,
-    Command("reserve-job", grammar.read_id, _reserve_job, CONSUME, needs=ALL, is_counted=False),
+    Command("reserve-job", grammar.read_id, _reserve_job, CONSUME, TUBE_OF_JOB, needs=ALL, is_counted=False),
     DELETE,
-    Command("release", grammar.read_release, _release, CONSUME, done=replies.RELEASED, needs=ALL),
-    Command("use", grammar.read_name, _use, ANY_RIGHT, done=_using),
-    Command("watch", grammar.read_name, _watch, CONSUME, done=_watching),
-    Command("ignore", grammar.read_name, _ignore, CONSUME, done=_watching),
-    Command("bury", grammar.read_bury, _bury, CONSUME, done=replies.BURIED, needs=ALL),
-    Command("kick", grammar.read_kick, _kick, ADMIN, needs=ALL),
-    Command("kick-job", grammar.read_id, _kick_job, ADMIN, done=replies.KICKED, needs=ALL, is_counted=False),
-    Command("touch", grammar.read_id, _touch, CONSUME, done=replies.TOUCHED),
-    Command("stats", None, _stats, INSPECT, cost=STATISTICS_COST),
-    Command("stats-job", grammar.read_id, _stats_job, INSPECT, cost=STATISTICS_COST),
-    Command("stats-tube", grammar.read_name, _stats_tube, INSPECT, cost=STATISTICS_COST),
-    Command("list-tubes", None, _list_tubes, INSPECT),
-    Command("list-tube-used", None, _list_tube_used, INSPECT),
-    Command("list-tubes-watched", None, _list_tubes_watched, INSPECT),
+    Command("release", grammar.read_release, _release, CONSUME, TUBE_OF_JOB, done=replies.RELEASED, needs=ALL),
+    Command("use", grammar.read_name, _use, ANY_RIGHT, TUBE_NAMED, done=_using),
+    Command("watch", grammar.read_name, _watch, CONSUME, TUBE_NAMED, done=_watching),
+    Command("ignore", grammar.read_name, _ignore, NO_RIGHT, NO_TUBE, done=_watching),
+    Command("bury", grammar.read_bury, _bury, CONSUME, TUBE_OF_JOB, done=replies.BURIED, needs=ALL),
+    Command("kick", grammar.read_kick, _kick, ADMIN, TUBE_IN_USE, needs=ALL),
+    Command(
+        "kick-job", grammar.read_id, _kick_job, ADMIN, TUBE_OF_JOB, done=replies.KICKED, needs=ALL, is_counted=False
+    ),
+    Command("touch", grammar.read_id, _touch, CONSUME, TUBE_OF_JOB, done=replies.TOUCHED),
+    Command("stats", None, _stats, INSPECT, EVERY_TUBE, cost=STATISTICS_COST),
+    Command("stats-job", grammar.read_id, _stats_job, INSPECT, TUBE_OF_JOB, cost=STATISTICS_COST),
+    Command("stats-tube", grammar.read_name, _stats_tube, INSPECT, TUBE_NAMED, hides=True, cost=STATISTICS_COST),
+    Command("list-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE),
+    Command("list-tube-used", None, _list_tube_used, NO_RIGHT, NO_TUBE),
+    Command("list-tubes-watched", None, _list_tubes_watched, NO_RIGHT, NO_TUBE),
     PAUSE_TUBE,
     QUIT,
 )
 """The commands of beanstalkd, in the order in which stats counts them."""
 
 EXTENSIONS: Final = (
-    Command("put-keyed", grammar.read_put_keyed, _put, PRODUCE, needs=DELETIONS, has_body=True, may_be_long=True),
     Command(
-        "replace-keyed", grammar.read_replace_keyed, _put, PRODUCE, needs=DELETIONS, has_body=True, may_be_long=True
+        "put-keyed",
+        grammar.read_put_keyed,
+        _put,
+        PRODUCE,
+        TUBE_IN_USE,
+        needs=DELETIONS,
+        has_body=True,
+        may_be_long=True,
     ),
-    Command("cancel", grammar.read_id, _cancel, PRODUCE, done=replies.CANCELLED, needs=DELETIONS),
-    Command("cancel-keyed", grammar.read_name, _cancel_keyed, PRODUCE, done=replies.CANCELLED, needs=DELETIONS),
-    Command("reschedule", grammar.read_reschedule, _reschedule, PRODUCE, done=replies.RESCHEDULED, needs=ALL),
+    Command(
+        "replace-keyed",
+        grammar.read_replace_keyed,
+        _put,
+        PRODUCE,
+        TUBE_IN_USE,
+        needs=DELETIONS,
+        has_body=True,
+        may_be_long=True,
+    ),
+    Command("cancel", grammar.read_id, _cancel, PRODUCE, TUBE_OF_JOB, done=replies.CANCELLED, needs=DELETIONS),
+    Command(
+        "cancel-keyed",
+        grammar.read_name,
+        _cancel_keyed,
+        PRODUCE,
+        TUBE_IN_USE,
+        hides=True,
+        done=replies.CANCELLED,
+        needs=DELETIONS,
+    ),
+    Command(
+        "reschedule", grammar.read_reschedule, _reschedule, PRODUCE, TUBE_OF_JOB, done=replies.RESCHEDULED, needs=ALL
+    ),
     Command(
         "reschedule-keyed",
         grammar.read_reschedule_keyed,
         _reschedule_keyed,
         PRODUCE,
+        TUBE_IN_USE,
+        hides=True,
         done=replies.RESCHEDULED,
         needs=ALL,
         may_be_long=True,
     ),
-    Command("peek-keyed", grammar.read_name, _peek_keyed, INSPECT),
-    Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME),
-    Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, needs=DELETIONS),
+    Command("peek-keyed", grammar.read_name, _peek_keyed, INSPECT, TUBE_IN_USE, hides=True),
+    Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME, WATCHED_TUBES),
+    Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
+
+
+AUTH: Final = Command("auth", grammar.read_token, _auth, NO_RIGHT, NO_TUBE, is_counted=False)
+"""A command only in a session that can authenticate; stats keeps the keys that it has without it."""
 
 
 def _assign_counters(commands: Sequence[Command]) -> int:
@@ -385,7 +460,7 @@ class Dialect:
 
 def _before_1_13() -> list[Command]:
     """The commands of 1.12, which reads the timeout of a reserve differently."""
-    old = Command(RESERVE_WITH_TIMEOUT.name, grammar.read_old_timeout, _reserve_with_timeout, CONSUME)
+    old = Command(RESERVE_WITH_TIMEOUT.name, grammar.read_old_timeout, _reserve_with_timeout, CONSUME, WATCHED_TUBES)
     old.counter = RESERVE_WITH_TIMEOUT.counter
     return [old if command is RESERVE_WITH_TIMEOUT else command for command in PROTOCOL + EXTENSIONS]
 
@@ -405,8 +480,12 @@ _ARGUMENTS: Final = Arguments()
 def do_line(session: Session, line: bytes, now: int) -> None:
     """Do the command on a line, and answer it unless its outcome is pending.
 
-    Most commands are reserve, put and delete: they take a shortcut past the table.
+    Most commands are reserve, put and delete: they take a shortcut past the table, unless the session has a user.
     """
+    user = session.user
+    if user is not None:
+        _do_line_of_user(session, user, line, now)
+        return
     if line == b"reserve":
         session.server.counts[RESERVE.counter] += 1
         session.settle(RESERVE, session.queue.reserve(session, FOREVER if session.may_wait else 0, now))
@@ -433,12 +512,11 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     else:
         command = session.dialect.with_arguments.get(word)
     if command is None:
-        _do_odd_line(session, line, now)
-    else:
-        _do(session, command, text, now)
-
-
-def _do(session: Session, command: Command, text: bytes, now: int) -> None:
+        command = _odd_command(line)
+        if command is None:
+            session.replies.append(_no_command(line))
+            return
+        text = line[len(command.name) :]
     read = command.read
     if read is not None and not read(text, _ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
@@ -449,13 +527,46 @@ def _do(session: Session, command: Command, text: bytes, now: int) -> None:
     session.settle(command, command.do(session, _ARGUMENTS, now))
 
 
-def _do_odd_line(session: Session, line: bytes, now: int) -> None:
-    """Answer a line that is not in the table: beanstalkd recognizes some commands by how the line begins."""
-    if line.startswith(b"quit") and b"\0" not in line:
-        _do(session, QUIT, b"", now)
-    elif line.startswith(b"pause-tube"):
-        _do(session, PAUSE_TUBE, line[len(b"pause-tube") :], now)  # no space is needed
-    elif b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
+def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> None:
+    """`do_line` for a session with a user, which may not give every command."""
+    word, space, text = line.partition(b" ")
+    dialect = session.dialect
+    command = (dialect.with_arguments if space else dialect.without_arguments).get(word)
+    if command is None:
+        if space and word == b"auth" and session.authenticate is not None:
+            command = AUTH
+        else:
+            command = _odd_command(line)
+            if command is None:
+                session.replies.append(_no_command(line))
+                return
+            text = line[len(command.name) :]
+    read = command.read
+    if read is not None and not read(text, _ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
+        return
+    if command.is_counted:
+        session.server.counts[command.counter] += 1
+    reply = refusal(session, user, command, _ARGUMENTS)
+    if not reply:
+        session.budget -= command.cost
+        session.settle(command, command.do(session, _ARGUMENTS, now))
+    elif command.has_body:
+        assert _ARGUMENTS.put is not None, "the arguments of put have been read"
+        session.refuse_put(_ARGUMENTS.put, reply)
     else:
-        session.replies.append(replies.UNKNOWN_COMMAND)
+        session.replies.append(reply)
+
+
+def _odd_command(line: bytes) -> Command | None:
+    """The command on a line that is not in the table: beanstalkd recognizes some by how the line begins."""
+    if line.startswith(b"quit") and b"\0" not in line:
+        return QUIT
+    return PAUSE_TUBE if line.startswith(b"pause-tube") else None  # no space is needed
+
+
+def _no_command(line: bytes) -> bytes:
+    """The reply to a line that is no command."""
+    if b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
+        return replies.BAD_FORMAT
+    return replies.UNKNOWN_COMMAND

@@ -28,6 +28,8 @@ MAX_I64: Final = 2**63 - 1
 MAX_TIMEOUT: Final = 2**31 - 1
 """The longest timeout of a reserve, in seconds; a longer one is BAD_FORMAT."""
 
+AUTH: Final = b"auth "
+"""What a line that has a token begins with."""
 
 _SECONDS: Final = rb"(\d+(?:\.\d{1,3})?)"
 _KEY: Final = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
@@ -86,6 +88,7 @@ class Arguments:
         "name",  # of a tube, or a key
         "priority",
         "put",
+        "token",
     )
 
     def __init__(self) -> None:
@@ -95,6 +98,7 @@ class Arguments:
         self.name = ""
         self.priority = 0
         self.put: Put | None = None
+        self.token = ""
 
 
 # Numbers and durations
@@ -321,3 +325,29 @@ def read_pause(text: bytes, into: Arguments) -> bool:
         into.name = ""
     into.duration = parse_duration(match[2])
     return into.duration >= 0
+
+
+# Tokens
+
+
+def parse_token(text: bytes) -> str:
+    """A token, which may be any text; "" if it is none."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def parse_auth(line: bytes) -> str:
+    """The token of a line that is an auth command; "" if there is none, or the line is another one."""
+    return parse_token(line.removeprefix(AUTH)) if line.startswith(AUTH) else ""
+
+
+def read_token(text: bytes, into: Arguments) -> bool:
+    into.token = parse_token(text)
+    return True
+
+
+def without_token(line: bytes) -> bytes:
+    """A line as the log may show it: without a token, also if auth is misspelt in case or space."""
+    return b"auth ..." if line.lstrip()[:4].lower() == b"auth" else line

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+AUTHENTICATED: Final = b"AUTHENTICATED\r\n"
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 BURIED: Final = b"BURIED\r\n"
 CANCELLED: Final = b"CANCELLED\r\n"
@@ -14,6 +15,7 @@ DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
 DELETED: Final = b"DELETED\r\n"
 DRAINING: Final = b"DRAINING\r\n"
 EXPECTED_CRLF: Final = b"EXPECTED_CRLF\r\n"
+FORBIDDEN: Final = b"FORBIDDEN\r\n"
 INTERNAL_ERROR: Final = b"INTERNAL_ERROR\r\n"
 JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
 KICKED: Final = b"KICKED\r\n"
@@ -26,6 +28,7 @@ RESCHEDULED: Final = b"RESCHEDULED\r\n"
 TIMED_OUT: Final = b"TIMED_OUT\r\n"
 TOO_LATE: Final = b"TOO_LATE\r\n"
 TOUCHED: Final = b"TOUCHED\r\n"
+UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 
 

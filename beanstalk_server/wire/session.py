@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
@@ -52,7 +53,7 @@ from beanstalk_server.wire.framing import (
     NEED_MORE,
     Framer,
 )
-from beanstalk_server.wire.grammar import Put
+from beanstalk_server.wire.grammar import Put, without_token
 from beanstalk_server.wire.server_info import ServerInfo
 
 SESSION_QUANTUM: Final = 128
@@ -61,7 +62,6 @@ SESSION_QUANTUM: Final = 128
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
     LINE_TOO_LONG: replies.BAD_FORMAT,
     BODY_WITHOUT_CRLF: replies.EXPECTED_CRLF,
-    BODY_SKIPPED: replies.JOB_TOO_BIG,
     BODY_LOST: replies.OUT_OF_MEMORY,
 }
 
@@ -89,10 +89,13 @@ class Session(Client):
         on_answer: called when a pending command has been answered: there are replies to take, and `run` may go on. The
             call may come during another session's command: take note, and return.
         name: what the log calls the client.
-        logs_commands: whether each of its commands is a line of the log.
+        logs_commands: whether each of its commands is a line of the log. A token never is.
+        user: who the client is; None if nobody is to be known, and everybody may do everything.
+        authenticate: finds the user whose token this is, or None: auth is a command. None if it is not.
     """
 
     __slots__ = (
+        "authenticate",
         "blocked",  # the next command waits until the journal admits it
         "budget",  # how much more this turn may cost
         "closed",  # nothing more is answered: its owner sends what `take_replies` returns, and hangs up
@@ -111,9 +114,11 @@ class Session(Client):
         "put",  # the put whose body is to come
         "put_at",  # when its line came, in nanoseconds
         "queue",
+        "refusal",  # the reply to the put whose body is skipped
         "replies",  # not taken yet
         "reply_lsn",  # the LSN of the last change that the replies report
         "server",
+        "user",
     )
 
     def __init__(
@@ -123,7 +128,13 @@ class Session(Client):
         on_answer: Callable[[], None],
         name: str = "",
         logs_commands: bool = False,
+        user: User | None = None,
+        authenticate: Callable[[str], User | None] | None = None,
     ) -> None:
+        if authenticate is not None and user is None:
+            raise ValueError(
+                "a session in which a client can authenticate begins with the user that it has proved to be"
+            )
         super().__init__()
         self.queue = queue
         self.server = server
@@ -146,7 +157,12 @@ class Session(Client):
         self.put: Put | None = None
         self.put_at = 0
         self.job_id = 0
+        self.refusal = replies.JOB_TOO_BIG
+        self.user: User | None = None
+        self.authenticate = authenticate
         queue.connect(self)
+        if user is not None:
+            self.change_user(user)
 
     # What the owner calls
 
@@ -234,6 +250,26 @@ class Session(Client):
         self.input_ended = True
         self.may_wait = False
 
+    def change_user(self, user: User) -> None:
+        """Let the client be this user from now on, who may have other rights than the one before.
+
+        Tubes that it may no longer reserve from are no longer watched. A reserve that waited for one of them is
+        answered FORBIDDEN (`on_answer`). What else is under way goes on, and reserved jobs stay reserved.
+        """
+        self.user = user
+        if user.everywhere & CONSUME:
+            return
+        withdrawn = [tube.name for tube in self.watched if not user.rights(tube.name) & CONSUME]
+        if not withdrawn:
+            return
+        waited = self.queue.stop_waiting(self)
+        for name in withdrawn:
+            self.queue.unwatch(self, name)
+        command = self.pending
+        if waited and command is not None:
+            self.replies.append(replies.FORBIDDEN)
+            self._end_pending(command)
+
     def disconnect(self, now: int) -> None:
         """Release what the client holds: it is gone. No other call may follow."""
         self.closed = True
@@ -314,7 +350,7 @@ class Session(Client):
     def begin_put(self, put: Put, now: int) -> None:
         """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""
         if put.size > self.server.max_job_size:
-            self.framer.begin_body(put.size, False)
+            self._skip_body(put, replies.JOB_TOO_BIG)
             return
         if put.trailing:
             self.replies.append(replies.BAD_FORMAT)
@@ -325,6 +361,17 @@ class Session(Client):
         if not put.key:
             self.job_id = self.queue.take_id()
         self.framer.begin_body(put.size, True)
+
+    def refuse_put(self, put: Put, reply: bytes) -> None:
+        """Answer a put when its body has been skipped. A line that is malformed is answered BAD_FORMAT all the same."""
+        if put.trailing and put.size <= self.server.max_job_size:
+            self.replies.append(replies.BAD_FORMAT)
+        else:
+            self._skip_body(put, reply)
+
+    def _skip_body(self, put: Put, reply: bytes) -> None:
+        self.refusal = reply
+        self.framer.begin_body(put.size, False)
 
     def _end_put(self, body: bytes, now: int) -> None:
         put = self.put
@@ -369,13 +416,13 @@ class Session(Client):
                 if event == LINE:
                     line = framer.take()
                     if self.logs_commands:
-                        log.info("%s < %s", self.name, ascii(line)[2:-1])
+                        log.info("%s < %s", self.name, ascii(without_token(line))[2:-1])
                     do_line(self, line, now)
                 elif event == BODY:
                     self._end_put(framer.take(), now)
                 else:
                     self.put = None
-                    self.replies.append(_FRAMING_REPLIES[event])
+                    self.replies.append(self.refusal if event == BODY_SKIPPED else _FRAMING_REPLIES[event])
             except Exception:
                 log.exception("%s: a command failed; this is a bug in the server", self.name)
                 self.replies.append(replies.INTERNAL_ERROR)

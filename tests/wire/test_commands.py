@@ -1,11 +1,22 @@
 """The table of commands, and what is derived from it."""
 
+from pathlib import Path
+
 import pytest
 from virtual import World
 
 from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.wire.authorization import (
+    EVERY_TUBE,
+    NO_TUBE,
+    TUBE_IN_USE,
+    TUBE_NAMED,
+    TUBE_OF_JOB,
+    WATCHED_TUBES,
+)
 from beanstalk_server.wire.commands import (
+    AUTH,
     CHANGES,
     COUNTERS,
     DELETES,
@@ -19,24 +30,42 @@ from beanstalk_server.wire.commands import (
 ROWS = PROTOCOL + EXTENSIONS
 
 RIGHTS = {
-    PRODUCE: "put put-keyed replace-keyed cancel cancel-keyed reschedule reschedule-keyed",
-    CONSUME: "reserve reserve-with-timeout reserve-job reserve-batch delete release bury touch watch ignore",
-    INSPECT: "peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube "
-    "list-tubes list-tube-used list-tubes-watched",
-    ADMIN: "kick kick-job pause-tube clear-tube",
-    ANY_RIGHT: "use",
-    NO_RIGHT: "quit",
+    "produce": PRODUCE,
+    "consume": CONSUME,
+    "inspect": INSPECT,
+    "admin": ADMIN,
+    "any": ANY_RIGHT,
+    "none": NO_RIGHT,
 }
+
+SCOPES = {
+    "the tube in use": TUBE_IN_USE,
+    "the tube named": TUBE_NAMED,
+    "the tube of the job": TUBE_OF_JOB,
+    "the watched tubes": WATCHED_TUBES,
+    "every tube (`*`)": EVERY_TUBE,
+    "no tube": NO_TUBE,
+}
+
+ACCESS = Path(__file__).parents[2] / "docs/access.md"
 
 
 def test_no_two_commands_have_the_same_name():
     assert len({row.name for row in ROWS}) == len(ROWS) == 34
 
 
-def test_every_command_has_the_right_that_it_will_need():
-    assert {row.name: row.right for row in ROWS} == {
-        name: right for right, names in RIGHTS.items() for name in names.split()
-    }
+def test_the_table_in_the_documents_says_what_each_command_asks_for():
+    """docs/access.md, "What each command asks for", row by row."""
+    section = ACCESS.read_text().split("## What each command asks for")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| `")]
+    documented = [(name.strip("`"), RIGHTS[right], SCOPES[scope], refusal) for name, right, scope, refusal in rows]
+    assert documented == [(row.name, row.right, row.scope, refusal_of(row)) for row in (*ROWS, AUTH)]
+
+
+def refusal_of(row):
+    if row.scope == NO_TUBE:
+        return "never refused"
+    return "`NOT_FOUND`" if row.hides else "`FORBIDDEN`"
 
 
 def test_every_command_that_is_counted_has_a_counter_of_its_own():

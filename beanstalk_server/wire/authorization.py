@@ -1,0 +1,67 @@
+"""Authorization: whether the user of a session may give a command.
+
+A row of the table of commands names a right and a scope, the tubes that the right is asked for. One function decides by
+them for all commands. It is reached only where a session has a user.
+
+What a user may not do is answered FORBIDDEN; but a tube to which it has no right at all does not exist for it, so where
+a command can answer NOT_FOUND, it does. The name of the tube decides, before anything is looked up in it: so no reply
+tells whether such a tube exists.
+
+Must never know how a user has been recognized, or do a command.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.access.user import User
+from beanstalk_server.wire import replies
+from beanstalk_server.wire.grammar import Arguments
+
+if TYPE_CHECKING:
+    from beanstalk_server.wire.commands import Command
+    from beanstalk_server.wire.session import Session
+
+NO_TUBE: Final = 0
+"""The command asks for no right."""
+
+TUBE_IN_USE: Final = 1
+"""The tube that the client uses."""
+
+TUBE_NAMED: Final = 2
+"""The tube that the command names, whether it exists or not."""
+
+TUBE_OF_JOB: Final = 3
+"""The tube of the job whose id the command gives."""
+
+WATCHED_TUBES: Final = 4
+"""The tubes that the client watches. It has the right to all of them, so it is enough that there is one."""
+
+EVERY_TUBE: Final = 5
+"""All tubes, also those that do not exist."""
+
+
+def refusal(session: Session, user: User, command: Command, arguments: Arguments) -> bytes:
+    """The reply to a command that the user may not give; b"" if it may."""
+    scope = command.scope
+    if scope == WATCHED_TUBES:
+        return b"" if session.watched else replies.FORBIDDEN
+    if scope == NO_TUBE or user.everywhere & command.right:
+        return b""
+    if scope == EVERY_TUBE:
+        rights = user.everywhere
+    else:
+        if scope == TUBE_IN_USE:
+            name = session.use.name
+        elif scope == TUBE_NAMED:
+            name = arguments.name
+            if not name:  # it is malformed, and the command says so
+                return b""
+        else:
+            name = session.queue.tube_of(arguments.job_id)
+            if not name:
+                return replies.NOT_FOUND
+        rights = user.rights(name)
+    if rights & command.right:
+        return b""
+    return replies.NOT_FOUND if not rights and command.hides else replies.FORBIDDEN

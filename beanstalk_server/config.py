@@ -1,16 +1,18 @@
 """Defines every option of the server: its name, its default, its valid values and its text in the help.
 
-An option is a field of `Config`. The command line, the environment, the checks, `--help` and the README's table are all
-derived from that field, so a new option is just a new field. Options with a short form are beanstalkd's. Must never
-know what the server does with a value.
+An option is a field of `Config`. The command line, the environment, the config file, the checks, `--help` and the
+README's table are all derived from that field, so a new option is just a new field. Options with a short form are
+beanstalkd's. The keys of a `[[listener]]` and of a `[[user]]` are fields in the same way. Must never know what the
+server does with a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, NamedTuple, TypeGuard
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Final, NamedTuple
 
+from beanstalk_server import kinds
 from beanstalk_server.version import PROTOCOL, PROTOCOLS
 
 LARGEST_JOB_SIZE: Final = 1 << 30
@@ -31,143 +33,57 @@ LONGEST_TICK: Final = 1000
 NEVER_SYNC: Final = "never"
 """The value of --sync-interval that -F stands for."""
 
+AUTHS: Final = ("none", "token", "certificate", "peer")
+"""How a listener may know its users."""
+
+
+class Mistake(NamedTuple):
+    """One thing that is wrong with a configuration."""
+
+    place: str
+    """The option, variable or key that is wrong: `-p/--port`, `listener 2: tls-cert`; "" if `said` names it."""
+    said: str
+    """Its value, and what would be right; on one line."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.said}" if self.place else self.said
+
 
 class ConfigError(ValueError):
-    """An option or a value is bad: the message is one line with the option, the value and what would be right."""
+    """Options or values are bad: each line of the message has the option, the value and what would be right."""
 
+    def __init__(self, *mistakes: Mistake | str) -> None:
+        self.mistakes = tuple([Mistake("", each) if isinstance(each, str) else each for each in mistakes])
+        super().__init__("\n".join([str(each) for each in self.mistakes]))
 
-class Kind:
-    """The type of an option: reads a value from text, checks it, and describes what is valid.
-
-    Args:
-        wanted: describes a valid value; an error message says it after "must be".
-        metavar: stands for a value in the help, such as "PORT"; "" if the option takes no value on the command line:
-            then its value is the number of times that it is given.
-    """
-
-    def __init__(self, wanted: str, metavar: str = "") -> None:
-        self.wanted = wanted
-        self.metavar = metavar
-
-    def read(self, text: str) -> object:
-        """Return the value of a text, or raise ValueError if it has none."""
-        return text
-
-    def fits(self, value: object) -> bool:
-        """Whether a value, from text or from Python, is valid."""
-        raise NotImplementedError
-
-
-class _Text(Kind):
-    def __init__(self, metavar: str, wanted: str, *, but_not: Sequence[str] = ()) -> None:
-        super().__init__(wanted, metavar)
-        self._but_not = but_not
-
-    def fits(self, value: object) -> bool:
-        return isinstance(value, str) and value not in self._but_not
-
-
-class _Choice(Kind):
-    def __init__(self, metavar: str, choices: Sequence[str]) -> None:
-        super().__init__(" or ".join(choices), metavar)
-        self._choices = choices
-
-    def fits(self, value: object) -> bool:
-        return value in self._choices
-
-
-class _Port(Kind):
-    def __init__(self) -> None:
-        super().__init__("a number from 0 to 65535, or the name of a service", "PORT")
-
-    def read(self, text: str) -> object:
-        return int(text) if text.isascii() and text.isdecimal() else text
-
-    def fits(self, value: object) -> bool:
-        return value != "" if isinstance(value, str) else _is_whole(value) and 0 <= value <= 65535
-
-
-class _Size(Kind):
-    def __init__(self, least: int, most: int) -> None:
-        super().__init__(f"a whole number of bytes from {least} to {most}", "BYTES")
-        self._least = least
-        self._most = most
-
-    def read(self, text: str) -> object:
-        return int(text)
-
-    def fits(self, value: object) -> bool:
-        return _is_whole(value) and self._least <= value <= self._most
-
-
-class _JobSize(_Size):
-    def read(self, text: str) -> object:
-        return min(int(text), self._most)  # beanstalkd lowers it, too
-
-
-class _Milliseconds(Kind):
-    """A number of milliseconds, or a word in its place."""
-
-    def __init__(self, least: float, most: int, word: str | None = None) -> None:
-        numbers = f"a number of milliseconds from {least} to {most}"
-        super().__init__(f"{numbers}, or {word!r}" if word else numbers, "MS")
-        self._least = least
-        self._most = most
-        self._word = word
-
-    def read(self, text: str) -> object:
-        return text if text == self._word else float(text)
-
-    def fits(self, value: object) -> bool:
-        if isinstance(value, str):
-            return value == self._word
-        return (isinstance(value, float) or _is_whole(value)) and self._least <= value <= self._most
-
-
-class _Count(Kind):
-    def __init__(self) -> None:
-        super().__init__("a whole number, 0 or greater")
-
-    def read(self, text: str) -> object:
-        return int(text)
-
-    def fits(self, value: object) -> bool:
-        return _is_whole(value) and value >= 0
-
-
-class _Switch(Kind):
-    def __init__(self) -> None:
-        super().__init__("0 or 1")
-
-    def read(self, text: str) -> object:
-        number = int(text)
-        return number > 0 if number >= 0 else number  # giving it twice changes nothing
-
-    def fits(self, value: object) -> bool:
-        return isinstance(value, int) and value in (0, 1)
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    def within(self, section: str) -> list[Mistake]:
+        """Its mistakes, where its places are keys of this section."""
+        return [Mistake(f"{section}: {place}", said) for place, said in self.mistakes]
 
 
 class Option(NamedTuple):
-    """One option, as its field of `Config` defines it."""
+    """One option, or one key of a section, as its field defines it."""
 
     name: str
     default: Any
-    kind: Kind
+    """`dataclasses.MISSING` if it must be given, which only keys are."""
+    kind: kinds.Kind
     short: str
     """Its short form, or ""."""
     meaning: str
-    """What it does, in the words of the help and the README."""
+    """What it does, in the words of the help and of the documents."""
     also: tuple[str, str] | None
     """Another short form, and the value that it stands for."""
 
     @property
+    def key(self) -> str:
+        """Its name in a config file."""
+        return self.name.replace("_", "-")
+
+    @property
     def flags(self) -> list[str]:
         """Its flags on the command line: the short form, if it has one, and the long form."""
-        long = "--" + self.name.replace("_", "-")
+        long = "--" + self.key
         return [self.short, long] if self.short else [long]
 
     @property
@@ -186,128 +102,306 @@ class Option(NamedTuple):
         """
         try:
             value = self.kind.read(text)
+            good = self.kind.fits(value)
         except ValueError:
-            raise self._bad_value(text, source) from None
-        if not self.kind.fits(value):
-            raise self._bad_value(text, source)
+            good = False
+        if not good:
+            raise ConfigError(Mistake(source, f"bad value {text!r}: must be {self.kind.wanted}"))
         return value
 
-    def check(self, value: object) -> None:
-        """Raise a ConfigError for a bad value."""
-        if not self.kind.fits(value):
-            raise self._bad_value(value, "/".join(self.flags))
-
-    def _bad_value(self, value: object, source: str) -> ConfigError:
-        return ConfigError(f"{source}: bad value {value!r}: must be {self.kind.wanted}")
+    def mistakes(self, value: object) -> list[Mistake]:
+        """What is wrong with a value from Python."""
+        if self.kind.fits(value):
+            return []
+        return [Mistake("/".join(self.flags), f"bad value {value!r}: must be {self.kind.wanted}")]
 
 
-def _option(default: Any, kind: Kind, short: str, meaning: str, also: tuple[str, str] | None = None) -> Any:
+def _option(default: Any, kind: kinds.Kind, short: str, meaning: str, also: tuple[str, str] | None = None) -> Any:
     return field(default=default, metadata={"kind": kind, "short": short, "meaning": meaning, "also": also})
+
+
+def _key(default: Any, kind: kinds.Kind, meaning: str) -> Any:
+    metadata = {"kind": kind, "short": "", "meaning": meaning, "also": None}
+    return field(default=default, metadata=metadata, repr=kind.shows)
+
+
+def _take(section: ListenerConfig | UserConfig, keys: Iterable[Option]) -> None:
+    """Replace the values of a section by what they stand for: a single value by a list of it, say.
+
+    Raises:
+        ConfigError: bad values.
+    """
+    mistakes = []
+    for each in keys:
+        value = getattr(section, each.name)
+        wrong = each.kind.mistakes(value)
+        mistakes += [Mistake(each.key, said) for said in wrong]
+        if not wrong:
+            object.__setattr__(section, each.name, each.kind.take(value))
+    if mistakes:
+        raise ConfigError(*mistakes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerConfig:
-    """One `[[listener]]`: where clients connect, and how they are known there."""
+    """One `[[listener]]`: where clients connect, and how they are known there.
 
-    address: str
-    """host:port, [v6]:port or unix:PATH."""
-    tls_cert: str = ""
-    """A file with the certificate and its chain; "" for plain connections."""
-    tls_key: str = ""
-    """A file with its key; "" if it is in the certificate's file."""
-    tls_client_ca: str = ""
-    """A file with the authorities for clients' certificates; then a client must have one."""
-    auth: str = "none"
-    """How a client is known: none, token, certificate or peer."""
-    user: str = ""
-    """With auth = "none": whoever comes in here is this user. "" is nobody, who may do everything."""
-    proxy_protocol: bool = False
-    """A PROXY header, version 1 or 2, comes first."""
-    trusted: tuple[str, ...] = ()
-    """The networks whose PROXY headers are believed."""
+    Raises:
+        ConfigError: bad values, or values that do not go together; the places are keys.
+    """
+
+    address: str = _key(MISSING, kinds.Address(), "where it listens: host:port, [v6]:port or unix:PATH")
+    tls_cert: str = _key(
+        "",
+        kinds.Path("FILE", "the path of a file"),
+        "file with its certificate and chain, PEM; without it, it speaks plain",
+    )
+    tls_key: str = _key(
+        "", kinds.Path("FILE", "the path of a file"), "file with the certificate's key, if that is not in the same file"
+    )
+    tls_client_ca: str = _key(
+        "",
+        kinds.Path("FILE", "the path of a file"),
+        "file with the authorities of clients' certificates; then a client must have one",
+    )
+    auth: str = _key(
+        "none",
+        kinds.Choice("", AUTHS),
+        "how it knows the user: not at all, by a token, by the name in a certificate, or by the uid of a UNIX socket's "
+        "peer",
+    )
+    user: str = _key(
+        "",
+        kinds.NameOrNone('the name of a [[user]], or ""'),
+        'with `auth = "none"`: whoever comes in here is this user',
+    )
+    proxy_protocol: bool = _key(False, kinds.Switch(), "a PROXY header, version 1 or 2, comes before everything else")
+    trusted: tuple[str, ...] = _key((), kinds.Several(kinds.Network()), "the networks that may send a PROXY header")
+
+    def __post_init__(self) -> None:
+        _take(self, LISTENER_KEYS)
+        if any(getattr(self, each.name) != each.default for each in LISTENER_KEYS if each.name != "address"):
+            from beanstalk_server.access import rules  # an open listener has nothing to check
+
+            mistakes = rules.of_listener(self)
+            if mistakes:
+                raise ConfigError(*mistakes)
+
+    @property
+    def path(self) -> str:
+        """The path of its UNIX socket, or ""."""
+        return self.address.removeprefix(kinds.UNIX) if self.address.startswith(kinds.UNIX) else ""
+
+    @property
+    def host(self) -> str:
+        """Its host name or address, without brackets, or ""."""
+        host = "" if self.path else self.address.rpartition(":")[0]
+        return host[1:-1] if host.startswith("[") else host
+
+    @property
+    def port(self) -> int | str:
+        """Its TCP port, by number or by the name of a service; 0 if it has none."""
+        port = "0" if self.path else self.address.rpartition(":")[2]
+        return int(port) if port.isdecimal() else port
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserConfig:
-    """One `[[user]]`: how it is recognized, and its rights, each a list of patterns of tube names."""
+    """One `[[user]]`: how it is recognized, and its rights, each a list of patterns of tube names.
 
-    name: str
-    """A certificate with this name is this user's."""
-    token_sha256: tuple[str, ...] = ()
-    """Its tokens, as 64 hexadecimal digits of their SHA-256."""
-    uid: tuple[int, ...] = ()
-    """Its user ids, where auth = "peer"."""
-    produce: tuple[str, ...] = ()
-    consume: tuple[str, ...] = ()
-    inspect: tuple[str, ...] = ()
-    admin: tuple[str, ...] = ()
+    Raises:
+        ConfigError: bad values; the places are keys.
+    """
+
+    name: str = _key(MISSING, kinds.Name(), "its name in the log; a certificate with this name is this user's")
+    token_sha256: tuple[str, ...] = _key((), kinds.Several(kinds.TokenHash()), "its tokens, each by its SHA-256")
+    uid: tuple[int, ...] = _key(
+        (), kinds.Several(kinds.Uid()), 'users of the system that are this user where `auth = "peer"`'
+    )
+    produce: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may put to")
+    consume: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may reserve from")
+    inspect: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may look into")
+    admin: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may kick, pause and clear")
+
+    def __post_init__(self) -> None:
+        _take(self, USER_KEYS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The options of a server.
+    """The options of a server, its listeners and its users.
 
     Raises:
-        ConfigError: a bad value.
+        ConfigError: bad values, or values that do not go together.
     """
 
     listen: str = _option(
         "127.0.0.1",
-        _Text("ADDR", "a host name, an address or unix:PATH", but_not=("", "unix:")),
+        kinds.Listen(),
         "-l",
         "listen on this host name or address, or on a UNIX socket: unix:PATH",
     )
-    port: int | str = _option(11300, _Port(), "-p", "listen on this TCP port; 0 picks a free one")
+    port: int | str = _option(11300, kinds.Port(), "-p", "listen on this TCP port; 0 picks a free one")
+    tls_cert: str = _option(
+        "",
+        kinds.Path("FILE", "the path of a file"),
+        "",
+        "speak TLS with the certificate and chain in this file, PEM",
+    )
+    tls_key: str = _option(
+        "", kinds.Path("FILE", "the path of a file"), "", "the certificate's key, if it is not in the same file"
+    )
+    tls_client_ca: str = _option(
+        "",
+        kinds.Path("FILE", "the path of a file"),
+        "",
+        "serve only clients with a certificate by an authority in this file",
+    )
+    token_file: str = _option(
+        "",
+        kinds.Path("FILE", "the path of a file"),
+        "",
+        "serve only clients with a token whose SHA-256 is in this file",
+    )
     user: str = _option(
-        "", _Text("USER", "the name of a user"), "-u", "run as this user, with its groups, once the sockets are open"
+        "",
+        kinds.Text("USER", "the name of a user"),
+        "-u",
+        "run as this user, with its groups, once the sockets are open",
     )
     binlog: str = _option(
         "",
-        _Text("DIR", "the path of a directory"),
+        kinds.Path("DIR", "the path of a directory"),
         "-b",
         "keep the jobs in this directory, so that they survive a restart",
     )
     sync_interval: float | str = _option(
         0,
-        _Milliseconds(0, LONGEST_SYNC_INTERVAL, NEVER_SYNC),
+        kinds.Milliseconds(0, LONGEST_SYNC_INTERVAL, NEVER_SYNC),
         "-f",
         "sync the binlog at least every MS milliseconds; 0: before each reply; never: only when a file is full",
         also=("-F", NEVER_SYNC),
     )
-    segment_size: int = _option(10485760, _Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a binlog file")
+    segment_size: int = _option(10485760, kinds.Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a binlog file")
     body_threshold: int = _option(
         256,
-        _Size(0, LARGEST_JOB_SIZE),
+        kinds.Size(0, LARGEST_JOB_SIZE),
         "",
         "with a binlog, keep a longer body on the disk only, once it has been written",
     )
     body_cache: int = _option(
-        16777216, _Size(0, LARGEST_SEGMENT_SIZE), "", "memory for the latest of these bodies, which saves reading them"
+        16777216,
+        kinds.Size(0, LARGEST_SEGMENT_SIZE),
+        "",
+        "memory for the latest of these bodies, which saves reading them",
     )
-    salvage: bool = _option(False, _Switch(), "", "start from a damaged binlog, without the jobs that are lost")
+    salvage: bool = _option(False, kinds.Switch(), "", "start from a damaged binlog, without the jobs that are lost")
     max_job_size: int = _option(
-        65535, _JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
+        65535, kinds.JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
     )
     max_memory: int = _option(
-        0, _Size(0, LARGEST_MEMORY), "", "memory that jobs may take; a put beyond it is refused; 0: no limit"
+        0, kinds.Size(0, LARGEST_MEMORY), "", "memory that jobs may take; a put beyond it is refused; 0: no limit"
     )
-    tick: float = _option(0.25, _Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
+    tick: float = _option(0.25, kinds.Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
     compat: str = _option(
-        PROTOCOL, _Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
+        PROTOCOL, kinds.Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
     )
-    verbosity: int = _option(0, _Count(), "-V", "log connections; given twice, log commands too")
-    stalls: bool = _option(False, _Switch(), "", "log the longest stalls of the event loop")
+    verbosity: int = _option(0, kinds.Count(), "-V", "log connections; given twice, log commands too")
+    stalls: bool = _option(False, kinds.Switch(), "", "log the longest stalls of the event loop")
+    listeners: tuple[ListenerConfig, ...] = ()
+    """The `[[listener]]` sections. With any, the options that describe one listener must not be given."""
+    users: tuple[UserConfig, ...] = ()
+    """The `[[user]]` sections; `all_users` has those of the token file, too."""
 
     def __post_init__(self) -> None:
-        for each in OPTIONS:
-            each.check(getattr(self, each.name))
+        mistakes = [mistake for each in OPTIONS for mistake in each.mistakes(getattr(self, each.name))]
+        if mistakes:
+            raise ConfigError(*mistakes)
+        if self.listeners or self.users or self.tls_cert or self.tls_key or self.tls_client_ca or self.token_file:
+            from beanstalk_server.access import rules  # a server that lets everybody in has nothing to check
+
+            mistakes = rules.of_config(self)
+            if mistakes:
+                raise ConfigError(*mistakes)
 
     def changed(self) -> dict[str, object]:
-        """The values that differ from their defaults, by the name of the option."""
-        return {each.name: getattr(self, each.name) for each in OPTIONS if getattr(self, each.name) != each.default}
+        """The values that differ from their defaults, by the name of the option; of sections, how many there are."""
+        changed = {each.name: getattr(self, each.name) for each in OPTIONS if getattr(self, each.name) != each.default}
+        sections = {"listeners": len(self.listeners), "users": len(self.users)}
+        return changed | {name: count for name, count in sections.items() if count}
+
+    def all_listeners(self) -> tuple[ListenerConfig, ...]:
+        """The `[[listener]]` sections or, without any, the one that the options describe."""
+        if self.listeners:
+            return self.listeners
+        host = f"[{self.listen}]" if ":" in self.listen or self.listen.startswith("[") else self.listen
+        one = ListenerConfig(
+            address=self.listen if self.listen.startswith(kinds.UNIX) else f"{host}:{self.port}",
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            tls_client_ca=self.tls_client_ca,
+            auth="token" if self.token_file else "none",
+        )
+        return (one,)
+
+    def listeners_at(self, addresses: Sequence[str]) -> tuple[ListenerConfig, ...]:
+        """The listeners with the addresses of sockets that are open already, as systemd hands them over.
+
+        The sockets take the place of the addresses of the `[[listener]]` sections, in their order. Without sections,
+        the one listener that the options describe is at every socket.
+
+        Raises:
+            ConfigError: there are not as many sections as sockets, or a listener may not be at that address.
+        """
+        given = self.all_listeners()
+        if self.listeners and len(given) != len(addresses):
+            raise ConfigError(
+                f"LISTEN_FDS: bad value {len(addresses)}: must be {len(given)}, one socket for each [[listener]]"
+            )
+        if not self.listeners:
+            given *= len(addresses)
+        found = []
+        for number, (listener, address) in enumerate(zip(given, addresses, strict=True), 1):
+            try:
+                found.append(replace(listener, address=address))
+            except ConfigError as error:
+                raise ConfigError(*error.within(f"listener {number}")) from None
+        return tuple(found)
+
+    def all_users(self) -> tuple[UserConfig, ...]:
+        """The `[[user]]` sections, and the users of the token file, which is read now.
+
+        Raises:
+            ConfigError: the token file cannot be read, or is bad.
+        """
+        if not self.token_file:
+            return self.users
+        from beanstalk_server.access import rules, token_file
+
+        users = self.users + token_file.read(self.token_file)
+        mistakes = rules.of_users(users)
+        if mistakes:
+            raise ConfigError(*mistakes)
+        return users
+
+    def warnings(self) -> list[str]:
+        """What is allowed, and probably not meant: each in one line."""
+        if not (self.listeners or self.users or self.token_file or self.tls_cert):
+            return []
+        from beanstalk_server.access import rules
+
+        return rules.warnings(self)
 
 
-OPTIONS: Final = tuple(Option(name=each.name, default=each.default, **each.metadata) for each in fields(Config))
+def _options_of(section: type[Config | ListenerConfig | UserConfig]) -> tuple[Option, ...]:
+    return tuple(
+        [Option(name=each.name, default=each.default, **each.metadata) for each in fields(section) if each.metadata]
+    )
+
+
+OPTIONS: Final = _options_of(Config)
+LISTENER_KEYS: Final = _options_of(ListenerConfig)
+USER_KEYS: Final = _options_of(UserConfig)
 
 
 def option(name: str) -> str:

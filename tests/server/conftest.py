@@ -28,7 +28,8 @@ def run(loop_factory):
     with contextlib.ExitStack() as stack:
 
         def start(**settings):
-            server = ServerThread(Config(**({"port": 0} | settings)), loop_factory)
+            port = {} if "listeners" in settings else {"port": 0}
+            server = ServerThread(Config(**(port | settings)), loop_factory)
             stack.callback(server.stop)
             return server
 

@@ -1,0 +1,333 @@
+"""The kinds of values that settings have: each reads a value from text, checks it, and describes what is valid.
+
+A value comes as text, from the command line or the environment, or with a type, from Python or from a config file. Must
+never know which settings there are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Final, TypeGuard
+
+UNIX: Final = "unix:"
+"""What the address of a UNIX socket begins with; its path follows."""
+
+LONGEST_SHOWN: Final = 80
+"""Characters of a value that a message shows."""
+
+LARGEST_UID: Final = (1 << 32) - 2
+"""The system keeps 2^32 - 1 for "no user"."""
+
+
+class Kind:
+    """The type of a setting.
+
+    Args:
+        wanted: describes a valid value; an error message says it after "must be".
+        metavar: stands for a value in the help, such as "PORT"; "" if the option takes no value on the command line:
+            then its value is the number of times that it is given.
+        typed: describes a valid value that does not come as text; the same as `wanted` if it is not given.
+    """
+
+    shows = True
+    """Whether a message may show a value: not what may be secret."""
+
+    def __init__(self, wanted: str, metavar: str = "", typed: str = "") -> None:
+        self.wanted = wanted
+        self.metavar = metavar
+        self.typed = typed or wanted
+
+    def read(self, text: str) -> object:
+        """Return the value of a text, or raise ValueError if it has none."""
+        return text
+
+    def take(self, value: object) -> object:
+        """Return what a typed value stands for, or raise ValueError if it is of a wrong type."""
+        return value
+
+    def located(self, value: object, directory: str) -> object:  # noqa: ARG002  # most values have no path
+        """Return a typed value, with its path, if it is one, relative to a directory."""
+        return value
+
+    def fits(self, value: object) -> bool:
+        """Whether a value, from text or from Python, is valid."""
+        raise NotImplementedError
+
+    def mistakes(self, value: object) -> list[str]:
+        """What is wrong with a typed value, before `take`: for each mistake, the value and what would be right."""
+        try:
+            good = self.fits(self.take(value))
+        except ValueError:
+            good = False
+        return [] if good else [f"bad value {self.shown(value)}: must be {self.typed}"]
+
+    def shown(self, value: object) -> str:
+        """A value as messages show it, on one line."""
+        if not self.shows:
+            size = f", {len(value)} characters" if isinstance(value, str) else ""
+            return f"(not shown{size})"
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+        return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+
+
+class Text(Kind):
+    """Any text that the system takes, but for those that mean nothing."""
+
+    def __init__(self, metavar: str, wanted: str, *, but_not: Sequence[str] = ()) -> None:
+        super().__init__(wanted, metavar)
+        self._but_not = but_not
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, str) and value not in self._but_not and "\0" not in value
+
+
+class Path(Text):
+    """The path of a file or a directory; "" if there is none."""
+
+    def located(self, value: object, directory: str) -> object:
+        return os.path.join(directory, value) if isinstance(value, str) and value else value
+
+
+class Listen(Text):
+    """Where to listen, without a port."""
+
+    def __init__(self) -> None:
+        super().__init__("ADDR", "a host name, an address or unix:PATH", but_not=("", UNIX))
+
+    def located(self, value: object, directory: str) -> object:
+        if isinstance(value, str) and value.startswith(UNIX) and value != UNIX:
+            return UNIX + os.path.join(directory, value.removeprefix(UNIX))
+        return value
+
+
+class Address(Listen):
+    """Where to listen, with a port."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = self.typed = "host:port, [v6]:port or unix:PATH"
+
+    def fits(self, value: object) -> bool:
+        if not (super().fits(value) and isinstance(value, str)):
+            return False
+        if value.startswith(UNIX):
+            return True
+        host, colon, port = value.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        return (
+            bool(colon and host.strip("[]") and port)
+            and (bracketed or ":" not in host)
+            and (not port.isdecimal() or (port.isascii() and int(port[:6]) <= 65535))
+        )
+
+
+class Choice(Kind):
+    """One of a few words."""
+
+    def __init__(self, metavar: str, choices: Sequence[str]) -> None:
+        super().__init__(" or ".join(choices), metavar, " or ".join(f'"{each}"' for each in choices))
+        self._choices = choices
+
+    def fits(self, value: object) -> bool:
+        return value in self._choices
+
+
+class Port(Kind):
+    """A TCP port."""
+
+    def __init__(self) -> None:
+        super().__init__("a number from 0 to 65535, or the name of a service", "PORT")
+
+    def read(self, text: str) -> object:
+        return int(text) if text.isascii() and text.isdecimal() else text
+
+    def fits(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value != "" and "\0" not in value
+        return is_whole(value) and 0 <= value <= 65535
+
+
+class Size(Kind):
+    """A number of bytes."""
+
+    def __init__(self, least: int, most: int) -> None:
+        super().__init__(f"a whole number of bytes from {least} to {most}", "BYTES")
+        self._least = least
+        self._most = most
+
+    def read(self, text: str) -> object:
+        return int(text)
+
+    def fits(self, value: object) -> bool:
+        return is_whole(value) and self._least <= value <= self._most
+
+
+class JobSize(Size):
+    """A number of bytes that is lowered to what is possible, as beanstalkd does."""
+
+    def read(self, text: str) -> object:
+        return min(int(text), self._most)
+
+    def take(self, value: object) -> object:
+        return min(value, self._most) if is_whole(value) else value
+
+
+class Milliseconds(Kind):
+    """A number of milliseconds, or a word in its place."""
+
+    def __init__(self, least: float, most: int, word: str | None = None) -> None:
+        numbers = f"a number of milliseconds from {least} to {most}"
+        super().__init__(f"{numbers}, or {word!r}" if word else numbers, "MS")
+        self._least = least
+        self._most = most
+        self._word = word
+
+    def read(self, text: str) -> object:
+        return text if text == self._word else float(text)
+
+    def fits(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value == self._word
+        return (isinstance(value, float) or is_whole(value)) and self._least <= value <= self._most
+
+
+class Count(Kind):
+    """How often something is said."""
+
+    def __init__(self) -> None:
+        super().__init__("a whole number, 0 or greater")
+
+    def read(self, text: str) -> object:
+        return int(text)
+
+    def fits(self, value: object) -> bool:
+        return is_whole(value) and value >= 0
+
+
+class Switch(Kind):
+    """On or off."""
+
+    def __init__(self) -> None:
+        super().__init__("0 or 1", typed="true or false")
+
+    def read(self, text: str) -> object:
+        number = int(text)
+        return number > 0 if number >= 0 else number  # giving it twice changes nothing
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, int) and value in (0, 1)
+
+    def take(self, value: object) -> object:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+
+class Name(Kind):
+    """The name of a user of this server: as in a certificate, and in the log."""
+
+    def __init__(self, wanted: str = "a name: 1 to 200 printable characters") -> None:
+        super().__init__(wanted)
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, str) and 1 <= len(value) <= 200 and value.isprintable() and value == value.strip()
+
+
+class NameOrNone(Name):
+    """The same, or "" for nobody."""
+
+    def fits(self, value: object) -> bool:
+        return value == "" or super().fits(value)
+
+
+class Pattern(Kind):
+    """A pattern of tube names, as `fnmatch` reads them."""
+
+    def __init__(self) -> None:
+        super().__init__("a pattern: a tube's name, where * is any characters, ? is one, and [a-z] one of these")
+
+    def fits(self, value: object) -> bool:
+        names = r"A-Za-z0-9+/;.$_()"
+        part = rf"[{names}*?-]|\[!?[{names}-]+\]"
+        return isinstance(value, str) and len(value) <= 1000 and re.fullmatch(rf"(?!-)(?:{part})+", value) is not None
+
+
+class TokenHash(Kind):
+    """The SHA-256 of a token. A message does not show it: whoever mistakes one for the other gives the token."""
+
+    shows = False
+    _of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+    def __init__(self) -> None:
+        super().__init__("the 64 hexadecimal digits that `beanstalk-server token` prints")
+
+    def take(self, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None and value != self._of_nothing
+
+
+class Uid(Kind):
+    """A user of the system, by number or by name."""
+
+    def __init__(self) -> None:
+        super().__init__(f"a number from 0 to {LARGEST_UID}, or the name of a user of this system")
+
+    def take(self, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        import pwd  # few settings have a name here
+
+        try:
+            return pwd.getpwnam(value).pw_uid
+        except (KeyError, UnicodeError):
+            raise ValueError from None
+
+    def fits(self, value: object) -> bool:
+        return is_whole(value) and 0 <= value <= LARGEST_UID
+
+
+class Network(Kind):
+    """A range of addresses."""
+
+    def __init__(self) -> None:
+        super().__init__("a network such as 10.0.0.0/8 or fd00::/8, with no bits set behind its length")
+
+    def fits(self, value: object) -> bool:
+        import ipaddress  # most servers have no network here
+
+        if not isinstance(value, str):
+            return False
+        try:
+            ipaddress.ip_network(value)
+        except ValueError:
+            return False
+        return True
+
+
+class Several(Kind):
+    """A list of values, or a single one."""
+
+    def __init__(self, each: Kind) -> None:
+        super().__init__(f"a list, each of it {each.wanted}")
+        self.each = each
+        self.shows = each.shows
+
+    def take(self, value: object) -> object:
+        values = value if isinstance(value, (list, tuple)) else [value]
+        return tuple([self.each.take(each) for each in values])
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, tuple) and all(self.each.fits(each) for each in value)
+
+    def mistakes(self, value: object) -> list[str]:
+        values = value if isinstance(value, (list, tuple)) else [value]
+        return [mistake for each in values for mistake in self.each.mistakes(each)]
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is a whole number: True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)

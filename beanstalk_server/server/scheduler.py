@@ -28,8 +28,8 @@ from typing import Final
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.queue.wheel import END_OF_TIME
+from beanstalk_server.server.alarm import Alarm, LoopAlarm
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
@@ -43,6 +43,9 @@ ADVANCE_SLICE: Final = 128
 
 COST_TIME: Final = 2_000
 """Nanoseconds: what one unit of the budget is good for."""
+
+AlarmMaker = Callable[[asyncio.AbstractEventLoop, Callable[[], int], Callable[[], None]], Alarm]
+"""Makes an alarm of an event loop, a clock and what to call."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -70,12 +73,15 @@ class Scheduler:
 
     Args:
         clock: returns the present, in nanoseconds.
+        make_alarm: makes what wakes it when the broker has something due, when there is something for the first time.
     """
 
     __slots__ = (
+        "_alarm",
         "_loop",
+        "_make_alarm",
         "_next_round",
-        "_timer",
+        "alarm_deadline",
         "blocked",
         "broker",
         "budget",
@@ -84,14 +90,15 @@ class Scheduler:
         "quantum",
         "slow_turns",
         "stopped",
-        "timer_deadline",
         "turns",
         "wheel",
     )
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, broker: Broker, clock: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self, broker: Broker, clock: Callable[[], int] = monotonic_ns, make_alarm: AlarmMaker = LoopAlarm
+    ) -> None:
         self.broker = broker
         self.wheel = broker.wheel
         self.quantum = ROUND_QUANTUM
@@ -101,19 +108,21 @@ class Scheduler:
         self.slow_turns: deque[Runnable] = deque()  # those whose next turn may cost a whole round
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
         self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
-        self.timer_deadline = END_OF_TIME  # nanoseconds: what the timer is set for
+        self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
         self.stopped = False
-        self._timer: asyncio.Handle | None = None
+        self._make_alarm = make_alarm
+        self._alarm: Alarm | None = None
         self._next_round: asyncio.Handle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use the timers of this event loop from now on."""
+        """Give turns in this event loop from now on."""
         self._loop = loop
 
     def stop(self) -> None:
         """Give no more turns, and let nothing come due."""
         self.stopped = True
-        self._cancel_timer()
+        if self._alarm is not None:
+            self._alarm.close()
         if self._next_round is not None:
             self._next_round.cancel()
             self._next_round = None
@@ -168,11 +177,11 @@ class Scheduler:
             self.run_pending_soon()
 
     def run_pending(self) -> None:
-        """Give the turns that have been promised, and set the timer if something is due sooner than before."""
+        """Give the turns that have been promised, and set the alarm if something is due sooner than before."""
         if self.turns or self.slow_turns or self.blocked:
             self.serve_queues()
-        if self.wheel.next_event < self.timer_deadline:
-            self.set_timer()
+        if self.wheel.next_event < self.alarm_deadline:
+            self.set_alarm()
 
     def is_idle(self) -> bool:
         """Whether no turn is due: the event loop is about to wait for input."""
@@ -229,28 +238,21 @@ class Scheduler:
 
     # Time
 
-    def set_timer(self) -> None:
-        """Set the timer for the broker's next event."""
-        self._cancel_timer()
+    def set_alarm(self) -> None:
+        """Set the alarm for the broker's next event."""
         when = self.broker.next_event()
-        self.timer_deadline = when
-        if when >= END_OF_TIME or self.stopped:
+        self.alarm_deadline = when
+        if self.stopped:
             return
-        left = when - self.clock()
-        if left <= 0:
-            self._timer = self._loop.call_soon(self._advance)
+        if self._alarm is None:
+            self._alarm = self._make_alarm(self._loop, self.clock, self._advance)
+        if when < END_OF_TIME:
+            self._alarm.set(when)
         else:
-            # Rounded up to the milliseconds that the event loop counts in, so as not to wake twice.
-            self._timer = self._loop.call_later(-(-left // MILLISECOND) / 1000, self._advance)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            self._alarm.cancel()
 
     def _advance(self) -> None:
         """Let the broker handle what is due, for ADVANCE_TIME; the rest follows in the next round."""
-        self._timer = None
         broker = self.broker
         now = self.clock()
         end = now + ADVANCE_TIME
@@ -266,5 +268,5 @@ class Scheduler:
             if self.turns or self.slow_turns:
                 self.serve_queues()
                 now = self.clock()
-        self.set_timer()
+        self.set_alarm()
         self.run_pending()

@@ -16,6 +16,7 @@ from beanstalk_server.config import Config, ListenerConfig, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.entrance import Entrance, ways_of
@@ -53,7 +54,7 @@ class Server:
         now = monotonic_ns()
         self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND), self.config.max_memory)
         self.info = this_process(self.config.max_job_size, now, self.config.compat)
-        self.scheduler = Scheduler(self.broker)
+        self.scheduler = Scheduler(self.broker, make_alarm=finest_alarm)
         self.gate = CommitGate(self.journal, self.broker, self.scheduler, self._begin_stop)
         self.hangups = HangupWatch()
         self.listeners = Listeners()

@@ -10,6 +10,7 @@ from itertools import count
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.alarm import LoopAlarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
@@ -121,14 +122,15 @@ class Rounds:
 
     Args:
         loop: an asyncio event loop instead, where a journal's commits are to be awaited.
+        make_alarm: the scheduler's.
     """
 
-    def __init__(self, journal=None, loop=None):
+    def __init__(self, journal=None, loop=None, make_alarm=LoopAlarm):
         self.loop = loop or Loop()
         self.clock = self.loop.clock if isinstance(self.loop, Loop) else lambda: round(self.loop.time() * SECOND)
         self.journal = journal or Journal()
         self.broker = Broker(self.journal, self.clock())
-        self.scheduler = Scheduler(self.broker, self.clock)
+        self.scheduler = Scheduler(self.broker, self.clock, make_alarm)
         self.failures = []
         self.gate = CommitGate(
             self.journal, self.broker, self.scheduler, lambda: self.failures.append(self.gate.failure)

@@ -8,6 +8,7 @@ from virtual import RecordingClient
 
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import PENDING, TIMED_OUT
+from beanstalk_server.server.alarm import Alarm
 from beanstalk_server.server.connection import IO_COST, READ_COST, SLOW
 from beanstalk_server.server.scheduler import ADVANCE_SLICE, ADVANCE_TIME, COST_TIME, ROUND_QUANTUM
 from beanstalk_server.wire.session import SESSION_QUANTUM
@@ -151,6 +152,84 @@ def test_the_timer_is_set_for_the_soonest_event_and_rounded_up_to_milliseconds(r
     assert worker.read() == b"RESERVED 2 1\r\nb\r\n"
     rounds.loop.sleep(5)
     assert worker.send(b"reserve\r\n") == b"RESERVED 1 1\r\na\r\n"
+
+
+class Recorded(Alarm):
+    """An alarm that goes off when the test says so."""
+
+    def __init__(self, loop, clock, on_due):
+        self.loop, self.on_due = loop, on_due
+        self.deadline = None
+        self.times_set = 0
+
+    def set(self, deadline):
+        self.deadline = deadline
+        self.times_set += 1
+
+    def cancel(self):
+        self.deadline = None
+
+    def go_off(self):
+        """Go off at the moment that it is set for, or later."""
+        self.loop.now = max(self.loop.now, self.deadline)
+        self.deadline = None
+        self.on_due()
+        self.loop.settle()
+
+
+@pytest.fixture
+def alarms():
+    """All that have been made."""
+    return []
+
+
+@pytest.fixture
+def alarmed(alarms):
+    return Rounds(make_alarm=lambda *arguments: alarms.append(Recorded(*arguments)) or alarms[-1])
+
+
+def test_the_alarm_is_made_when_something_will_be_due_for_the_first_time(alarmed, alarms):
+    caller = alarmed.connect()
+    caller.send(b"put 0 0 60 1\r\na\r\npeek-ready\r\n")
+    assert not alarms
+    caller.send(b"put 0 5 60 1\r\na\r\n")
+    caller.send(b"put 0 4 60 1\r\na\r\n")
+    (alarm,) = alarms
+    assert alarm.deadline <= alarmed.loop.now + 4 * SECOND
+
+
+def test_an_alarm_that_goes_off_early_does_nothing_and_is_set_again(alarmed, alarms):
+    caller = alarmed.connect()
+    caller.send(b"put 0 0.020 60 1\r\na\r\n")
+    (alarm,) = alarms
+    deadline = alarm.deadline
+    for _ in range(3):
+        alarm.on_due()
+        assert (alarmed.broker.ready, alarm.deadline) == (0, deadline)
+    alarm.go_off()
+    while alarmed.broker.delayed:
+        alarm.go_off()
+    assert alarmed.broker.ready == 1
+    assert alarm.deadline is None, "an idle server is not woken"
+
+
+def test_a_later_deadline_does_not_set_the_alarm_anew(alarmed, alarms):
+    caller = alarmed.connect()
+    caller.send(b"put 0 1 60 1\r\na\r\n")
+    for number in range(100):
+        caller.send(b"put 0 %d 60 1\r\na\r\ndelete %d\r\n" % (2 + number, 2 + number))
+        alarmed.loop.settle()
+    assert alarmed.broker.delayed == 1
+    assert alarms[0].times_set == 1
+
+
+def test_what_is_left_of_what_is_due_is_due_at_once(alarmed, alarms):
+    put_delayed(alarmed, 1000)
+    alarmed.scheduler.clock = SlowClock(alarmed.loop, ADVANCE_TIME)
+    while not alarmed.broker.ready:
+        alarms[0].go_off()
+    assert alarmed.broker.ready < 1000
+    assert alarms[0].deadline <= alarmed.loop.now
 
 
 def test_no_timer_is_set_when_nothing_will_ever_be_due(rounds):

@@ -74,16 +74,18 @@ class Option(NamedTuple):
     """What it does, in the words of the help and of the documents."""
     also: tuple[str, str] | None
     """Another short form, and the value that it stands for."""
+    renamed: str = ""
+    """Its name in a config file, if that is another one."""
 
     @property
     def key(self) -> str:
         """Its name in a config file."""
-        return self.name.replace("_", "-")
+        return self.renamed or self.name.replace("_", "-")
 
     @property
     def flags(self) -> list[str]:
         """Its flags on the command line: the short form, if it has one, and the long form."""
-        long = "--" + self.key
+        long = "--" + self.name.replace("_", "-")
         return [self.short, long] if self.short else [long]
 
     @property
@@ -116,8 +118,16 @@ class Option(NamedTuple):
         return [Mistake("/".join(self.flags), f"bad value {value!r}: must be {self.kind.wanted}")]
 
 
-def _option(default: Any, kind: kinds.Kind, short: str, meaning: str, also: tuple[str, str] | None = None) -> Any:
-    return field(default=default, metadata={"kind": kind, "short": short, "meaning": meaning, "also": also})
+def _option(
+    default: Any,
+    kind: kinds.Kind,
+    short: str,
+    meaning: str,
+    also: tuple[str, str] | None = None,
+    renamed: str = "",
+) -> Any:
+    metadata = {"kind": kind, "short": short, "meaning": meaning, "also": also, "renamed": renamed}
+    return field(default=default, metadata=metadata)
 
 
 def _key(default: Any, kind: kinds.Kind, meaning: str) -> Any:
@@ -268,6 +278,7 @@ class Config:
         kinds.Text("USER", "the name of a user"),
         "-u",
         "run as this user, with its groups, once the sockets are open",
+        renamed="run-as",  # in a config file, `user` is the list of [[user]]
     )
     binlog: str = _option(
         "",

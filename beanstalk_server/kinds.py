@@ -68,7 +68,10 @@ class Kind:
         if not self.shows:
             size = f", {len(value)} characters" if isinstance(value, str) else ""
             return f"(not shown{size})"
-        text = str(value).lower() if isinstance(value, bool) else repr(value)
+        try:
+            text = str(value).lower() if isinstance(value, bool) else repr(value)
+        except (ValueError, RecursionError):  # a number of many digits, or a list in a list in a list
+            text = "too large to show"
         return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_server import Config, ConfigError
-from beanstalk_server.cli.options import parse
+from beanstalk_server.cli.options import BEHIND_THEM, parse
 from beanstalk_server.config import OPTIONS
 
 README = Path(__file__).parents[1] / "README.md"
@@ -97,12 +97,26 @@ def test_the_environment_goes_behind_the_command_line():
         ("-p", {}, "-p: needs a value"),
         ("--port", {}, "--port: needs a value"),
         ("--stalls=1", {}, "--stalls=1: --stalls takes no value"),
+        ("--check-config=1", {}, "--check-config=1: --check-config takes no value"),
+        ("--config=", {}, "--config: bad value '': must be the path of a file"),
+        ("", {"BEANSTALK_SERVER_CONFIG": ""}, "BEANSTALK_SERVER_CONFIG: bad value '': must be the path of a file"),
     ],
 )
 def test_what_is_refused(line, environment, said):
     with pytest.raises(ConfigError) as caught:
         parse(line.split(), environment)
     assert str(caught.value) == said
+
+
+def test_every_bad_value_is_named_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse(["-p", "", "--tick", "x", "--config="], {"BEANSTALK_SERVER_STALLS": "y"})
+    assert [mistake.place for mistake in caught.value.mistakes] == [
+        "-p/--port",
+        "--tick",
+        "BEANSTALK_SERVER_STALLS",
+        "--config",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -147,3 +161,5 @@ def rows_of_options():
         yield f"| {flags} | {default} | {option.meaning} |"
         if option.also:
             yield f"| `{option.also[0]}` |  | the same as `{option.short} {option.also[1]}` |"
+    for flags, meaning in BEHIND_THEM:
+        yield f"| `{flags}` |  | {meaning} |"

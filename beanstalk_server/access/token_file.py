@@ -21,17 +21,15 @@ def read(path: str) -> tuple[UserConfig, ...]:
     """The users of a token file: one for each name, and one for each token that has none.
 
     Raises:
-        ConfigError: the file cannot be read, or lines of it are bad; the places are paths.
+        ConfigError: the file cannot be read, or lines of it are bad.
     """
     try:
         with open(path, "rb") as file:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            Mistake(option("token_file"), f"{path!r} cannot be read: {getattr(error, 'strerror', error)}")
-        ) from None
+        raise ConfigError(_mistake(f"{path!r} cannot be read: {getattr(error, 'strerror', error)}")) from None
     if len(content) > LARGEST_FILE:
-        raise ConfigError(Mistake(path, f"too long: must be {LARGEST_FILE} bytes at most"))
+        raise ConfigError(_mistake(f"{path!r} is too long: must be {LARGEST_FILE} bytes at most"))
     tokens: dict[str, list[str]] = {}
     mistakes = []
     for number, line in enumerate(content.decode(errors="replace").removeprefix("\ufeff").split("\n"), 1):
@@ -43,10 +41,10 @@ def read(path: str) -> tuple[UserConfig, ...]:
         wrong = _KINDS["token_sha256"].mistakes(digest) or (
             [] if "\ufffd" not in name and _KINDS["name"].fits(name) else [f"bad name: must be {_KINDS['name'].wanted}"]
         )
-        mistakes += [Mistake(f"{path}:{number}", said) for said in wrong]
+        mistakes += [_mistake(f"{path!r}, line {number}: {said}") for said in wrong]
         tokens.setdefault(name, []).append(digest)
     if not tokens:
-        mistakes.append(Mistake(path, "empty: must have a token's SHA-256 on a line"))
+        mistakes.append(_mistake(f"{path!r} is empty: must have a token's SHA-256 on a line"))
     if mistakes:
         raise ConfigError(*mistakes)
     everything = (ALL_TUBES,)
@@ -63,3 +61,7 @@ def read(path: str) -> tuple[UserConfig, ...]:
             for name, hashes in tokens.items()
         ]
     )
+
+
+def _mistake(said: str) -> Mistake:
+    return Mistake(option("token_file"), said)

@@ -1,7 +1,7 @@
 """Reads the options from the command line and from the environment, and writes the help.
 
-The command line takes precedence over the environment, and the environment over the default. Must never know what an
-option does or which values it takes: `config.py` defines both.
+The command line takes precedence over the environment, the environment over the config file, and that over the default.
+Must never know what an option does or which values it takes: `config.py` defines both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.config import OPTIONS, Config, ConfigError, Option
+from beanstalk_server.config import OPTIONS, Config, ConfigError, Mistake, Option
 from beanstalk_server.version import full_version
 
 HELP: Final = ("-h", "--help")
@@ -17,20 +17,39 @@ VERSION: Final = ("-v", "--version")
 IGNORED: Final = ("-c", "-n")
 """Options without effect, which beanstalkd ignores, too."""
 
+CONFIG: Final = "--config"
+CONFIG_VARIABLE: Final = "BEANSTALK_SERVER_CONFIG"
+CHECK: Final = "--check-config"
+BEHIND_THEM: Final = (
+    (f"{CONFIG} FILE", "read options, listeners and users from this file (docs/config.md); other options go over it"),
+    (CHECK, "say what is wrong with the options and with the files that they name, and do not start"),
+)
+"""What a configuration cannot have as an option, because it is about configurations: its flags, and what it does."""
+
+NEEDS_A_LOOK: Final = ("tls_cert", "tls_key", "tls_client_ca", "token_file")
+"""The options that name files which must be good, or go together with others."""
+
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | str:
-    """Read the options; if --help or --version is given, return that text instead.
+    """Read the options and the config file; if --help, --version or --check-config is given, return its text instead.
 
     Raises:
-        ConfigError: an option does not exist, or a value is missing or bad.
+        ConfigError: an option does not exist, a value is missing or bad, or a file is bad. The message has a line for
+            each mistake.
     """
     given: dict[str, str] = {}
+    path, path_source = environment.get(CONFIG_VARIABLE), CONFIG_VARIABLE
+    checks = False
     for flag, value in _split(arguments):
         if flag in HELP:
             return help_text()
         if flag in VERSION:
             return f"beanstalk-server {full_version()}"
-        if flag not in IGNORED:
+        if flag == CONFIG:
+            path, path_source = value, CONFIG
+        elif flag == CHECK:
+            checks = True
+        elif flag not in IGNORED:
             name, constant = _FLAGS[flag]
             if constant:
                 given[name] = constant
@@ -39,12 +58,35 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
             else:
                 given[name] = value
     values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    mistakes: list[Mistake] = []
     for option in OPTIONS:
         if option.name in given:
-            values[option.name] = option.read(given[option.name], "/".join(option.flags))
+            text, source = given[option.name], "/".join(option.flags)
         elif option.variable in environment:
-            values[option.name] = option.read(environment[option.variable], option.variable)
+            text, source = environment[option.variable], option.variable
+        else:
+            continue
+        sources[option.name] = source
+        try:
+            values[option.name] = option.read(text, source)
+        except ConfigError as error:
+            mistakes += error.mistakes
+    if path == "":  # of a variable that is not set, say: the server would be an open one
+        mistakes.append(Mistake(path_source, "bad value '': must be the path of a file"))
+    if path or checks or any(name in values for name in NEEDS_A_LOOK):
+        from beanstalk_server.cli.configuration import put_together  # with all that such a configuration needs
+
+        config = put_together(path or "", values, sources, mistakes, checks_system=checks)
+        return _report(config, path or "the options") if checks else config
+    if mistakes:
+        raise ConfigError(*mistakes)
     return Config(**values)
+
+
+def _report(config: Config, what: str) -> str:
+    """What --check-config prints of a good configuration."""
+    return "\n".join([*(f"{what}: warning: {each}" for each in config.warnings()), f"{what}: good"])
 
 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {flag: (option.name, "") for option in OPTIONS for flag in option.flags} | {
@@ -52,8 +94,8 @@ _FLAGS: Final[dict[str, tuple[str, str]]] = {flag: (option.name, "") for option 
 }
 """The name of the option behind each flag, and the value that the flag implies, or ""."""
 
-_WITH_VALUE: Final = {flag for option in OPTIONS if option.kind.metavar for flag in option.flags}
-_WITHOUT_VALUE: Final = {*_FLAGS, *HELP, *VERSION, *IGNORED} - _WITH_VALUE
+_WITH_VALUE: Final = {flag for option in OPTIONS if option.kind.metavar for flag in option.flags} | {CONFIG}
+_WITHOUT_VALUE: Final = {*_FLAGS, *HELP, *VERSION, *IGNORED, CHECK} - _WITH_VALUE
 
 
 def _split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -91,6 +133,7 @@ def help_text() -> str:
     width = min(get_terminal_size().columns, 120)
     rows = [(", ".join(option.flags) + f" {option.kind.metavar}", _meaning(option)) for option in OPTIONS]
     rows += [(option.also[0], f"the same as {option.short} {option.also[1]}") for option in OPTIONS if option.also]
+    rows += BEHIND_THEM
     rows += [
         (", ".join(IGNORED), "ignored, as beanstalkd does"),
         (", ".join(VERSION), "print the version"),
@@ -100,6 +143,7 @@ def help_text() -> str:
         [
             "Usage: beanstalk-server [OPTIONS]",
             "       beanstalk-server binlog --help",
+            "       beanstalk-server token",
             "",
             fill("A job queue with delays that speaks the beanstalk protocol.", width),
             "",

@@ -1,4 +1,4 @@
-"""The command `beanstalk-server`: reads the options and starts the server, or calls the tools for the binlog.
+"""The command `beanstalk-server`: reads the options and starts the server, or calls the tools that come with it.
 
 Must never know what the server or a tool does. It imports each of them only when it is needed: the event loop takes
 longer to load than everything else.
@@ -26,10 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beanstalk_server.cli import binlog
 
         return binlog.main(arguments[1:])
+    if arguments and arguments[0] == "token":
+        from beanstalk_server.cli import token
+
+        return token.main(arguments[1:])
     try:
         config = parse(arguments, os.environ)
     except ConfigError as error:
-        print(f"beanstalk-server: {error}", file=sys.stderr)
+        for mistake in error.mistakes:
+            print(f"beanstalk-server: {mistake}", file=sys.stderr)
         return BAD_OPTION
     if isinstance(config, str):
         print(config)

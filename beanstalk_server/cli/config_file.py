@@ -1,0 +1,193 @@
+"""Reads a config file: from TOML to the values of options, to listeners and to users, with everything that is wrong.
+
+Keys and their kinds come from the fields of `config.py`; docs/config.md describes them. Must never know which options
+the command line has given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING
+from typing import Any, Final, TypeVar
+
+from beanstalk_server.config import (
+    LISTENER_KEYS,
+    OPTIONS,
+    USER_KEYS,
+    ConfigError,
+    ListenerConfig,
+    Mistake,
+    Option,
+    UserConfig,
+)
+
+LARGEST_FILE: Final = 4 << 20
+"""Bytes: some ten thousand users. More would take minutes to read, and is probably not meant."""
+
+LISTENER: Final = "listener"
+USER: Final = "user"
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
+
+_Section = TypeVar("_Section", ListenerConfig, UserConfig)
+
+
+class ConfigFile:
+    """What a config file says. Only what is good is here; the rest is in `mistakes`."""
+
+    def __init__(self) -> None:
+        self.given: set[str] = set()
+        """The names of the options that it sets, be it well or not."""
+        self.values: dict[str, object] = {}
+        """The values of options, by name."""
+        self.listeners: dict[str, ListenerConfig] = {}
+        """The sections, by what messages call them: `listener 2`."""
+        self.users: list[UserConfig] = []
+        self.names: set[str] = set()
+        """The names of all users, also of those with mistakes."""
+        self.has_listeners = False
+        """Whether there is a `[[listener]]`, be it good or not."""
+        self.mistakes: list[Mistake] = []
+        """What is wrong; the places do not name the file."""
+
+
+def read(path: str) -> ConfigFile:
+    """Read a config file. Paths in it are relative to its directory.
+
+    Raises:
+        ConfigError: it cannot be read, or is not TOML; the message names the file and, if it can, the line.
+    """
+    table = _parse(path, _text(path))
+    found = ConfigFile()
+    directory = os.path.dirname(path)
+    listeners = _sections(LISTENER, table.pop(LISTENER, []), found)
+    users = _sections(USER, table.pop(USER, []), found)
+    found.has_listeners = bool(listeners)
+    found.given = {each.name for each in OPTIONS if each.key in table}
+    found.values = _values("", table, OPTIONS, directory, found)
+    for number, section in enumerate(listeners, 1):
+        label = f"{LISTENER} {number}"
+        listener = _section(ListenerConfig, label, section, LISTENER_KEYS, directory, found)
+        if listener is not None:
+            found.listeners[label] = listener
+    for number, section in enumerate(users, 1):
+        name = section.get("name")
+        label = f"{USER} {number}"
+        if isinstance(name, str) and not _of(USER_KEYS, "name").kind.mistakes(name):
+            label = f'{USER} "{name}"'
+            found.names.add(name)
+        user = _section(UserConfig, label, section, USER_KEYS, directory, found)
+        if user is not None:
+            found.users.append(user)
+    return found
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(Mistake(path, f"cannot be read: {error.strerror}")) from None
+    if len(content) > LARGEST_FILE:
+        raise ConfigError(Mistake(path, f"too long: must be {LARGEST_FILE} bytes at most"))
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(Mistake(f"{path}:{line}", "not UTF-8, which TOML is written in")) from None
+
+
+def _parse(path: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # the former also for a number with too many digits
+        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        found = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", said)
+        place = path
+        if found is not None:
+            place = f"{path}:{found[1] or text.count(chr(10)) + 1}"
+            said = said[: found.start()]
+        hint = f"; the option --user is `{_of(OPTIONS, 'user').key}` here" if _sets_user(text) else ""
+        raise ConfigError(Mistake(place, f"not TOML: {said}{hint}")) from None
+
+
+def _sets_user(text: str) -> bool:
+    """Whether a text tries to set the option --user beside the sections of the same name."""
+    return re.search(r"^[ \t]*user[ \t]*=", text, re.MULTILINE) is not None and f"[[{USER}]]" in text
+
+
+def _sections(name: str, value: object, found: ConfigFile) -> list[dict[str, Any]]:
+    """The sections of a name; none, and a mistake, if the value is anything else."""
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        return value
+    hint = f"; the option --{name} is `{_of(OPTIONS, 'user').key}` here" if name == USER else ""
+    said = "[...]" if isinstance(value, dict) else _of(LISTENER_KEYS, "address").kind.shown(value)
+    found.mistakes.append(Mistake(name, f"bad value {said}: must be sections that begin with [[{name}]]{hint}"))
+    return []
+
+
+def _section(
+    kind: type[_Section],
+    label: str,
+    section: dict[str, Any],
+    keys: Sequence[Option],
+    directory: str,
+    found: ConfigFile,
+) -> _Section | None:
+    before = len(found.mistakes)
+    values = _values(label, section, keys, directory, found)
+    for each in keys:
+        if each.default is MISSING and each.key not in section:
+            found.mistakes.append(Mistake(f"{label}: {each.key}", f"missing: must be {each.kind.typed}"))
+    if len(found.mistakes) > before:
+        return None
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        found.mistakes += error.within(label)
+        return None
+
+
+def _values(
+    label: str, table: dict[str, Any], keys: Sequence[Option], directory: str, found: ConfigFile
+) -> dict[str, Any]:
+    """The good values of a table, by name."""
+    values = {}
+    known = {each.key: each for each in keys}
+    for key, value in table.items():
+        place = f"{label}: {_shown_key(key)}" if label else _shown_key(key)
+        if key not in known:
+            found.mistakes.append(Mistake(place, f"no such key{_hint(key, known, label)}"))
+            continue
+        kind = known[key].kind
+        wrong = kind.mistakes(value)
+        found.mistakes += [Mistake(place, said) for said in wrong]
+        if not wrong:
+            values[known[key].name] = kind.take(kind.located(value, directory))
+    return values
+
+
+def _shown_key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else repr(key[:60])
+
+
+def _hint(key: str, known: Iterable[str], label: str) -> str:
+    """Where an unknown key may belong, or what may be meant."""
+    if label and any(each.key == key for each in OPTIONS):
+        return ": it is an option, and must stand before the first [[...]]"
+    for name, keys in ((LISTENER, LISTENER_KEYS), (USER, USER_KEYS)):
+        if not label.startswith(name) and any(each.key == key for each in keys):
+            return f": it must stand in a [[{name}]]"
+    import difflib  # only for mistakes
+
+    meant = key[:60].lower().replace("_", "-")
+    near = [each for each in known if meant and each.startswith(meant)]
+    near = near or difflib.get_close_matches(meant, list(known), 1)
+    return f": did you mean {near[0]}?" if near else f": must be one of {', '.join(known)}"
+
+
+def _of(keys: Sequence[Option], name: str) -> Option:
+    return next(each for each in keys if each.name == name)

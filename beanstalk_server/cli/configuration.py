@@ -1,0 +1,171 @@
+"""Puts a configuration together from options and a config file, and looks at the files that it names.
+
+Finds every mistake before it gives up, so that a person needs one attempt and not five. What has no config file, no
+certificates and no tokens needs none of this. Must never know how the command line is read, or TOML.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from beanstalk_server.access import rules, token_file
+from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig, Mistake, UserConfig, option
+
+TLS_FILES: Final = ("tls_cert", "tls_key", "tls_client_ca")
+
+
+def put_together(
+    path: str,
+    given: Mapping[str, Any],
+    sources: Mapping[str, str],
+    mistakes: Sequence[Mistake],
+    *,
+    checks_system: bool = False,
+) -> Config:
+    """The configuration of a config file and of options, which go over it.
+
+    Args:
+        path: the config file, or "".
+        given: the values that the command line and the environment give, by the names of the options.
+        sources: the flag or the variable that gives each option, also those whose values are bad.
+        mistakes: what is wrong with these.
+        checks_system: look also for what a server would miss only once it has opened its sockets.
+
+    Raises:
+        ConfigError: something is wrong; the message has all of it.
+    """
+    mistakes = list(mistakes)
+    values = dict(given)
+    places = dict(sources)
+    sections: dict[str, ListenerConfig] = {}
+    users: list[UserConfig] = []
+    has_sections = False
+    if path:
+        from beanstalk_server.cli import config_file  # with the parser of TOML
+
+        try:
+            file = config_file.read(path)
+        except ConfigError as error:
+            raise ConfigError(*mistakes, *error.mistakes) from None
+        mistakes += _in_file(path, file.mistakes)
+        values = file.values | values
+        places = {each.name: f"{path}: {each.key}" for each in OPTIONS if each.name in file.given} | places
+        sections, users, has_sections = file.listeners, file.users, file.has_listeners
+        mistakes += _in_file(path, rules.of_listeners(sections, file.names))
+    if has_sections:
+        mistakes += _beside_sections(path, values, sources, places)
+        listeners = sections
+    else:
+        listeners, found = _one_listener(values, places)
+        mistakes += found
+    if "token_file" in values and not has_sections:
+        try:
+            everybody = (*users, *token_file.read(values["token_file"]))
+        except ConfigError as error:
+            mistakes += _renamed(error.mistakes, places)
+            everybody = tuple(users)
+    else:
+        everybody = tuple(users)
+    mistakes += _in_file(path, rules.of_users(everybody))
+    for label, listener in listeners.items():
+        found = files_of(listener)
+        if label:
+            mistakes += _in_file(path, ConfigError(*found).within(label))
+        else:
+            mistakes += _renamed([Mistake(option(key.replace("-", "_")), said) for key, said in found], places)
+    if checks_system:
+        mistakes += _renamed(_missing(values), places)
+    if mistakes:
+        raise ConfigError(*mistakes)
+    return Config(**values, listeners=tuple(sections.values()), users=tuple(users))
+
+
+def _in_file(path: str, mistakes: Sequence[Mistake]) -> list[Mistake]:
+    return [Mistake(f"{path}: {place}" if path else place, said) for place, said in mistakes]
+
+
+def _renamed(mistakes: Sequence[Mistake], places: Mapping[str, str]) -> list[Mistake]:
+    """Mistakes of options, with the place where each was given instead of its flags."""
+    given = {option(name): place for name, place in places.items()}
+    return [Mistake(given.get(place, place), said) for place, said in mistakes]
+
+
+def _beside_sections(
+    path: str, values: dict[str, Any], sources: Mapping[str, str], places: Mapping[str, str]
+) -> list[Mistake]:
+    """Take the options that describe a listener from the values: none may stand beside a [[listener]]."""
+    mistakes = []
+    for name in rules.OF_ONE_LISTENER:
+        if name in values:
+            said = rules.beside_listeners(values.pop(name))
+            place, said = (f"{path}: listener", f"{sources[name]}: {said}") if name in sources else (places[name], said)
+            mistakes.append(Mistake(place, said))
+    return mistakes
+
+
+def _one_listener(
+    values: Mapping[str, Any], places: Mapping[str, str]
+) -> tuple[dict[str, ListenerConfig], list[Mistake]]:
+    """The listener that the options describe, with "" as its name, unless one of them is bad."""
+    if any(name in places and name not in values for name in rules.OF_ONE_LISTENER):
+        return {}, []
+    try:
+        config = Config(**{name: values[name] for name in rules.OF_ONE_LISTENER if name in values})
+    except ConfigError as error:
+        return {}, _renamed(error.mistakes, places)
+    return {"": config.all_listeners()[0]}, []
+
+
+def _missing(values: Mapping[str, Any]) -> list[Mistake]:
+    """What a server would miss only once it has opened its sockets."""
+    mistakes = []
+    user = values.get("user")
+    if user:
+        import pwd
+
+        try:
+            pwd.getpwnam(user)
+        except KeyError:
+            mistakes.append(Mistake(option("user"), f"{user!r} is not here: must be the name of a user of this system"))
+    binlog = values.get("binlog")
+    if binlog and os.path.exists(binlog) and not os.path.isdir(binlog):
+        mistakes.append(
+            Mistake(option("binlog"), f"{binlog!r} is something else: must be a directory, or not be there")
+        )
+    return mistakes
+
+
+def files_of(listener: ListenerConfig) -> list[Mistake]:
+    """What is wrong with the certificates and keys of a listener; the places are keys."""
+    mistakes = []
+    for name in TLS_FILES:
+        path = getattr(listener, name)
+        if path:
+            try:
+                with open(path, "rb"):
+                    pass
+            except OSError as error:
+                key = name.replace("_", "-")
+                mistakes.append(Mistake(key, f"{path!r} cannot be read: {error.strerror}: must be a PEM file"))
+    if listener.tls_cert and not mistakes:
+        mistakes += _context_of(listener)
+    return mistakes
+
+
+def _context_of(listener: ListenerConfig) -> list[Mistake]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(listener.tls_cert, listener.tls_key or None, password=lambda: "")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        return [Mistake("tls-cert", f"{listener.tls_cert!r} with its key cannot be used: {reason}")]
+    if listener.tls_client_ca:
+        try:
+            context.load_verify_locations(listener.tls_client_ca)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            return [Mistake("tls-client-ca", f"{listener.tls_client_ca!r} cannot be used: {reason}")]
+    return []

@@ -1,0 +1,347 @@
+"""Settings that go together, that do not, and that are probably not meant."""
+
+import pytest
+
+from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
+
+HASH, ANOTHER = "ab" * 32, "cd" * 32
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:1",
+        "127.3.2.1:1",
+        "localhost:1",
+        "LocalHost:beanstalk",
+        "[::1]:1",
+        "[0:0:0:0:0:0:0:1]:1",
+        "[::1%lo]:1",
+        "[::ffff:127.0.0.1]:1",
+        "unix:/run/queue",
+        "unix:queue",
+    ],
+)
+def test_tokens_need_no_tls_where_nothing_leaves_the_machine(address):
+    assert ListenerConfig(address=address, auth="token").auth == "token"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0:1",
+        "[::]:1",
+        "10.0.0.1:1",
+        "[fd00::1]:1",
+        "[::ffff:10.0.0.1]:1",
+        "[::ffff:0.0.0.0]:1",
+        "queue.example.org:1",
+        "localhost.example.org:1",
+        "ip6-loopback:1",
+        "127.1:1",
+        "0:1",
+        "*:1",
+        "localhost.:1",
+    ],
+)
+def test_tokens_need_tls_where_others_may_read_them(address):
+    with pytest.raises(ConfigError) as caught:
+        ListenerConfig(address=address, auth="token")
+    assert str(caught.value) == (
+        f"auth: 'token' without TLS at {address}, where others could read the tokens: "
+        "must have a tls-cert, or listen on a loopback address or a UNIX socket"
+    )
+    assert ListenerConfig(address=address, auth="token", tls_cert="c").address == address
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"tls_key": "k"}, "tls-key: 'k' without a certificate: tls-cert must name its file"),
+        ({"tls_client_ca": "a"}, "tls-client-ca: 'a' without TLS: tls-cert must name the server's certificate"),
+        (
+            {"auth": "certificate", "tls_cert": "c"},
+            "auth: 'certificate' of clients that are not asked for one: "
+            "must have a tls-client-ca, or proxy-protocol from a proxy that asks",
+        ),
+        ({"auth": "peer"}, "auth: 'peer' at 127.0.0.1:1: must listen on a UNIX socket, unix:PATH"),
+        (
+            {"auth": "peer", "address": "unix:/s", "proxy_protocol": True},
+            "auth: 'peer' behind a proxy, which would be the peer of all: must be 'certificate' or 'token'",
+        ),
+        (
+            {"auth": "token", "user": "mail"},
+            "user: 'mail' with auth = 'token': must be left out, or auth must be 'none'",
+        ),
+        (
+            {"trusted": ("10.0.0.0/8",)},
+            "trusted: ['10.0.0.0/8'] without PROXY headers: must have proxy-protocol = true",
+        ),
+        (
+            {"proxy_protocol": True},
+            "proxy-protocol: true without a network that may send PROXY headers: "
+            'must have trusted = ["127.0.0.0/8"], say',
+        ),
+    ],
+)
+def test_what_does_not_go_together_in_a_listener(values, said):
+    with pytest.raises(ConfigError) as caught:
+        ListenerConfig(**({"address": "127.0.0.1:1"} | values))
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tls_cert": "c", "tls_client_ca": "a"},
+        {"tls_cert": "c", "tls_client_ca": "a", "auth": "certificate"},
+        {"proxy_protocol": True, "trusted": ("127.0.0.0/8", "fd00::/8"), "auth": "certificate"},
+        {"address": "unix:/s", "auth": "peer"},
+        {"address": "unix:/s", "proxy_protocol": True},
+    ],
+)
+def test_what_goes_together_in_a_listener(values):
+    ListenerConfig(**({"address": "127.0.0.1:1"} | values))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("address", ""),
+        ("address", "localhost"),
+        ("address", ":11300"),
+        ("address", "localhost:"),
+        ("address", "localhost:65536"),
+        ("address", "localhost:99999999999999"),
+        ("address", "::1:11300"),
+        ("address", "[]:11300"),
+        ("address", "unix:"),
+        ("address", "unix:a\0b"),
+        ("address", 11300),
+        ("tls_cert", 1),
+        ("tls_key", "a\0b"),
+        ("auth", "tokens"),
+        ("auth", None),
+        ("auth", ["token"]),
+        ("user", "a\nb"),
+        ("proxy_protocol", 1),
+        ("trusted", ["10.0.0.1/8"]),
+        ("trusted", ["10.0.0.0/33"]),
+        ("trusted", ["localhost"]),
+        ("trusted", [10]),
+    ],
+)
+def test_a_bad_value_of_a_listener(key, value):
+    with pytest.raises(ConfigError, match=rf"^{key.replace('_', '-')}: bad value .*: must be ") as caught:
+        ListenerConfig(**({"address": "127.0.0.1:1"} | {key: value}))
+    assert len(caught.value.mistakes) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", ""),
+        ("name", " mail"),
+        ("name", "a\nb"),
+        ("name", "x" * 201),
+        ("name", 5),
+        ("token_sha256", HASH[:-1]),
+        ("token_sha256", [HASH, "g" * 64]),
+        ("token_sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        ("uid", -1),
+        ("uid", 2**32 - 1),
+        ("uid", True),
+        ("uid", "no-such-user-here"),
+        ("uid", "a\0b"),
+        ("produce", ""),
+        ("produce", ["mail", "a b"]),
+        ("consume", "-mail"),
+        ("inspect", "mail["),
+        ("inspect", "mail[]"),
+        ("inspect", "{a,b}"),
+        ("admin", 5),
+        ("admin", "x" * 1001),
+    ],
+)
+def test_a_bad_value_of_a_user(key, value):
+    with pytest.raises(ConfigError, match=rf"^{key.replace('_', '-')}: bad value .*: must be ") as caught:
+        UserConfig(**({"name": "mail"} | {key: value}))
+    assert len(caught.value.mistakes) == 1
+
+
+def test_a_single_value_is_a_list_of_it():
+    user = UserConfig(name="mail", token_sha256=HASH.upper(), uid="root", produce="*", consume=["a", "[a-c]?*"])
+    assert user == UserConfig(name="mail", token_sha256=(HASH,), uid=(0,), produce=("*",), consume=("a", "[a-c]?*"))
+    assert hash(user)
+
+
+def test_a_token_in_place_of_its_hash_is_not_shown():
+    with pytest.raises(ConfigError) as caught:
+        UserConfig(name="mail", token_sha256=["my-own-token"])
+    assert str(caught.value) == (
+        "token-sha256: bad value (not shown, 12 characters): "
+        "must be the 64 hexadecimal digits that `beanstalk-server token` prints"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tls_key": "k"}, ["--tls-key: 'k' without a certificate: tls-cert must name its file"]),
+        (
+            {"listen": "0.0.0.0", "token_file": "t"},
+            [
+                "--token-file: 'token' without TLS at 0.0.0.0:11300, where others could read the tokens: "
+                "must have a tls-cert, or listen on a loopback address or a UNIX socket"
+            ],
+        ),
+        (
+            {"port": 1, "token_file": "t", "listeners": (ListenerConfig(address="h:1"),)},
+            [
+                "-p/--port: 1 beside a [[listener]], which has its own: must be left out",
+                "--token-file: 't' beside a [[listener]], which has its own: must be left out",
+            ],
+        ),
+        (
+            {"listeners": (ListenerConfig(address="h:1", user="mail"), ListenerConfig(address="H:1"))},
+            [
+                "listener 1: user: 'mail' is not here: must be the name of a [[user]]",
+                "listener 2: address: H:1 is that of listener 1, too: must be given once",
+            ],
+        ),
+        (
+            {"listeners": (ListenerConfig(address="unix:/a/b"), ListenerConfig(address="unix:/a/./b"))},
+            ["listener 2: address: unix:/a/./b is that of listener 1, too: must be given once"],
+        ),
+        (
+            {"listeners": (ListenerConfig(address="[::1]:1"), ListenerConfig(address="[0::1]:1"))},
+            ["listener 2: address: [0::1]:1 is that of listener 1, too: must be given once"],
+        ),
+        (
+            {
+                "users": (
+                    UserConfig(name="mail", token_sha256=(HASH, HASH), uid=(1, 2)),
+                    UserConfig(name="bill", token_sha256=(ANOTHER, HASH.upper()), uid=2),
+                    UserConfig(name="mail"),
+                )
+            },
+            [
+                'user "mail": name: \'mail\' is that of user "mail", too: must be given once',
+                'user "mail": token-sha256: a token is that of user "mail", too: must be given once',
+                'user "bill": token-sha256: a token is that of user "mail", too: must be given once',
+                'user "bill": uid: 2 is that of user "mail", too: must be given once',
+            ],
+        ),
+    ],
+)
+def test_what_does_not_go_together_in_a_configuration(settings, said):
+    with pytest.raises(ConfigError) as caught:
+        Config(**settings)
+    assert str(caught.value).split("\n") == said
+
+
+def test_several_listeners_may_each_pick_a_free_port():
+    Config(listeners=(ListenerConfig(address="localhost:0"), ListenerConfig(address="localhost:0")))
+
+
+def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warning():
+    users = (UserConfig(name="mail", token_sha256=HASH),)
+    assert Config().warnings() == Config(tls_cert="c").warnings() == []
+    assert Config(users=users).warnings() == [
+        "-l/--listen 127.0.0.1: there are users, but whoever connects there may do everything: "
+        "it has neither auth nor user"
+    ]
+    listeners = (
+        ListenerConfig(address="localhost:1", auth="token"),
+        ListenerConfig(address="localhost:2", tls_cert="c", tls_client_ca="a"),
+        ListenerConfig(address="localhost:3", user="mail"),
+        ListenerConfig(address="unix:s"),
+    )
+    assert Config(users=users, listeners=listeners).warnings() == [
+        "listener 2: there are users, but whoever has a certificate may do everything: it has neither auth nor user",
+        "listener 4: there are users, but whoever connects there may do everything: it has neither auth nor user",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listener", "reason"),
+    [
+        ({"auth": "token"}, "no [[user]] has a token-sha256"),
+        ({"auth": "peer"}, "no [[user]] has a uid"),
+        ({"auth": "certificate", "proxy_protocol": True}, "there is no [[user]]"),
+    ],
+)
+def test_a_listener_that_nobody_can_use_deserves_a_warning(listener, reason):
+    config = Config(listeners=(ListenerConfig(address="unix:s", **listener),))
+    assert config.warnings() == [f"listener 1: nobody can use it: auth is {listener['auth']!r}, and {reason}"]
+
+
+def test_a_key_that_others_read_and_a_token_file_that_others_write_deserve_a_warning(tmp_path):
+    key, tokens = tmp_path / "key", tmp_path / "tokens"
+    for path, mode in ((key, 0o640), (tokens, 0o644)):
+        path.touch()
+        path.chmod(mode)
+    config = Config(tls_cert="c", tls_key=str(key), token_file=str(tokens))
+    assert config.warnings() == []
+    key.chmod(0o644)
+    tokens.chmod(0o666)
+    assert config.warnings() == [
+        f"-l/--listen 127.0.0.1: everybody on this machine can read the key in {key}",
+        f"--token-file {tokens}: everybody on this machine can write it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "address", "host", "port", "path"),
+    [
+        ({}, "127.0.0.1:11300", "127.0.0.1", 11300, ""),
+        ({"listen": "::1", "port": 0}, "[::1]:0", "::1", 0, ""),
+        ({"listen": "fe80::1%eth0"}, "[fe80::1%eth0]:11300", "fe80::1%eth0", 11300, ""),
+        ({"listen": "queue", "port": "beanstalk"}, "queue:beanstalk", "queue", "beanstalk", ""),
+        ({"listen": "unix:/run/queue:1"}, "unix:/run/queue:1", "", 0, "/run/queue:1"),
+        ({"listen": "[odd"}, "[[odd]:11300", "[odd", 11300, ""),
+    ],
+)
+def test_without_sections_the_options_describe_one_listener(settings, address, host, port, path):
+    (listener,) = Config(**settings).all_listeners()
+    assert listener == ListenerConfig(address=address)
+    assert (listener.host, listener.port, listener.path) == (host, port, path)
+
+
+def test_certificates_and_tokens_make_that_one_listener_closed():
+    config = Config(tls_cert="c", tls_key="k", tls_client_ca="a", token_file="t")
+    assert config.all_listeners() == (
+        ListenerConfig(address="127.0.0.1:11300", tls_cert="c", tls_key="k", tls_client_ca="a", auth="token"),
+    )
+
+
+def test_inherited_sockets_take_the_place_of_addresses():
+    token = ListenerConfig(address="localhost:1", auth="token")
+    open_one = ListenerConfig(address="unix:/s")
+    config = Config(listeners=(token, open_one))
+    assert config.listeners_at(["127.0.0.1:7", "[::]:8"]) == (
+        ListenerConfig(address="127.0.0.1:7", auth="token"),
+        ListenerConfig(address="[::]:8"),
+    )
+    assert Config().listeners_at(["h:1", "unix:/s"]) == (
+        ListenerConfig(address="h:1"),
+        ListenerConfig(address="unix:/s"),
+    )
+
+
+def test_inherited_sockets_must_be_as_many_as_sections_and_where_tokens_are_safe():
+    config = Config(listeners=(ListenerConfig(address="localhost:1", auth="token"),))
+    with pytest.raises(ConfigError, match="LISTEN_FDS: bad value 2: must be 1, one socket for each"):
+        config.listeners_at(["127.0.0.1:1", "127.0.0.1:2"])
+    with pytest.raises(ConfigError, match=r"^listener 1: auth: 'token' without TLS at 0\.0\.0\.0:1"):
+        config.listeners_at(["0.0.0.0:1"])
+
+
+def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
+    config = Config(
+        listeners=(ListenerConfig(address="localhost:1", auth="token"),),
+        users=(UserConfig(name="mail", token_sha256=HASH),),
+    )
+    assert config.changed() == {"listeners": 1, "users": 1}
+    assert HASH not in repr(config)
+    assert hash(config)

@@ -1,0 +1,541 @@
+"""The config file: read, checked, and put together with the options."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import MISSING
+from pathlib import Path
+
+import pytest
+import trustme
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
+from beanstalk_server.access import rules
+from beanstalk_server.access.accounts import Accounts, hash_of_token
+from beanstalk_server.cli import config_file, server
+from beanstalk_server.cli.options import parse
+from beanstalk_server.config import LISTENER_KEYS, OPTIONS, USER_KEYS
+
+DOCUMENT = Path(__file__).parents[1] / "docs/config.md"
+HASH, ANOTHER = "ab" * 32, "cd" * 32
+
+GOOD = f"""
+# one of everything
+tick = 0.5
+verbosity = 2
+salvage = true
+binlog = "jobs"
+
+[[listener]]
+address = "0.0.0.0:11301"
+tls-cert = "server.pem"
+tls-key = "server.key"
+tls-client-ca = "clients.pem"
+auth = "token"
+
+[[listener]]
+address = "unix:queue"
+proxy-protocol = true
+auth = "certificate"
+
+[[listener]]
+address = "[::1]:11302"
+user = "mail"
+proxy-protocol = true
+trusted = ["127.0.0.0/8"]
+
+[[user]]
+name = "billing"
+token-sha256 = ["{HASH}"]
+uid = ["root", 1000]
+produce = ["mail-*", "bill-*"]
+consume = "bill-*"
+
+[[user]]
+name = "mail"
+inspect = ["*"]
+admin = []
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A directory with the files that the good file names."""
+    path = tmp_path_factory.mktemp("config")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    certificate.private_key_pem.write_to_path(path / "server.key")
+    certificate.cert_chain_pems[0].write_to_path(path / "server.pem")
+    certificate.private_key_and_cert_chain_pem.write_to_path(path / "both.pem")
+    authority.cert_pem.write_to_path(path / "clients.pem")
+    authority.issue_cert("localhost").private_key_pem.write_to_path(path / "another.key")
+    (path / "tokens").write_text(f"{HASH}\n")
+    return path
+
+
+@pytest.fixture
+def write(directory, monkeypatch):
+    """Writes a config file into the current directory."""
+    monkeypatch.chdir(directory)
+
+    def write_file(content):
+        path = Path("server.toml")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write_file
+
+
+@pytest.fixture
+def mistakes(write):
+    """What is said about a file, with further options."""
+
+    def of_file(content, *options, environment=None):
+        with pytest.raises(ConfigError) as caught:
+            parse(["--config", write(content), *options], environment or {})
+        return str(caught.value).split("\n")
+
+    return of_file
+
+
+def test_a_file_has_options_listeners_and_users(write):
+    assert parse(["--config", write(GOOD)], {}) == Config(
+        tick=0.5,
+        verbosity=2,
+        salvage=True,
+        binlog="jobs",
+        listeners=(
+            ListenerConfig(
+                address="0.0.0.0:11301",
+                tls_cert="server.pem",
+                tls_key="server.key",
+                tls_client_ca="clients.pem",
+                auth="token",
+            ),
+            ListenerConfig(address="unix:queue", proxy_protocol=True, auth="certificate"),
+            ListenerConfig(address="[::1]:11302", user="mail", proxy_protocol=True, trusted=("127.0.0.0/8",)),
+        ),
+        users=(
+            UserConfig(
+                name="billing",
+                token_sha256=(HASH,),
+                uid=(0, 1000),
+                produce=("mail-*", "bill-*"),
+                consume=("bill-*",),
+            ),
+            UserConfig(name="mail", inspect=("*",)),
+        ),
+    )
+
+
+IN_A_FILE = {
+    "listen": ('"::1"', "::1"),
+    "port": ("1234", "1234"),
+    "tls_cert": ('"both.pem"', "both.pem"),
+    "tls_key": ('"server.key"', "server.key"),
+    "tls_client_ca": ('"clients.pem"', "clients.pem"),
+    "token_file": ('"tokens"', "tokens"),
+    "user": ('"nobody"', "nobody"),
+    "binlog": ('"jobs"', "jobs"),
+    "sync_interval": ('"never"', "never"),
+    "segment_size": ("4096", "4096"),
+    "body_threshold": ("0x10", "16"),
+    "body_cache": ("1_000", "1000"),
+    "salvage": ("true", None),
+    "max_job_size": ("99999999999", "99999999999"),
+    "max_memory": ("1", "1"),
+    "tick": ("5", "5"),
+    "compat": ('"1.12"', "1.12"),
+    "verbosity": ("1", None),
+    "stalls": ("true", None),
+}
+NEEDS = {"tls_key": "tls_cert", "tls_client_ca": "tls_cert"}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_option_in_a_file_is_the_same_as_on_the_command_line(option, write):
+    options = [option] + [each for each in OPTIONS if each.name == NEEDS.get(option.name)]
+    text = "".join(f"{each.key} = {IN_A_FILE[each.name][0]}\n" for each in options)
+    flags = [word for each in options for word in (each.flags[-1], IN_A_FILE[each.name][1]) if word is not None]
+    config = parse(["--config", write(text)], {})
+    assert config == parse(flags, {}) != Config()
+
+
+def test_the_command_line_goes_over_the_environment_and_that_over_the_file(write):
+    path = write("tick = 1\nverbosity = 1\nsalvage = true\nport = 1\n")
+    environment = {"BEANSTALK_SERVER_TICK": "2", "BEANSTALK_SERVER_PORT": "2", "BEANSTALK_SERVER_CONFIG": path}
+    assert parse(["-p", "3"], environment) == Config(tick=2, verbosity=1, salvage=True, port=3)
+    assert parse(["-p", "3", "--config", write("")], environment | {"BEANSTALK_SERVER_CONFIG": "nowhere"}) == Config(
+        tick=2, port=3
+    )
+
+
+def test_paths_are_relative_to_the_file(directory, monkeypatch):
+    (directory / "server.toml").write_text(
+        'tls-cert = "both.pem"\ntls-client-ca = "clients.pem"\nlisten = "unix:queue"\nbinlog = "/jobs"\n'
+    )
+    monkeypatch.chdir(directory.parent)
+    name = directory.name
+    assert parse(["--config", f"{name}/server.toml"], {}) == Config(
+        tls_cert=f"{name}/both.pem", tls_client_ca=f"{name}/clients.pem", listen=f"unix:{name}/queue", binlog="/jobs"
+    )
+
+
+def test_a_path_on_the_command_line_is_relative_to_the_current_directory(directory, monkeypatch):
+    (directory / "server.toml").write_text('tls-cert = "nowhere.pem"\n')
+    monkeypatch.chdir(directory.parent)
+    config = parse(["--config", f"{directory.name}/server.toml", "--tls-cert", f"{directory.name}/both.pem"], {})
+    assert config.tls_cert == f"{directory.name}/both.pem"
+
+
+@pytest.mark.parametrize("content", ["", "\ufeff# nothing\n", "\r\n", "listener = []\nuser = []\n"])
+def test_a_file_without_keys_changes_nothing(content, write):
+    assert parse(["--config", write(content)], {}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("tick = 1\ntick 2\n", ":2: not TOML: Expected '=' after"),
+        ("tick = 1\n[[listener", ":2: not TOML: "),
+        ("tick =", ":1: not TOML: Invalid value"),
+        ("tick = 1\ntick = 2", ":2: not TOML: Cannot overwrite a value"),
+        (b"tick = 1\n# caf\xe9\n", ":2: not UTF-8, which TOML is written in"),
+        (b"\xff\xfet\0", ":1: not UTF-8, which TOML is written in"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_refused_with_its_line(content, said, mistakes):
+    (line,) = mistakes(content)
+    assert line.startswith("server.toml" + said)
+
+
+def test_a_file_that_would_be_too_much_is_refused(mistakes):
+    assert mistakes("tick = " + "[" * 100_000) == ["server.toml: not TOML: nested too deeply"]
+    assert mistakes("#" * (4 << 20) + "#") == ["server.toml: too long: must be 4194304 bytes at most"]
+    (line,) = mistakes("tick = " + "1" * 5000)
+    assert line.startswith("server.toml: not TOML: Exceeds the limit")
+    (line,) = mistakes("tick = 0x" + "f" * 5000)
+    assert line.startswith("server.toml: tick: bad value too large to show: must be ")
+    (line,) = mistakes(f"listen = '{'x' * 300}'\nbinlog = [{'1,' * 300}]")
+    assert line == f"server.toml: binlog: bad value [{'1, ' * 26}1…: must be the path of a directory"
+
+
+def test_the_option_user_has_another_name_beside_the_sections(mistakes, write):
+    (line,) = mistakes('user = "queue"\n[[user]]\nname = "mail"\n')
+    assert line.startswith("server.toml:2: not TOML: ")
+    assert line.endswith("; the option --user is `run-as` here")
+    config = parse(["--config", write('run-as = "queue"\n[[user]]\nname = "mail"\n')], {})
+    assert (config.user, config.users) == ("queue", (UserConfig(name="mail"),))
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("nowhere.toml", "No such file or directory"), (".", "Is a directory"), ("x" * 300, "File name too long")],
+)
+def test_a_file_that_cannot_be_read(path, reason):
+    with pytest.raises(ConfigError) as caught:
+        parse(["--config", path], {})
+    assert str(caught.value) == f"{path}: cannot be read: {reason}"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_of_somebody_else(write):
+    path = write("")
+    os.chmod(path, 0)
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        parse(["--config", path], {})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("prot = 1", "prot: no such key: did you mean port[?]"),
+        ("max_job_size = 1", "max_job_size: no such key: did you mean max-job-size[?]"),
+        ("config = 'x'", "config: no such key: must be one of listen, port, .*, stalls"),
+        ("'a\\nb' = 1", r"'a\\\\nb': no such key: must be one of .*"),
+        ("auth = 'none'", r"auth: no such key: it must stand in a \[\[listener\]\]"),
+        ("produce = 'x'", r"produce: no such key: it must stand in a \[\[user\]\]"),
+        ("[[tube]]\nmatch = '*'", "tube: no such key: .*"),
+        (
+            "[[listener]]\naddress = 'h:1'\ntick = 1",
+            r"listener 1: tick: no such key: it is an option, and must stand before the first \[\[\.\.\.\]\]",
+        ),
+        (
+            "[[listener]]\naddress = 'h:1'\n[[listener]]\naddress = 'h:2'\ntls-crt = 'x'",
+            "listener 2: tls-crt: no such key: did you mean tls-cert[?]",
+        ),
+        ("[[user]]\nname = 'a b'\nconsum = '*'", 'user "a b": consum: no such key: did you mean consume[?]'),
+        (
+            "[[user]]\nname = 'a'\ntoken = 'my-own-token'",
+            'user "a": token: no such key: did you mean token-sha256[?]',
+        ),
+        (
+            "[listener]\naddress = 'h:1'",
+            r"listener: bad value \[...\]: must be sections that begin with \[\[listener\]\]",
+        ),
+        (
+            "user = 'queue'",
+            r"user: bad value 'queue': must be sections that begin with \[\[user\]\]; "
+            "the option --user is `run-as` here",
+        ),
+        ("listener = [1]", r"listener: bad value \[1\]: must be sections that begin with .*"),
+        ("tick = true", "tick: bad value true: must be a number of milliseconds from 0.001 to 1000"),
+        ("tick = nan", "tick: bad value nan: must be .*"),
+        ("port = [1]", "port: bad value .1.: must be a number from 0 to 65535, or the name of a service"),
+        ("port = 1979-05-27", r"port: bad value datetime.date\(1979, 5, 27\): must be .*"),
+        ("compat = 1.12", 'compat: bad value 1.12: must be "1.12" or "1.13"'),
+        ("salvage = 1", "salvage: bad value 1: must be true or false"),
+        ("binlog = 'a\\u0000b'".replace("'", '"'), r"binlog: bad value 'a\\x00b': must be the path of a directory"),
+        ("verbosity = -1", "verbosity: bad value -1: must be a whole number, 0 or greater"),
+        ("[[listener]]", "listener 1: address: missing: must be host:port, .*"),
+        ("[[listener]]\naddress = 1", "listener 1: address: bad value 1: must be host:port, .*"),
+        (
+            "[[listener]]\naddress = 'h:1'\nauth = 'x'",
+            'listener 1: auth: bad value \'x\': must be "none" or "token" or .*',
+        ),
+        ("[[listener]]\naddress = 'h:1'\nauth = 'token'", "listener 1: auth: 'token' without TLS at h:1, .*"),
+        ("[[listener]]\naddress = 'h:1'\nuser = 'x'", r"listener 1: user: 'x' is not here: .* \[\[user\]\]"),
+        ("[[user]]", "user 1: name: missing: must be a name: .*"),
+        ("[[user]]\nname = 'a\\nb'".replace("'", '"'), r"user 1: name: bad value 'a\\nb': must be a name: .*"),
+        ("[[user]]\nname = 'a'\nproduce = ['x y']", "user \"a\": produce: bad value 'x y': must be a pattern: .*"),
+        (
+            "[[user]]\nname = 'a'\n[[user]]\nname = 'a'",
+            'user "a": name: \'a\' is that of user "a", too: must be given once',
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file(content, said, mistakes):
+    (line,) = mistakes(content)
+    assert re.fullmatch(f"server.toml: {said}", line)
+
+
+def test_every_mistake_is_named_at_once_with_those_of_the_options(mistakes):
+    content = f"""
+        tick = "x"
+        [[listener]]
+        address = "0.0.0.0:1"
+        auth = "token"
+        [[listener]]
+        address = "localhost:1"
+        tls-cert = "nowhere.pem"
+        tls-key = "nowhere.key"
+        user = "mail"
+        [[listener]]
+        address = "localhost:1"
+        auth = "tokens"
+        user = "billing"
+        [[user]]
+        name = "billing"
+        token-sha256 = ["{HASH}", "x"]
+        [[user]]
+        name = "third"
+        token-sha256 = "{ANOTHER}"
+        [[user]]
+        name = "fourth"
+        token-sha256 = "{ANOTHER}"
+    """
+    places = [line.partition(" '")[0].partition(" bad")[0] for line in mistakes(content, "-z", "-1")]
+    assert places == [
+        "-z/--max-job-size:",
+        "server.toml: tick:",
+        "server.toml: listener 1: auth:",
+        "server.toml: listener 3: auth:",
+        'server.toml: user "billing": token-sha256:',
+        "server.toml: listener 2: user:",
+        'server.toml: user "fourth": token-sha256: a token is that of user "third", too: must be given once',
+        "server.toml: listener 2: tls-cert:",
+        "server.toml: listener 2: tls-key:",
+    ]
+
+
+@pytest.mark.parametrize("name", rules.OF_ONE_LISTENER)
+def test_an_option_that_describes_a_listener_is_refused_beside_sections(name, mistakes):
+    """Whichever of the two counted, somebody would believe in the other."""
+    option = next(each for each in OPTIONS if each.name == name)
+    typed, text = IN_A_FILE[name]
+    section = "[[listener]]\naddress = 'localhost:1'\n"
+    beside = "beside a [[listener]], which has its own: must be left out"
+    value = typed.replace('"', "'")
+    flags = "/".join(option.flags)
+    assert mistakes(section, option.flags[-1], text) == [f"server.toml: listener: {flags}: {value} {beside}"]
+    assert mistakes(section, environment={option.variable: text}) == [
+        f"server.toml: listener: {option.variable}: {value} {beside}"
+    ]
+    assert mistakes(f"{option.key} = {typed}\n{section}") == [f"server.toml: {option.key}: {value} {beside}"]
+
+
+def test_a_mistake_of_an_option_is_named_where_it_was_made(mistakes):
+    said = "'k' without a certificate: tls-cert must name its file"
+    assert mistakes("tls-key = 'k'") == [f"server.toml: tls-key: {said}"]
+    assert mistakes("", "--tls-key", "k") == [f"--tls-key: {said}"]
+    assert mistakes("", environment={"BEANSTALK_SERVER_TLS_KEY": "k"}) == [f"BEANSTALK_SERVER_TLS_KEY: {said}"]
+
+
+def test_a_bad_value_is_not_also_missing(mistakes):
+    assert len(mistakes("tls-cert = 1\ntls-key = 'server.key'")) == 1
+    assert len(mistakes("[[listener]]\naddress = 'h:1'\ntls-cert = 1\nauth = 'token'")) == 1
+    assert len(mistakes("[[listener]]\naddress = 'h:1'\nuser = 'a'\n[[user]]\nname = 'a'\nuid = -1")) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("tls-cert = 'nowhere'", "tls-cert: 'nowhere' cannot be read: No such file or directory: must be a PEM file"),
+        ("tls-cert = '.'", "tls-cert: './.' cannot be read: Is a directory: must be a PEM file"),
+        ("token-file = 'nowhere'", "token-file: 'nowhere' cannot be read: No such file or directory"),
+        ("token-file = 'server.pem'", "token-file: 'server.pem', line 1: bad value .*"),
+    ],
+)
+def test_a_file_that_is_named_must_be_good(content, said, mistakes):
+    (line, *_) = mistakes(content)
+    assert re.fullmatch(f"server.toml: {said}".replace("./.", "."), line)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tls-cert": "server.pem"},
+        {"tls-cert": "tokens"},
+        {"tls-cert": "server.pem", "tls-key": "another.key"},
+        {"tls-cert": "server.pem", "tls-key": "tokens"},
+        {"tls-cert": "both.pem", "tls-client-ca": "tokens"},
+    ],
+)
+def test_certificates_and_keys_must_be_good_and_fit_each_other(files, mistakes):
+    lines = "".join(f"{key} = '{file}'\n" for key, file in files.items())
+    (line,) = mistakes(lines)
+    assert re.match(r"server\.toml: tls-[a-z-]+: .*(server\.pem|tokens|another\.key)", line)
+    (line,) = mistakes(f"[[listener]]\naddress = 'localhost:1'\n{lines}")
+    assert re.match(r"server\.toml: listener 1: tls-[a-z-]+: .*(server\.pem|tokens|another\.key)", line)
+
+
+def run(capsys, *arguments):
+    status = server.main(arguments)
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+def test_check_config_says_what_is_good_and_what_deserves_a_warning(write, capsys):
+    path = write(GOOD)
+    os.chmod("server.key", 0o600)
+    assert run(capsys, "--check-config", "--config", path) == (0, ["server.toml: good"], [])
+    path = write(GOOD + "[[listener]]\naddress = 'localhost:3'\n")
+    status, out, err = run(capsys, "--check-config", "--config", path)
+    assert (status, out[1:], err) == (0, ["server.toml: good"], [])
+    assert out[0].startswith("server.toml: warning: listener 4: there are users, but whoever connects there ")
+    assert run(capsys, "--check-config", "-p", "1") == (0, ["the options: good"], [])
+
+
+@pytest.mark.parametrize("checks", [[], ["--check-config"]], ids=["start", "check"])
+def test_a_start_says_the_same_as_check_config(checks, write, capsys):
+    path = write("tick = 0\n[[listener]]\naddress = 'localhost'\n")
+    status, out, err = run(capsys, *checks, "--config", path, "--max-memory", "x")
+    assert (status, out) == (5, [])
+    assert err == [
+        "beanstalk-server: --max-memory: bad value 'x': must be a whole number of bytes from 0 to 1125899906842624",
+        "beanstalk-server: server.toml: tick: bad value 0: must be a number of milliseconds from 0.001 to 1000",
+        "beanstalk-server: server.toml: listener 1: address: bad value 'localhost': "
+        "must be host:port, [v6]:port or unix:PATH",
+    ]
+
+
+def test_check_config_looks_for_the_user_and_the_directory_too(mistakes):
+    assert mistakes("run-as = 'no-such-user'\nbinlog = 'tokens'", "--check-config") == [
+        "server.toml: run-as: 'no-such-user' is not here: must be the name of a user of this system",
+        "server.toml: binlog: 'tokens' is something else: must be a directory, or not be there",
+    ]
+
+
+def test_a_new_token_and_its_hash_go_into_a_file_as_they_are_printed(write, capsys):
+    status, (token, line), err = run(capsys, "token")
+    assert (status, err) == (0, [])
+    config = parse(["--config", write(f"[[user]]\nname = 'mail'\n{line}\n")], {})
+    assert Accounts(config.users).by_token(token.removeprefix("token: ")).name == "mail"
+    assert run(capsys, "token")[1] != [token, line]
+
+
+def test_the_token_command_has_a_help_and_no_options(capsys):
+    status, out, err = run(capsys, "token", "--help")
+    assert (status, err) == (0, [])
+    assert out[0] == "Usage: beanstalk-server token"
+    assert run(capsys, "token", "mail") == (
+        5,
+        [],
+        ["beanstalk-server token: mail: no such option; it takes none"],
+    )
+
+
+def documented():
+    return DOCUMENT.read_text()
+
+
+@pytest.mark.parametrize(("section", "keys"), [("listener", LISTENER_KEYS), ("user", USER_KEYS)])
+def test_the_document_has_every_key(section, keys):
+    rows = ["| key | value | default | what it is |", "|---|---|---|---|"]
+    for key in keys:
+        default = "" if key.default in (MISSING, "", ()) else f"`{json.dumps(key.default)}`"
+        rows.append(f"| `{key.key}` | {key.kind.typed} | {default} | {key.meaning} |")
+    table = "\n".join([f"<!-- keys: {section} -->", "", *rows, "", f"<!-- end of keys: {section} -->"])
+    assert table in documented(), f"docs/config.md must have:\n\n{table}\n"
+
+
+def test_the_example_of_the_document_is_a_good_file(write):
+    (example_file,) = re.findall(r"```toml\n(.*?)```", documented(), re.DOTALL)
+    config = parse(["--config", write(example_file)], {})
+    assert [each.address for each in config.listeners] == ["0.0.0.0:11301", "unix:/run/queue.sock"]
+    assert config.users[1] == UserConfig(name="deploy", uid=(0, 1000), inspect=("*",), admin=("*",))
+
+
+def test_the_hash_in_the_document_is_that_of_its_token():
+    (token,) = re.findall(r"token: (.+)", documented())
+    assert set(re.findall(r"[0-9a-f]{64}", documented())) == {hash_of_token(token)}
+
+
+def pieces():
+    """Good and bad pieces of a file."""
+    words = st.sampled_from(
+        [each.key for each in (*OPTIONS, *LISTENER_KEYS, *USER_KEYS)]
+        + ["[[listener]]", "[[user]]", "[user]", "[", "]", "=", '"', "'", "{", "}", ",", ".", "\n", "#", "-", "\\u0000"]
+        + ["1", "-1", "1e400", "nan", "true", "0x" + "f" * 4000, "9" * 4400, "1979-05-27", '"*"', '""', '"unix:"']
+        + ['"token"', '"0.0.0.0:1"', '["10.0.0.0/8"]', "\ufeff", "\r", "\x85", "\u2028", '"""', "[[[["]
+    )
+    return st.one_of(words.map(str.encode), st.binary(max_size=3))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(GOOD)), st.integers(0, 30), pieces()), min_size=1, max_size=4))
+@example([(0, 0, b"port = 0x" + b"f" * 5000 + b"\n")])
+@example([(0, 0, b"port = " + b"[" * 200 + b"]" * 200 + b"\n")])
+@example([(0, 0, b'listener = "\\u0085"\n')])
+def test_a_mutated_file_gives_a_configuration_or_mistakes_that_name_it(write, changes):
+    content = GOOD.encode()
+    for at, removed, piece in changes:
+        content = content[:at] + piece + content[at + removed :]
+    try:
+        config, said = parse(["--config", write(content)], {}), []
+    except ConfigError as error:
+        config, said = None, str(error).split("\n")
+    assert isinstance(config, Config) or said
+    assert all(line.startswith("server.toml:") and line.isprintable() for line in said)
+    assert not any(HASH in line or len(line) > 1000 for line in said)
+
+
+def test_the_largest_file_that_is_read_has_ten_thousand_users(write):
+    users = "".join(f"[[user]]\nname = 'u{number}'\nproduce = 'mail-*'\n" for number in range(500))
+    assert len(parse(["--config", write(users)], {}).users) == 500
+    assert len(users) * 20 < config_file.LARGEST_FILE
+
+
+def test_a_start_without_a_config_file_imports_nothing_of_it(directory):
+    script = (
+        "import sys; before = set(sys.modules); from beanstalk_server.cli.options import parse;"
+        " parse(['-p', '0'], {}); print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=20)
+    needless = {"tomllib", "ssl", "hashlib", "hmac", "ipaddress", "pwd", "difflib", "secrets"}
+    assert not needless & set(done.stdout.split())
+    assert not any(module.startswith("beanstalk_server.access") for module in done.stdout.split())

@@ -60,6 +60,8 @@ HOT = [
     "beanstalk_server/wire/session.py",
     "beanstalk_server/server/listeners.py",
     "beanstalk_server/server/scheduler.py",
+    "beanstalk_server/server/client_hello.py",
+    "beanstalk_server/server/tls.py",
     "beanstalk_server/server/commits.py",
     "beanstalk_server/server/entrance.py",
     "beanstalk_server/server/connection.py",

@@ -9,6 +9,7 @@ and spends from the same budget; whoever it gives an answer to has a turn after 
     one client's commands       SESSION_QUANTUM                waits in a queue
     one round of all clients    ROUND_QUANTUM                  the next round, after the event loop
                                                                has looked for input
+    handshakes in one round     half of it, but at least one   waits in a queue of its own
     what is due                 ADVANCE_TIME                   the next round
 
 So the event loop is held for a few milliseconds at most. What a round spends beyond its budget, to read what many
@@ -86,8 +87,10 @@ class Scheduler:
         "broker",
         "budget",
         "clock",
+        "handshakes",
         "next_turns",
         "quantum",
+        "serving",
         "slow_turns",
         "stopped",
         "turns",
@@ -107,6 +110,8 @@ class Scheduler:
         self.turns: deque[Runnable] = deque()  # clients with more to do, or with an answer to send
         self.slow_turns: deque[Runnable] = deque()  # those whose next turn may cost a whole round
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
+        self.handshakes: deque[Runnable] = deque()  # TLS connections whose handshake can go on
+        self.serving = False  # turns are being given from the queues
         self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
         self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
         self.stopped = False
@@ -131,6 +136,7 @@ class Scheduler:
         self.turns.clear()
         self.next_turns.clear()
         self.slow_turns.clear()
+        self.handshakes.clear()
         self.blocked.clear()
 
     # Turns
@@ -152,6 +158,12 @@ class Scheduler:
         """Promise a turn in the next round, when the event loop has reported all the input of this one."""
         runnable.queued = True
         self.next_turns.append(runnable)
+        self.run_pending_soon()
+
+    def enqueue_handshake(self, runnable: Runnable) -> None:
+        """Promise a turn that costs about as much as a whole round, for a client that nobody knows yet."""
+        runnable.queued = True
+        self.handshakes.append(runnable)
         self.run_pending_soon()
 
     def block(self, runnable: Runnable) -> None:
@@ -199,31 +211,40 @@ class Scheduler:
     def serve_queues(self) -> None:
         """Give turns to the clients in the queues, as long as the round has a budget.
 
-        Blocked clients come after them, as long as the journal admits everything.
+        Blocked clients come after them, as long as the journal admits everything. Nothing happens in a turn that has
+        been given here: a TLS connection hands input over in its turn, and whoever gets it asks for this again.
         """
+        if self.serving:
+            return
+        self.serving = True
         turns = self.turns
         slow_turns = self.slow_turns
         blocked = self.blocked
-        while self.budget > 0:
-            if turns:
-                self._serve(turns.popleft())
-            elif slow_turns:
-                self._serve(slow_turns.popleft())
-            elif blocked and self.broker.admits == ALL:
-                self._serve_blocked()
-            else:
-                return
+        try:
+            while self.budget > 0:
+                if turns:
+                    self._serve(turns.popleft())
+                elif slow_turns:
+                    self._serve(slow_turns.popleft())
+                elif blocked and self.broker.admits == ALL:
+                    self._serve_blocked()
+                else:
+                    return
+        finally:
+            self.serving = False
         if turns or slow_turns or blocked:
             self.run_pending_soon()
 
     def _serve(self, runnable: Runnable) -> None:
         runnable.queued = False
-        self.budget -= runnable.take_turn()
+        cost = runnable.take_turn()  # in a line of its own: the turn itself may spend something
+        self.budget -= cost
 
     def _serve_blocked(self) -> None:
         runnable = self.blocked.popleft()
         runnable.blocked = False
-        self.budget -= runnable.take_turn()
+        cost = runnable.take_turn()
+        self.budget -= cost
 
     def _begin_round(self) -> None:
         self._next_round = None
@@ -234,7 +255,20 @@ class Scheduler:
             self._serve(self.slow_turns.popleft())
         if self.blocked and self.broker.admits == ALL:
             self._serve_blocked()
+        if self.handshakes:
+            self._serve(self.handshakes.popleft())
         self.run_pending()
+        if self.handshakes:
+            self._serve_handshakes()
+
+    def _serve_handshakes(self) -> None:
+        """Give turns to handshakes, and leave half of the round's budget to those who send something in it."""
+        handshakes = self.handshakes
+        left = self.quantum >> 1
+        while handshakes and self.budget > left:
+            self._serve(handshakes.popleft())
+        if handshakes:
+            self.run_pending_soon()
 
     # Time
 

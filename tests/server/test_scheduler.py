@@ -10,7 +10,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import PENDING, TIMED_OUT
 from beanstalk_server.server.alarm import Alarm
 from beanstalk_server.server.connection import IO_COST, READ_COST, SLOW
-from beanstalk_server.server.scheduler import ADVANCE_SLICE, ADVANCE_TIME, COST_TIME, ROUND_QUANTUM
+from beanstalk_server.server.scheduler import ADVANCE_SLICE, ADVANCE_TIME, COST_TIME, ROUND_QUANTUM, Runnable
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 ASK = b"list-tube-used\r\n"
@@ -93,6 +93,23 @@ def test_what_a_round_spends_beyond_its_budget_the_next_one_has_less(rounds):
     rounds.scheduler.budget = -1_000_000
     rounds.loop.go_round()
     assert turns_taken(callers) == -(-ROUND_QUANTUM // 4 // (SESSION_QUANTUM + IO_COST)), "never less than a quarter"
+
+
+@pytest.mark.interpreted
+def test_what_is_spent_within_a_turn_counts_besides_its_cost(rounds):
+    scheduler = rounds.scheduler
+
+    class Spending(Runnable):
+        def take_turn(self):
+            scheduler.spend(30)
+            return 5
+
+        def is_slow(self):
+            return False
+
+    scheduler.enqueue(Spending())
+    scheduler.run_pending()
+    assert scheduler.budget == ROUND_QUANTUM - 35
 
 
 def test_a_client_that_asks_little_is_answered_at_once_while_others_have_much_to_do(rounds):

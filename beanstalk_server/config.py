@@ -163,15 +163,13 @@ class ListenerConfig:
     address: str = _key(MISSING, kinds.Address(), "where it listens: host:port, [v6]:port or unix:PATH")
     tls_cert: str = _key(
         "",
-        kinds.Path("FILE", "the path of a file"),
+        kinds.File(),
         "file with its certificate and chain, PEM; without it, it speaks plain",
     )
-    tls_key: str = _key(
-        "", kinds.Path("FILE", "the path of a file"), "file with the certificate's key, if that is not in the same file"
-    )
+    tls_key: str = _key("", kinds.File(), "file with the certificate's key, if that is not in the same file")
     tls_client_ca: str = _key(
         "",
-        kinds.Path("FILE", "the path of a file"),
+        kinds.File(),
         "file with the authorities of clients' certificates; then a client must have one",
     )
     auth: str = _key(
@@ -254,22 +252,20 @@ class Config:
     port: int | str = _option(11300, kinds.Port(), "-p", "listen on this TCP port; 0 picks a free one")
     tls_cert: str = _option(
         "",
-        kinds.Path("FILE", "the path of a file"),
+        kinds.File(),
         "",
         "speak TLS with the certificate and chain in this file, PEM",
     )
-    tls_key: str = _option(
-        "", kinds.Path("FILE", "the path of a file"), "", "the certificate's key, if it is not in the same file"
-    )
+    tls_key: str = _option("", kinds.File(), "", "the certificate's key, if it is not in the same file")
     tls_client_ca: str = _option(
         "",
-        kinds.Path("FILE", "the path of a file"),
+        kinds.File(),
         "",
         "serve only clients with a certificate by an authority in this file",
     )
     token_file: str = _option(
         "",
-        kinds.Path("FILE", "the path of a file"),
+        kinds.File(),
         "",
         "serve only clients with a token whose SHA-256 is in this file",
     )
@@ -331,6 +327,8 @@ class Config:
         if self.listeners or self.users or self.tls_cert or self.tls_key or self.tls_client_ca or self.token_file:
             from beanstalk_server.access import rules  # a server that lets everybody in has nothing to check
 
+            object.__setattr__(self, "listeners", tuple(self.listeners))
+            object.__setattr__(self, "users", tuple(self.users))
             mistakes = rules.of_config(self)
             if mistakes:
                 raise ConfigError(*mistakes)

@@ -93,6 +93,21 @@ class Path(Text):
         return os.path.join(directory, value) if isinstance(value, str) and value else value
 
 
+class File(Path):
+    """The path of a file that closes a listener to strangers.
+
+    A text must name one: that of a shell variable that is not set would leave the listener open.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("FILE", "the path of a file")
+
+    def read(self, text: str) -> object:
+        if not text:
+            raise ValueError
+        return text
+
+
 class Listen(Text):
     """Where to listen, without a port."""
 

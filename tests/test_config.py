@@ -98,6 +98,12 @@ def test_the_environment_goes_behind_the_command_line():
         ("--port", {}, "--port: needs a value"),
         ("--stalls=1", {}, "--stalls=1: --stalls takes no value"),
         ("--check-config=1", {}, "--check-config=1: --check-config takes no value"),
+        ("--tls-cert=", {}, "--tls-cert: bad value '': must be the path of a file"),
+        (
+            "",
+            {"BEANSTALK_SERVER_TOKEN_FILE": ""},
+            "BEANSTALK_SERVER_TOKEN_FILE: bad value '': must be the path of a file",
+        ),
         ("--config=", {}, "--config: bad value '': must be the path of a file"),
         ("", {"BEANSTALK_SERVER_CONFIG": ""}, "BEANSTALK_SERVER_CONFIG: bad value '': must be the path of a file"),
     ],

@@ -290,6 +290,12 @@ def test_a_file_of_somebody_else(write):
         ("compat = 1.12", 'compat: bad value 1.12: must be "1.12" or "1.13"'),
         ("salvage = 1", "salvage: bad value 1: must be true or false"),
         ("binlog = 'a\\u0000b'".replace("'", '"'), r"binlog: bad value 'a\\x00b': must be the path of a directory"),
+        ("tls-cert = ''", "tls-cert: bad value '': must be the path of a file, or be left out"),
+        ("binlog = ''", "binlog: bad value '': must be the path of a directory, or be left out"),
+        (
+            "[[listener]]\naddress = 'h:1'\nuser = ''",
+            "listener 1: user: bad value '': must be .*, or be left out",
+        ),
         ("verbosity = -1", "verbosity: bad value -1: must be a whole number, 0 or greater"),
         ("[[listener]]", "listener 1: address: missing: must be host:port, .*"),
         ("[[listener]]\naddress = 1", "listener 1: address: bad value 1: must be host:port, .*"),

@@ -79,6 +79,10 @@ def of_listener(listener: ListenerConfig) -> list[Mistake]:
         refuse("user", f"{listener.user!r} with auth = {listener.auth!r}: must be left out, or auth must be 'none'")
     if listener.trusted and not listener.proxy_protocol:
         refuse("trusted", f"{list(listener.trusted)} without PROXY headers: must have proxy-protocol = true")
+    if listener.trusted and listener.path:
+        refuse(
+            "trusted", f"{list(listener.trusted)} at {listener.address}: must be left out; a UNIX socket has no network"
+        )
     if listener.proxy_protocol and not listener.trusted and not listener.path:
         refuse(
             "proxy-protocol",
@@ -166,6 +170,8 @@ def warnings(config: Config) -> list[str]:
         reason = nobody.get(each.auth)
         if reason:
             found.append(f"{place}: nobody can use it: auth is {each.auth!r}, and {reason}")
+        if any(network.endswith("/0") for network in each.trusted):
+            found.append(f"{place}: everybody's PROXY header is believed, because trusted is {list(each.trusted)}")
         key = each.tls_key or each.tls_cert
         if key and _mode(key) & stat.S_IROTH:
             found.append(f"{place}: everybody on this machine can read the key in {key}")

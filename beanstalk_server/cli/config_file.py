@@ -164,6 +164,8 @@ def _values(
             continue
         kind = known[key].kind
         wrong = kind.mistakes(value)
+        if value == "" and not wrong:  # of a template that was not filled in, say: a listener would be an open one
+            wrong = [f"bad value '': must be {kind.typed}, or be left out"]
         found.mistakes += [Mistake(place, said) for said in wrong]
         if not wrong:
             values[known[key].name] = kind.take(kind.located(value, directory))

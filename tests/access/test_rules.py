@@ -78,6 +78,10 @@ def test_tokens_need_tls_where_others_may_read_them(address):
             "trusted: ['10.0.0.0/8'] without PROXY headers: must have proxy-protocol = true",
         ),
         (
+            {"trusted": ("10.0.0.0/8",), "proxy_protocol": True, "address": "unix:/s"},
+            "trusted: ['10.0.0.0/8'] at unix:/s: must be left out; a UNIX socket has no network",
+        ),
+        (
             {"proxy_protocol": True},
             "proxy-protocol: true without a network that may send PROXY headers: "
             'must have trusted = ["127.0.0.0/8"], say',
@@ -276,6 +280,13 @@ def test_a_listener_that_nobody_can_use_deserves_a_warning(listener, reason):
     assert config.warnings() == [f"listener 1: nobody can use it: auth is {listener['auth']!r}, and {reason}"]
 
 
+def test_a_proxy_that_may_be_anybody_deserves_a_warning():
+    listener = ListenerConfig(address="localhost:1", proxy_protocol=True, trusted=["10.0.0.0/8", "::/0"])
+    assert Config(listeners=[listener]).warnings() == [
+        "listener 1: everybody's PROXY header is believed, because trusted is ['10.0.0.0/8', '::/0']"
+    ]
+
+
 def test_a_key_that_others_read_and_a_token_file_that_others_write_deserve_a_warning(tmp_path):
     key, tokens = tmp_path / "key", tmp_path / "tokens"
     for path, mode in ((key, 0o640), (tokens, 0o644)):
@@ -344,4 +355,4 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
     )
     assert config.changed() == {"listeners": 1, "users": 1}
     assert HASH not in repr(config)
-    assert hash(config)
+    assert hash(config) == hash(Config(listeners=list(config.listeners), users=list(config.users)))

@@ -14,6 +14,9 @@ from typing import Final, TypeGuard
 UNIX: Final = "unix:"
 """What the address of a UNIX socket begins with; its path follows."""
 
+LONGEST_TEXT: Final = 4096
+"""Characters: no path of Linux is longer."""
+
 LONGEST_SHOWN: Final = 80
 """Characters of a value that a message shows."""
 
@@ -83,7 +86,9 @@ class Text(Kind):
         self._but_not = but_not
 
     def fits(self, value: object) -> bool:
-        return isinstance(value, str) and value not in self._but_not and "\0" not in value
+        if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+            return False
+        return value not in self._but_not and "\0" not in value
 
 
 class Path(Text):

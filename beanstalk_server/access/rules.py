@@ -62,7 +62,7 @@ def of_listener(listener: ListenerConfig) -> list[Mistake]:
     if listener.auth == "token" and not listener.tls_cert and not stays_here(listener):
         refuse(
             "auth",
-            f"'token' without TLS at {listener.address}, where others could read the tokens: "
+            f"'token' without TLS at {listener.address!r}, where others could read the tokens: "
             "must have a tls-cert, or listen on a loopback address or a UNIX socket",
         )
     if listener.auth == "certificate" and not (listener.tls_client_ca or listener.proxy_protocol):
@@ -72,7 +72,7 @@ def of_listener(listener: ListenerConfig) -> list[Mistake]:
             "must have a tls-client-ca, or proxy-protocol from a proxy that asks",
         )
     if listener.auth == "peer" and not listener.path:
-        refuse("auth", f"'peer' at {listener.address}: must listen on a UNIX socket, unix:PATH")
+        refuse("auth", f"'peer' at {listener.address!r}: must listen on a UNIX socket, unix:PATH")
     if listener.auth == "peer" and listener.proxy_protocol:
         refuse("auth", "'peer' behind a proxy, which would be the peer of all: must be 'certificate' or 'token'")
     if listener.user and listener.auth != "none":
@@ -81,7 +81,8 @@ def of_listener(listener: ListenerConfig) -> list[Mistake]:
         refuse("trusted", f"{list(listener.trusted)} without PROXY headers: must have proxy-protocol = true")
     if listener.trusted and listener.path:
         refuse(
-            "trusted", f"{list(listener.trusted)} at {listener.address}: must be left out; a UNIX socket has no network"
+            "trusted",
+            f"{list(listener.trusted)} at {listener.address!r}: must be left out; a UNIX socket has no network",
         )
     if listener.proxy_protocol and not listener.trusted and not listener.path:
         refuse(
@@ -102,7 +103,7 @@ def of_listeners(listeners: Mapping[str, ListenerConfig], names: Collection[str]
     for label, each in listeners.items():
         if each.user and each.user not in names:
             mistakes.append(Mistake(f"{label}: user", f"{each.user!r} is not here: must be the name of a [[user]]"))
-    bound = [(label, each.address, _place(each)) for label, each in listeners.items() if each.port or each.path]
+    bound = [(label, repr(each.address), _place(each)) for label, each in listeners.items() if each.port or each.path]
     return mistakes + _twice("address", bound)
 
 

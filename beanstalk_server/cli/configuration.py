@@ -7,8 +7,7 @@ certificates and no tokens needs none of this. Must never know how the command l
 from __future__ import annotations
 
 import os
-import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_server.access import rules, token_file
@@ -22,8 +21,9 @@ def put_together(
     given: Mapping[str, Any],
     sources: Mapping[str, str],
     mistakes: Sequence[Mistake],
+    warn: Callable[[str], object],
     *,
-    checks_system: bool = False,
+    checks_system: bool,
 ) -> Config:
     """The configuration of a config file and of options, which go over it.
 
@@ -32,6 +32,7 @@ def put_together(
         given: the values that the command line and the environment give, by the names of the options.
         sources: the flag or the variable that gives each option, also those whose values are bad.
         mistakes: what is wrong with these.
+        warn: is told of what is wrong with files, and does not keep a server from using them.
         checks_system: look also for what a server would miss only once it has opened its sockets.
 
     Raises:
@@ -71,7 +72,7 @@ def put_together(
         everybody = tuple(users)
     mistakes += _in_file(path, rules.of_users(everybody))
     for label, listener in listeners.items():
-        found = files_of(listener)
+        found = _bad_files(listener, warn)
         if label:
             mistakes += _in_file(path, ConfigError(*found).within(label))
         else:
@@ -138,34 +139,25 @@ def _missing(values: Mapping[str, Any]) -> list[Mistake]:
     return mistakes
 
 
-def files_of(listener: ListenerConfig) -> list[Mistake]:
+def _bad_files(listener: ListenerConfig, warn: Callable[[str], object]) -> list[Mistake]:
     """What is wrong with the certificates and keys of a listener; the places are keys."""
     mistakes = []
     for name in TLS_FILES:
         path = getattr(listener, name)
         if path:
             try:
-                with open(path, "rb"):
-                    pass
+                with open(path, "rb") as file:
+                    file.read(1)
             except OSError as error:
                 key = name.replace("_", "-")
                 mistakes.append(Mistake(key, f"{path!r} cannot be read: {error.strerror}: must be a PEM file"))
     if listener.tls_cert and not mistakes:
-        mistakes += _context_of(listener)
-    return mistakes
+        from beanstalk_server.server.start_error import StartError
+        from beanstalk_server.server.tls_context import make_context
 
-
-def _context_of(listener: ListenerConfig) -> list[Mistake]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(listener.tls_cert, listener.tls_key or None, password=lambda: "")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        return [Mistake("tls-cert", f"{listener.tls_cert!r} with its key cannot be used: {reason}")]
-    if listener.tls_client_ca:
         try:
-            context.load_verify_locations(listener.tls_client_ca)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            return [Mistake("tls-client-ca", f"{listener.tls_client_ca!r} cannot be used: {reason}")]
-    return []
+            make_context(listener, warn)
+        except StartError as error:
+            key, _, said = str(error).partition(" ")
+            mistakes.append(Mistake(key, said))
+    return mistakes

@@ -77,16 +77,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
     if path or checks or any(name in values for name in NEEDS_A_LOOK):
         from beanstalk_server.cli.configuration import put_together  # with all that such a configuration needs
 
-        config = put_together(path or "", values, sources, mistakes, checks_system=checks)
-        return _report(config, path or "the options") if checks else config
+        warnings: list[str] = []  # a server gives them itself, to its log
+        config = put_together(path or "", values, sources, mistakes, warnings.append, checks_system=checks)
+        return _report(path or "the options", [*warnings, *config.warnings()]) if checks else config
     if mistakes:
         raise ConfigError(*mistakes)
     return Config(**values)
 
 
-def _report(config: Config, what: str) -> str:
+def _report(what: str, warnings: Sequence[str]) -> str:
     """What --check-config prints of a good configuration."""
-    return "\n".join([*(f"{what}: warning: {each}" for each in config.warnings()), f"{what}: good"])
+    return "\n".join([*(f"{what}: warning: {each}" for each in warnings), f"{what}: good"])
 
 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {flag: (option.name, "") for option in OPTIONS for flag in option.flags} | {

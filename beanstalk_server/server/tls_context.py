@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, NoReturn
 
@@ -34,8 +35,11 @@ _KEY: Final = b" PRIVATE KEY-----"
 log = logging.getLogger("beanstalk_server")
 
 
-def make_context(listener: ListenerConfig) -> ssl.SSLContext:
-    """The context of a listener with a certificate. Warns of a certificate that is expired, or not valid yet.
+def make_context(listener: ListenerConfig, warn: Callable[[str], object] = log.warning) -> ssl.SSLContext:
+    """The context of a listener with a certificate.
+
+    Args:
+        warn: is told of a certificate that is expired, or not valid yet.
 
     Raises:
         StartError: a file cannot be read or used; the message names it.
@@ -45,14 +49,14 @@ def make_context(listener: ListenerConfig) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 1
     context.set_alpn_protocols([PROTOCOL.decode()])
-    _load_certificate(context, listener.tls_cert, listener.tls_key)
+    _load_certificate(context, listener.tls_cert, listener.tls_key, warn)
     if listener.tls_client_ca:
         _load_authorities(context, listener.tls_client_ca)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, path: str, key_path: str) -> None:
+def _load_certificate(context: ssl.SSLContext, path: str, key_path: str, warn: Callable[[str], object]) -> None:
     certificate = _read("tls-cert", path)
     if _CERTIFICATE not in certificate:
         _refuse("tls-cert", path, "has no certificate in PEM")
@@ -71,7 +75,7 @@ def _load_certificate(context: ssl.SSLContext, path: str, key_path: str) -> None
         _refuse("tls-cert", path, "its certificate is damaged")
     except OSError as error:
         _refuse(name, key_path, error.strerror or str(error))
-    _check_validity(path, certificate)
+    _check_validity(path, certificate, warn)
 
 
 def _load_authorities(context: ssl.SSLContext, path: str) -> None:
@@ -128,13 +132,13 @@ def _first(pem: bytes) -> bytes:
 # When a certificate is valid: Python reads that of a peer only
 
 
-def _check_validity(path: str, pem: bytes) -> None:
+def _check_validity(path: str, pem: bytes, warn: Callable[[str], object]) -> None:
     begins, ends = _validity(_first(pem))
     now = datetime.now(UTC)
     if now > ends:
-        log.warning("tls-cert %s: expired on %s; clients will refuse it", path, ends.date())
+        warn(f"tls-cert {path}: expired on {ends.date()}; clients will refuse it")
     elif now < begins:
-        log.warning("tls-cert %s: not valid before %s; clients will refuse it", path, begins)
+        warn(f"tls-cert {path}: not valid before {begins}; clients will refuse it")
 
 
 def _validity(der: bytes) -> tuple[datetime, datetime]:

@@ -48,7 +48,7 @@ def test_tokens_need_tls_where_others_may_read_them(address):
     with pytest.raises(ConfigError) as caught:
         ListenerConfig(address=address, auth="token")
     assert str(caught.value) == (
-        f"auth: 'token' without TLS at {address}, where others could read the tokens: "
+        f"auth: 'token' without TLS at {address!r}, where others could read the tokens: "
         "must have a tls-cert, or listen on a loopback address or a UNIX socket"
     )
     assert ListenerConfig(address=address, auth="token", tls_cert="c").address == address
@@ -64,7 +64,7 @@ def test_tokens_need_tls_where_others_may_read_them(address):
             "auth: 'certificate' of clients that are not asked for one: "
             "must have a tls-client-ca, or proxy-protocol from a proxy that asks",
         ),
-        ({"auth": "peer"}, "auth: 'peer' at 127.0.0.1:1: must listen on a UNIX socket, unix:PATH"),
+        ({"auth": "peer"}, "auth: 'peer' at '127.0.0.1:1': must listen on a UNIX socket, unix:PATH"),
         (
             {"auth": "peer", "address": "unix:/s", "proxy_protocol": True},
             "auth: 'peer' behind a proxy, which would be the peer of all: must be 'certificate' or 'token'",
@@ -79,7 +79,7 @@ def test_tokens_need_tls_where_others_may_read_them(address):
         ),
         (
             {"trusted": ("10.0.0.0/8",), "proxy_protocol": True, "address": "unix:/s"},
-            "trusted: ['10.0.0.0/8'] at unix:/s: must be left out; a UNIX socket has no network",
+            "trusted: ['10.0.0.0/8'] at 'unix:/s': must be left out; a UNIX socket has no network",
         ),
         (
             {"proxy_protocol": True},
@@ -195,7 +195,7 @@ def test_a_token_in_place_of_its_hash_is_not_shown():
         (
             {"listen": "0.0.0.0", "token_file": "t"},
             [
-                "--token-file: 'token' without TLS at 0.0.0.0:11300, where others could read the tokens: "
+                "--token-file: 'token' without TLS at '0.0.0.0:11300', where others could read the tokens: "
                 "must have a tls-cert, or listen on a loopback address or a UNIX socket"
             ],
         ),
@@ -210,16 +210,16 @@ def test_a_token_in_place_of_its_hash_is_not_shown():
             {"listeners": (ListenerConfig(address="h:1", user="mail"), ListenerConfig(address="H:1"))},
             [
                 "listener 1: user: 'mail' is not here: must be the name of a [[user]]",
-                "listener 2: address: H:1 is that of listener 1, too: must be given once",
+                "listener 2: address: 'H:1' is that of listener 1, too: must be given once",
             ],
         ),
         (
             {"listeners": (ListenerConfig(address="unix:/a/b"), ListenerConfig(address="unix:/a/./b"))},
-            ["listener 2: address: unix:/a/./b is that of listener 1, too: must be given once"],
+            ["listener 2: address: 'unix:/a/./b' is that of listener 1, too: must be given once"],
         ),
         (
             {"listeners": (ListenerConfig(address="[::1]:1"), ListenerConfig(address="[0::1]:1"))},
-            ["listener 2: address: [0::1]:1 is that of listener 1, too: must be given once"],
+            ["listener 2: address: '[0::1]:1' is that of listener 1, too: must be given once"],
         ),
         (
             {
@@ -344,7 +344,7 @@ def test_inherited_sockets_must_be_as_many_as_sections_and_where_tokens_are_safe
     config = Config(listeners=(ListenerConfig(address="localhost:1", auth="token"),))
     with pytest.raises(ConfigError, match="LISTEN_FDS: bad value 2: must be 1, one socket for each"):
         config.listeners_at(["127.0.0.1:1", "127.0.0.1:2"])
-    with pytest.raises(ConfigError, match=r"^listener 1: auth: 'token' without TLS at 0\.0\.0\.0:1"):
+    with pytest.raises(ConfigError, match=r"^listener 1: auth: 'token' without TLS at '0\.0\.0\.0:1'"):
         config.listeners_at(["0.0.0.0:1"])
 
 

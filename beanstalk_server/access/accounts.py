@@ -31,19 +31,14 @@ class Accounts:
     """
 
     def __init__(self, users: Sequence[UserConfig]) -> None:
-        self._by_name: dict[str, User] = {}
-        self._by_uid: dict[int, User] = {}
-        self._by_digest: dict[bytes, tuple[bytes, User]] = {}
-        for each in users:
-            user = User(each.name, produce=each.produce, consume=each.consume, inspect=each.inspect, admin=each.admin)
-            self._by_name[each.name] = user
-            self._by_uid |= dict.fromkeys(each.uid, user)
-            for text in each.token_sha256:
-                digest = bytes.fromhex(text)
-                self._by_digest[digest] = (digest, user)
+        self._configs = {each.name: each for each in users}
+        self._users: dict[str, User] = {}  # those that have been found: most of a user's cost is its patterns
+        self._by_uid = {uid: each.name for each in users for uid in each.uid}
+        digests = [(bytes.fromhex(text), each.name) for each in users for text in each.token_sha256]
+        self._by_digest = {digest: (digest, name) for digest, name in digests}
 
     def __repr__(self) -> str:
-        return f"Accounts({len(self._by_name)} users)"
+        return f"Accounts({len(self._configs)} users)"
 
     def by_token(self, token: str) -> User | None:
         """The user with this token; None if there is none.
@@ -56,16 +51,22 @@ class Accounts:
         if not token.isascii() or len(token) > LONGEST_TOKEN:
             return None
         digest = hashlib.sha256(token.encode()).digest()
-        stored, user = self._by_digest.get(digest, (b"", None))
-        return user if hmac.compare_digest(stored, digest) else None
+        stored, name = self._by_digest.get(digest, (b"", ""))
+        return self.by_name(name) if hmac.compare_digest(stored, digest) else None
 
     def by_name(self, name: str) -> User | None:
-        """The user of this name; None if there is none."""
-        return self._by_name.get(name)
+        """The user of this name, always the same one; None if there is none."""
+        user = self._users.get(name)
+        config = self._configs.get(name)
+        if user is None and config is not None:
+            user = self._users[name] = User(
+                name, produce=config.produce, consume=config.consume, inspect=config.inspect, admin=config.admin
+            )
+        return user
 
     def by_uid(self, uid: int) -> User | None:
         """The user that has this user id of the system; None if there is none."""
-        return self._by_uid.get(uid)
+        return self.by_name(self._by_uid.get(uid, ""))
 
 
 def new_token() -> str:

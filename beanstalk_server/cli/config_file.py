@@ -25,7 +25,7 @@ from beanstalk_server.config import (
 )
 
 LARGEST_FILE: Final = 4 << 20
-"""Bytes: some ten thousand users. More would take minutes to read, and is probably not meant."""
+"""Bytes: some twenty thousand users, and two seconds to read them. More is probably not meant."""
 
 LISTENER: Final = "listener"
 USER: Final = "user"

@@ -64,5 +64,5 @@ def test_a_new_token_has_256_bits_that_go_through_a_command_line():
 
 def test_nothing_secret_is_shown(accounts):
     digest = hash_of_token(BILLING)
-    assert digest not in repr(accounts) + repr(vars(accounts)["_by_name"]["billing"])
+    assert digest not in repr(accounts) + repr(accounts.by_name("billing"))
     assert digest not in repr(UserConfig(name="billing", token_sha256=(digest,)))

@@ -80,7 +80,7 @@ class KernelAlarm(Alarm):
     """
 
     def __init__(self, loop: Loop, on_due: Callable[[], None]) -> None:
-        import ctypes  # takes two milliseconds, which a server needs when it has something to wait for, not to start
+        import ctypes  # takes two milliseconds: imported when there is time for it
 
         library = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: a call takes a microsecond
         self._settime = library.timerfd_settime

@@ -74,13 +74,11 @@ class Scheduler:
 
     Args:
         clock: returns the present, in nanoseconds.
-        make_alarm: makes what wakes it when the broker has something due, when there is something for the first time.
     """
 
     __slots__ = (
         "_alarm",
         "_loop",
-        "_make_alarm",
         "_next_round",
         "alarm_deadline",
         "blocked",
@@ -99,9 +97,7 @@ class Scheduler:
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(
-        self, broker: Broker, clock: Callable[[], int] = monotonic_ns, make_alarm: AlarmMaker = LoopAlarm
-    ) -> None:
+    def __init__(self, broker: Broker, clock: Callable[[], int] = monotonic_ns) -> None:
         self.broker = broker
         self.wheel = broker.wheel
         self.quantum = ROUND_QUANTUM
@@ -115,13 +111,22 @@ class Scheduler:
         self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
         self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
         self.stopped = False
-        self._make_alarm = make_alarm
-        self._alarm: Alarm | None = None
+        self._alarm: Alarm | None = None  # from `start` on
         self._next_round: asyncio.Handle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give turns in this event loop from now on."""
         self._loop = loop
+        self._alarm = LoopAlarm(loop, self.clock, self._advance)
+
+    def use_alarm(self, make_alarm: AlarmMaker) -> None:
+        """Be woken by another alarm than the event loop's from now on."""
+        if self.stopped:
+            return
+        if self._alarm is not None:
+            self._alarm.close()
+        self._alarm = make_alarm(self._loop, self.clock, self._advance)
+        self.set_alarm()
 
     def stop(self) -> None:
         """Give no more turns, and let nothing come due."""
@@ -276,10 +281,8 @@ class Scheduler:
         """Set the alarm for the broker's next event."""
         when = self.broker.next_event()
         self.alarm_deadline = when
-        if self.stopped:
+        if self.stopped or self._alarm is None:
             return
-        if self._alarm is None:
-            self._alarm = self._make_alarm(self._loop, self.clock, self._advance)
         if when < END_OF_TIME:
             self._alarm.set(when)
         else:

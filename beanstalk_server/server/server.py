@@ -34,6 +34,10 @@ HEADROOM: Final = 8
 JOURNALED_HEADROOM: Final = 32
 """The same with a journal: if it could open no file, it would fail, and the server would have to stop."""
 
+REFINE_AFTER: Final = 0.1
+"""Seconds after the start when the server takes the finest alarm that there is. To find it takes two milliseconds, for
+which neither a start nor its first clients should wait."""
+
 
 log = logging.getLogger("beanstalk_server")
 
@@ -54,7 +58,7 @@ class Server:
         now = monotonic_ns()
         self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND), self.config.max_memory)
         self.info = this_process(self.config.max_job_size, now, self.config.compat)
-        self.scheduler = Scheduler(self.broker, make_alarm=finest_alarm)
+        self.scheduler = Scheduler(self.broker)
         self.gate = CommitGate(self.journal, self.broker, self.scheduler, self._begin_stop)
         self.hangups = HangupWatch()
         self.listeners = Listeners()
@@ -118,6 +122,7 @@ class Server:
         places = ", ".join(place_of(listener) for listener in self.listeners.all)
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
+        loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
 

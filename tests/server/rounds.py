@@ -10,7 +10,6 @@ from itertools import count
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.server.alarm import LoopAlarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
@@ -122,15 +121,15 @@ class Rounds:
 
     Args:
         loop: an asyncio event loop instead, where a journal's commits are to be awaited.
-        make_alarm: the scheduler's.
+        make_alarm: the scheduler's, in place of the loop's.
     """
 
-    def __init__(self, journal=None, loop=None, make_alarm=LoopAlarm):
+    def __init__(self, journal=None, loop=None, make_alarm=None):
         self.loop = loop or Loop()
         self.clock = self.loop.clock if isinstance(self.loop, Loop) else lambda: round(self.loop.time() * SECOND)
         self.journal = journal or Journal()
         self.broker = Broker(self.journal, self.clock())
-        self.scheduler = Scheduler(self.broker, self.clock, make_alarm)
+        self.scheduler = Scheduler(self.broker, self.clock)
         self.failures = []
         self.gate = CommitGate(
             self.journal, self.broker, self.scheduler, lambda: self.failures.append(self.gate.failure)
@@ -142,6 +141,8 @@ class Rounds:
             self.broker, self.process, self.scheduler, self.gate, self.hangups, self.listeners, 0
         )
         self.scheduler.start(self.loop)
+        if make_alarm is not None:
+            self.scheduler.use_alarm(make_alarm)
         self.gate.start(self.loop)
 
     def connect(self):

@@ -205,14 +205,32 @@ def alarmed(alarms):
     return Rounds(make_alarm=lambda *arguments: alarms.append(Recorded(*arguments)) or alarms[-1])
 
 
-def test_the_alarm_is_made_when_something_will_be_due_for_the_first_time(alarmed, alarms):
+def test_the_alarm_is_set_when_something_will_be_due(alarmed, alarms):
+    (alarm,) = alarms
     caller = alarmed.connect()
     caller.send(b"put 0 0 60 1\r\na\r\npeek-ready\r\n")
-    assert not alarms
+    assert alarm.times_set == 0
     caller.send(b"put 0 5 60 1\r\na\r\n")
     caller.send(b"put 0 4 60 1\r\na\r\n")
-    (alarm,) = alarms
     assert alarm.deadline <= alarmed.loop.now + 4 * SECOND
+
+
+def test_an_alarm_that_takes_the_place_of_another_goes_off_in_its_stead(rounds, alarms):
+    caller = rounds.connect()
+    caller.send(b"put 0 5 60 1\r\na\r\n")
+    for _ in range(2):
+        rounds.scheduler.use_alarm(lambda *arguments: alarms.append(Recorded(*arguments)) or alarms[-1])
+    first, second = alarms
+    assert first.deadline is None
+    rounds.loop.sleep(60)
+    assert rounds.broker.ready == 0, "the event loop's alarm is not set any more"
+    while not rounds.broker.ready:
+        second.go_off()
+
+
+def test_no_alarm_takes_the_place_of_another_after_a_stop(rounds):
+    rounds.scheduler.stop()
+    rounds.scheduler.use_alarm(lambda *_: pytest.fail("it is made"))
 
 
 def test_an_alarm_that_goes_off_early_does_nothing_and_is_set_again(alarmed, alarms):

@@ -32,7 +32,7 @@ def put_together(
         given: the values that the command line and the environment give, by the names of the options.
         sources: the flag or the variable that gives each option, also those whose values are bad.
         mistakes: what is wrong with these.
-        warn: is told of what is wrong with files, and does not keep a server from using them.
+        warn: is told what is wrong with files that can be used all the same.
         checks_system: look also for what a server would miss only once it has opened its sockets.
 
     Raises:
@@ -62,14 +62,12 @@ def put_together(
     else:
         listeners, found = _one_listener(values, places)
         mistakes += found
-    if "token_file" in values and not has_sections:
+    everybody = list(users)
+    if "token_file" in values:
         try:
-            everybody = (*users, *token_file.read(values["token_file"]))
+            everybody += token_file.read(values["token_file"])
         except ConfigError as error:
             mistakes += _renamed(error.mistakes, places)
-            everybody = tuple(users)
-    else:
-        everybody = tuple(users)
     mistakes += _in_file(path, rules.of_users(everybody))
     for label, listener in listeners.items():
         found = _bad_files(listener, warn)

@@ -54,6 +54,7 @@ HOT = [
     "beanstalk_server/wire/grammar.py",
     "beanstalk_server/wire/replies.py",
     "beanstalk_server/wire/statistics.py",
+    "beanstalk_server/wire/tube_listing.py",
     "beanstalk_server/wire/authorization.py",
     "beanstalk_server/wire/commands.py",
     "beanstalk_server/wire/server_info.py",

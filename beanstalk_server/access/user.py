@@ -36,10 +36,12 @@ class User:
     """
 
     __slots__ = (
+        "_any",  # what the names of the tubes with any right look like; None if all do, or none
         "_patterns",  # what the names of the tubes with each right look like
         "_remembered",  # rights, by the name of a tube
         "everywhere",  # the rights to all tubes, also to those that do not exist
         "name",
+        "pattern_count",  # how many patterns a name is compared with
     )
 
     def __init__(
@@ -55,16 +57,27 @@ class User:
         self.everywhere = 0
         self._patterns: list[tuple[int, re.Pattern[str]]] = []
         self._remembered: dict[str, int] = {}
+        every: list[str] = []
         for right, patterns in ((PRODUCE, produce), (CONSUME, consume), (INSPECT, inspect), (ADMIN, admin)):
             if ALL_TUBES in patterns:
                 self.everywhere |= right
             elif patterns:
-                self._patterns.append((right, re.compile("|".join([fnmatch.translate(each) for each in patterns]))))
+                self._patterns.append((right, _compile(patterns)))
+                every.extend(patterns)
+        self.pattern_count = len(set(every))
+        self._any = _compile(sorted(set(every))) if every and not self.everywhere else None
 
     def rights(self, tube: str) -> int:
         """The rights to the tube of this name, which need not exist."""
         rights = self._remembered.get(tube, -1)
         return self._find_rights(tube) if rights < 0 else rights
+
+    def select(self, tubes: list[str]) -> list[str]:
+        """Those of these tubes to which there is any right, in their order. They are not remembered."""
+        if self.everywhere:
+            return tubes
+        pattern = self._any
+        return [] if pattern is None else [tube for tube in tubes if pattern.match(tube) is not None]
 
     def _find_rights(self, tube: str) -> int:
         rights = self.everywhere
@@ -75,3 +88,8 @@ class User:
             self._remembered.clear()
         self._remembered[tube] = rights
         return rights
+
+
+def _compile(patterns: Sequence[str]) -> re.Pattern[str]:
+    """What fits one of the patterns."""
+    return re.compile("|".join([fnmatch.translate(each) for each in patterns]))

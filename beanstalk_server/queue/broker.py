@@ -280,9 +280,9 @@ class Broker(Queue):
         if self.tubes.drop_unneeded(tube) and tube.is_linked():
             self.wheel.remove(tube)
 
-    def list_tubes(self) -> bytes:
+    def list_tubes(self) -> list[bytes]:
         self.cost += self.tubes.write_pages() * PAGE_COST
-        return self.tubes.listing()
+        return self.tubes.pages()
 
     def drain(self) -> None:
         self.draining = True

@@ -213,8 +213,8 @@ class Queue:
         """The name of the tube that the job with this id is in; "" if there is no such job."""
         raise NotImplementedError
 
-    def list_tubes(self) -> bytes:
-        """A line for each tube, as list-tubes has it ("- " and the name), in beanstalkd's order."""
+    def list_tubes(self) -> list[bytes]:
+        """A line for each tube, as list-tubes has it ("- " and the name), in beanstalkd's order; many on each page."""
         raise NotImplementedError
 
     def server_statistics(self) -> ServerStatistics:

@@ -80,9 +80,9 @@ class TubeTable:
                 count += 1
         return count
 
-    def listing(self) -> bytes:
-        """The lines of all tubes, in their order. Call `write_pages` first."""
-        return b"".join(self._pages)
+    def pages(self) -> list[bytes]:
+        """The lines of all tubes, in their order, as they are now. Call `write_pages` first."""
+        return self._pages.copy()
 
     def _write_page(self, index: int) -> None:
         tubes = self._in_order[index * PAGE : (index + 1) * PAGE]

@@ -29,6 +29,7 @@ from beanstalk_server.wire.authorization import (
 )
 from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
+from beanstalk_server.wire.tube_listing import TubeListing
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.session import Session
@@ -266,11 +267,11 @@ def _stats_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _list_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
-    entries = session.queue.list_tubes()
+    pages = session.queue.list_tubes()
     user = session.user
     if user is not None and not user.everywhere:
-        entries = b"".join([line for line in entries.splitlines(True) if user.rights(line[2:-1].decode())])
-    session.reply(replies.ok(tube_list(entries)))
+        return session.begin_listing(TubeListing(user, pages))
+    session.reply(replies.ok_list(pages))
     return ANSWERED
 
 

@@ -79,3 +79,9 @@ def watching(count: int) -> bytes:
 def ok(yaml: bytes) -> bytes:
     """The reply to a stats or list command, around its YAML document."""
     return b"OK %d\r\n%b\r\n" % (len(yaml), yaml)
+
+
+def ok_list(pieces: list[bytes]) -> bytes:
+    """The reply to list-tubes, around the lines of its tubes; joined once, because it may be long."""
+    size = len(b"---\n") + sum([len(piece) for piece in pieces])
+    return b"".join([b"OK %d\r\n---\n" % size, *pieces, b"\r\n"])

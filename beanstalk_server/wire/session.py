@@ -55,9 +55,13 @@ from beanstalk_server.wire.framing import (
 )
 from beanstalk_server.wire.grammar import Put, without_token
 from beanstalk_server.wire.server_info import ServerInfo
+from beanstalk_server.wire.tube_listing import TubeListing
 
 SESSION_QUANTUM: Final = 128
 """The budget of one turn of a client, in the unit of queue/costs.py."""
+
+WATCHED_SLICE: Final = 256
+"""How many watched tubes are looked at in one go when the user has changed."""
 
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
     LINE_TOO_LONG: replies.BAD_FORMAT,
@@ -86,8 +90,8 @@ class Session(Client):
     Args:
         queue: what its commands act on.
         server: what it shares with the other sessions.
-        on_answer: called when a pending command has been answered: there are replies to take, and `run` may go on. The
-            call may come during another session's command: take note, and return.
+        on_answer: called when a pending command has been answered, or can go on: `run` must follow, and there may be
+            replies to take. The call may come during a command, also of another session: take note, and return.
         name: what the log calls the client.
         logs_commands: whether each of its commands is a line of the log. A token never is.
         user: who the client is; None if nobody is to be known, and everybody may do everything.
@@ -105,6 +109,7 @@ class Session(Client):
         "has_more",  # the turn was over before the input was: `run` can go on at once
         "input_ended",  # the client has shut down its sending side, and all that it sent has come
         "job_id",  # of the put that is under way
+        "listing",  # the list of tubes that is under way
         "logs_commands",
         "may_wait",  # a reserve may wait for a job
         "name",
@@ -118,6 +123,7 @@ class Session(Client):
         "replies",  # not taken yet
         "reply_lsn",  # the LSN of the last change that the replies report
         "server",
+        "unchecked",  # how many of the first watched tubes the user may not be allowed to consume from
         "user",
     )
 
@@ -158,6 +164,8 @@ class Session(Client):
         self.put_at = 0
         self.job_id = 0
         self.refusal = replies.JOB_TOO_BIG
+        self.listing: TubeListing | None = None
+        self.unchecked = 0
         self.user: User | None = None
         self.authenticate = authenticate
         queue.connect(self)
@@ -182,10 +190,12 @@ class Session(Client):
         queue.cost = 0
         self.budget = SESSION_QUANTUM
         self.blocked = False
-        if self.pending is not None and not self._gives_up_waiting():
+        if self.pending is not None and not self._gives_up_waiting() and not self._ends_listing():
             return
         if self.output_paused or self.closed:
             self.budget -= queue.cost
+            return
+        if self.unchecked and not self._check_watched():
             return
         self.has_more = False
         framer = self.framer
@@ -204,6 +214,13 @@ class Session(Client):
             return False
         self.pending = None
         self.replies.append(replies.TIMED_OUT)
+        return True
+
+    def _ends_listing(self) -> bool:
+        """Go on with the list of tubes that is pending, if one is; return whether it has been answered."""
+        if self.listing is None or self.output_paused or not self._go_on_listing():
+            return False
+        self.pending = None
         return True
 
     def _end_turn(self) -> None:
@@ -253,22 +270,46 @@ class Session(Client):
     def change_user(self, user: User) -> None:
         """Let the client be this user from now on, who may have other rights than the one before.
 
-        Tubes that it may no longer reserve from are no longer watched. A reserve that waited for one of them is
+        Tubes that it may no longer consume from are no longer watched. A reserve that waited for one of them is
         answered FORBIDDEN (`on_answer`). What else is under way goes on, and reserved jobs stay reserved.
+
+        If it watches more tubes than WATCHED_SLICE, they are looked at in slices, before its next command; then every
+        reserve that waits is answered FORBIDDEN.
         """
         self.user = user
+        self.unchecked = 0
+        watched = self.watched
         if user.everywhere & CONSUME:
             return
-        withdrawn = [tube.name for tube in self.watched if not user.rights(tube.name) & CONSUME]
-        if not withdrawn:
-            return
-        waited = self.queue.stop_waiting(self)
-        for name in withdrawn:
-            self.queue.unwatch(self, name)
-        command = self.pending
-        if waited and command is not None:
+        if len(watched) <= WATCHED_SLICE:
+            for tube in watched:
+                if not user.rights(tube.name) & CONSUME:
+                    break
+            else:
+                return
+        if self.queue.stop_waiting(self):
+            self.pending = None
             self.replies.append(replies.FORBIDDEN)
-            self._end_pending(command)
+            self.on_answer()
+        self.unchecked = len(watched)
+        self._check_watched()
+
+    def _check_watched(self) -> bool:
+        """Unwatch what the user may not consume from, among the last tubes not checked yet; return whether all are."""
+        user = self.user
+        assert user is not None, "only a user may not do everything"
+        watched = self.watched
+        last = self.unchecked
+        self.unchecked = max(last - WATCHED_SLICE, 0)
+        self.budget -= (last - self.unchecked) >> 1
+        for position in range(last - 1, self.unchecked - 1, -1):  # where one goes, one that has been checked comes
+            name = watched[position].name
+            if not user.rights(name) & CONSUME:
+                self.queue.unwatch(self, name)
+        if self.unchecked:
+            self.budget = 0  # no command before the rest has been checked
+            self.on_answer()
+        return not self.unchecked
 
     def disconnect(self, now: int) -> None:
         """Release what the client holds: it is gone. No other call may follow."""
@@ -346,6 +387,23 @@ class Session(Client):
             self.pending = command
         elif outcome != ANSWERED:
             self.replies.append(_REPLIES[outcome])
+
+    def begin_listing(self, listing: TubeListing) -> Outcome:
+        """Answer with a list of tubes, in as many turns as it takes."""
+        self.listing = listing
+        return ANSWERED if self._go_on_listing() else PENDING
+
+    def _go_on_listing(self) -> bool:
+        listing = self.listing
+        assert listing is not None, "a list has been begun"
+        while not listing.is_complete():
+            if self.budget <= self.queue.cost:
+                self.on_answer()
+                return False
+            self.budget -= listing.go_on()
+        self.listing = None
+        self.reply(replies.ok_list(listing.pieces()))
+        return True
 
     def begin_put(self, put: Put, now: int) -> None:
         """Expect the body of a put. If anything follows the arguments in its line, answer BAD_FORMAT instead."""

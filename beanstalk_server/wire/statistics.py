@@ -118,5 +118,5 @@ def _key(key: str, quote: str) -> str:
 
 
 def tube_list(entries: bytes) -> bytes:
-    """The answer to list-tubes and list-tubes-watched, from the lines of the tubes."""
+    """The answer to list-tubes-watched, from the lines of the tubes."""
     return b"---\n" + entries

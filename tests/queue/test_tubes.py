@@ -24,7 +24,7 @@ def without(names, name):
 
 def listed(table):
     table.write_pages()
-    return table.listing()
+    return b"".join(table.pages())
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.booleans()), max_size=200))

@@ -1,14 +1,25 @@
-"""Sessions with a user: what it may do, and what it is told of the rest."""
+"""Sessions with a user: what is refused and how, and what becomes of a client whose user changes."""
+
+from itertools import pairwise
 
 import pytest
-from virtual import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual import BodilessJournal, World
 
 from beanstalk_server.access.user import User
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
+from beanstalk_server.wire.session import SESSION_QUANTUM, WATCHED_SLICE
 
+BAD = b"BAD_FORMAT\r\n"
 FORBIDDEN = b"FORBIDDEN\r\n"
 NOT_FOUND = b"NOT_FOUND\r\n"
+UNKNOWN = b"UNKNOWN_COMMAND\r\n"
 
 ROOT = User("root", produce=["*"], consume=["*"], inspect=["*"], admin=["*"])
+NOBODY = User("nobody")
+BILLING = User("billing", produce=["mail", "bill"], consume=["bill"], inspect=["default"])
 
 
 @pytest.fixture
@@ -18,15 +29,332 @@ def world():
     world.check()
 
 
+def watched(client):
+    return names(client.send(b"list-tubes-watched\r\n"))
+
+
+def names(reply):
+    """What a list has."""
+    size, text = reply.split(b"\r\n", 1)
+    assert size == b"OK %d" % (len(text) - 2)
+    return text.decode().split()[2::2]
+
+
+# What a client begins with
+
+
+def test_a_client_watches_default_only_if_it_may_consume_from_it_and_uses_it_all_the_same(world):
+    client = world.connect(BILLING)
+    assert client.send(b"list-tubes-watched\r\nlist-tube-used\r\n") == b"OK 4\r\n---\n\r\nUSING default\r\n"
+    assert watched(world.connect(User("u", consume=["d*"]))) == ["default"]
+    assert world.connect(ROOT).yaml(b"stats-tube default")["current-watching"] == "2"
+
+
+def test_whoever_watches_no_tube_may_not_reserve(world):
+    client = world.connect(BILLING)
+    reserves = b"reserve\r\nreserve-with-timeout 5\r\nreserve-batch 1 5\r\n"
+    assert client.send(reserves) == FORBIDDEN * 3
+    assert world.connect(ROOT).yaml(b"stats")["current-workers"] == "0"
+    assert client.send(b"watch bill\r\nignore bill\r\nreserve-with-timeout 0\r\n") == (
+        b"WATCHING 1\r\nNOT_IGNORED\r\nTIMED_OUT\r\n"
+    )
+
+
+def test_a_session_without_a_user_cannot_have_authentication(world):
+    """It would be open to everybody until somebody authenticates."""
+    with pytest.raises(ValueError, match="begins with the user"):
+        world.connect(None, {}.get)
+    assert world.broker.connections == 0
+
+
+# What is refused, and how
+
+
+def test_a_client_may_always_quit(world):
+    client = world.connect(NOBODY)
+    assert client.send(b"quit\r\nlist-tube-used\r\n") == b""
+    assert client.session.closed
+
+
+def test_a_refused_use_or_watch_makes_no_tube_and_changes_nothing(world):
+    client = world.connect(BILLING)
+    assert client.send(b"use bill\r\nuse other\r\nwatch other\r\nlist-tube-used\r\n") == (
+        b"USING bill\r\n" + FORBIDDEN * 2 + b"USING bill\r\n"
+    )
+    assert world.connect(ROOT).send(b"list-tubes\r\n") == b"OK 21\r\n---\n- default\n- bill\n\r\n"
+
+
+def test_the_body_of_a_refused_put_is_swallowed_to_its_end(world):
+    client = world.connect(BILLING)
+    body = b"use bill\r\nquit\r\n"
+    put = b"put 0 0 60 %d\r\n%b\r\n" % (len(body), body)
+    assert client.send(put + b"list-tube-used\r\n") == FORBIDDEN + b"USING default\r\n"
+    assert b"".join(client.send(bytes([byte])) for byte in put) == FORBIDDEN
+    assert client.send(put.replace(b"put", b"put-keyed k") + put.replace(b"put", b"replace-keyed k")) == FORBIDDEN * 2
+    assert world.connect(ROOT).yaml(b"stats")["current-producers"] == "0"
+    assert world.connect().put() == 1, "no id has been taken"
+
+
+def test_forbidden_goes_before_job_too_big_and_draining_and_malformed_lines_before_both(world):
+    client = world.connect(BILLING)
+    assert client.send(b"put 0 0 60 70000\r\n" + b"x" * 70002) == FORBIDDEN
+    assert client.send(b"put 0 0 60 70000 x\r\n" + b"x" * 70002) == FORBIDDEN
+    assert client.send(b"put 0 0 60 1 x\r\nput 0 0 60\r\nput 0 0 60 1" + b" " * 300 + b"\r\n") == BAD * 3
+    assert client.send(b"put 0 0 60 1\r\nabc") == FORBIDDEN, "the body's end is not looked at"
+    world.broker.drain()
+    assert client.send(b"put 0 0 60 1\r\nx\r\n") == FORBIDDEN
+    assert client.send(b"use bill\r\nput 0 0 60 1\r\nx\r\n") == b"USING bill\r\nDRAINING\r\n"
+    assert client.send(b"put 0 0 60 70000\r\n" + b"x" * 70002) == b"JOB_TOO_BIG\r\n"
+
+
+def test_lines_that_only_begin_like_a_command_are_checked_too(world):
+    world.connect().send(b"watch other\r\nwatch mail\r\n")
+    client = world.connect(BILLING)
+    assert client.send(b"pause-tubeother 1\r\npause-tube  other 1\r\npause-tubemail 1\r\n") == NOT_FOUND * 2 + FORBIDDEN
+    assert client.send(b"pause-tube -other 1\r\npause-tube other\r\n") == BAD * 2
+    assert client.send(b"reserve \r\nstats x\r\nreserve\0\r\nusebill\r\nkickstart\r\n") == BAD * 3 + UNKNOWN * 2
+    assert world.connect().yaml(b"stats-tube other")["pause"] == "0"
+    assert client.send(b"quitter\r\n") == b"" and client.session.closed
+
+
+def test_the_older_dialect_refuses_the_same():
+    world = World(compat="1.12")
+    client = world.connect(BILLING)
+    assert client.send(b"reserve-with-timeout soon\r\nstats\r\nuse other\r\n") == FORBIDDEN * 3
+    assert client.send(b"watch bill\r\nreserve-with-timeout soon\r\n") == b"WATCHING 1\r\nTIMED_OUT\r\n"
+
+
+@pytest.mark.parametrize("admits", [DELETIONS, NONE])
+def test_a_command_that_the_journal_does_not_admit_is_refused_when_it_does(world, admits):
+    world.connect().put()
+    client = world.connect(BILLING)
+    world.broker.set_admission(admits)
+    assert client.send(b"kick-job 1\r\n") == b"" and client.session.blocked
+    world.broker.set_admission(ALL)
+    client.go_on()
+    assert client.read() == FORBIDDEN
+
+
+def test_a_job_of_a_hidden_tube_is_not_found_by_id_key_or_peek_and_by_no_batch(world):
+    owner = world.connect()
+    owner.send(b"use hidden\r\nput-keyed k 0 9 60 1\r\nx\r\n")
+    owner.put()
+    client = world.connect(User("u", consume=["default", "bill"], inspect=["bill"], produce=["bill"], admin=["bill"]))
+    for line in b"peek delete touch kick-job stats-job reserve-job cancel".split():
+        assert client.send(line + b" 1\r\n" + line + b" 2\r\n" + line + b" 3\r\n") == NOT_FOUND * 3
+    assert client.send(b"release 1 0 0\r\nbury 1 0\r\nreschedule 1 5\r\n") == NOT_FOUND * 3
+    assert client.send(b"stats-tube hidden\r\npause-tube hidden 1\r\nclear-tube hidden\r\n") == NOT_FOUND * 3
+    assert client.send(b"use hidden\r\nwatch hidden\r\nreserve-batch 9 0\r\n") == FORBIDDEN * 2 + b"TIMED_OUT\r\n"
+    assert client.send(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
+    assert owner.yaml(b"stats-tube hidden")["total-jobs"] == "2"
+
+
+def test_statistics_of_the_server_are_for_those_who_may_inspect_every_tube(world):
+    assert world.connect(User("u", inspect=["**", "default"])).send(b"stats\r\n") == FORBIDDEN
+    assert world.connect(User("u", inspect=["*"])).send(b"stats\r\n").startswith(b"OK ")
+
+
+# list-tubes
+
+
+def test_list_tubes_shows_the_tubes_to_which_there_is_any_right(world):
+    world.connect().send(b"watch a1\r\nwatch a2\r\nwatch b1\r\nwatch b2\r\nwatch c\r\n")
+    assert names(world.connect(User("u", consume=["a1"], admin=["b*"])).send(b"list-tubes\r\n")) == ["a1", "b1", "b2"]
+    assert names(world.connect(NOBODY).send(b"list-tubes\r\n")) == []
+    assert len(names(world.connect(User("u", admin=["*"])).send(b"list-tubes\r\n"))) == 6
+
+
+def many_tubes(world, count):
+    owner = world.connect()
+    for number in range(count):
+        owner.send(b"watch t%d\r\n" % number)
+    return owner
+
+
+@pytest.mark.parametrize(
+    "patterns", [["t1*", "x*"], [f"t*{number}" for number in range(100, 300)]], ids=["few", "many"]
+)
+def test_a_long_list_of_tubes_takes_many_turns_and_is_as_it_was_when_it_was_asked_for(world, patterns):
+    owner = many_tubes(world, 3000)
+    user = User("u", inspect=patterns)
+    client = world.connect(user)
+    session = client.session
+    expected = [name for name in names(owner.send(b"list-tubes\r\n")) if user.rights(name)]
+    session.receive(b"list-tubes\r\nlist-tube-used\r\n", world.now)
+    turns = 1
+    while not (reply := client.read()):
+        assert world.answered.pop() is client, "it is promised another turn"
+        assert not world.answered
+        owner.send(b"ignore t%d\r\nwatch t1-%d\r\n" % (turns, turns))
+        session.run(world.now)
+        assert session.cost <= 2 * SESSION_QUANTUM or session.replies
+        turns += 1
+    assert turns > 1
+    assert names(reply.removesuffix(b"USING default\r\n")) == expected
+
+
+def test_a_long_list_waits_while_its_client_does_not_read_and_comes_before_the_end(world):
+    many_tubes(world, 3000)
+    client = world.connect(User("u", inspect=["t7"]))
+    client.session.receive(b"list-tubes\r\n", world.now)
+    client.session.pause_output()
+    world.settle()
+    assert client.read() == b""
+    client.session.resume_output()
+    assert client.shut_down() == b"OK 9\r\n---\n- t7\n\r\n"
+    assert client.session.closed
+
+
+def test_a_client_may_disconnect_during_its_list(world):
+    many_tubes(world, 3000)
+    client = world.connect(User("u", inspect=["t7"]))
+    client.session.receive(b"list-tubes\r\n", world.now)
+    world.answered.clear()
+    client.disconnect()
+    assert not world.answered and client.read() == b""
+
+
+# auth
+
+
+@pytest.fixture
+def tokens():
+    return {"secret": BILLING, "other": User("other", consume=["default"])}
+
+
+@pytest.fixture
+def client(world, tokens):
+    return world.connect(BILLING, tokens.get)
+
+
+def test_auth_is_no_command_where_nobody_can_authenticate(world):
+    for user in (None, BILLING, ROOT):
+        client = world.connect(user)
+        assert client.send(b"auth secret\r\nauth\r\nlist-tube-used\r\n") == UNKNOWN * 2 + b"USING default\r\n"
+
+
+def test_who_authenticates_anew_is_that_user_from_then_on(world, client):
+    assert client.send(b"watch bill\r\nuse bill\r\nauth other\r\nuse bill\r\n") == (
+        b"WATCHING 1\r\nUSING bill\r\nAUTHENTICATED\r\n" + FORBIDDEN
+    )
+    assert watched(client) == [], "it watches what it may, and nothing new by itself"
+    assert client.send(b"watch default\r\nauth secret\r\nuse bill\r\nreserve\r\n") == (
+        b"WATCHING 1\r\nAUTHENTICATED\r\nUSING bill\r\n" + FORBIDDEN
+    )
+
+
+@pytest.mark.parametrize(
+    "token", [b"wrong", b"", b" secret", b"secret ", b"Secret", b"secret\0", b"\xff\xfe", "ä".encode()]
+)
+def test_a_token_that_is_nobodys_ends_the_conversation(client, token):
+    assert client.send(b"auth " + token + b"\r\nuse bill\r\n") == b"UNAUTHORIZED\r\n"
+    assert client.session.closed
+    assert client.send(b"use bill\r\n") == b""
+
+
+def test_the_empty_token_is_nobodys_whatever_the_config_says(world):
+    client = world.connect(BILLING, {"": ROOT}.get)
+    assert client.send(b"auth \r\n") == b"UNAUTHORIZED\r\n"
+
+
+def test_lines_that_are_no_auth(client):
+    assert client.send(b"auth\r\nauthx\r\nAUTH secret\r\nauth\0\r\n") == UNKNOWN * 3 + BAD
+    assert client.send(b"auth " + b"x" * 300 + b"\r\n") == BAD
+    assert not client.session.closed
+
+
+def test_auth_is_not_counted_and_stats_has_the_same_keys(world, client):
+    before = world.connect().yaml(b"stats")
+    client.send(b"auth secret\r\n")
+    assert list(world.connect().yaml(b"stats")) == list(before)
+    assert sum(world.info.counts) == 2
+
+
+def test_what_finds_users_may_fail_and_lets_nobody_in(world, caplog):
+    def broken(token):
+        raise OSError("no such file")
+
+    client = world.connect(BILLING, broken)
+    assert client.send(b"auth secret\r\nuse default\r\nuse other\r\n") == (
+        b"INTERNAL_ERROR\r\nUSING default\r\n" + FORBIDDEN
+    )
+    assert "secret" not in caplog.text
+
+
+def test_no_token_is_logged(world, tokens, caplog):
+    caplog.set_level("INFO")
+    for caller in (world.connect(BILLING, tokens.get), world.connect()):
+        caller.session.logs_commands = True
+        caller.send(b"auth secret\r\nuse bill\r\nAuth secret\r\n  auth secret\r\nauth\tsecret\r\nauth secret x\r\n")
+    assert "secret" not in caplog.text
+    assert caplog.text.count("auth ...") == 10
+    assert "use bill" in caplog.text
+
+
+auth_lines = st.sampled_from(
+    [
+        b"auth secret\r\n",
+        b"auth other\r\n",
+        b"auth \r\n",
+        b"auth\r\n",
+        b"auth",
+        b"auth " + b"s" * 300 + b"\r\n",
+        b"auth secret\n",
+        b"auth secret\r",
+        b"auth secret\r\nauth other\r\nuse default\r\n",
+        b"use bill\r\nput 0 0 60 13\r\nauth secret\r\n\r\n",
+        b"put 0 0 60 13\r\nauth secret\r\n\r\n",
+        b"watch default\r\n",
+        b"list-tubes\r\nlist-tubes-watched\r\nlist-tube-used\r\n",
+        b"auth wrong\r\n",
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(
+    data=st.lists(st.one_of(auth_lines, auth_lines, st.binary(max_size=8)), max_size=10).map(b"".join),
+    cuts=st.lists(st.integers(0, 1000), max_size=20),
+)
+def test_auth_is_the_same_wherever_its_bytes_are_split(data, cuts):
+    finds = {"secret": BILLING, "other": User("other", consume=["default"])}.get
+    whole = World().connect(BILLING, finds)
+    replies = whole.send(data)
+    world = World()
+    split = world.connect(BILLING, finds)
+    places = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    pieces = b"".join([split.send(data[start:end]) for start, end in pairwise(places)])
+    assert pieces == replies
+    assert split.session.closed == whole.session.closed
+    assert split.session.user.name == whole.session.user.name
+    world.check()
+
+
 # change_user
+
+
+def test_reserved_jobs_stay_reserved_when_their_tube_is_withdrawn(world):
+    client, owner = world.connect(User("u", consume=["default"])), world.connect()
+    owner.put(ttr=2)
+    client.send(b"reserve\r\n")
+    client.session.change_user(NOBODY)
+    assert client.send(b"touch 1\r\ndelete 1\r\nrelease 1 0 0\r\nbury 1 0\r\nreserve\r\n") == NOT_FOUND * 4 + FORBIDDEN
+    client.session.change_user(User("u", inspect=["default"]))
+    assert client.send(b"touch 1\r\ndelete 1\r\npeek 1\r\n") == FORBIDDEN * 2 + b"FOUND 1 1\r\nx\r\n"
+    assert owner.yaml(b"stats-job 1")["state"] == "reserved"
+    world.sleep(2.1)
+    assert owner.yaml(b"stats-job 1")["state"] == "ready"
+    assert owner.yaml(b"stats-tube default")["current-watching"] == "1"
 
 
 def test_a_reserve_that_waits_is_forbidden_when_a_tube_is_withdrawn(world):
     client = world.connect(User("u", consume=["default", "a"]))
-    assert client.send(b"watch a\r\nreserve\r\nlist-tubes-watched\r\n") == b"WATCHING 2\r\n"
+    assert client.send(b"watch a\r\nreserve-with-timeout 9\r\nlist-tubes-watched\r\n") == b"WATCHING 2\r\n"
     client.session.change_user(User("u", consume=["a"]))
     world.settle()
     assert client.read() == FORBIDDEN + b"OK 8\r\n---\n- a\n\r\n"
+    world.connect().put()
+    world.sleep(10)
     assert client.send(b"reserve-with-timeout 0\r\nwatch default\r\n") == b"TIMED_OUT\r\n" + FORBIDDEN
 
 
@@ -38,3 +366,107 @@ def test_a_reserve_goes_on_waiting_when_none_of_its_tubes_is_withdrawn(world):
     assert client.read() == b""
     world.connect().put()
     assert client.read() == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_tube_that_only_withdrawn_clients_watched_is_gone(world):
+    client = world.connect(User("u", consume=["a"]))
+    client.send(b"watch a\r\n")
+    client.session.change_user(NOBODY)
+    assert world.connect().send(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
+
+
+def test_a_put_is_decided_by_its_line(world):
+    client = world.connect(User("u", produce=["default"]))
+    client.send(b"put 0 0 60 4\r\nbo")
+    client.session.change_user(NOBODY)
+    assert client.send(b"dy\r\nput 0 0 60 4\r\nbo") == b"INSERTED 1\r\n"
+    client.session.change_user(ROOT)
+    assert client.send(b"dy\r\nput 0 0 60 4\r\nbody\r\n") == FORBIDDEN + b"INSERTED 2\r\n"
+
+
+@pytest.mark.parametrize("command", [b"reserve", b"reserve-batch 2 0", b"reserve-job 1", b"peek 1"])
+def test_an_answer_whose_body_is_on_its_way_is_given_all_the_same(command):
+    world = World(BodilessJournal())
+    client = world.connect(User("u", consume=["default"], inspect=["default"]))
+    world.connect().put()
+    assert client.send(command + b"\r\n" + command + b"\r\n") == b""
+    client.session.change_user(NOBODY)
+    assert client.read() == b""
+    world.broker.journal.end_fetch()
+    world.settle()
+    refused = FORBIDDEN if command in (b"reserve", b"reserve-batch 2 0") else NOT_FOUND
+    assert client.read().endswith(b" 1 1\r\nx\r\n" + refused)
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"), [(b"kick 9999", b"KICKED 2000\r\n"), (b"clear-tube a", b"CLEARED 2000\r\n")]
+)
+def test_a_kick_or_a_clear_under_way_is_ended_and_the_next_is_refused(world, command, answer):
+    owner = world.connect()
+    owner.send(b"use a\r\n")
+    for _ in range(2000):
+        owner.put(delay=100)
+    client = world.connect(User("u", admin=["a"]))
+    client.send(b"use a\r\n")
+    client.session.receive(command + b"\r\n" + command + b"\r\n", world.now)
+    assert client.session.pending is not None
+    client.session.change_user(User("u", consume=["a"]))
+    world.settle()
+    assert client.read() == answer + FORBIDDEN
+
+
+def test_commands_that_have_come_and_are_not_done_yet_are_the_new_users(world):
+    client = world.connect(ROOT)
+    client.session.pause_output()
+    client.session.queue_input(b"use a\r\nput 0 0 60 1\r\nx\r\n")
+    client.session.change_user(NOBODY)
+    client.session.resume_output()
+    client.go_on()
+    assert client.read() == FORBIDDEN * 2
+
+
+def test_a_session_that_was_open_may_get_a_user(world):
+    client = world.connect()
+    client.send(b"watch a\r\nwatch b\r\n")
+    client.session.change_user(User("u", consume=["b"]))
+    assert watched(client) == ["b"]
+
+
+@pytest.mark.parametrize("withdrawn", ["t1*", "t*"])
+def test_the_tubes_of_a_client_that_watches_very_many_are_withdrawn_in_slices(world, withdrawn):
+    client = world.connect(ROOT)
+    for number in range(3 * WATCHED_SLICE):
+        client.send(b"watch t%d\r\n" % number)
+    before = watched(client)
+    kept = [name for name in before if not User("", consume=[withdrawn]).rights(name)]
+    assert client.send(b"reserve\r\nlist-tubes-watched\r\n") == b""
+    client.session.change_user(User("u", consume=kept))
+    assert len(client.session.watched) >= 2 * WATCHED_SLICE
+    world.connect().session.receive(b"use t1\r\nput 0 0 60 1\r\nx\r\n", world.now)
+    turns = 0
+    assert client.read() == FORBIDDEN
+    while not (reply := client.read()):
+        assert client in world.answered
+        world.answered.clear()
+        client.session.run(world.now)
+        turns += 1
+    assert turns >= 3
+    assert sorted(names(reply)) == sorted(kept)
+    world.settle()
+
+
+def test_an_auth_with_very_many_watched_tubes_is_answered_before_they_are_withdrawn_and_no_command_is(world):
+    client = world.connect(ROOT, {"nobody": NOBODY}.get)
+    for number in range(3 * WATCHED_SLICE):
+        client.send(b"watch t%d\r\n" % number)
+    client.session.receive(b"auth nobody\r\nlist-tubes-watched\r\n", world.now)
+    assert client.read() == b"AUTHENTICATED\r\n"
+    world.settle()
+    assert client.read() == b"OK 4\r\n---\n\r\n"
+
+
+def test_every_row_says_what_it_asks_for():
+    """A command that asks for no right must be one that was meant to."""
+    unasked = {row.name for row in PROTOCOL + EXTENSIONS if not row.right or not row.scope}
+    assert unasked == {"ignore", "quit", "list-tubes", "list-tube-used", "list-tubes-watched"}

@@ -66,6 +66,8 @@ HOT = [
     "beanstalk_server/server/commits.py",
     "beanstalk_server/server/entrance.py",
     "beanstalk_server/server/connection.py",
+    "beanstalk_server/server/refusals.py",
+    "beanstalk_server/server/arrivals.py",
 ]
 
 PURE = os.environ.get("BEANSTALK_SERVER_PURE", "")

@@ -1,7 +1,7 @@
 """Runs a server as a process: sets up its event loop, its log and its signals, and returns its exit status.
 
-SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP does nothing. The process notifies systemd when
-the server is ready, and when it stops. Must never know how a server works.
+SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP reads the configuration again. The process
+notifies systemd when the server is ready, while it reloads, and when it stops. Must never know how a server works.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import logging
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from time import monotonic_ns
 from typing import Final
 
 import sdnotify
 import uvloop
 
-from beanstalk_server.config import Config
+from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
 
@@ -37,20 +39,68 @@ class Interrupted(BaseException):
     """A signal stopped the server before it was ready."""
 
 
-def run(config: Config) -> int:
-    """Run a server until it is told to stop; return the exit status."""
+def run(config: Config, read_config: Callable[[], Config] | None = None) -> int:
+    """Run a server until it is told to stop; return the exit status.
+
+    Args:
+        read_config: reads the configuration again, when SIGHUP asks for it; it may raise a ConfigError. It is called in
+            a thread.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(config))
+            return runner.run(serve(config, read_config))
     except StartError as error:
-        print(f"beanstalk-server: {error}", file=sys.stderr)
+        for mistake in str(error).splitlines():
+            print(f"beanstalk-server: {mistake}", file=sys.stderr)
         return error.status
 
 
-async def serve(config: Config) -> int:
+class Reloads:
+    """Does what SIGHUP asks for: one reload after the other, the last of them with what the files have then.
+
+    Args:
+        notify: tells systemd what the server does (Type=notify-reload of systemd.service(5)).
+    """
+
+    def __init__(self, server: Server, read_config: Callable[[], Config], notify: Callable[[str], None]) -> None:
+        self._server = server
+        self._read_config = read_config
+        self._notify = notify
+        self._asked = False  # again, since the reload that is under way has begun to read
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """Reload, or once more after the reload that is under way."""
+        self._asked = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        while self._asked:
+            self._asked = False
+            self._notify(f"RELOADING=1\nMONOTONIC_USEC={monotonic_ns() // 1000}")
+            try:
+                await self._reload()
+            except ConfigError as error:
+                for mistake in str(error).splitlines():
+                    log.error("SIGHUP: nothing has changed: %s", mistake)
+            except Exception:
+                log.exception("SIGHUP: the reload failed; this is a bug in the server")
+            self._notify("READY=1")
+        self._task = None
+
+    async def _reload(self) -> None:
+        config = await asyncio.get_running_loop().run_in_executor(None, self._read_config)
+        if config == self._server.config and not (config.listeners or config.token_file or config.tls_cert):
+            log.info("SIGHUP: ignored, because the server has nothing to reload")
+        else:
+            await self._server.reload(config)
+
+
+async def serve(config: Config, read_config: Callable[[], Config] | None = None) -> int:
     """Serve until a signal arrives or the journal fails; return the exit status."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -73,7 +123,8 @@ async def serve(config: Config) -> int:
     for stop_signal in STOP_SIGNALS:
         loop.add_signal_handler(stop_signal, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, server.drain)
-    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: ignored, because the server has nothing to reload")
+    reloads = Reloads(server, read_config or (lambda: config), systemd.notify)
+    loop.add_signal_handler(signal.SIGHUP, reloads.ask)
     systemd.notify("READY=1")
     waits = [loop.create_task(event.wait()) for event in (stop, server.failed)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

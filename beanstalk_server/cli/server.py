@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_server.cli.options import parse
-from beanstalk_server.config import ConfigError
+from beanstalk_server.config import Config, ConfigError
 
 BAD_OPTION: Final = 5
 """The exit status for a bad option or value; the same as beanstalkd's."""
@@ -43,4 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()
     from beanstalk_server.cli.process import run
 
-    return run(config)
+    def read_config() -> Config:
+        again = parse(arguments, os.environ)
+        assert isinstance(again, Config), "the same arguments ask for a server again"
+        return again
+
+    return run(config, read_config)

@@ -11,19 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
-from beanstalk_server.server.entrance import Entrance
+from beanstalk_server.server.entrance import NONE, TOKEN, Entrance
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.wire.commands import STATISTICS
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.accounts import Accounts
 
 INPUT_LIMIT: Final = 1 << 16
 """Bytes of commands that may pile up behind one that waits, before reading pauses."""
@@ -58,7 +61,7 @@ class Connection(CommitWaiter):
 
     Args:
         entrance: where the client came in.
-        user: who it has proved to be; None for the user of the entrance, if it has one.
+        user: who it has proved to be; None where nobody is asked.
         name: what the log calls the client; "" for the address that it has connected from.
 
     It has the methods of an asyncio protocol, but does not inherit from one: a compiled class that inherits from an
@@ -88,7 +91,7 @@ class Connection(CommitWaiter):
         super().__init__()
         self.connections = connections
         self.entrance = entrance
-        self.user = entrance.user if user is None else user
+        self.user = user
         self.scheduler = connections.scheduler
         self.gate = connections.gate
         self.connected = False  # the session has begun, and has not been disconnected
@@ -103,15 +106,26 @@ class Connection(CommitWaiter):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         connections = self.connections
-        if connections.closing:  # it was accepted before the sockets were closed
-            self.transport.abort()
+        entrance = self.entrance
+        user = self.user
+        if connections.closing or entrance.closed or (user is None and entrance.auth != NONE):
+            self.transport.abort()  # it was accepted before the sockets were closed, or before a reload
             return
         self.transport.set_write_buffer_limits(OUTPUT_LIMIT)
         verbosity = connections.verbosity
         if verbosity:
             self.name = self.name or name_of_peer(self.transport)
-            log.info("%s connected", self.name)
-        self.session = Session(connections.queue, connections.server_info, self.on_answer, self.name, verbosity > 1)
+            known = self.user or entrance.user
+            log.info("%s connected%s", self.name, "" if known is None else f" as {known.name}")
+        self.session = Session(
+            connections.queue,
+            connections.server_info,
+            self.on_answer,
+            self.name,
+            verbosity > 1,
+            entrance.user if user is None else user,
+            entrance.authenticate if entrance.auth == TOKEN else None,
+        )
         self.connected = True
         connections.open.add(self)
 
@@ -208,6 +222,31 @@ class Connection(CommitWaiter):
         self.session.forbid_waiting()
         self.scheduler.enqueue(self)
         self.scheduler.run_pending_soon()
+
+    # What a reload calls
+
+    def judge(self, accounts: Accounts | None) -> bool:
+        """Give the client the rights that its user has from now on; close it, and return False, if it has none.
+
+        Who has proved to be somebody is the user of the same name. Who has not is whoever comes in at that entrance.
+        """
+        user = self._user_from_now_on(accounts)
+        if user is not None:
+            self.session.change_user(user)
+        elif self.session.user is not None or self.entrance.auth != NONE:
+            self.transport.abort()
+            return False
+        return True
+
+    def _user_from_now_on(self, accounts: Accounts | None) -> User | None:
+        entrance = self.entrance
+        if self.user is None and not entrance.closed:
+            if entrance.auth != NONE:
+                return None
+            if entrance.user is not None:
+                return entrance.user
+        user = self.session.user
+        return None if user is None or accounts is None else accounts.by_name(user.name)
 
     # Replies, reading and the end
 

@@ -1,21 +1,153 @@
-"""What a listener asks of the clients that connect to it, and what it gives them.
+"""What a listener asks of the clients that connect to it, and how it finds out who they are.
 
-Must never know sockets, or what clients say.
+A reload changes an entrance in place, under the clients that have come in by it. Must never know commands, or what is
+sent over a socket.
 """
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
 from beanstalk_server.access.user import User
-from beanstalk_server.config import ListenerConfig
+from beanstalk_server.config import Config, ListenerConfig
+from beanstalk_server.server.start_error import StartError
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.accounts import Accounts
+
+NONE: Final = "none"
+TOKEN: Final = "token"
+CERTIFICATE: Final = "certificate"
+PEER: Final = "peer"
+
+BAD_SETTING: Final = 5
+"""The exit status for a setting that is bad, which the command line has for a bad option."""
 
 
 class Entrance:
-    """One listener's way of knowing users. A reload of the settings changes it in place, under its connections."""
+    """One listener's way of knowing its users.
 
-    __slots__ = ("user",)
+    Args:
+        place: where it is, for the log.
+    """
 
-    def __init__(self) -> None:
-        self.user: User | None = None  # whoever comes in here is this user
+    __slots__ = (
+        "accounts",  # finds users; None if there are none
+        "auth",  # how users are known: NONE, TOKEN, CERTIFICATE or PEER
+        "closed",  # the listener is gone, and nobody comes in here any more
+        "context",  # an ssl.SSLContext; None for plain connections
+        "place",
+        "trusted",  # the networks whose PROXY headers are believed
+        "user",  # where nobody is asked, whoever comes in is this user; None for nobody, who may do everything
+        "wants_header",  # a PROXY header comes first
+    )
+
+    def __init__(self, place: str = "") -> None:
+        self.place = place
+        self.accounts: Accounts | None = None
+        self.auth = NONE
+        self.closed = False
+        self.context: Any = None
+        self.trusted: Sequence[Any] = ()
+        self.user: User | None = None
+        self.wants_header = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything comes before a client's commands: a header, a handshake, or the question who it is."""
+        return self.wants_header or self.context is not None or self.auth != NONE
+
+    def become(self, other: Entrance) -> bool:
+        """Ask what another entrance asks; return whether those who are not known yet may go on as they have begun."""
+        same = (
+            self.auth == other.auth
+            and self.wants_header == other.wants_header
+            and self.trusted == other.trusted
+            and (self.context is None) == (other.context is None)
+        )
+        self.accounts = other.accounts
+        self.auth = other.auth
+        self.context = other.context
+        self.trusted = other.trusted
+        self.user = other.user
+        self.wants_header = other.wants_header
+        return same
+
+    def trusts(self, host: str) -> bool:
+        """Whether a PROXY header from this address is believed."""
+        import ipaddress  # here, because most servers never need it
+
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        found: Any = getattr(address, "ipv4_mapped", None) or address
+        return any(found in network for network in self.trusted)
+
+    # Who a client is; None if it is nobody that the config knows
+
+    def authenticate(self, token: str) -> User | None:
+        """The user whose token this is."""
+        return None if self.accounts is None else self.accounts.by_token(token)
+
+    def user_of_certificate(self, names: Sequence[str]) -> User | None:
+        """The user that one of the names in a verified certificate names: the first that does."""
+        if self.accounts is not None:
+            for name in names:
+                user = self.accounts.by_name(name)
+                if user is not None:
+                    return user
+        return None
+
+    def user_of_uid(self, uid: int) -> User | None:
+        """The user that a process of this user of the system is."""
+        return None if self.accounts is None else self.accounts.by_uid(uid)
+
+
+def accounts_of(config: Config) -> Accounts | None:
+    """The users in the settings; None if there are none, and nobody is asked.
+
+    Raises:
+        ConfigError: the token file is bad.
+    """
+    users = config.all_users()
+    if not users:
+        return None
+    from beanstalk_server.access.accounts import Accounts  # most servers have no users
+
+    return Accounts(users)
+
+
+def entrance_of(config: ListenerConfig, place: str, accounts: Accounts | None) -> Entrance:
+    """The entrance that a listener's settings describe.
+
+    Args:
+        place: where it is, for messages.
+
+    Raises:
+        StartError: a certificate cannot be used, or the system does not tell who is at the other end of a socket.
+    """
+    entrance = Entrance(place)
+    entrance.accounts = accounts
+    entrance.auth = config.auth
+    entrance.wants_header = config.proxy_protocol
+    if config.auth == PEER and not hasattr(socket, "SO_PEERCRED"):
+        raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_SETTING)
+    if config.trusted:
+        import ipaddress  # here, because most servers never need it
+
+        entrance.trusted = [ipaddress.ip_network(network, strict=False) for network in config.trusted]
+    if config.user:
+        entrance.user = None if accounts is None else accounts.by_name(config.user)
+        if entrance.user is None:
+            raise StartError(f"{place}: user: there is no user {config.user!r}", BAD_SETTING)
+    if config.tls_cert:
+        from beanstalk_server.server.tls_context import make_context
+
+        entrance.context = make_context(config)
+    return entrance
 
 
 def ways_of(config: ListenerConfig) -> str:
@@ -23,7 +155,7 @@ def ways_of(config: ListenerConfig) -> str:
     ways = ["PROXY"] if config.proxy_protocol else []
     if config.tls_cert:
         ways.append("TLS with clients' certificates" if config.tls_client_ca else "TLS")
-    if config.auth != "none":
+    if config.auth != NONE:
         ways.append(config.auth)
     if config.user:
         ways.append(f"user {config.user}")

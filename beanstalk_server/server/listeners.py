@@ -39,9 +39,6 @@ FULL_LOG_INTERVAL: Final = 60
 OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 
-UNIX: Final = "unix:"
-"""How the address of a UNIX socket begins in the settings; its path follows."""
-
 Address = tuple[str, int] | str
 """Host and port, or the path of a UNIX socket."""
 
@@ -99,7 +96,7 @@ class Listener:
 class Listeners:
     """All listening sockets of a server, and the limit on the connections that come through them."""
 
-    __slots__ = ("_accepting", "_full", "_full_logged_at", "_loop", "all", "limit", "taken")
+    __slots__ = ("_accepting", "_full", "_full_logged_at", "_loop", "all", "inherited", "limit", "taken")
 
     _loop: asyncio.AbstractEventLoop
 
@@ -107,6 +104,7 @@ class Listeners:
         self.limit = sys.maxsize  # how many connections there may be at a time
         self.taken = 0  # how many there are, with those that are being set up
         self.all: list[Listener] = []
+        self.inherited = False  # the sockets are those that systemd has opened
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
@@ -116,36 +114,28 @@ class Listeners:
         """Where clients may connect."""
         return [listener.address for listener in self.all]
 
-    def open(self, configs: Sequence[ListenerConfig], *, by_options: bool) -> None:
-        """Take over the sockets that systemd has opened for this process, or else open those in the settings.
-
-        Clients cannot connect to the latter yet. Inherited sockets take the place of the addresses, in order;
-        where the options give the one address, there may be any number of sockets.
+    def open(self, configs: Sequence[ListenerConfig], inherited: Sequence[socket.socket], *, by_options: bool) -> None:
+        """Open the sockets in the settings. Clients cannot connect to them yet.
 
         Args:
+            inherited: sockets that take the place of the addresses, as many as there are listeners; or none.
             by_options: the command line gives the address, and not the config file.
 
         Raises:
-            StartError: a socket cannot be used or opened, or the sockets and the listeners differ in number.
+            StartError: a socket cannot be opened.
         """
-        inherited = inherited_sockets()
-        if not inherited:
-            try:
-                for config in configs:
-                    self.all.append(open_listener(config, by_options=by_options))
-            except StartError:
-                self.close()
-                self.remove_paths()
-                raise
+        self.inherited = bool(inherited)
+        if inherited:
+            for config, sock in zip(configs, inherited, strict=True):
+                self.all.append(Listener(config, sock, where_of(config, by_options=by_options)))
             return
-        if by_options:
-            configs = [configs[0]] * len(inherited)
-        elif len(inherited) != len(configs):
-            raise StartError(
-                f"LISTEN_FDS: {len(inherited)} sockets, but the config file has {len(configs)} listeners", 111
-            )
-        for config, sock in zip(configs, inherited, strict=True):
-            self.all.append(Listener(config, sock, where_of(config, by_options=by_options)))
+        try:
+            for config in configs:
+                self.all.append(open_listener(config, by_options=by_options))
+        except StartError:
+            self.close()
+            self.remove_paths()
+            raise
 
     def listen(self) -> None:
         """Let clients connect from now on. None is accepted before `start`.
@@ -166,6 +156,25 @@ class Listeners:
         self.limit = connections_allowed(headroom)
         for listener in self.all:
             loop.add_reader(listener.sock.fileno(), self.accept, listener)
+
+    def replace(self, listeners: list[Listener]) -> None:
+        """Accept connections at these from now on, and at no others, which are closed. New ones must listen already."""
+        opened = len(listeners)
+        new = set(listeners)
+        for listener in self.all:
+            opened -= 1
+            if listener in new:
+                new.discard(listener)
+            else:
+                self._loop.remove_reader(listener.sock.fileno())
+                listener.close()
+                listener.remove_path()
+        self.all = listeners
+        if self.limit != sys.maxsize:
+            self.limit = max(self.limit - opened, 1)
+        if not self._full:
+            for listener in new:
+                self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
 
     async def stop(self) -> None:
         """Accept nothing more; return when no connection is being set up."""
@@ -262,16 +271,9 @@ def where_of(config: ListenerConfig, *, by_options: bool) -> str:
     """How messages name a listener: as it was given, by the options or in the config file."""
     if not by_options:
         return f"listener {config.address}"
-    if config.address.startswith(UNIX):
+    if config.path:
         return f"{option('listen')} {config.address}"
-    host, port = split_address(config.address)
-    return f"{option('listen')} {host} {option('port')} {port}"
-
-
-def split_address(address: str) -> tuple[str, str]:
-    """Host and port of host:port or [host]:port."""
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), port
+    return f"{option('listen')} {config.host} {option('port')} {config.port}"
 
 
 def open_listener(config: ListenerConfig, *, by_options: bool) -> Listener:
@@ -281,11 +283,9 @@ def open_listener(config: ListenerConfig, *, by_options: bool) -> Listener:
         StartError: the socket cannot be opened.
     """
     where = where_of(config, by_options=by_options)
-    if config.address.startswith(UNIX):
-        path = config.address.removeprefix(UNIX)
-        return Listener(config, open_unix_socket(path, where), where, path)
-    host, port = split_address(config.address)
-    return Listener(config, open_inet_socket(host, port, where), where)
+    if config.path:
+        return Listener(config, open_unix_socket(config.path, where), where, config.path)
+    return Listener(config, open_inet_socket(config.host, config.port, where), where)
 
 
 def inherited_sockets() -> list[socket.socket]:
@@ -315,7 +315,7 @@ def inherited_sockets() -> list[socket.socket]:
     return sockets
 
 
-def open_inet_socket(host: str, port: str, where: str) -> socket.socket:
+def open_inet_socket(host: str, port: int | str, where: str) -> socket.socket:
     """A TCP socket that is bound to the first address of the host that works.
 
     Raises:

@@ -10,23 +10,35 @@ import functools
 import logging
 from time import monotonic_ns
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from beanstalk_server.config import Config, ListenerConfig, option
+from beanstalk_server.config import Config, ConfigError, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.entrance import Entrance, ways_of
+from beanstalk_server.server.entrance import BAD_SETTING, Entrance, accounts_of, entrance_of, ways_of
 from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.server.listeners import UNIX, Address, Listener, Listeners, name_of_address
+from beanstalk_server.server.listeners import (
+    Address,
+    Listener,
+    Listeners,
+    address_of,
+    inherited_sockets,
+    name_of_address,
+)
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.version import full_version
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.accounts import Accounts
+    from beanstalk_server.server.arrivals import Arrivals
+    from beanstalk_server.server.reload import Prepared
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""
@@ -38,6 +50,9 @@ REFINE_AFTER: Final = 0.1
 """Seconds after the start when the server takes the finest alarm that there is. To find it takes two milliseconds, for
 which neither a start nor its first clients should wait."""
 
+
+JUDGE_TIME: Final = 500_000
+"""Nanoseconds that a reload may spend on connections in one round of the event loop."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -72,6 +87,9 @@ class Server:
             self.config.verbosity,
         )
         self.restoring = False  # in `start`: the event loop stands still while jobs are restored
+        self.entrances: list[Entrance] = []  # of the listeners, in the same order
+        self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
+        self._reloading = asyncio.Lock()
         self._stalls = Stalls() if self.config.stalls else None
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 
@@ -99,8 +117,9 @@ class Server:
         loop = asyncio.get_running_loop()
         self.scheduler.start(loop)
         self.gate.start(loop)
-        self.listeners.open(listeners_of(self.config), by_options=True)
+        self._open_listeners()
         try:
+            self._open_entrances()
             if self.config.user:
                 from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
 
@@ -116,15 +135,50 @@ class Server:
             raise
         self.hangups.start(loop)
         headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
-        for listener in self.listeners.all:
-            listener.make_protocol = functools.partial(Connection, self.connections, Entrance())
+        for listener, entrance in zip(self.listeners.all, self.entrances, strict=True):
+            self._serve(listener, entrance)
         self.listeners.start(loop, headroom)
-        places = ", ".join(place_of(listener) for listener in self.listeners.all)
+        places = self._places()
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
         loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
+
+    def _open_listeners(self) -> None:
+        inherited = inherited_sockets()
+        try:
+            if inherited:
+                configs = self.config.listeners_at([name_of_address(address_of(sock)) for sock in inherited])
+            else:
+                configs = self.config.all_listeners()
+        except ConfigError as error:
+            raise StartError(str(error), BAD_SETTING) from error
+        self.listeners.open(configs, inherited, by_options=not self.config.listeners)
+
+    def _open_entrances(self) -> None:
+        """Load certificates and tokens, before the process becomes a user who may not read them."""
+        try:
+            accounts = accounts_of(self.config)
+        except ConfigError as error:
+            raise StartError(str(error), BAD_SETTING) from error
+        for listener in self.listeners.all:
+            self.entrances.append(entrance_of(listener.config, name_of_address(listener.address), accounts))
+
+    def _serve(self, listener: Listener, entrance: Entrance) -> None:
+        """Let a listener make what its entrance asks for: a connection at once, or first an arrival."""
+        if not entrance.asks:
+            listener.make_protocol = functools.partial(Connection, self.connections, entrance)
+            return
+        from beanstalk_server.server.arrivals import Arrival, Arrivals  # most servers need neither
+
+        if self.arrivals is None:
+            self.arrivals = Arrivals(self.connections)
+            self.arrivals.start(asyncio.get_running_loop())
+        listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
+
+    def _places(self) -> str:
+        return ", ".join(place_of(listener) for listener in self.listeners.all)
 
     def _restore(self) -> None:
         if not self.journal.keeps:
@@ -144,6 +198,79 @@ class Server:
         self.broker.drain()
         log.info("draining: new jobs are refused")
 
+    async def reload(self, config: Config) -> None:
+        """Take listeners, users, tokens, rights and certificates from new settings; they may be the same files.
+
+        Open connections stay, with the rights that their users have from now on; those of users that are gone are
+        closed. Other settings take effect at the next start, and the log names them.
+
+        Raises:
+            ConfigError: each line of the message is one mistake; nothing has changed.
+        """
+        from beanstalk_server.server.reload import left_for_later, prepare
+
+        async with self._reloading:
+            if self._is_stopping():
+                return
+            loop = asyncio.get_running_loop()
+            prepared = await loop.run_in_executor(
+                None,
+                functools.partial(prepare, config, tuple(self.listeners.all), inherited=self.listeners.inherited),
+            )
+            if self._is_stopping():
+                prepared.discard()
+                return
+            self._apply(prepared)
+            closed = await self._judge(prepared.accounts)
+        log.info(
+            "reloaded: listens on %s; %d connection%s of users that are gone closed",
+            self._places(),
+            closed,
+            " was" if closed == 1 else "s were",
+        )
+        later = left_for_later(self.config, config)
+        if later:
+            log.warning("%s: other values take effect at the next start", ", ".join(map(option, later)))
+
+    def _apply(self, prepared: Prepared) -> None:
+        """Let everything that has been prepared take effect at once, but for the connections that are open."""
+        old = dict(zip(self.listeners.all, self.entrances, strict=True))
+        self.entrances = []
+        for listener, config, new in zip(prepared.listeners, prepared.configs, prepared.entrances, strict=True):
+            entrance = old.pop(listener, None)
+            if entrance is None:
+                entrance = new
+            elif not entrance.become(new):
+                self._abort_arrivals(entrance)
+            listener.config = config
+            self.entrances.append(entrance)
+            self._serve(listener, entrance)
+        for entrance in old.values():
+            entrance.closed = True
+            self._abort_arrivals(entrance)
+        self.listeners.replace(prepared.listeners)
+
+    def _abort_arrivals(self, entrance: Entrance) -> None:
+        if self.arrivals is not None:
+            self.arrivals.abort(self.arrivals.at(entrance))
+
+    async def _judge(self, accounts: Accounts | None) -> int:
+        """Give all connections the rights in the new settings, a slice at a time; return how many were closed."""
+        closed = 0
+        clock = self.scheduler.clock
+        end = clock() + JUDGE_TIME
+        for connection in list(self.connections.open):
+            if connection.connected and not connection.judge(accounts):
+                closed += 1
+            if clock() >= end:
+                self.scheduler.run_pending_soon()
+                await asyncio.sleep(0)
+                if self._is_stopping():
+                    break
+                end = clock() + JUDGE_TIME
+        self.scheduler.run_pending_soon()
+        return closed
+
     async def stop(self) -> None:
         """Close the sockets and every connection, commit, and drop the jobs, which are freed with the server.
 
@@ -152,6 +279,9 @@ class Server:
         self._begin_stop()
         assert self._stopping is not None
         await asyncio.shield(self._stopping)
+
+    def _is_stopping(self) -> bool:
+        return self._stopping is not None
 
     def _begin_stop(self) -> None:
         if self._stopping is None:
@@ -164,10 +294,14 @@ class Server:
             self._stalls.stop()
         count = len(self.connections.open)
         await self.listeners.stop()
+        if self.arrivals is not None:
+            await self.arrivals.stop()
         await self.connections.abort_all()
         await self.gate.commit_rest()
         await self.journal.close()
         self.hangups.stop()
+        async with self._reloading:  # what a thread still prepares must be discarded
+            pass
         self.listeners.remove_paths()
         log.info("stopped; %d connections were closed, %d jobs remain", count, len(self.broker.jobs))
         self.broker.drop_jobs()
@@ -180,14 +314,6 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-
-def listeners_of(config: Config) -> tuple[ListenerConfig, ...]:
-    """Where the server listens."""
-    listen = config.listen
-    if listen.startswith(UNIX):
-        return (ListenerConfig(address=listen),)
-    return (ListenerConfig(address=f"[{listen}]:{config.port}" if ":" in listen else f"{listen}:{config.port}"),)
 
 
 def place_of(listener: Listener) -> str:

@@ -9,6 +9,16 @@ import pytest
 from harness.servers import environment_of, imported
 
 EVENT_LOOP = {"asyncio", "uvloop"}
+OF_ACCESS = {
+    "beanstalk_server.access.accounts",
+    "beanstalk_server.access.rules",
+    "beanstalk_server.server.arrivals",
+    "beanstalk_server.server.proxy_header",
+    "beanstalk_server.server.reload",
+    "beanstalk_server.server.tls",
+    "ipaddress",
+    "tomllib",
+}
 OF_THE_BINLOG = {"beanstalk_server.storage.binlog", "crc32c", "secrets", "tqdm"}
 SCRIPT = """
 import json, sys
@@ -39,6 +49,15 @@ def test_a_server_without_a_binlog_imports_no_binlog():
     modules = imports("import beanstalk_server.cli.process as p; p.Server(p.Config(port=0))")
     assert modules >= EVENT_LOOP
     assert not modules & (OF_THE_BINLOG | {"argparse", "ctypes"})
+
+
+def test_a_server_that_lets_everybody_in_imports_nothing_that_knows_users():
+    modules = imports(
+        "import asyncio, beanstalk_server as b\nasync def main():\n    async with b.Server(b.Config(port=0)): pass\n"
+        "asyncio.run(main())"
+    )
+    assert "beanstalk_server.server.entrance" in modules
+    assert not modules & OF_ACCESS
 
 
 def test_the_package_imports_the_server_when_it_is_asked_for():

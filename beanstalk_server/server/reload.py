@@ -1,0 +1,90 @@
+"""New settings for a server that runs: what can fail is done before the first thing is changed.
+
+Certificates are loaded, the token file is read, names are resolved and sockets are opened in a thread, because each may
+take long. Then, on the event loop, nothing fails. Must never know connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig
+from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of
+from beanstalk_server.server.listeners import Listener, name_of_address, open_listener
+from beanstalk_server.server.start_error import StartError
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.accounts import Accounts
+
+RELOADED: Final = frozenset(("listen", "port", "tls_cert", "tls_key", "tls_client_ca", "token_file"))
+"""The options that take effect while the server runs, besides listeners and users."""
+
+
+class Prepared:
+    """What takes effect next: everything is open, and good."""
+
+    def __init__(self, accounts: Accounts | None) -> None:
+        self.accounts = accounts
+        self.listeners: list[Listener] = []  # those that stay, and new ones, which listen already
+        self.configs: list[ListenerConfig] = []  # and their settings
+        self.entrances: list[Entrance] = []
+        self.opened: list[Listener] = []  # the new ones
+
+    def discard(self) -> None:
+        """Close what has been opened: nothing takes effect."""
+        for listener in self.opened:
+            listener.close()
+            listener.remove_path()
+
+
+def prepare(config: Config, listeners: Sequence[Listener], *, inherited: bool) -> Prepared:
+    """Do everything that may fail.
+
+    Args:
+        listeners: those that are open.
+        inherited: they are systemd's: they stay, in their order, whatever the addresses are.
+
+    Raises:
+        ConfigError: something fails; each line of the message is one mistake, and nothing has changed.
+    """
+    configs = config.listeners_at([name_of_address(each.address) for each in listeners]) if inherited else ()
+    prepared = Prepared(accounts_of(config))
+    mistakes = []
+    left = list(listeners)
+    for each in configs or config.all_listeners():
+        listener = left.pop(0) if inherited else _take(left, each.address)
+        try:
+            if listener is None:
+                listener = open_listener(each, by_options=not config.listeners)
+                prepared.opened.append(listener)
+                listener.listen()
+            entrance = entrance_of(each, name_of_address(listener.address), prepared.accounts)
+        except StartError as error:
+            mistakes.append(str(error))
+            continue
+        prepared.listeners.append(listener)
+        prepared.configs.append(each)
+        prepared.entrances.append(entrance)
+    if mistakes:
+        prepared.discard()
+        raise ConfigError(*mistakes)
+    return prepared
+
+
+def _take(left: list[Listener], address: str) -> Listener | None:
+    """Remove the listener with this address from a list, and return it; None if there is none."""
+    for listener in left:
+        if listener.config.address == address:
+            left.remove(listener)
+            return listener
+    return None
+
+
+def left_for_later(old: Config, new: Config) -> list[str]:
+    """The options that differ, and take effect only when the server starts."""
+    return [
+        each.name
+        for each in OPTIONS
+        if each.name not in RELOADED and getattr(old, each.name) != getattr(new, each.name)
+    ]

@@ -1,0 +1,115 @@
+"""Several listeners at a time, each with its own way of knowing users."""
+
+import os
+import socket
+
+import pytest
+from test_start import activated, run_shell
+
+from beanstalk_server import Config, ListenerConfig, Server, StartError, UserConfig
+from beanstalk_server.access.accounts import hash_of_token
+from harness.caller import Caller
+from harness.servers import free_port
+
+TOKEN = "a token"
+USER = UserConfig(name="billing", token_sha256=(hash_of_token("token"),), uid=(os.getuid(),), produce=("bill-*",))
+
+
+def test_each_listener_knows_users_in_its_own_way(run, tmp_path, caplog):
+    caplog.set_level("INFO")
+    server = run(
+        listeners=(
+            ListenerConfig(address="127.0.0.1:0"),
+            ListenerConfig(address="[::1]:0", auth="token"),
+            ListenerConfig(address=f"unix:{tmp_path}/peer", auth="peer"),
+            ListenerConfig(address=f"unix:{tmp_path}/fixed", user="billing"),
+            ListenerConfig(address="127.0.0.1:0", proxy_protocol=True, trusted=("127.0.0.1",)),
+        ),
+        users=(USER,),
+    )
+    everybody, token, peer, fixed, proxied = addresses = server.server.listeners.addresses
+    for address, sent, reply in (
+        (everybody, b"use mail\r\n", b"USING mail\r\n"),
+        (token, b"auth token\r\nuse mail\r\n", b"AUTHENTICATED\r\nFORBIDDEN\r\n"),
+        (peer, b"use mail\r\n", b"FORBIDDEN\r\n"),
+        (fixed, b"use mail\r\n", b"FORBIDDEN\r\n"),
+        (proxied, b"PROXY UNKNOWN\r\nuse mail\r\n", b"USING mail\r\n"),
+    ):
+        caller = Caller(address)
+        caller.send(sent)
+        assert caller.read(len(reply)) == reply
+        caller.close()
+    ports = [address[1] for address in addresses if not isinstance(address, str)]
+    assert (
+        f"listens on 127.0.0.1:{ports[0]}, [::1]:{ports[1]} (token), unix:{tmp_path}/peer (peer), "
+        f"unix:{tmp_path}/fixed (user billing), 127.0.0.1:{ports[2]} (PROXY) with " in caplog.text
+    )
+
+
+def test_a_listener_that_cannot_be_opened_closes_the_others(run, tmp_path):
+    taken = run().address
+    port = free_port()
+    listeners = (
+        ListenerConfig(address=f"127.0.0.1:{port}"),
+        ListenerConfig(address=f"unix:{tmp_path}/s"),
+        ListenerConfig(address=f"127.0.0.1:{taken[1]}"),
+    )
+    with pytest.raises(StartError, match=rf"^listener 127\.0\.0\.1:{taken[1]}: Address already in use$"):
+        start_and_stop(Config(listeners=listeners))
+    assert not (tmp_path / "s").exists()
+    start_and_stop(Config(listeners=listeners[:2]))
+
+
+def start_and_stop(config):
+    import asyncio
+
+    async def main():
+        async with Server(config):
+            pass
+
+    asyncio.run(main())
+
+
+def test_a_unix_sockets_path_is_removed_at_the_end_of_each_listener(run, tmp_path):
+    listeners = tuple(ListenerConfig(address=f"unix:{tmp_path}/{name}") for name in "ab")
+    start_and_stop(Config(listeners=listeners))
+    assert not list(tmp_path.iterdir())
+
+
+# Sockets that systemd has opened
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "config.toml"
+
+    def write(*listeners):
+        path.write_text(
+            "".join(f"[[listener]]\n{keys}\n" for keys in listeners)
+            + '[[user]]\nname = "billing"\nproduce = ["bill-*"]\n'
+        )
+        return str(path)
+
+    return write
+
+
+def test_inherited_sockets_take_the_place_of_the_listeners_in_order(launch, config_file):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    path = config_file('address = "127.0.0.1:1"', 'address = "127.0.0.1:2"\nuser = "billing"')
+    process = launch(line=activated(sockets, "--config", path), pass_fds=[sock.fileno() for sock in sockets])
+    for sock, reply in zip(sockets, (b"USING mail\r\n", b"FORBIDDEN\r\n"), strict=True):
+        caller = Caller(sock.getsockname())
+        assert caller.ask(b"use mail\r\n") == reply
+        caller.close()
+        sock.close()
+    assert process.stop() == 0
+
+
+def test_more_or_fewer_inherited_sockets_than_listeners_are_refused(config_file):
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        path = config_file('address = "127.0.0.1:1"', 'address = "127.0.0.1:2"')
+        status, _, said = run_shell(activated([sock], "--config", path), sock.fileno())
+    assert (status, said) == (
+        5,
+        "beanstalk-server: LISTEN_FDS: bad value 1: must be 2, one socket for each [[listener]]\n",
+    )

@@ -7,16 +7,27 @@
         ...
         queue.cancel_keyed("space-42")
 
-Needs greenstalk: `pip install 'beanstalk-server[client]'`. The server never imports this module.
+Where the server asks who is there (docs/access.md), it speaks TLS and gives a token:
+
+    with Client(("queue.example.com", 11301), tls=True, token=os.environ["QUEUE_TOKEN"], use="mails") as queue:
+        queue.put("hello")
+
+Needs greenstalk: `pip install 'beanstalk-server[client]'`. The server never imports this module. Must never keep a
+token, nor show one: neither in `repr` nor in an error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
+from typing import overload
 
 import greenstalk
-from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, Job, JobOrID, TBody
+from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, ConnectionTarget, Job, JobOrID, TBody
 
 MAX_TIMEOUT = 2**31 - 1
 """The longest timeout of a command, in seconds; 68 years."""
@@ -34,25 +45,106 @@ class TooLateError(greenstalk.BeanstalkdError):
     """The job is no longer delayed (for replace_keyed: a worker has reserved it). Nothing was changed."""
 
 
+class UnauthorizedError(greenstalk.BeanstalkdError):
+    """The server does not know this token, or asks for one and got none. It has closed the connection."""
+
+
+class ForbiddenError(greenstalk.BeanstalkdError):
+    """This user lacks the right that the command asks for. Nothing was changed, and the connection goes on."""
+
+
 KEY = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
 """The pattern of a valid key; the rules are those of tube names."""
 
-ERROR_RESPONSES = {b"EXISTS": ExistsError, b"TOO_LATE": TooLateError}
+TOKEN = r"[!-~]+"
+"""The pattern of a token that can be sent: one word of a command line. Which ones are valid, the server knows."""
+
+ALPN_PROTOCOL = "beanstalk"
+
+ERROR_RESPONSES = {
+    b"EXISTS": ExistsError,
+    b"FORBIDDEN": ForbiddenError,
+    b"TOO_LATE": TooLateError,
+    b"UNAUTHORIZED": UnauthorizedError,
+}
 
 
 class Client(greenstalk.Client[TBody]):
     """A greenstalk client that can cancel, reschedule and replace jobs, and reserve several at once.
 
     The methods defined here accept fractions of a second; greenstalk's own methods cut them to whole seconds.
+
+    :param address: A pair of host and port, the path of a UNIX socket, or a socket that is connected already.
+    :param encoding: The encoding of job bodies; None for bytes.
+    :param use: The tube to use after connecting.
+    :param watch: The tubes to watch after connecting. ``default`` is ignored if it is not included.
+    :param tls: How to speak TLS: a context (which also has the certificate of this client, if the server asks for one),
+        or True to trust the authorities that the system trusts. False for a plain connection.
+    :param server_name: The name that the server's certificate must have; by default the host of the address.
+    :param token: The token of a user, sent before anything else; "" for none. Without TLS, whoever is on the way can
+        read it. It is not kept.
+
+    An :class:`UnauthorizedError` is raised if the server does not take the token, an ``ssl.SSLError`` if the two cannot
+    agree on TLS or the server's certificate is not good.
     """
 
-    def _send_cmd(self, cmd: bytes, expected: bytes) -> list[bytes]:
+    @overload
+    def __init__(
+        self: Client[bytes],
+        address: ConnectionTarget,
+        encoding: None,
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Client[str],
+        address: ConnectionTarget,
+        encoding: str = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+    ) -> None: ...
+
+    def __init__(
+        self,
+        address: ConnectionTarget,
+        encoding: str | None = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+    ) -> None:
+        if token and not re.fullmatch(TOKEN, token):
+            raise ValueError("a token is one word of printable ASCII characters")  # and does not belong into a message
+        sock = _connect(address)
         try:
-            return super()._send_cmd(cmd, expected)
-        except greenstalk.UnknownResponseError as error:
-            if error.status in ERROR_RESPONSES:
-                raise ERROR_RESPONSES[error.status](error.values) from None
+            if tls is not False:
+                context = _default_context() if tls is True else tls
+                sock = context.wrap_socket(sock, server_hostname=server_name or _host(address))
+            if token:
+                _authenticate(sock, token)
+            super().__init__(sock, encoding, use, watch)  # type: ignore[misc]  # one of its overloads
+            self._address = self._address if isinstance(address, socket.socket) else address
+        except BaseException:
+            if hasattr(self, "_reader"):
+                self._reader.close()
+            sock.close()
             raise
+
+    def _send_cmd(self, cmd: bytes, expected: bytes) -> list[bytes]:
+        with _our_errors():
+            return super()._send_cmd(cmd, expected)
 
     def put_keyed(
         self,
@@ -177,6 +269,52 @@ class Client(greenstalk.Client[TBody]):
 
     def _decode(self, body: bytes) -> TBody:
         return body if self.encoding is None else body.decode(self.encoding)  # type: ignore[return-value]
+
+
+def _connect(address: ConnectionTarget) -> socket.socket:
+    """Connect as greenstalk does."""
+    if isinstance(address, socket.socket):
+        return address
+    if isinstance(address, str):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    sock = socket.create_connection(address)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return sock
+
+
+def _host(address: ConnectionTarget) -> str | None:
+    return address[0] if isinstance(address, tuple) else None
+
+
+def _default_context() -> ssl.SSLContext:
+    """What tls=True stands for: TLS 1.2 or newer, and a certificate of an authority that the system trusts."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols([ALPN_PROTOCOL])
+    return context
+
+
+def _authenticate(sock: socket.socket, token: str) -> None:
+    """Send the token, and read the answer to it: the server says nothing more before it is asked."""
+    sock.sendall(b"auth %b\r\n" % token.encode("ascii"))
+    with sock.makefile("rb") as reader, _our_errors():
+        greenstalk._parse_response(reader.readline(), b"AUTHENTICATED")
+
+
+@contextlib.contextmanager
+def _our_errors() -> Iterator[None]:
+    """Raise the errors of this module for the replies that greenstalk does not know."""
+    try:
+        yield
+    except greenstalk.UnknownResponseError as error:
+        if error.status in ERROR_RESPONSES:
+            raise ERROR_RESPONSES[error.status](error.values) from None
+        raise
 
 
 def _key(key: str) -> bytes:

@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 CLIENTS := conformance/clients
 DEBIAN_CLIENTS := php-cli php-pda-pheanstalk ruby ruby-beaneater
+PROXIES := haproxy stunnel4 openssl
 SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
@@ -13,7 +14,7 @@ IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/
 	tests/bench/test_report.py tests/bench/test_samples.py
 AT_ONCE := --numprocesses auto --dist worksteal
 
-.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd debian-clients bench clean
+.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies debian-clients bench clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -30,11 +31,11 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-check-interpreted: $(VENV)/developer beanstalkd    ## every test, on the sources as they are
+check-interpreted: $(VENV)/developer beanstalkd proxies    ## every test, on the sources as they are
 	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) tests/server --cov
 	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
-check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd    ## the queue, the wire and what goes through a socket, on the installed package
+check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the queue, the wire and what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/access tests/wire tests/server
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server
@@ -57,6 +58,14 @@ beanstalkd:                       ## the server to compare with: installed where
 		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends beanstalkd; then true; \
 	elif test "$$CI" = true; then echo "beanstalkd is not installed, and could not be" >&2; false; \
 	else echo "beanstalkd is not installed (Debian: apt-get install beanstalkd): nothing is compared with it"; fi
+
+proxies: export PATH := $(PATH):/usr/sbin
+proxies:                          ## what the recipes of docs/access.md need: installed where that can be done, else told
+	@if command -v haproxy >/dev/null && command -v stunnel4 >/dev/null && command -v openssl >/dev/null; then true; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends $(PROXIES); then true; \
+	elif test "$$CI" = true; then echo "$(PROXIES): not installed, and could not be" >&2; false; \
+	else echo "not all installed (Debian: apt-get install $(PROXIES)): recipes that need them are not tried"; fi
 
 debian-clients:                   ## clients in PHP and Ruby: installed where that can be done, else told and not tried
 	@if php -r "require 'Pheanstalk/autoload.php';" 2>/dev/null && ruby -e "require 'beaneater'" 2>/dev/null; then true; \

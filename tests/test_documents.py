@@ -44,6 +44,18 @@ def test_links_lead_to_files(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def anchor(heading):
+    """What a heading is called in a link."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_links_lead_to_headings(page):
+    for target, fragment in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+        text = ((page.parent / target) if target else page).read_text()
+        headings = {anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+        assert fragment in headings
+
+
 def test_paths_exist(page):
     """A path in backticks is one of the repository, of the package, of the tests or of the page's own directory."""
     paths = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`", page.read_text())

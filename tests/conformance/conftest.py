@@ -1,18 +1,9 @@
 """Fixtures of the conformance tests: the installed servers."""
 
-import os
-
 import pytest
+from programs import missing
 
 from harness.servers import BEANSTALKD, advice, find, imported
-
-
-def missing(what, how):
-    """Fail in CI, where nothing may be left out; skip elsewhere."""
-    reason = f"{what} is not installed ({how})"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import missing
+from programs import missing
 
 from conformance.servers import started
 from harness.servers import BEANSTALKD, ROOT

@@ -1,0 +1,173 @@
+"""An unmodified greenstalk, which knows neither TLS nor `auth`, works where a server asks for them: docs/access.md.
+
+With the real programs in between: stunnel, which speaks TLS for a client, and HAProxy, which speaks it for a server.
+"""
+
+import os
+import socket
+import ssl
+
+import greenstalk
+import pytest
+import trustme
+from recipes import Recipe
+
+from beanstalk_server.config import ListenerConfig, UserConfig
+
+MAIL = UserConfig(name="mail", produce=("mail-*",), consume=("mail-*",))
+BILLING = UserConfig(name="billing", produce=("bill",), consume=("bill",))
+
+HAPROXY = """\
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+
+frontend queue
+    bind 127.0.0.1:11301 ssl crt /etc/beanstalk/server.pem ca-file /etc/beanstalk/ca.pem verify required
+    default_backend queue
+
+backend queue
+    server queue 127.0.0.1:{port} send-proxy-v2-ssl-cn
+"""
+
+CARELESS = HAPROXY.replace("verify required", "verify optional ca-ignore-err all crt-ignore-err all")
+"""Lets everybody through, and says in the header whether the certificate is good."""
+
+
+@pytest.fixture
+def place(open_path):
+    """Where the programs run: like a recipe, with an authority, and certificates of a server and of some clients."""
+    place = Recipe("Clients that speak neither TLS nor `auth`", open_path)
+    ours, strange = trustme.CA(), trustme.CA()
+    ours.cert_pem.write_to_path(str(place.configuration / "ca.pem"))
+    for authority, file, name in (
+        (ours, "server", "localhost"),
+        (ours, "worker", "mail"),
+        (ours, "other", "billing"),
+        (ours, "nobody", "nobody"),
+        (strange, "stranger", "mail"),
+    ):
+        issued = authority.issue_cert(name, common_name=name)
+        issued.private_key_and_cert_chain_pem.write_to_path(str(place.configuration / f"{file}.pem"))
+        issued.private_key_pem.write_to_path(str(place.configuration / f"{file}.key"))
+    yield place
+    place.end()
+
+
+def through_haproxy(place, run, settings=HAPROXY):
+    """A server behind HAProxy; the address of the latter."""
+    listener = ListenerConfig(address="127.0.0.1:0", auth="certificate", proxy_protocol=True, trusted=("127.0.0.0/8",))
+    server = run(listeners=(listener,), users=(MAIL, BILLING))
+    (place.configuration / "haproxy.cfg").write_text(place.of_this_machine(settings.format(port=server.address[1])))
+    place.serve_proxy("11301", "haproxy -f /etc/beanstalk/haproxy.cfg")
+    return "localhost", place.ports["11301"]
+
+
+def through_tls(place, run):
+    """A server that speaks TLS itself; its address."""
+    listener = ListenerConfig(
+        address=place.of_this_machine("127.0.0.1:11302"),
+        tls_cert=str(place.configuration / "server.pem"),
+        tls_client_ca=str(place.configuration / "ca.pem"),
+        auth="certificate",
+    )
+    return run(listeners=(listener,), users=(MAIL, BILLING)).address
+
+
+def over_tls(place, address, certificate):
+    """A connected socket that speaks TLS, with a certificate of this place or, if it is "", without one."""
+    context = ssl.create_default_context(cafile=place.configuration / "ca.pem")
+    if certificate:
+        context.load_cert_chain(place.configuration / f"{certificate}.pem")
+    return context.wrap_socket(socket.create_connection(address), server_hostname="localhost")
+
+
+def check_what_mail_may(queue):
+    """What the user `mail` may do, and what not."""
+    queue.put("hello")
+    job = queue.reserve(timeout=5)
+    assert job.body == "hello"
+    queue.touch(job)
+    queue.release(job)
+    queue.delete(queue.reserve(timeout=5))
+    for refused in (lambda: queue.use("bill"), lambda: queue.watch("bill"), queue.stats):
+        with pytest.raises(greenstalk.UnknownResponseError, match="FORBIDDEN"):
+            refused()
+    large = "x" * 60_000
+    queue.put(large)
+    assert queue.reserve(timeout=5).body == large
+
+
+def test_through_stunnel_a_client_has_the_name_in_its_certificate(place, run):
+    through_tls(place, run)
+    place.write("")
+    place.serve_proxy("11303", "stunnel4 /etc/beanstalk/stunnel.conf")
+    with greenstalk.Client(("127.0.0.1", place.ports["11303"]), use="mail-out", watch="mail-out") as queue:
+        check_what_mail_may(queue)
+
+
+def test_through_stunnel_and_haproxy_it_has_the_same(place, run):
+    _, place.ports["11302"] = through_haproxy(place, run)
+    place.write("")
+    place.serve_proxy("11303", "stunnel4 /etc/beanstalk/stunnel.conf")
+    with greenstalk.Client(("127.0.0.1", place.ports["11303"]), use="mail-out", watch="mail-out") as queue:
+        check_what_mail_may(queue)
+
+
+@pytest.mark.parametrize("way", [through_haproxy, through_tls])
+def test_a_socket_that_speaks_tls_already(place, run, way):
+    sock = over_tls(place, way(place, run), "worker")
+    with greenstalk.Client(sock, use="mail-out", watch="mail-out") as queue:
+        check_what_mail_may(queue)
+
+
+@pytest.mark.parametrize("way", [through_haproxy, through_tls])
+def test_each_certificate_is_a_user_of_its_own(place, run, way):
+    address = way(place, run)
+    with (
+        greenstalk.Client(over_tls(place, address, "worker"), use="mail-out", watch="mail-out") as mail,
+        greenstalk.Client(over_tls(place, address, "other"), use="bill", watch="bill") as billing,
+    ):
+        job = mail.put("for mail only")
+        for refused in (lambda: billing.delete(job), lambda: billing.reserve_job(job), lambda: billing.peek(job)):
+            with pytest.raises(greenstalk.NotFoundError):
+                refused()
+        assert mail.reserve(timeout=5).body == "for mail only"
+
+
+def put_one(place, address, certificate):
+    with over_tls(place, address, certificate) as sock, greenstalk.Client(sock, use="mail-out") as queue:
+        queue.put("x")
+
+
+@pytest.mark.parametrize("way", [through_haproxy, through_tls])
+@pytest.mark.parametrize("certificate", ["stranger", "nobody", ""])
+def test_a_client_that_the_server_cannot_know_gets_nothing(place, run, way, certificate):
+    """Of another authority, with a name that is no user's, and without a certificate."""
+    address = way(place, run)
+    with pytest.raises((OSError, greenstalk.Error)):  # when and how the client is told, depends
+        put_one(place, address, certificate)
+
+
+@pytest.mark.parametrize("certificate", ["stranger", ""])
+def test_a_name_that_haproxy_has_not_verified_is_not_believed(place, run, certificate):
+    address = through_haproxy(place, run, CARELESS)
+    put_one(place, address, "worker")
+    with pytest.raises((OSError, greenstalk.Error)):
+        put_one(place, address, certificate)
+
+
+def test_a_unix_socket(run, tmp_path):
+    listener = ListenerConfig(address=f"unix:{tmp_path}/socket", auth="peer")
+    user = UserConfig(name="mail", uid=(os.getuid(),), produce=("mail-*",), consume=("mail-*",))
+    run(listeners=(listener,), users=(user,))
+    with greenstalk.Client(f"{tmp_path}/socket", use="mail-out", watch="mail-out") as queue:
+        check_what_mail_may(queue)
+
+
+def test_a_listener_with_a_fixed_user(run):
+    server = run(listeners=(ListenerConfig(address="127.0.0.1:0", user="mail"),), users=(MAIL,))
+    with greenstalk.Client(server.address, use="mail-out", watch="mail-out") as queue:
+        check_what_mail_may(queue)

@@ -1,0 +1,265 @@
+"""The recipes of docs/access.md work as they stand there, and keep what they promise."""
+
+import contextlib
+import os
+import socket
+import ssl
+
+import greenstalk
+import programs
+import pytest
+from recipes import DIRECTORIES, PAGE, PORTS, Recipe
+
+from beanstalk_server.client import Client, ForbiddenError, UnauthorizedError
+from harness.servers import ROOT
+from harness.waiting import eventually
+
+README = ROOT / "README.md"
+
+STRANGER = 65534
+"""A number that is neither root's nor that of whoever runs the tests."""
+
+
+@pytest.fixture
+def follow(open_path):
+    """Begins a recipe, ends what it has started, and makes sure that all of it was followed."""
+    with contextlib.ExitStack() as stack:
+        begun = []
+
+        def begin(title, **keywords):
+            programs.find("openssl")
+            recipe = Recipe(title, open_path, **keywords)
+            stack.callback(recipe.end)
+            begun.append(recipe)
+            return recipe
+
+        yield begin
+        for recipe in begun:
+            recipe.check_that_all_was_run()
+
+
+@contextlib.contextmanager
+def acting_as(user):
+    """What is connected in between is connected by this user."""
+    group = os.getegid()
+    os.setegid(user)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(os.getuid())
+        os.setegid(group)
+
+
+def strict(path):
+    """A context that trusts this authority, and asks of certificates what Python 3.13 does."""
+    context = ssl.create_default_context(cafile=path)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["beanstalk"])
+    return context
+
+
+def is_closed(client):
+    """Whether the server has closed a connection, once it has."""
+    client._sock.settimeout(20)
+    try:
+        return client._sock.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def can_connect(connect):
+    with contextlib.suppress(UnauthorizedError, OSError):
+        connect().close()
+        return True
+    return False
+
+
+def is_refused(address, context):
+    """Whether a client gets no answer, because it shows no certificate. TLS 1.3 says so after the handshake."""
+    with pytest.raises(OSError), Client(address, tls=context) as client:  # noqa: PT011 an SSLError or a ConnectionError
+        client.using()
+    return True
+
+
+def test_one_application_on_one_host(follow, open_path):
+    is_root = os.getuid() == 0
+    shop = 1000 if is_root else os.getuid()
+    recipe = follow("One application on one host", user=shop)
+    recipe.write()
+    recipe.run()
+    recipe.serve()
+    with acting_as(shop) if is_root else contextlib.nullcontext():
+        recipe.run_program_here()
+        path = recipe.of_this_machine("/run/beanstalk/socket")
+        queue = greenstalk.Client(path, use="orders", watch="orders")
+    with queue:
+        queue.put("43")
+        with pytest.raises(greenstalk.UnknownResponseError, match="FORBIDDEN"):
+            queue.stats()
+        if is_root:
+            with Client(path) as root:
+                assert root.peek(2).body == "43"
+                assert root.stats()["current-jobs-ready"] == 1
+                with pytest.raises(ForbiddenError):
+                    root.reserve(timeout=0)
+        queue.delete(queue.reserve())
+    if is_root:
+        with acting_as(STRANGER), pytest.raises(PermissionError):
+            Client(path)
+        os.chmod(path, 0o777)  # and if that were forgotten:
+        os.chmod(os.path.dirname(path), 0o755)
+        with acting_as(STRANGER):
+            stranger = Client(path)
+        with stranger:
+            assert stranger._sock.recv(100) in (b"", b"UNAUTHORIZED\r\n")
+            assert is_closed(stranger)
+
+
+def test_workers_in_another_network(follow):
+    recipe = follow("Workers in another network")
+    recipe.run()
+    recipe.write()
+    recipe.run()
+    recipe.serve()
+    recipe.run_program()
+    assert recipe.run_program() == "cat.jpeg\n"
+
+    etc = recipe.configuration
+    trusting = strict(etc / "ca.pem")
+    token = (etc / "web.secret").read_text().strip()
+    for_tokens, for_certificates = (("localhost", recipe.ports[port]) for port in ("11301", "11302"))
+    assert oct((etc / "ca.key").stat().st_mode & 0o777) == oct((etc / "web.secret").stat().st_mode & 0o777) == "0o600"
+    assert token not in (etc / "server.toml").read_text()
+
+    with pytest.raises(UnauthorizedError):
+        Client(for_tokens, tls=trusting, token="nobody-has-this-token")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        Client(for_tokens, tls=True, token=token)
+    with Client(for_tokens, use="thumbnails", tls=trusting, token=token) as web:
+        with pytest.raises(ForbiddenError):
+            web.reserve(timeout=0)
+        assert is_refused(for_certificates, trusting)
+        trusting.load_cert_chain(etc / "worker.pem", etc / "worker.key")
+        with Client(for_certificates, watch="thumbnails", tls=trusting) as worker:
+            before = (etc / "server.pem").read_text()
+            served = ssl.get_server_certificate(for_tokens)
+            recipe.run()
+            assert (etc / "server.pem").read_text() != before
+            eventually(lambda: ssl.get_server_certificate(for_tokens) != served, "the new certificate is served")
+            web.put("dog.jpeg")
+            assert worker.reserve(timeout=5).body == "dog.jpeg"
+
+
+def test_many_teams(follow):
+    recipe = follow("Many teams")
+    recipe.write()
+    recipe.run()
+    recipe.serve()
+    assert recipe.run_program() == "not ours\n"
+
+    def token_of(user):
+        return (recipe.configuration / f"{user}.secret").read_text().strip()
+
+    def connect(user, **keywords):
+        return Client(("127.0.0.1", recipe.ports["11301"]), token=token_of(user), **keywords)
+
+    with (
+        connect("billing-worker", watch="billing-invoices") as worker,
+        connect("mail", use="mail-inbox", watch="mail-inbox") as mail,
+        connect("operator") as operator,
+    ):
+        assert worker.reserve(timeout=5).body == "an invoice to write"
+        assert mail.peek_ready().body == "an invoice to send"
+        with pytest.raises(greenstalk.NotFoundError):
+            mail.stats_job(2)
+        with pytest.raises(greenstalk.NotFoundError):
+            worker.delete(1)
+        assert set(mail.tubes()) == {"mail-inbox"}
+        assert {"mail-inbox", "billing-invoices", "default"} <= set(operator.tubes())
+        assert operator.stats_tube("billing-invoices")["current-jobs-reserved"] == 1
+        operator.pause_tube("mail-inbox", 0)
+        for refused in (lambda: operator.reserve(timeout=0), lambda: operator.delete(1), lambda: operator.put("x")):
+            with pytest.raises(ForbiddenError):
+                refused()
+
+        old = token_of("mail")
+        recipe.run()
+        assert token_of("mail") != old
+        eventually(lambda: can_connect(lambda: connect("mail")), "the new token is known")
+        with pytest.raises(UnauthorizedError):
+            Client(("127.0.0.1", recipe.ports["11301"]), token=old)
+        assert mail.reserve(timeout=0).body == "an invoice to send"
+
+
+def test_a_proxy_in_front(follow):
+    recipe = follow("A proxy in front")
+    recipe.run()
+    recipe.write()
+    recipe.write("")
+    recipe.run()
+    recipe.serve()
+    recipe.serve_proxy("11301")
+    recipe.run_program()
+
+    etc = recipe.configuration
+    trusting = strict(etc / "ca.pem")
+    address = ("localhost", recipe.ports["11301"])
+    assert is_refused(address, trusting)
+    trusting.load_cert_chain(etc / "worker.pem", etc / "worker.key")
+    with Client(address, use="thumbnails", tls=trusting) as queue:
+        assert queue._sock.selected_alpn_protocol() == "beanstalk"
+        with pytest.raises(ForbiddenError):
+            queue.use("billing")
+        host, port = queue._sock.getsockname()[:2]
+        eventually(
+            lambda: f"{host}:{port}" in recipe.server.log, "the log has the address of the client behind the proxy"
+        )
+        assert "thumbnailer" in recipe.server.log
+    with socket.socket(socket.AF_UNIX) as past_the_proxy:
+        past_the_proxy.settimeout(20)
+        past_the_proxy.connect(recipe.of_this_machine("/run/beanstalk/proxy"))
+        past_the_proxy.sendall(b"put 0 0 1 1\r\nx\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert past_the_proxy.recv(100) == b""
+
+
+def test_moving_from_an_open_beanstalkd_without_a_stop(follow):
+    recipe = follow("Moving from an open beanstalkd without a stop")
+    recipe.write()
+    recipe.run()
+    recipe.serve()
+    recipe.run_program()
+    recipe.run_program()
+
+    etc = recipe.configuration
+    trusting = strict(etc / "server.pem")
+    token = (etc / "shop.secret").read_text().strip()
+    old, new = (("localhost", recipe.ports[port]) for port in ("11300", "11301"))
+    assert "legacy" in recipe.server.log
+    with greenstalk.Client(old, use="orders") as legacy, Client(new, watch="orders", tls=trusting, token=token) as shop:
+        legacy.put("before")
+        recipe.run()
+        eventually(lambda: not can_connect(lambda: greenstalk.Client(old)), "the open listener is gone")
+        legacy.put("after")
+        assert [shop.reserve(timeout=5).body for _ in range(2)] == ["before", "after"]
+        recipe.run()
+        assert is_closed(legacy)
+        with pytest.raises(greenstalk.TimedOutError):
+            shop.reserve(timeout=0)
+
+
+def test_the_example_of_the_readme(follow, open_path):
+    recipe = follow("Who may come in", page=README)
+    recipe.run()
+    recipe.serve()
+    recipe.run_program()
+    with pytest.raises(UnauthorizedError):
+        Client(("localhost", recipe.ports["11301"]), tls=strict(open_path / "server.pem"), token="nobodys")
+
+
+def test_the_page_says_what_is_replaced():
+    """All that `Recipe` puts in the place of something else is in the table."""
+    table = PAGE.read_text().split("| here | in the test |")[1].split("\n\n")[0]
+    for each in (*DIRECTORIES, PORTS[0], PORTS[-1], "queue.example.com", "0.0.0.0", "`shop`", "`haproxy`", "$SERVER"):
+        assert each in table

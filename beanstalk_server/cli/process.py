@@ -69,6 +69,7 @@ class Reloads:
         self._server = server
         self._read_config = read_config
         self._notify = notify
+        self._config = server.config  # in effect, as far as a reload changes it
         self._asked = False  # again, since the reload that is under way has begun to read
         self._task: asyncio.Task[None] | None = None
 
@@ -94,10 +95,11 @@ class Reloads:
 
     async def _reload(self) -> None:
         config = await asyncio.get_running_loop().run_in_executor(None, self._read_config)
-        if config == self._server.config and not (config.listeners or config.token_file or config.tls_cert):
+        if config == self._config and not (config.listeners or config.token_file or config.tls_cert):
             log.info("SIGHUP: ignored, because the server has nothing to reload")
         else:
             await self._server.reload(config)
+            self._config = config
 
 
 async def serve(config: Config, read_config: Callable[[], Config] | None = None) -> int:

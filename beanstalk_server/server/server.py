@@ -141,6 +141,8 @@ class Server:
         places = self._places()
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
+        for warning in self.config.warnings():
+            log.warning("%s", warning)
         loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
@@ -228,6 +230,8 @@ class Server:
             closed,
             " was" if closed == 1 else "s were",
         )
+        for warning in config.warnings():
+            log.warning("%s", warning)
         later = left_for_later(self.config, config)
         if later:
             log.warning("%s: other values take effect at the next start", ", ".join(map(option, later)))

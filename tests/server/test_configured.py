@@ -1,0 +1,81 @@
+"""A server process with a config file: its start, its warnings, and what SIGHUP makes of a changed file."""
+
+import signal
+
+import pytest
+
+from beanstalk_server.access.accounts import hash_of_token
+from harness.caller import Caller
+from harness.servers import free_port, run_to_end
+from harness.waiting import eventually
+
+TOKEN = "a token"
+USER = f"[[user]]\nname = 'mail'\ntoken-sha256 = '{hash_of_token(TOKEN)}'\nproduce = 'mail-*'\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "server.toml"
+
+
+def ask(address, sent):
+    caller = Caller(address)
+    answer = caller.ask(sent)
+    caller.close()
+    return answer
+
+
+def test_a_config_file_makes_listeners_and_users(path, launch):
+    path.write_text(f"max-job-size = 10\n[[listener]]\naddress = '127.0.0.1:0'\nauth = 'token'\n{USER}")
+    process = launch("--config", str(path))
+    caller = Caller(process.address)
+    assert caller.ask(f"auth {TOKEN}\r\n".encode()) == b"AUTHENTICATED\r\n"
+    assert caller.ask(b"use mail-1\r\n") == b"USING mail-1\r\n"
+    assert caller.ask(b"put 0 0 1 11\r\n12345678901\r\n") == b"JOB_TOO_BIG\r\n"
+    assert caller.ask(b"use bill-1\r\n") == b"FORBIDDEN\r\n"
+    caller.close()
+    assert process.stop() == 0
+    assert "WARNING" not in process.log
+    assert hash_of_token(TOKEN) not in process.log
+
+
+def test_a_token_file_makes_the_one_listener_closed(path, launch):
+    path.write_text(f"{hash_of_token(TOKEN)} mail\n")
+    process = launch("-p", "0", "--token-file", str(path))
+    assert ask(process.address, b"use mail\r\n") == b"UNAUTHORIZED\r\n"
+    assert ask(process.address, f"auth {TOKEN}\r\n".encode()) == b"AUTHENTICATED\r\n"
+    assert process.stop() == 0
+
+
+def test_a_start_says_everything_that_is_wrong_and_ends_with_status_5(path):
+    path.write_text("tick = 0\n[[listener]]\naddress = '0.0.0.0:0'\nauth = 'token'\n")
+    status, out, err = run_to_end("--config", str(path))
+    assert (status, out) == (5, "")
+    assert [line.partition(" '")[0] for line in err.splitlines()] == [
+        f"beanstalk-server: {path}: tick: bad value 0: must be a number of milliseconds from 0.001 to 1000",
+        f"beanstalk-server: {path}: listener 1: auth:",
+    ]
+
+
+def test_what_is_probably_not_meant_is_logged_at_the_start_and_after_a_reload(path, launch):
+    warning = "WARNING listener 1: there are users, but whoever connects there may do everything"
+    path.write_text(f"[[listener]]\naddress = '127.0.0.1:0'\n{USER}")
+    process = launch("--config", str(path))
+    eventually(lambda: process.log.count(warning) == 1, "the warning is in the log")
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: process.log.count(warning) == 2, "the warning is in the log again")
+    assert process.stop() == 0
+
+
+def test_a_file_that_goes_back_to_what_it_was_takes_effect(path, launch):
+    first, second = free_port(), free_port()
+    contents = (f"port = {first}\n", f"[[listener]]\naddress = '127.0.0.1:{second}'\n", f"port = {first}\n")
+    path.write_text(contents[0])
+    process = launch("--config", str(path))
+    for number, port in ((1, second), (2, first)):
+        path.write_text(contents[number])
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: process.log.count("reloaded: listens on") == number, "the file is read again")  # noqa: B023
+        assert ask(("127.0.0.1", port), b"use mail\r\n") == b"USING mail\r\n"
+    assert process.stop() == 0
+    assert "ignored" not in process.log

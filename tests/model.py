@@ -307,6 +307,10 @@ class Model:
         client.watched.remove(tube)
         return DONE
 
+    def unwatch(self, client, tube):
+        if tube in client.watched:
+            client.watched.remove(tube)
+
     def pause(self, tube, duration, now):
         if tube not in self.tubes():
             return NOT_FOUND

@@ -62,7 +62,7 @@ class Queue:
         raise NotImplementedError
 
     def unwatch(self, client: Client, name: str) -> None:
-        """Undo `watch`, even if the client watches no other tube. It must not be waiting."""
+        """Undo `watch`, even if the client watches no other tube: then it must not reserve. It must not be waiting."""
         raise NotImplementedError
 
     # Producers

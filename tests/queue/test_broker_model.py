@@ -140,7 +140,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @rule(pair=clients, timeout=timeouts, batch=st.integers(0, 3))
     def reserve(self, pair, timeout, batch):
         client, mirror = pair
-        if owes_answer(client):
+        if owes_answer(client) or not mirror.watched:
             return
         self.step()
         if batch:
@@ -241,6 +241,18 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         if owes_answer(pair[0]):
             return
         assert self.broker.ignore(pair[0], tube) == self.model.ignore(pair[1], tube)
+
+    @rule(pair=clients, tube=tubes)
+    def unwatch(self, pair, tube):
+        if owes_answer(pair[0]):
+            return
+        self.broker.unwatch(pair[0], tube)
+        self.model.unwatch(pair[1], tube)
+
+    @rule(job_id=job_ids)
+    def find_the_tube_of_a_job(self, job_id):
+        job = self.model.find(job_id)
+        assert self.broker.tube_of(job_id) == (job.tube if job else "")
 
     @rule(pair=clients, tube=tubes, duration=st.one_of(st.just(0), durations))
     def pause(self, pair, tube, duration):

@@ -14,7 +14,7 @@ from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
 from bench.samples import Sample
-from bench.servers import PEERS, SYNCED, Server, directories, stalls_of
+from bench.servers import PEERS, SYNCED, Server, directories, stalls_of, stalls_of_nothing
 
 HOUR = 3600
 CONNECTIONS = 50
@@ -381,14 +381,19 @@ def stalls(run: Run) -> None:
     loads["-b, a million delayed jobs put, a tenth cancelled"] = kept, cancel
     if "ours" not in run.peers:
         return
-    for work, (variant, load) in loads.items():
-        run.tell(work)
-        with run.servers(variant) as servers:
-            for server in servers:
-                with run.part("ours", work):
-                    load(server)
-                    server.stop()
-                    run.results.add(run.scenario, "ours", work, 0, [stalls_of(server.log())])
+    for number in range(min(run.pairs, 3)):
+        run.tell(f"nothing, {number + 1}")
+        run.results.add(run.scenario, "no server", "a look at the clock", 0, [stalls_of_nothing(run.seconds(3))])
+        for work, (variant, load) in loads.items():
+            if run.has_failed("ours", work):
+                continue
+            run.tell(f"{work}, {number + 1}")
+            with run.servers(variant) as servers:
+                for server in servers:
+                    with run.part("ours", work):
+                        load(server)
+                        server.stop()
+                        run.results.add(run.scenario, "ours", work, 0, [stalls_of(server.log())])
 
 
 def _among_only(run: Run, server: Server) -> None:

@@ -231,6 +231,14 @@ def stalls_of(log: str) -> dict[str, float]:
     return dict(zip(("longest", "cpu", "looks", "p99", "p999"), map(float, found.groups()), strict=True))
 
 
+def stalls_of_nothing(seconds: float) -> dict[str, float]:
+    """The same of a process that only looks at the clock, on the processor of the servers: what the machine adds."""
+    command = [sys.executable, "-m", "bench.spinning", str(SERVER_CPU), str(seconds)]
+    within = seconds + START_WITHIN
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, timeout=within)
+    return stalls_of(done.stdout)
+
+
 def _own(peer: str, options: Sequence[str], directory: Path | None) -> list[str]:
     """The peer's own options, without its sync policy if it keeps no jobs, or if `options` say another."""
     if directory and not any(is_policy(option) for option in options):

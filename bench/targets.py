@@ -97,9 +97,8 @@ def _late(count: int, measure: str) -> Callable[[Results], Spread | None]:
 
 
 def _held(results: Results) -> Spread | None:
-    """The most CPU time of one stall, the worst over all loads: the machine's own stalls are not the server's."""
-    worst = [max(sample["cpu"] for sample in point.samples) for point in results.select("stalls")]
-    return Spread(max(worst), min(worst), max(worst)) if worst else None
+    """The most CPU time of one stall, under the worst of all loads."""
+    return max((point.spread("cpu") for point in results.select("stalls", server="ours")), default=None)
 
 
 PATIENCE = 20.0  # milliseconds

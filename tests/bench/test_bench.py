@@ -20,7 +20,7 @@ from bench.protocols import PROTOCOLS
 from bench.results import Results
 from bench.run import Run, Variant
 from bench.scenarios import SCENARIOS, binlog, hostile
-from bench.servers import PEERS, Server, described, missing, parse_peer, stalls_of
+from bench.servers import PEERS, Server, described, missing, parse_peer, stalls_of, stalls_of_nothing
 from bench.subject import Subject, UnexpectedReplyError, ask
 from harness.servers import ROOT, ServerError
 from harness.waiting import eventually
@@ -90,6 +90,12 @@ def test_the_summary_of_stalls_is_found_in_a_log():
     assert stalls_of(log) == {"longest": 3.0, "cpu": 2.5, "looks": 1000.0, "p99": 0.1, "p999": 1.2}
     with pytest.raises(ServerError):
         stalls_of("nothing")
+
+
+def test_what_a_machine_takes_from_a_process_that_does_nothing_is_measured_too():
+    found = stalls_of_nothing(0.05)
+    assert found["looks"] > 0
+    assert 0 <= found["cpu"] <= found["longest"]
 
 
 # Servers and loads

@@ -54,6 +54,14 @@ def test_a_row_has_its_ratio_to_the_first_server_at_the_same_size(results):
     assert rows[3][-1] == ""
 
 
+def test_the_longest_stretch_is_the_worst_loads_by_the_median_of_its_measurements(results):
+    target = next(target for target in TARGETS if target.scenario == "stalls")
+    assert target.found(results) == (4.0, 4.0, 4.0)
+    results.add("stalls", "ours", "a million", 0, [{"cpu": cpu} for cpu in (3.0, 9.0, 5.0)])
+    results.add("stalls", "no server", "a look at the clock", 0, [{"cpu": 40.0}])
+    assert target.found(results) == (5.0, 3.0, 9.0)
+
+
 def test_every_target_is_shown_even_if_it_was_not_measured(results):
     rows = tables.targets_table(results)
     found = {row[0]: row[1:] for row in rows}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from beanstalk_server import Config, Server
 from harness.caller import Address, Caller
@@ -62,6 +62,10 @@ class ServerThread:
             return function(*arguments)
 
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(WITHIN)
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the server's thread to its end; return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WITHIN)
 
     def stop(self) -> None:
         self.call(self._stop.set)

@@ -224,12 +224,7 @@ class Server:
                 return
             self._apply(prepared)
             closed = await self._judge(prepared.accounts)
-        log.info(
-            "reloaded: listens on %s; %d connection%s of users that are gone closed",
-            self._places(),
-            closed,
-            " was" if closed == 1 else "s were",
-        )
+        log.info("reloaded: listens on %s; connections closed because their user is gone: %d", self._places(), closed)
         for warning in config.warnings():
             log.warning("%s", warning)
         later = left_for_later(self.config, config)

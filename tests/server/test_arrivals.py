@@ -1,5 +1,6 @@
 """Clients that are not known yet: each way of becoming known, each way of failing, and what it costs."""
 
+import gc
 import os
 import socket
 import ssl
@@ -605,3 +606,31 @@ def test_thousands_that_fail_leave_nothing_behind(server, caplog):
         caller.close()
     nobody_is_left(server)
     assert len(caplog.messages) == 10
+
+
+def test_nothing_is_left_of_those_who_came_without_the_cycle_collector(serve, files, connect_tls):
+    def left():
+        names = [type(found).__name__ for found in gc.get_objects()]
+        return [names.count(name) for name in ("Arrival", "TlsTransport", "Connection", "Session", "partial")]
+
+    plain, secure = serve(auth="token"), serve(auth="token", **files())
+    connect_tls(secure).close()
+    nobody_is_left(secure)
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        for sent in (AUTH + b"quit\r\n", b"auth wrong\r\n", b"quit\r\n"):
+            for caller in (plain.connect(), connect_tls(secure)):
+                caller.send(sent)
+                caller.rest()
+                caller.close()
+        for sent in (b"no handshake at all\r\n", b"\x16\x03\x01"):
+            caller = secure.connect()
+            caller.send(sent)
+            caller.close()
+        nobody_is_left(plain)
+        nobody_is_left(secure)
+        eventually(lambda: left() == before, "nothing is left")
+    finally:
+        gc.enable()

@@ -279,7 +279,7 @@ class Session(Client):
         self.user = user
         self.unchecked = 0
         watched = self.watched
-        if user.everywhere & CONSUME:
+        if user.everywhere & CONSUME or self.closed:
             return
         if len(watched) <= WATCHED_SLICE:
             for tube in watched:

@@ -433,6 +433,21 @@ def test_a_session_that_was_open_may_get_a_user(world):
     assert watched(client) == ["b"]
 
 
+def test_a_client_that_is_gone_or_has_quit_loses_nothing_more(world):
+    gone, quitting, other = world.connect(ROOT), world.connect(ROOT), world.connect()
+    for number in range(2000):
+        gone.send(b"watch t%d\r\n" % number)
+        other.send(b"watch t%d\r\n" % number)
+    assert gone.send(b"reserve\r\n") == b""
+    gone.session.disconnect(world.now)  # in slices
+    gone.session.change_user(NOBODY)
+    world.check()
+    assert quitting.send(b"quit\r\n") == b""
+    quitting.session.change_user(NOBODY)
+    world.settle()
+    quitting.disconnect()
+
+
 @pytest.mark.parametrize("withdrawn", ["t1*", "t*"])
 def test_the_tubes_of_a_client_that_watches_very_many_are_withdrawn_in_slices(world, withdrawn):
     client = world.connect(ROOT)

@@ -13,13 +13,19 @@ import trustme
 from recipes import Recipe
 
 from beanstalk_server.config import ListenerConfig, UserConfig
+from harness.waiting import eventually
 
 MAIL = UserConfig(name="mail", produce=("mail-*",), consume=("mail-*",))
 BILLING = UserConfig(name="billing", produce=("bill",), consume=("bill",))
 
 HAPROXY = """\
+global
+    log stdout format raw local0
+
 defaults
     mode tcp
+    log global
+    option log-health-checks
     timeout connect 5s
     timeout client 1h
     timeout server 1h
@@ -29,7 +35,7 @@ frontend queue
     default_backend queue
 
 backend queue
-    server queue 127.0.0.1:{port} send-proxy-v2-ssl-cn
+    server queue 127.0.0.1:{port} send-proxy-v2-ssl-cn check inter 50ms
 """
 
 CARELESS = HAPROXY.replace("verify required", "verify optional ca-ignore-err all crt-ignore-err all")
@@ -61,7 +67,8 @@ def through_haproxy(place, run, settings=HAPROXY):
     listener = ListenerConfig(address="127.0.0.1:0", auth="certificate", proxy_protocol=True, trusted=("127.0.0.0/8",))
     server = run(listeners=(listener,), users=(MAIL, BILLING))
     (place.configuration / "haproxy.cfg").write_text(place.of_this_machine(settings.format(port=server.address[1])))
-    place.serve_proxy("11301", "haproxy -f /etc/beanstalk/haproxy.cfg")
+    haproxy = place.serve_proxy("11301", "haproxy -f /etc/beanstalk/haproxy.cfg")
+    eventually(lambda: "succeeded" in haproxy.log, "HAProxy has seen that the server is alive")
     return "localhost", place.ports["11301"]
 
 
@@ -149,6 +156,12 @@ def test_a_client_that_the_server_cannot_know_gets_nothing(place, run, way, cert
     address = way(place, run)
     with pytest.raises((OSError, greenstalk.Error)):  # when and how the client is told, depends
         put_one(place, address, certificate)
+
+
+def test_haproxy_may_look_whether_the_server_is_alive(place, run, caplog):
+    address = through_haproxy(place, run)
+    put_one(place, address, "worker")
+    assert "refused" not in caplog.text
 
 
 @pytest.mark.parametrize("certificate", ["stranger", ""])

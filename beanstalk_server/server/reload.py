@@ -7,8 +7,9 @@ take long. Then, on the event loop, nothing fails. Must never know connections.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from beanstalk_server.access.rules import OF_ONE_LISTENER
 from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig
 from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of
 from beanstalk_server.server.listeners import Listener, name_of_address, open_listener
@@ -16,10 +17,6 @@ from beanstalk_server.server.start_error import StartError
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
-
-RELOADED: Final = frozenset(("listen", "port", "tls_cert", "tls_key", "tls_client_ca", "token_file"))
-"""The options that take effect while the server runs, besides listeners and users."""
-
 
 class Prepared:
     """What takes effect next: everything is open, and good."""
@@ -86,5 +83,5 @@ def left_for_later(old: Config, new: Config) -> list[str]:
     return [
         each.name
         for each in OPTIONS
-        if each.name not in RELOADED and getattr(old, each.name) != getattr(new, each.name)
+        if each.name not in OF_ONE_LISTENER and getattr(old, each.name) != getattr(new, each.name)
     ]

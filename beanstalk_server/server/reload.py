@@ -18,6 +18,7 @@ from beanstalk_server.server.start_error import StartError
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
 
+
 class Prepared:
     """What takes effect next: everything is open, and good."""
 

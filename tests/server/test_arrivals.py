@@ -322,6 +322,17 @@ def test_a_bad_header_closes(serve, caplog, sent):
     assert "is refused at 127.0.0.1:" in caplog.text
 
 
+@pytest.mark.parametrize("sent", [b"", b"PROXY TCP4 192.0.2.7 ", binary(V4)[:20], PROXY, PROXY + b"auth "])
+def test_a_proxy_that_leaves_before_its_client_is_known_leaves_nothing_behind(serve, caplog, sent):
+    server = serve(auth="token", proxy_protocol=True, trusted=("127.0.0.1",))
+    caller = server.connect()
+    caller.send(sent)
+    eventually(lambda: arrivals(server) == 1, "it has arrived")
+    caller.close()
+    nobody_is_left(server)
+    assert "refused" not in caplog.text
+
+
 def test_a_proxy_on_a_dual_stack_socket_is_known_by_its_ipv4_address(serve):
     server = serve("[::]:0", proxy_protocol=True, trusted=("127.0.0.1",))
     caller = Caller(("127.0.0.1", server.address[1]))

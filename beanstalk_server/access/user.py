@@ -72,6 +72,10 @@ class User:
         rights = self._remembered.get(tube, -1)
         return self._find_rights(tube) if rights < 0 else rights
 
+    def has_rights_of(self, other: User) -> bool:
+        """Whether both have been given their rights by the same patterns."""
+        return self.everywhere == other.everywhere and self._patterns == other._patterns
+
     def select(self, tubes: list[str]) -> list[str]:
         """Those of these tubes to which there is any right, in their order. They are not remembered."""
         if self.everywhere:

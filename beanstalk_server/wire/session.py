@@ -273,10 +273,13 @@ class Session(Client):
         Tubes that it may no longer consume from are no longer watched. A reserve that waited for one of them is
         answered FORBIDDEN (`on_answer`). What else is under way goes on, and reserved jobs stay reserved.
 
-        If it watches more tubes than WATCHED_SLICE, they are looked at in slices, before its next command; then every
-        reserve that waits is answered FORBIDDEN.
+        If the rights differ, and it watches more tubes than WATCHED_SLICE, they are looked at in slices, before its
+        next command; a reserve that waits for one of so many is answered FORBIDDEN in any case.
         """
+        before = self.user
         self.user = user
+        if before is not None and user.has_rights_of(before):
+            return
         self.unchecked = 0
         watched = self.watched
         if user.everywhere & CONSUME or self.closed:

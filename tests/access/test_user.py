@@ -38,6 +38,33 @@ def test_a_user_remembers_a_bounded_number_of_tubes():
     assert len(user._remembered) <= REMEMBERED
 
 
+def test_users_have_the_same_rights_if_they_have_the_same_patterns():
+    first, same = User("a", consume=["b-*", "c"]), User("other", consume=["b-*", "c"])
+    assert first.has_rights_of(same) and same.has_rights_of(first)
+    for other in (
+        User("a", consume=["b-*"]),
+        User("a", produce=["b-*", "c"]),
+        User("a", consume=["b-*", "c"], admin=["c"]),
+        User("a", consume=["b-*", "c", "*"]),
+        User("a", consume=["b-*", "c"], admin=["*"]),
+        User("a"),
+    ):
+        assert not first.has_rights_of(other) and not other.has_rights_of(first)
+
+
+def test_select_finds_the_tubes_with_any_right():
+    tubes = ["a", "b-1", "c", "b-2", "default"]
+    assert User("u", consume=["b-*"], admin=["c"], inspect=["b-*"]).select(tubes) == ["b-1", "c", "b-2"]
+    assert User("u", consume=["*"]).select(tubes) == tubes
+    assert User("u").select(tubes) == []
+
+
+@given(st.lists(NAMES), PATTERNS, PATTERNS)
+def test_select_agrees_with_the_rights(names, produce, admin):
+    user = User("u", produce=produce, admin=admin)
+    assert user.select(names) == [name for name in names if user.rights(name)]
+
+
 def test_all_rights_are_any_right():
     user = User("root", produce=["*"], consume=["*"], inspect=["*"], admin=["*"])
     assert user.everywhere == user.rights("any") == ANY_RIGHT

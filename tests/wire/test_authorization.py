@@ -471,6 +471,29 @@ def test_the_tubes_of_a_client_that_watches_very_many_are_withdrawn_in_slices(wo
     world.settle()
 
 
+def test_a_client_that_watches_very_many_waits_on_if_the_rights_are_the_same(world):
+    client = world.connect(User("u", consume=["t*"]))
+    for number in range(3 * WATCHED_SLICE):
+        client.send(b"watch t%d\r\n" % number)
+    assert client.send(b"reserve\r\n") == b""
+    client.session.change_user(User("u", consume=["t*"]))
+    world.settle()
+    assert client.read() == b""
+    world.connect().send(b"use t7\r\nput 0 0 60 1\r\nx\r\n")
+    assert client.read() == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_change_of_user_during_another_is_not_lost(world):
+    client = world.connect(ROOT)
+    for number in range(3 * WATCHED_SLICE):
+        client.send(b"watch t%d\r\n" % number)
+    client.session.change_user(User("u", consume=["t*"]))
+    client.session.change_user(User("u", consume=["t1*"]))
+    client.session.change_user(User("u", consume=["t1*"]))
+    world.settle()
+    assert all(name.startswith("t1") for name in watched(client))
+
+
 def test_an_auth_with_very_many_watched_tubes_is_answered_before_they_are_withdrawn_and_no_command_is(world):
     client = world.connect(ROOT, {"nobody": NOBODY}.get)
     for number in range(3 * WATCHED_SLICE):

@@ -1,6 +1,6 @@
 """The attacks: a separate process acts as hostile clients, while the generator asks as another client.
 
-    python -m bench.attacks PORT PID '{"attack": "flood", "arguments": {"body": 10, …}}'
+    python -m bench.attacks '{"port": 11300, "pid": 42}' '{"attack": "flood", "arguments": {"body": 10, …}}'
 
 It connects and prepares, reports that in a line of JSON, and attacks from the first line of its input on. When the
 attack is over or the input ends (also because the generator was killed), it closes its sockets and reports what it
@@ -18,11 +18,13 @@ as far as the server lets it, the number of actions so far: answered ones, if it
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -248,6 +250,72 @@ def list_tubes(subject: Subject, *, clients: int) -> Progress:
             yield done
 
 
+def returning(subject: Subject, *, clients: int, port: int, ca: str, cert: str) -> Progress:
+    """Clients with certificates that connect all at once and say something; when the last has its answer, all hang up,
+    and come back.
+
+    Args:
+        port: where they connect, with TLS.
+        ca, cert: what they trust and what they show, files.
+    """
+    door = dataclasses.replace(subject, port=port, ca=ca, cert=cert)
+    context = door.context
+    done = 0
+    yield 0
+    while True:
+        with contextlib.ExitStack() as stack:
+            poll = stack.enter_context(select.epoll())
+            coming: dict[int, _Returning] = {}
+            for _ in range(clients):
+                sock = stack.enter_context(socket.socket())
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    sock.connect(("127.0.0.1", port))
+                coming[sock.fileno()] = _Returning(sock, context)
+                poll.register(sock, select.EPOLLIN | select.EPOLLOUT)
+            while coming:
+                for descriptor, _ in poll.poll(STEP):
+                    client = coming[descriptor]
+                    if client.go_on(poll):
+                        poll.unregister(client.sock)
+                        del coming[descriptor]
+                        done += 1
+                yield done
+
+
+class _Returning:
+    """A client in its handshake, and until its first answer."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.sock = sock
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.begun = self.asked = False
+
+    def go_on(self, poll: select.epoll) -> bool:
+        """Do what can be done now; return whether it has its answer."""
+        if not self.begun:
+            self.begun = True
+            poll.modify(self.sock, select.EPOLLIN)
+        else:
+            received = self.sock.recv(BUFFER)
+            if not received:
+                raise UnexpectedReplyError("the server closed a connection")
+            self.incoming.write(received)
+        try:
+            if not self.asked:
+                self.tls.do_handshake()
+                self.asked = True
+                self.tls.write(b"list-tube-used\r\n")
+                self.sock.send(self.outgoing.read())
+            return self.tls.read(BUFFER) == b"USING default\r\n"
+        except ssl.SSLWantReadError:
+            if self.outgoing.pending:
+                self.sock.send(self.outgoing.read())
+            return False
+
+
 @contextlib.contextmanager
 def _connected(subject: Subject, count: int) -> Iterator[list[socket.socket]]:
     """Open this many connections, which are closed at the end."""
@@ -271,7 +339,7 @@ def _watch(sock: socket.socket, tubes: int, batch: int = 100) -> Progress:
 
 ATTACKS: dict[str, Callable[..., Progress]] = {
     attack.__name__: attack
-    for attack in (nobody, flood, bodies, quitting, command, watchers, watching, leaving, list_tubes)
+    for attack in (nobody, flood, bodies, quitting, command, watchers, watching, leaving, list_tubes, returning)
 }
 
 
@@ -291,7 +359,7 @@ class Attack:
 
     def __init__(self, subject: Subject, attack: str, arguments: dict[str, Any]) -> None:
         order = json.dumps({"attack": attack, "arguments": arguments})
-        command = [sys.executable, "-m", "bench.attacks", str(subject.port), str(subject.pid), order]
+        command = [sys.executable, "-m", "bench.attacks", json.dumps(dataclasses.asdict(subject)), order]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -349,8 +417,8 @@ def _is_ended() -> bool:
 
 def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the generator ends it
-    order = json.loads(arguments[2])
-    subject = Subject(int(arguments[0]), int(arguments[1]), "beanstalk")
+    subject = Subject(**json.loads(arguments[0]))
+    order = json.loads(arguments[1])
     try:
         attack = ATTACKS[order["attack"]](subject, **order["arguments"])
         next(attack)

@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from bench import servers
+from bench.doors import Door
 from bench.loads import LOADS, pin
 from bench.subject import REPLY_WITHIN, Subject
 from harness.servers import ROOT
@@ -31,7 +32,7 @@ class Generator:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def do(self, load: str, server: servers.Server, **arguments: Any) -> Any:
+    def do(self, load: str, server: servers.Server | Door, **arguments: Any) -> Any:
         """Do a load; return its sample, or samples.
 
         Raises:
@@ -49,7 +50,9 @@ class Generator:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        subject = {"port": server.port, "pid": server.pid, "protocol": server.protocol}
+        subject: dict[str, Any] = {"port": server.port, "pid": server.pid, "protocol": server.protocol}
+        if isinstance(server, Door):
+            subject |= {"also": list(server.also), "ca": server.ca, "cert": server.cert}
         json.dump({"load": load, "subject": subject, "arguments": arguments}, self._process.stdin)
         self._process.stdin.write("\n")
         self._process.stdin.flush()

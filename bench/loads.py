@@ -7,11 +7,14 @@ each reply is checked.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import os
 import random
 import select
 import socket
+import struct
 import time
 from array import array
 from collections import deque
@@ -42,15 +45,15 @@ class Meter:
     """The CPU time that a server and the generator use from now on."""
 
     def __init__(self, subject: Subject) -> None:
-        self.pid = subject.pid
+        self.pids = [subject.pid, *subject.also]
         self.own = time.process_time()
-        self.cpu = process.cpu(self.pid)
+        self.cpu = process.cpu_of_all(self.pids)
         self.started = clock()
 
     def sample(self, commands: int, latencies: Sequence[int] = ()) -> Sample:
         """The cost of this many commands; latencies in nanoseconds."""
         seconds = (clock() - self.started) / SECOND
-        spent = process.cpu(self.pid).since(self.cpu)
+        spent = process.cpu_of_all(self.pids).since(self.cpu)
         own = time.process_time() - self.own
         each = 1e6 / max(commands, 1)
         return {
@@ -611,28 +614,58 @@ def come_and_go(subject: Subject, *, total: int, alive: int) -> Sample:
 # Under attack
 
 
-def hostile(subject: Subject, *, attack: str, probe: str, seconds: float, arguments: dict[str, Any]) -> Sample:
+def hostile(
+    subject: Subject, *, attack: str, probe: str, seconds: float, arguments: dict[str, Any], probes: int = 1
+) -> Sample:
     """How long another client waits for its answers, one question at a time, until the attack or the time is over.
+
+    With more than one of these clients, they ask in turn.
 
     The server's memory is its peak since the start.
     """
     answers = array("q")
-    with subject.connect() as sock, Attack(subject, attack, arguments) as attacking:
-        ask(sock, b"use probe\r\n")
-        for _ in range(20):  # a first answer is late by itself
-            PROBES[probe](sock)
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(subject.connect()) for _ in range(probes)]
+        attacking = stack.enter_context(Attack(subject, attack, arguments))
+        for sock in socks:
+            ask(sock, b"use probe\r\n")
+            for _ in range(20):  # a first answer is late by itself
+                PROBES[probe](sock)
         attacking.begin()
-        end = clock() + round(seconds * SECOND)
+        began = clock()
+        end = began + round(seconds * SECOND)
         is_over = False
+        asking = itertools.cycle(socks)
         while clock() < end:
-            answers.extend(PROBES[probe](sock))
+            answers.extend(PROBES[probe](next(asking)))
             time.sleep(0.001)
             if not is_over and attacking.is_over():
                 is_over = True
                 end = min(end, clock() + SECOND // 10)  # it may leave work behind
         done = attacking.end()
-    sample = {"attacks": done, "answers": len(answers), "peak": process.peak(subject.pid)}
+        took = (clock() - began) / SECOND
+    sample = {"attacks": done, "answers": len(answers), "peak": process.peak(subject.pid), "attack_rate": done / took}
     return sample | percentiles(answers, MILLISECOND)
+
+
+def unauthorized(subject: Subject, *, count: int) -> Sample:
+    """So many clients, one after the other, with a token that nobody has; how much the server's memory has grown.
+
+    What the first tenth has left does not count: that is what the server needs for such clients at all.
+    """
+    wrong = b"auth " + b"x" * 43 + b"\r\n"
+    forget = struct.pack("ii", 1, 0)  # a reset at the end: otherwise all ports would soon be in TIME_WAIT
+    early = 0
+    for number in range(count):
+        if number == count // 10:
+            early = process.resident(subject.pid)
+            meter = Meter(subject)
+        with subject.connect() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, forget)
+            answer = ask(sock, wrong)
+            if answer != b"UNAUTHORIZED\r\n":
+                raise UnexpectedReplyError(f"auth: {answer[:100]!r}")
+    return meter.sample(count - count // 10) | {"grown": process.resident(subject.pid) - early}
 
 
 def _peek(sock: socket.socket) -> list[int]:
@@ -665,7 +698,20 @@ PROBES: dict[str, Callable[[socket.socket], list[int]]] = {"peek": _peek, "put":
 
 LOADS: dict[str, Callable[..., Any]] = {
     load.__name__: load
-    for load in (cycle, stream, one_by_one, handover, lateness, idle, steady, clear, come_and_go, hostile, backlog)
+    for load in (
+        cycle,
+        stream,
+        one_by_one,
+        handover,
+        lateness,
+        idle,
+        steady,
+        clear,
+        come_and_go,
+        hostile,
+        backlog,
+        unauthorized,
+    )
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,16 @@ def cpu(pid: int, proc: Path = PROC) -> Cpu:
     if not total:  # a kernel without these statistics
         return Cpu((user + system) / os.sysconf("SC_CLK_TCK"), user, system)
     return Cpu(total / 1e9, user, system)
+
+
+def cpu_of_all(pids: Sequence[int]) -> Cpu:
+    """The CPU time of several processes together."""
+    spent = [cpu(pid) for pid in pids]
+    return Cpu(
+        sum(each.total for each in spent),
+        sum(each.user_ticks for each in spent),
+        sum(each.system_ticks for each in spent),
+    )
 
 
 def resident(pid: int, proc: Path = PROC) -> int:

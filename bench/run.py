@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from bench.doors import Door
 from bench.generator import Generator, LoadError
 from bench.results import Results
 from bench.samples import Sample
@@ -21,6 +22,9 @@ from harness.servers import ServerError
 
 BACKLOG = (10_000_000, 10_000)
 """The full size of the backlog: jobs, and bytes of each."""
+
+
+AnyServer = TypeVar("AnyServer", Server, Door, Server | Door)
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Run:
                 started.append(server)
             yield started
 
-    def load(self, load: str, server: Server, **arguments: Any) -> Any:
+    def load(self, load: str, server: Server | Door, **arguments: Any) -> Any:
         """Have the generator do a load; return its sample."""
         self.count += 1
         return self.generator.do(load, server, **arguments)
@@ -118,12 +122,12 @@ class Run:
         """The name of a tube that no load has used yet."""
         return f"b{self.count}"
 
-    def add(self, server: Server, sample: Sample, work: str = "", size: int = 0) -> None:
+    def add(self, server: Server | Door, sample: Sample, work: str = "", size: int = 0) -> None:
         """Note a sample."""
         self.results.add(self.scenario, server.name, work, size, [sample])
 
     def in_turn(
-        self, servers: Sequence[Server], measure: Callable[[Server], Sample], work: str = "", size: int = 0
+        self, servers: Sequence[AnyServer], measure: Callable[[AnyServer], Sample], work: str = "", size: int = 0
     ) -> None:
         """Measure the servers in turn, as often as the run has pairs. One that fails is noted as missing."""
         for pair in range(self.pairs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from bench import process
+from bench.doors import Door, behind_stunnel, opened
 from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
@@ -20,7 +22,7 @@ HOUR = 3600
 CONNECTIONS = 50
 
 
-def _cycle(run: Run, server: Server, seconds: float = 1.5, **arguments: object) -> Sample:
+def _cycle(run: Run, server: Server | Door, seconds: float = 1.5, **arguments: object) -> Sample:
     """put + reserve + delete for a while, in tubes of this load alone."""
     shape = {"connections": CONNECTIONS, "tube": run.tube(), "seconds": run.seconds(seconds)}
     sample: Sample = run.load("cycle", server, **shape | arguments)
@@ -401,6 +403,53 @@ def _among_only(run: Run, server: Server) -> None:
     run.load("one_by_one", server, commands=["kick 1000"] * 100, lines=1)
 
 
+# Who is let in
+
+
+def tls(run: Run) -> None:
+    """put + reserve + delete, 50 connections, so many commands in flight on each, bodies of 100 bytes: TLS and plain"""
+    with contextlib.ExitStack() as stack:
+        servers: list[Server | Door] = []
+        for peer in run.own:
+            with run.part(peer):
+                _, doors = stack.enter_context(opened(peer))
+                servers += [doors["plain"], doors["tls"]]
+        for server in stack.enter_context(run.servers(*run.only("beanstalkd"))):
+            servers.append(server)
+            with run.part(f"{server.name} behind stunnel"):
+                servers.append(stack.enter_context(behind_stunnel(server)))
+        for depth in (1, 100):
+            run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
+
+
+def arrivals(run: Run) -> None:
+    """what clients cost that come in: how long the event loop is held, and what is left of those who are refused"""
+    clients = 1_000
+    returning = f"{clients:,} clients with certificates come back, again and again"
+    count = run.sized(1_000_000)
+    refused = f"{count:,} wrong tokens"
+    for pair in range(min(run.pairs, 3)):
+        for peer in run.own:
+            run.tell(f"{returning}, {pair + 1}: {peer}")
+            with run.part(peer, returning):
+                run.add(*_returning(run, peer, clients), returning)
+    for peer in run.own:
+        run.tell(f"{refused}: {peer}")
+        with run.part(peer, refused), opened(peer) as (_, doors):
+            run.add(doors["token"], run.load("unauthorized", doors["token"], count=count), refused)
+
+
+def _returning(run: Run, peer: str, clients: int) -> tuple[Door, Sample]:
+    with opened(peer, "stalls = true") as (server, doors):
+        plain, mutual = doors["plain"], doors["mutual"]
+        arguments = {"clients": clients, "port": mutual.port, "ca": mutual.ca, "cert": mutual.cert}
+        seconds = run.seconds(10.0)
+        shape = {"attack": "returning", "probe": "put", "probes": 10, "arguments": arguments}
+        sample = run.load("hostile", plain, seconds=seconds, **shape)
+    held = stalls_of(server.log)
+    return plain, sample | {"longest": held["longest"], "held_cpu": held["cpu"], "held_p999": held["p999"]}
+
+
 # Under attack
 
 LIMIT = 30.0  # seconds, for an attack that ends by itself
@@ -529,6 +578,8 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "launch": launch,
     "stalls": stalls,
     "hostile": hostile,
+    "tls": tls,
+    "arrivals": arrivals,
 }
 
 ON_REQUEST = ("backlog",)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import socket
+import ssl
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -22,11 +25,20 @@ clock = time.perf_counter_ns
 
 @dataclass(frozen=True)
 class Subject:
-    """A server under load."""
+    """A server under load.
+
+    Args:
+        also: processes whose CPU time counts besides its own.
+        ca: the authority of its certificate, a file, if it speaks TLS.
+        cert: the certificate and the key that a client shows there, a file.
+    """
 
     port: int
     pid: int
-    protocol: str
+    protocol: str = "beanstalk"
+    also: Sequence[int] = ()
+    ca: str = ""
+    cert: str = ""
 
     @property
     def commands(self) -> QueueProtocol:
@@ -37,7 +49,20 @@ class Subject:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A timeout of Python's own would be a system call before each recv.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", REPLY_WITHIN, 0))
-        return sock
+        return self.context.wrap_socket(sock, server_hostname="localhost") if self.ca else sock
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Of its clients."""
+        return _client_context(self.ca, self.cert)
+
+
+@functools.cache
+def _client_context(ca: str, cert: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca)
+    if cert:
+        context.load_cert_chain(cert)
+    return context
 
 
 class UnexpectedReplyError(Exception):

@@ -133,6 +133,20 @@ TABLES = {
         ),
         ("most",),
     ),
+    "tls": Table("in flight", CYCLE, ("cpu", "rate")),
+    "arrivals": Table(
+        "",
+        (
+            Column("a second", "attack_rate", "{:,.0f}"),
+            Column("loop held: its own CPU time, ms at the most", "held_cpu", "{:.1f}", spread=True),
+            Column("held, ms at the longest", "longest", "{:.1f}"),
+            Column("99.9 % of looks", "held_p999", "{:.1f}"),
+            Column("another waits, ms: p50", "p50", "{:.2f}"),
+            Column("p99", "p99", "{:.1f}"),
+            Column("CPU, µs a client", "cpu", "{:.0f}"),
+            Column("memory grown, MB", "grown", "{:.1f}"),
+        ),
+    ),
     "stalls": Table(
         "",
         (

@@ -117,6 +117,27 @@ def _waited(results: Results) -> Spread | None:
     return max(found, default=None)
 
 
+def _tls(depth: int) -> Callable[[Results], Spread | None]:
+    """The CPU of a command with TLS, beside the same without."""
+
+    def found(results: Results) -> Spread | None:
+        secure, plain = (results.find("tls", server, "", depth) for server in ("ours, TLS", "ours"))
+        return _ratio(results, secure, plain, "cpu")
+
+    return found
+
+
+def _of_arrivals(measure: str, scale: float = 1.0) -> Callable[[Results], Spread | None]:
+    """The worst of a measure over those who arrive."""
+
+    def found(results: Results) -> Spread | None:
+        points = results.select("arrivals", server="ours")
+        values = [sample[measure] * scale for point in points for sample in point.samples if measure in sample]
+        return Spread(max(values), min(values), max(values)) if values else None
+
+    return found
+
+
 FORK = "fork"
 """The name that a run gives a C fork of beanstalkd, which syncs in groups with -D."""
 
@@ -178,5 +199,15 @@ TARGETS = [
     Target(
         "worst answer beside a hostile client, worst attack: of 20 ms, or of twice beanstalkd's where that is more",
         *("hostile", "×", 0.5, None, False, _waited),
+    ),
+    Target("TLS, 50 connections, one in flight: CPU a command, beside plain", *("tls", "×", 2, 1.6, False, _tls(1))),
+    Target("the same, 100 in flight on each", *("tls", "×", 1.5, None, False, _tls(100))),
+    Target(
+        "1,000 clients with certificates come back: longest stretch the event loop is held, its own CPU time",
+        *("arrivals", "ms", 5, 2, False, _of_arrivals("held_cpu")),
+    ),
+    Target(
+        "a million clients with wrong tokens: memory that they leave",
+        *("arrivals", "MB", 1, None, False, _of_arrivals("grown", 1e-6)),
     ),
 ]

@@ -59,6 +59,9 @@ HELLO_LIMIT: Final = 1 << 15
 READ_COST: Final = 1
 """The cost of reading what brings nothing to hand over."""
 
+RELEASE_COST: Final = 10
+"""The cost of letting go of what OpenSSL has made for a connection."""
+
 NO_APPLICATION_PROTOCOL: Final = b"\x15\x03\x03\x00\x02\x02\x78"
 """The alert of that name in a record, as it is sent before anything is encrypted (RFC 8446, section 6)."""
 
@@ -85,6 +88,7 @@ class TlsTransport(Runnable):
         "_error",
         "_incoming",
         "_input",
+        "_lost",
         "_on_failure",
         "_on_ready",
         "_outgoing",
@@ -118,6 +122,7 @@ class TlsTransport(Runnable):
         self._begun = False  # OpenSSL has been asked: before the first bytes, nothing is made for a client
         self._ready = False  # the handshake is done
         self._closing = False
+        self._lost = False  # the plain transport is gone
         self._reading = True  # the protocol wants to read
         self._plain_reads = True  # the plain transport is read from
         self._plain_ended = False  # it has reported the end of the input
@@ -164,7 +169,7 @@ class TlsTransport(Runnable):
             if self._ready:
                 self._decrypt()
             else:
-                self._fail(_hung_up(self._begun))
+                self._scheduler.enqueue_handshake(self)  # a thousand may hang up at the same time
         return not self._closing
 
     def pause_writing(self) -> None:
@@ -187,13 +192,26 @@ class TlsTransport(Runnable):
         self._on_ready = _ignore
         self._on_failure = _ignore_failure
         self._input = b""
+        self._lost = True
+        if self._scheduler.budget > 0:
+            self._release()
+        elif not self.queued:
+            self._scheduler.enqueue(self)
+            self._scheduler.run_pending_soon()
+
+    def _release(self) -> None:
+        """Let go of OpenSSL's objects, which takes longer than all else at the end of a connection."""
         self._ssl = self._incoming = self._outgoing = None
+        if self._begun:
+            self._scheduler.spend(RELEASE_COST)
 
     # What the scheduler calls
 
     def take_turn(self) -> int:
         """Go on with the handshake, or with input that has come; return what is not spent already."""
         if self._closing:
+            if self._lost:
+                self._release()
             return 0
         began = self._scheduler.clock()
         try:
@@ -322,10 +340,10 @@ class TlsTransport(Runnable):
 
     def _shake_hands(self, end: int) -> None:
         """Do the steps of the handshake for which the client's part has come, until this moment."""
-        if not self._begun and not self._begin():
+        if not self._begun and self._has_record() and not self._begin():
             return
         clock = self._scheduler.clock
-        while self._incoming.pending or self._give_records():
+        while self._begun and (self._incoming.pending or self._give_records()):
             try:
                 self._ssl.do_handshake()
             except ssl.SSLWantReadError:
@@ -346,7 +364,7 @@ class TlsTransport(Runnable):
                 self._scheduler.enqueue_handshake(self)
                 return
         if self._plain_ended:
-            self._fail(_hung_up(self._begun))
+            self._fail("hung up during the handshake" if self._begun else "hung up before the handshake")
 
     def _begin(self) -> bool:
         """Make OpenSSL's part, unless the client wants another protocol; return whether it goes on."""
@@ -500,10 +518,6 @@ def _end_of_record(data: bytes, start: int) -> int:
         return len(data)
     end = start + HEADER_SIZE + size
     return end if end <= len(data) else 0
-
-
-def _hung_up(begun: bool) -> str:
-    return "hung up during the handshake" if begun else "hung up before the handshake"
 
 
 def _reason_of(error: ssl.SSLError) -> str:

@@ -148,6 +148,11 @@ class Meeting:
         """Let the server receive what the client says."""
         self.send(self.client.write(data), size)
 
+    def hang_up(self):
+        """Let the server see the end of the connection."""
+        assert self.tls.eof_received() or self.plain.closed
+        self.rounds.loop.settle()
+
     def lose(self, error=None):
         self.tls.connection_lost(error)
 
@@ -194,7 +199,7 @@ def test_a_client_is_ready_after_its_handshake_however_its_bytes_are_cut(context
 def test_nothing_is_made_for_a_client_that_has_sent_nothing(context):
     meeting = Meeting(context)
     assert meeting.tls._ssl is None
-    meeting.tls.eof_received()
+    meeting.hang_up()
     assert meeting.failures == ["hung up before the handshake"] and meeting.plain.closed
 
 
@@ -438,7 +443,8 @@ def test_a_hello_that_is_damaged_somewhere_fails_or_waits_for_more_and_nothing_e
     end = data.draw(st.integers(1, len(whole)))
     meeting = Meeting(context)
     meeting.send(bytes(whole[:end]))
-    meeting.tls.eof_received()
+    if not meeting.failures:
+        meeting.hang_up()
     assert len(meeting.failures) == 1
     assert meeting.plain.closed
 
@@ -450,7 +456,7 @@ def test_random_bytes_after_a_hello_fail_or_wait_for_more_and_nothing_else(conte
     meeting.send(meeting.client.take())
     meeting.send(data)
     if not meeting.failures:
-        meeting.tls.eof_received()
+        meeting.hang_up()
     assert len(meeting.failures) == 1
 
 
@@ -740,6 +746,31 @@ def test_an_abort_sends_nothing(meeting):
 
 
 # What is left
+
+
+def test_those_who_hang_up_before_they_are_known_are_closed_in_turns(context):
+    rounds = Rounds()
+    meetings = [Meeting(context, rounds=rounds) for _ in range(40)]
+    rounds.scheduler.clock = SteppingClock(rounds.loop, MILLISECOND // 5)
+    for meeting in meetings:
+        assert meeting.tls.eof_received()
+    assert not any(meeting.failures for meeting in meetings)
+    rounds.loop.go_round()
+    assert 1 <= sum(len(meeting.failures) for meeting in meetings) <= 4
+    rounds.loop.settle()
+    assert all(meeting.failures == ["hung up before the handshake"] for meeting in meetings)
+
+
+def test_what_openssl_holds_for_connections_that_are_lost_at_once_is_released_in_turns(context):
+    rounds = Rounds()
+    meetings = [Meeting(context, rounds=rounds).shake_hands() for _ in range(20)]
+    rounds.scheduler.budget = 50
+    for meeting in meetings:
+        meeting.lose()
+    assert all(meeting.protocol.lost for meeting in meetings)
+    assert 0 < sum(meeting.tls._ssl is None for meeting in meetings) < 10
+    rounds.loop.settle()
+    assert all(meeting.tls._ssl is None for meeting in meetings)
 
 
 def test_whoever_is_above_is_told_that_the_connection_is_gone(meeting):

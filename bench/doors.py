@@ -1,0 +1,179 @@
+"""The doors of a server: one process that clients reach plain, by TLS, with certificates and with tokens, at a port for
+each; and stunnel in front of a server that has no TLS.
+
+Must never know the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import process
+from bench.servers import PEERS, SERVER_CPU, START_WITHIN, STOP_WITHIN, Server
+from harness import servers
+from harness.servers import ServerError
+from harness.waiting import eventually
+
+CONFIG = """
+{options}
+[[listener]]
+address = "127.0.0.1:{plain}"
+
+[[listener]]
+address = "127.0.0.1:{tls}"
+tls-cert = "server.pem"
+
+[[listener]]
+address = "127.0.0.1:{mutual}"
+tls-cert = "server.pem"
+tls-client-ca = "ca.pem"
+
+[[listener]]
+address = "127.0.0.1:{token}"
+auth = "token"
+
+[[user]]
+name = "somebody"
+token-sha256 = "{hash}"
+"""
+
+STUNNEL = """
+foreground = yes
+pid =
+syslog = no
+debug = 3
+socket = l:TCP_NODELAY=1
+socket = r:TCP_NODELAY=1
+[queue]
+accept = 127.0.0.1:{port}
+connect = 127.0.0.1:{behind}
+cert = {directory}/server.pem
+"""
+
+
+@dataclass
+class Door:
+    """One way into a server, for loads: they take it for a server.
+
+    Args:
+        name: what the results call it.
+        pid: the server's process.
+        also: processes whose CPU time counts as well.
+        ca: the authority of its certificate, a file; "" where it speaks plain.
+        cert: the certificate that clients show there, a file.
+    """
+
+    name: str
+    port: int
+    pid: int
+    also: Sequence[int] = ()
+    ca: str = ""
+    cert: str = ""
+    protocol: str = "beanstalk"
+
+    def resident(self) -> int:
+        return process.resident(self.pid)
+
+
+class Certificates:
+    """Files in a directory: an authority's certificate, and of a server and a client each certificate and key."""
+
+    def __init__(self, directory: Path) -> None:
+        import trustme
+
+        authority = trustme.CA()
+        self.ca = directory / "ca.pem"
+        authority.cert_pem.write_to_path(self.ca)
+        for name in ("server", "client"):
+            authority.issue_cert("localhost", name).private_key_and_cert_chain_pem.write_to_path(
+                directory / f"{name}.pem"
+            )
+        self.client = directory / "client.pem"
+
+
+@contextlib.contextmanager
+def opened(peer: str, options: str = "") -> Iterator[tuple[servers.Process, dict[str, Door]]]:
+    """Start this server with all doors: plain, tls, mutual, token; stop it at the end.
+
+    Args:
+        options: more lines of its config file.
+
+    Raises:
+        ServerError: it does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        directory = Path(name)
+        made = Certificates(directory)
+        ports = {door: servers.free_port() for door in ("plain", "tls", "mutual", "token")}
+        config = directory / "server.toml"
+        config.write_text(CONFIG.format(options=options, hash="0" * 64, **ports))
+        program = PEERS[peer].program
+        running = servers.Process(
+            program,
+            [*servers.command(program), "--config", str(config)],
+            ("127.0.0.1", ports["plain"]),
+            within=START_WITHIN,
+            processor=SERVER_CPU,
+        )
+        try:
+            ca, client = str(made.ca), str(made.client)
+            yield (
+                running,
+                {
+                    "plain": Door(peer, ports["plain"], running.pid),
+                    "tls": Door(f"{peer}, TLS", ports["tls"], running.pid, ca=ca),
+                    "mutual": Door(f"{peer}, TLS", ports["mutual"], running.pid, ca=ca, cert=client),
+                    "token": Door(peer, ports["token"], running.pid),
+                },
+            )
+        finally:
+            running.stop(within=STOP_WITHIN)
+
+
+def missing_stunnel() -> str:
+    """Why stunnel cannot be put in front of a server here, or ""."""
+    return "" if shutil.which("stunnel") else "stunnel is not installed (Debian: apt-get install stunnel4)"
+
+
+@contextlib.contextmanager
+def behind_stunnel(server: Server) -> Iterator[Door]:
+    """Put stunnel in front of a server, on the same processor.
+
+    Raises:
+        ServerError: stunnel does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        directory = Path(name)
+        made = Certificates(directory)
+        port = servers.free_port()
+        config = directory / "stunnel.conf"
+        config.write_text(STUNNEL.format(port=port, behind=server.port, directory=directory))
+        log = directory / "log"
+        with log.open("wb") as out:
+            stunnel = subprocess.Popen(["stunnel", str(config)], stdout=out, stderr=out, start_new_session=True)
+        try:
+            os.sched_setaffinity(stunnel.pid, {SERVER_CPU})
+            door = Door(f"{server.name} behind stunnel", port, server.pid, also=[stunnel.pid], ca=str(made.ca))
+            eventually(lambda: stunnel.poll() is not None or _accepts(port), "stunnel accepts connections")
+            if stunnel.poll() is not None:
+                raise ServerError(f"stunnel does not start: {log.read_text(errors='replace')[-500:].strip()}")
+            yield door
+        finally:
+            stunnel.kill()
+            stunnel.wait()
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -86,7 +86,7 @@ def test_a_figure_beside_a_server_that_only_some_runs_have_is_shown_in_those(res
 
 
 def test_an_answer_under_attack_may_take_20_ms_or_twice_what_beanstalkd_takes(results):
-    target = TARGETS[-1]
+    target = next(target for target in TARGETS if target.scenario == "hostile")
     assert target.found(results) is None
 
     def add(work, **most):
@@ -102,6 +102,19 @@ def test_an_answer_under_attack_may_take_20_ms_or_twice_what_beanstalkd_takes(re
     rows = tables.points_table(results, "hostile")
     assert rows[4][-1] == "1.60 ×"
     assert [row[1] for row in rows[1:] if row[-1]] == ["ours", "ours -f0"]
+
+
+def test_tls_stands_beside_the_same_without_and_arrivals_by_their_worst(results):
+    targets = {target.work: target for target in TARGETS if target.scenario in ("tls", "arrivals")}
+    assert not any(target.found(results) for target in targets.values())
+    results.add("tls", "ours", "", 1, [cycle(50_000, 10), cycle(50_000, 12)])
+    results.add("tls", "ours, TLS", "", 1, [cycle(30_000, 15), cycle(30_000, 18)])
+    results.add("arrivals", "ours", "come back", 0, [{"held_cpu": 2.0}, {"held_cpu": 3.0}])
+    results.add("arrivals", "ours", "wrong tokens", 0, [{"grown": 500_000, "cpu": 100.0}])
+    found = [target.found(results) for target in targets.values()]
+    assert [figure and figure.median for figure in found] == [1.5, None, 3.0, 0.5]
+    rows = tables.points_table(results, "arrivals")
+    assert [row[-1] for row in rows] == ["memory grown, MB", "", "0.5"]
 
 
 def looks(end, *figures):

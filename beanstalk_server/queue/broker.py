@@ -646,8 +646,9 @@ class Broker(Queue):
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
         operation = BulkKick(client, client.use, bound)
-        if self._kick(operation, SLICE, now):
-            self.cost += operation.count
+        is_done = self._kick(operation, SLICE, now)
+        self.cost += operation.count * operation.price
+        if is_done:
             client.on_kicked(operation.count)
             return DONE
         client.busy = True
@@ -682,7 +683,7 @@ class Broker(Queue):
             self._kick_job(job, now)
             operation.remaining -= 1
             operation.count += 1
-            budget -= 1
+            budget -= operation.price
         return True
 
     def _kick_job(self, job: Job, now: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.tube import Tube
@@ -32,7 +33,7 @@ class BulkOperation(Timer):
 class BulkKick(BulkOperation):
     """A kick of one tube: of its buried jobs or, if it has none, of its delayed jobs."""
 
-    __slots__ = ("buried", "count", "remaining", "tube")
+    __slots__ = ("buried", "count", "price", "remaining", "tube")
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
         super().__init__(client)
@@ -40,6 +41,7 @@ class BulkKick(BulkOperation):
         self.buried = tube.buried_count > 0
         # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
         self.remaining = min(bound, tube.buried_count or len(tube.delayed.jobs))
+        self.price = 1 if self.buried else KICK_COST  # of each job
         self.count = 0
 
 

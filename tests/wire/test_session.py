@@ -6,6 +6,8 @@ import tracemalloc
 import pytest
 from virtual import World
 
+from beanstalk_server.queue.broker import SLICE
+from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
@@ -770,6 +772,20 @@ def test_a_kick_of_more_jobs_than_a_slice_is_answered_when_it_is_done(world, cli
     world.settle()
     assert client.read() == b"KICKED 1200\r\nUSING default\r\n"
     assert client.yaml(b"stats-tube default")["current-jobs-delayed"] == "100"
+
+
+@pytest.mark.parametrize(("is_buried", "price"), [(True, 1), (False, KICK_COST)])
+def test_what_a_kick_does_at_once_is_charged_and_delayed_jobs_have_another_price(world, client, is_buried, price):
+    for number in range(1, 601):
+        client.put(delay=0 if is_buried else 100)
+        if is_buried:
+            client.send(b"reserve-job %d\r\nbury %d 0\r\n" % (number, number))
+    client.session.receive(b"kick 600\r\n", world.now)
+    kicked = world.broker.ready
+    assert kicked == SLICE // price
+    assert client.session.cost >= kicked * price, "though there is no answer yet"
+    world.settle()
+    assert client.read() == b"KICKED 600\r\n"
 
 
 def test_a_kick_ends_although_a_worker_buries_again_what_it_kicks(world, client):

@@ -148,8 +148,10 @@ def behind_stunnel(server: Server) -> Iterator[Door]:
     """Put stunnel in front of a server, on the same processor.
 
     Raises:
-        ServerError: stunnel does not start.
+        ServerError: stunnel is not installed, or does not start.
     """
+    if why := missing_stunnel():
+        raise ServerError(why)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         directory = Path(name)
         made = Certificates(directory)

@@ -414,7 +414,7 @@ def tls(run: Run) -> None:
             with run.part(peer):
                 _, doors = stack.enter_context(opened(peer))
                 servers += [doors["plain"], doors["tls"]]
-        for server in stack.enter_context(run.servers(*run.only("beanstalkd"))):
+        for server in stack.enter_context(run.servers(*[peer for peer in run.beanstalk if peer not in run.own])):
             servers.append(server)
             with run.part(f"{server.name} behind stunnel"):
                 servers.append(stack.enter_context(behind_stunnel(server)))
@@ -424,7 +424,7 @@ def tls(run: Run) -> None:
 
 def arrivals(run: Run) -> None:
     """what clients cost that come in: how long the event loop is held, and what is left of those who are refused"""
-    clients = 1_000
+    clients = run.sized(1_000)
     returning = f"{clients:,} clients with certificates come back, again and again"
     count = run.sized(1_000_000)
     refused = f"{count:,} wrong tokens"

@@ -15,6 +15,7 @@ import pytest
 
 from bench import backlog, process
 from bench.attacks import ATTACKS
+from bench.doors import behind_stunnel, missing_stunnel
 from bench.generator import LoadError
 from bench.protocols import PROTOCOLS
 from bench.results import Results
@@ -72,6 +73,12 @@ def test_this_process_can_be_read():
     while time.process_time() < end:
         pass  # what is measured
     assert 0.04 < process.cpu(os.getpid()).since(before).total < 5
+
+
+def test_processes_can_be_read_together():
+    alone = process.cpu(os.getpid())
+    both = process.cpu_of_all([os.getpid(), os.getpid()])
+    assert both.total >= 2 * alone.total and both.user_ticks >= 2 * alone.user_ticks
 
 
 # Bytes
@@ -172,6 +179,37 @@ def test_a_peer_that_is_not_installed_is_named_with_its_package(monkeypatch):
     assert missing("redis") == "redis-server is not installed (Debian: apt-get install redis-server)"
 
 
+# Doors
+
+
+def test_the_same_process_is_measured_plain_and_with_tls(run):
+    run.peers = ["interpreted"]
+    run.scenario = "tls"
+    SCENARIOS["tls"](run)
+    points = {(point.server, point.size): point.samples[0] for point in run.results.points}
+    assert set(points) == {(name, size) for name in ("interpreted", "interpreted, TLS") for size in (1, 100)}
+    assert not run.results.missing
+    assert points["interpreted, TLS", 1]["cpu"] > points["interpreted", 1]["cpu"] / 2
+
+
+def test_a_server_without_tls_is_measured_behind_stunnel(run):
+    if why := missing("beanstalkd") or missing_stunnel():
+        pytest.skip(why)
+    with run.servers("beanstalkd") as (server,), behind_stunnel(server) as door:
+        sample = run.load("cycle", door, connections=2, depth=20, rounds=2, tube=run.tube())
+    assert sample["commands"] == 2 * 20 * 2 * 3
+
+
+def test_clients_that_come_back_and_clients_without_a_token_are_measured(run):
+    run.peers = ["interpreted"]
+    run.scenario = "arrivals"
+    SCENARIOS["arrivals"](run)
+    returning, refused = run.results.points
+    assert not run.results.missing
+    assert returning.samples[0]["answers"] > 0 and returning.samples[0]["held_cpu"] > 0
+    assert refused.samples[0]["commands"] == 9_000
+
+
 # Peers that somebody names
 
 
@@ -241,6 +279,7 @@ def test_a_named_peer_is_measured_wherever_beanstalkd_is(run, program, named, mo
         asked[peer] += 1
         raise ServerError("not today")
 
+    monkeypatch.setattr("bench.scenarios.opened", start)
     monkeypatch.setattr(run, "peers", ["beanstalkd", "ours", named(f"other={program}")])
     monkeypatch.setattr(run, "servers", servers)
     monkeypatch.setattr("bench.scenarios.Server", start)

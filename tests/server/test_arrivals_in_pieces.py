@@ -12,6 +12,7 @@ from beanstalk_server import UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.server.arrivals import LINGER_LIMIT, Arrival, Arrivals
+from beanstalk_server.server.connection import Connection
 from beanstalk_server.server.entrance import CERTIFICATE, NONE, TOKEN, Entrance
 
 ACCOUNTS = Accounts([UserConfig(name="billing", token_sha256=hash_of_token("token"), produce="bill-*")])
@@ -145,3 +146,49 @@ def test_a_refused_client_is_read_from_only_so_far():
     world.send(b"x", is_busy=False)
     assert world.line.aborted
     world.hang_up()
+
+
+def test_an_arrival_that_fails_is_dropped_and_logged(caplog):
+    world = World(TOKEN, False)
+
+    def fail(_):
+        raise RuntimeError("broken")
+
+    world.line.protocol._entrance.accounts = type("Broken", (), {"by_token": fail})
+    world.send(b"auth token\r\n", is_busy=True)
+    world.rounds.loop.settle()
+    assert world.line.aborted
+    assert "an arrival failed; this is a bug in the server" in caplog.text
+    assert "auth token" not in caplog.text
+    world.hang_up()
+
+
+# Those who are accepted while a reload, or the end of the server, takes effect
+
+
+def test_whoever_is_accepted_at_a_listener_that_is_gone_is_closed():
+    rounds = Rounds()
+    arrivals = Arrivals(rounds.connections)
+    arrivals.start(rounds.loop)
+    entrance = Entrance("here")
+    for protocol in (Connection(rounds.connections, entrance), Arrival(arrivals, entrance)):
+        rounds.listeners.taken = 1
+        entrance.closed = True
+        line = Line(protocol)
+        protocol.connection_made(line)
+        assert line.aborted
+        protocol.connection_lost(None)
+        assert (rounds.listeners.taken, len(arrivals), rounds.broker.connections) == (0, 0, 0)
+
+
+def test_whoever_is_accepted_unasked_at_a_listener_that_has_come_to_ask_is_closed():
+    rounds = Rounds()
+    rounds.listeners.taken = 1
+    entrance = Entrance("here")
+    connection = Connection(rounds.connections, entrance)
+    entrance.auth = TOKEN
+    line = Line(connection)
+    connection.connection_made(line)
+    assert line.aborted
+    connection.connection_lost(None)
+    assert (rounds.listeners.taken, rounds.broker.connections) == (0, 0)

@@ -1,5 +1,6 @@
 """Several listeners at a time, each with its own way of knowing users."""
 
+import asyncio
 import os
 import socket
 
@@ -61,8 +62,6 @@ def test_a_listener_that_cannot_be_opened_closes_the_others(run, tmp_path):
 
 
 def start_and_stop(config):
-    import asyncio
-
     async def main():
         async with Server(config):
             pass
@@ -74,6 +73,20 @@ def test_a_unix_sockets_path_is_removed_at_the_end_of_each_listener(run, tmp_pat
     listeners = tuple(ListenerConfig(address=f"unix:{tmp_path}/{name}") for name in "ab")
     start_and_stop(Config(listeners=listeners))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="this system does not tell who a peer is")
+def test_where_the_system_does_not_tell_who_a_peer_is_nobody_is_taken_for_somebody(monkeypatch, tmp_path):
+    monkeypatch.delattr(socket, "SO_PEERCRED")
+    listener = ListenerConfig(address=f"unix:{tmp_path}/s", auth="peer")
+    with pytest.raises(StartError, match="auth: 'peer' cannot be used on this system"):
+        start_and_stop(Config(listeners=(listener,), users=(USER,)))
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_token_file_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(StartError, match=r"none. cannot be read: No such file"):
+        start_and_stop(Config(port=0, token_file=f"{tmp_path}/none"))
 
 
 # Sockets that systemd has opened

@@ -61,6 +61,7 @@ def test_what_is_probably_not_meant_is_logged_at_the_start_and_after_a_reload(pa
     warning = "WARNING listener 1: there are users, but whoever connects there may do everything"
     path.write_text(f"[[listener]]\naddress = '127.0.0.1:0'\n{USER}")
     process = launch("--config", str(path))
+    assert ask(process.address, b"use mail\r\n") == b"USING mail\r\n"  # until then, it ignores the signal
     eventually(lambda: process.log.count(warning) == 1, "the warning is in the log")
     process.send_signal(signal.SIGHUP)
     eventually(lambda: process.log.count(warning) == 2, "the warning is in the log again")
@@ -72,6 +73,7 @@ def test_a_file_that_goes_back_to_what_it_was_takes_effect(path, launch):
     contents = (f"port = {first}\n", f"[[listener]]\naddress = '127.0.0.1:{second}'\n", f"port = {first}\n")
     path.write_text(contents[0])
     process = launch("--config", str(path))
+    assert ask(process.address, b"use mail\r\n") == b"USING mail\r\n"  # until then, it ignores the signal
     for number, port in ((1, second), (2, first)):
         path.write_text(contents[number])
         process.send_signal(signal.SIGHUP)

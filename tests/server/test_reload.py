@@ -476,6 +476,7 @@ def test_many_sighups_at_once_are_one_reload_after_the_other(launch, config_file
     path = config_file(ONE_USER.format(port, "tube"))
     process = launch("--config", path)
     caller = Caller(process.address)
+    assert caller.ask(b"use tube\r\n") == b"USING tube\r\n"  # until then, the server ignores the signal
     for number in range(20):
         config_file(ONE_USER.format(port, f"tube-{number}"))
         process.send_signal(signal.SIGHUP)

@@ -36,14 +36,18 @@ class TubeTable:
         self._pages: list[bytes] = []  # their lines; b"" for a page that has to be written anew
         self.default = self.add(DEFAULT)
 
+    def _with_hash_of(self, name: str) -> dict[str, Tube]:
+        """The dictionary that has the tube of this name, if there is one."""
+        return self._by_name[hash(name) & (DICTIONARIES - 1)]
+
     def get(self, name: str) -> Tube | None:
         """The tube of this name."""
-        return self._by_name[hash(name) & (DICTIONARIES - 1)].get(name)
+        return self._with_hash_of(name).get(name)
 
     def add(self, name: str) -> Tube:
         """Make a tube with a name that no tube has."""
         tube = Tube(name, len(self._in_order))
-        self._by_name[hash(name) & (DICTIONARIES - 1)][name] = tube
+        self._with_hash_of(name)[name] = tube
         self._in_order.append(tube)
         if tube.position % PAGE == 0:
             if self._pages:
@@ -59,7 +63,7 @@ class TubeTable:
             return False
         tube.buried.dissolve()
         tube.waiting.dissolve()
-        del self._by_name[hash(tube.name) & (DICTIONARIES - 1)][tube.name]
+        del self._with_hash_of(tube.name)[tube.name]
         last = self._in_order.pop()
         if last.position % PAGE == 0:
             self._pages.pop()
@@ -102,7 +106,7 @@ class TubeTable:
         return isinstance(name, str) and self.get(name) is not None
 
     def __getitem__(self, name: str) -> Tube:
-        return self._by_name[hash(name) & (DICTIONARIES - 1)][name]
+        return self._with_hash_of(name)[name]
 
     def check(self) -> None:
         """Verify every invariant."""

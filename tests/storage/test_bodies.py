@@ -308,7 +308,21 @@ def test_no_segment_goes_while_a_body_is_read_from_it():
     run(work)
 
 
-def damage(directory, body):
+PRECIOUS = b"precious" * 10
+
+
+async def keep_precious(directory, before=b""):
+    """A process that has committed a precious body, after another one if that is given; and the job's id."""
+    process = Process(directory)
+    if before:
+        process.put(before)
+        await process.commit()
+    job_id = process.put(PRECIOUS)
+    await process.commit()
+    return process, job_id
+
+
+def damage(directory, body=PRECIOUS):
     """Flip a bit of a body on the disk; return the name of the file."""
     for name, node in directory.nodes.items():
         at = node.data.find(body)
@@ -320,10 +334,8 @@ def damage(directory, body):
 
 def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody():
     async def work(directory):
-        process = Process(directory)
-        job_id = process.put(b"precious" * 10)
-        await process.commit()
-        name = damage(directory, b"precious" * 10)
+        process, job_id = await keep_precious(directory)
+        name = damage(directory)
         process.fetch(job_id)
         await eventually_async(lambda: process.failures, "the journal fails")
         assert process.got == 0
@@ -341,10 +353,8 @@ def test_a_body_that_is_damaged_on_the_disk_fails_the_journal_and_reaches_nobody
 
 def test_a_body_that_cannot_be_stored_keeps_no_segment():
     async def work(directory):
-        process = Process(directory)
-        job_id = process.put(b"precious" * 10)
-        await process.commit()
-        damage(directory, b"precious" * 10)
+        process, job_id = await keep_precious(directory)
+        damage(directory)
         with pytest.raises(OSError, match="damaged"):
             process.binlog.stored(process.broker.jobs[job_id])
         assert process.binlog._log.segments[0].reads == 0
@@ -356,12 +366,8 @@ def test_a_body_that_cannot_be_stored_keeps_no_segment():
 @pytest.mark.parametrize("waits", [False, True])
 def test_damage_in_the_last_commit_is_not_taken_for_a_torn_write_once_a_read_has_found_it(waits):
     async def work(directory):
-        process = Process(directory)
-        process.put(b"the first commit")
-        await process.commit()
-        job_id = process.put(b"precious" * 10)
-        await process.commit()
-        damage(directory, b"precious" * 10)
+        process, job_id = await keep_precious(directory, before=b"the first commit")
+        damage(directory)
         if waits:
             process.put(b"not acknowledged")
         process.fetch(job_id)
@@ -378,12 +384,8 @@ def test_damage_in_the_last_commit_is_not_taken_for_a_torn_write_once_a_read_has
 
 def test_cleaning_that_finds_damage_does_not_hide_it():
     async def work(directory):
-        process = Process(directory)
-        process.put(b"the first commit")
-        await process.commit()
-        job_id = process.put(b"precious" * 10)
-        await process.commit()
-        damage(directory, b"precious" * 10)
+        process, job_id = await keep_precious(directory, before=b"the first commit")
+        damage(directory)
         await process.binlog._in_thread(process.binlog._log.seal)
         process.binlog._room.is_cleaning = True
         process.binlog._schedule_upkeep()
@@ -399,9 +401,7 @@ def test_cleaning_that_finds_damage_does_not_hide_it():
 @pytest.mark.parametrize("operation", ["open", "read"])
 def test_a_body_that_cannot_be_read_fails_the_journal(operation):
     async def work(directory):
-        process = Process(directory)
-        job_id = process.put(b"precious" * 10)
-        await process.commit()
+        process, job_id = await keep_precious(directory)
         await process.settle()
         directory.fail[operation] = errno.EIO
         process.fetch(job_id)
@@ -415,9 +415,7 @@ def test_a_body_that_cannot_be_read_fails_the_journal(operation):
 
 def test_a_file_that_has_become_shorter_fails_the_journal():
     async def work(directory):
-        process = Process(directory)
-        job_id = process.put(b"precious" * 10)
-        await process.commit()
+        process, job_id = await keep_precious(directory)
         await process.settle()
         directory.nodes[segment_names(directory)[0][1]].data[150:] = b""
         process.fetch(job_id)
@@ -432,10 +430,8 @@ def test_cleaning_never_copies_damage():
     """A record with a bad checksum must not get a good one."""
 
     async def work(directory):
-        process = Process(directory)
-        kept = process.put(b"precious" * 10)
-        await process.commit()
-        damage(directory, b"precious" * 10)
+        process, kept = await keep_precious(directory)
+        damage(directory)
         for _ in range(100):
             job_id = process.put(b"b" * 500)
             if process.failures:

@@ -1,5 +1,6 @@
 """Clients that are not known yet: each way of becoming known, each way of failing, and what it costs."""
 
+import contextlib
 import gc
 import os
 import socket
@@ -596,16 +597,20 @@ def test_a_client_that_leaves_while_it_waits_for_its_turn_leaves_nothing_behind(
         nobody_is_left(server)
 
 
-def test_a_server_stops_at_once_whoever_has_not_said_who_it_is(loop_factory, tmp_path):
-    listener = ListenerConfig(address=f"unix:{tmp_path}/s", auth="token")
+@pytest.mark.parametrize("kind", ["plain", "tls", "proxy"])
+def test_a_server_stops_at_once_whoever_has_not_said_who_it_is(loop_factory, tmp_path, files, kind):
+    keys = {"plain": {}, "tls": files(), "proxy": {"proxy_protocol": True}}[kind]
+    listener = ListenerConfig(address=f"unix:{tmp_path}/s", auth="token", **keys)
     server = ServerThread(Config(listeners=(listener,), users=(BILLING,)), loop_factory)
     callers = [server.connect() for _ in range(50)]
     for caller in callers[:25]:
-        caller.send(b"auth ")
+        caller.send({"plain": b"auth ", "tls": b"\x16\x03\x01\x02", "proxy": PROXY + b"auth"}[kind])
     eventually(lambda: arrivals(server) == 50, "they have arrived")
     server.stop()
+    assert len(server.server.arrivals) == server.server.listeners.taken == 0
     for caller in callers:
-        assert caller.rest() == b""
+        with contextlib.suppress(ConnectionResetError):  # what has not been read is lost
+            assert caller.rest() == b""
         caller.close()
 
 

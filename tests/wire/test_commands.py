@@ -93,10 +93,13 @@ def test_the_first_byte_of_a_line_tells_whether_it_asks_for_statistics():
     assert {row.name for row in ROWS if row.name.encode()[0] == STATISTICS} == {"stats", "stats-job", "stats-tube"}
 
 
-def test_both_dialects_have_every_command_and_count_it_alike():
+def test_both_dialects_have_every_command_count_it_alike_and_ask_for_the_same_right():
+    def told(row):
+        return row.counter, row.right, row.scope, row.hides
+
     for dialect in DIALECTS.values():
         found = {**dialect.without_arguments, **dialect.with_arguments}
-        assert {name.decode(): row.counter for name, row in found.items()} == {row.name: row.counter for row in ROWS}
+        assert {name.decode(): told(row) for name, row in found.items()} == {row.name: told(row) for row in ROWS}
 
 
 # --compat 1.12, as Debian's beanstalkd answers

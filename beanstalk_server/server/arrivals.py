@@ -18,7 +18,8 @@ behind. Whoever is not known yet costs little, and not for long:
     bytes after a refusal       LINGER_LIMIT                   closed, whoever still sends
 
 A client that is refused is told so, and hung up on; but what it still sends is read, and dropped, until it hangs up
-too. A socket that is closed with unread input sends a reset, which overtakes the reply.
+too. A socket that is closed with unread input sends a reset, which overtakes the reply. (TLS closes by itself when a
+handshake fails: then a client that sends tens of KiB without waiting may miss the alert.)
 
 Must never know commands other than `auth` and `quit`, or what the queue is.
 """
@@ -48,7 +49,7 @@ TIME_LIMIT: Final = 10 * SECOND
 """Nanoseconds that an arrival has to become known."""
 
 LINGER_LIMIT: Final = 1 << 18
-"""Bytes that a client may still send after it has been refused, in answer to which it is not cut off."""
+"""Bytes that are read from a refused client, and dropped, before it is cut off."""
 
 READ_COST: Final = 4
 """The cost of a read, whatever comes of it, in the unit of the scheduler's budget."""

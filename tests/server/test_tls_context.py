@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from tls_peers import DAY, TODAY, Files, authority
 
 from beanstalk_server.server.start_error import StartError
@@ -121,8 +123,8 @@ def test_nothing_of_a_key_is_in_a_message(files):
     ("begins", "ends", "warning"),
     [
         (TODAY - DAY, TODAY + DAY, ""),
-        (TODAY - 9 * DAY, TODAY - 2 * DAY, "expired on {:%Y-%m-%d}; clients will refuse it"),
-        (TODAY + DAY, TODAY + 2 * DAY, "not valid before"),
+        (TODAY - 9 * DAY, TODAY - 2 * DAY, "clients will refuse it: certificate has expired"),
+        (TODAY + DAY, TODAY + 2 * DAY, "clients will refuse it: certificate is not yet valid"),
         (TODAY - DAY, TODAY + 40_000 * DAY, ""),  # after 2050, it is written otherwise
     ],
     ids=["valid", "expired", "not yet", "for a hundred years"],
@@ -132,4 +134,29 @@ def test_a_certificate_that_is_not_valid_today_is_used_with_a_warning(tmp_path, 
         files = Files(tmp_path, not_before=begins, not_after=ends, key_type=kind)
         files.context()
     said = " ".join(caplog.messages)
-    assert (warning.format(ends) in said and files.cert in said) if warning else not said
+    assert said == (f"tls-cert {files.cert}: {warning}" if warning else "")
+
+
+@pytest.mark.parametrize(
+    ("curve", "purpose", "warning"),
+    [
+        (ec.SECP256R1(), x509.ExtendedKeyUsageOID.SERVER_AUTH, ""),
+        (ec.SECP256R1(), x509.ExtendedKeyUsageOID.CLIENT_AUTH, "unsuitable certificate purpose"),
+        (ec.BrainpoolP256R1(), x509.ExtendedKeyUsageOID.SERVER_AUTH, "no shared cipher"),
+    ],
+    ids=["good", "of a client", "on a curve that clients do not offer"],
+)
+def test_a_certificate_with_which_no_client_connects_is_warned_of(files, caplog, curve, purpose, warning):
+    key = ec.generate_private_key(curve)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, TODAY - DAY, TODAY + DAY)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ) + certificate.public_bytes(serialization.Encoding.PEM)
+    path = files.write("other.pem", pem)
+    make_context(files.listener(tls_cert=path, tls_key=""))
+    assert caplog.messages == ([f"tls-cert {path}: clients will refuse it: {warning}"] if warning else [])

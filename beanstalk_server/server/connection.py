@@ -50,9 +50,6 @@ SLOW: Final = 512
 """A client that watches more tubes than this waits in a queue of its own, so that its reserves do not keep others
 waiting."""
 
-OPEN: Final = Entrance()
-"""Where everybody may come in, and do everything."""
-
 log = logging.getLogger("beanstalk_server")
 
 
@@ -347,10 +344,6 @@ class Connections:
         self.open: set[Connection] = set()
         self.closing = False  # the server stops: new connections are refused
         self._emptied = asyncio.Event()
-
-    def make(self) -> Connection:
-        """The protocol of a connection whose client nobody needs to know."""
-        return Connection(self, OPEN)
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that is gone."""

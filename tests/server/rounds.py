@@ -11,7 +11,8 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.commits import CommitGate
-from beanstalk_server.server.connection import Connections
+from beanstalk_server.server.connection import Connection, Connections
+from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.process import this_process
@@ -153,7 +154,7 @@ class Caller:
     """One client, by the calls that the event loop would make for it."""
 
     def __init__(self, rounds):
-        self.connection = rounds.connections.make()
+        self.connection = Connection(rounds.connections, Entrance())
         self.transport = Transport()
         self.connection.connection_made(self.transport)
 

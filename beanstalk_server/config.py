@@ -319,6 +319,8 @@ class Config:
     """The `[[listener]]` sections. With any, the options that describe one listener must not be given."""
     users: tuple[UserConfig, ...] = ()
     """The `[[user]]` sections; `all_users` has those of the token file, too."""
+    file: str = field(default="", compare=False)
+    """The config file that this was read from, or ""."""
 
     def __post_init__(self) -> None:
         mistakes = [mistake for each in OPTIONS for mistake in each.mistakes(getattr(self, each.name))]
@@ -395,7 +397,7 @@ class Config:
 
     def warnings(self) -> list[str]:
         """What is allowed, and probably not meant: each in one line."""
-        if not (self.listeners or self.users or self.token_file or self.tls_cert):
+        if not (self.listeners or self.users or self.token_file or self.tls_cert or self.file):
             return []
         from beanstalk_server.access import rules
 

@@ -447,6 +447,13 @@ def test_check_config_warns_of_a_certificate_that_has_expired(write, capsys, dir
     assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: good"], [])
 
 
+def test_check_config_warns_of_a_config_file_that_everybody_can_write(write, capsys):
+    path = write("tick = 1\n")
+    os.chmod(path, 0o666)
+    warning = "server.toml: warning: --config server.toml: everybody on this machine can write it"
+    assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: good"], [])
+
+
 @pytest.mark.parametrize("checks", [[], ["--check-config"]], ids=["start", "check"])
 def test_a_start_says_the_same_as_check_config(checks, write, capsys):
     path = write("tick = 0\n[[listener]]\naddress = 'localhost'\n")

@@ -176,8 +176,9 @@ def warnings(config: Config) -> list[str]:
         key = each.tls_key or each.tls_cert
         if key and _mode(key) & stat.S_IROTH:
             found.append(f"{place}: everybody on this machine can read the key in {key}")
-    if config.token_file and _mode(config.token_file) & stat.S_IWOTH:
-        found.append(f"{option('token_file')} {config.token_file}: everybody on this machine can write it")
+    for name, path in (("--config", config.file), (option("token_file"), config.token_file)):
+        if path and _mode(path) & stat.S_IWOTH:
+            found.append(f"{name} {path}: everybody on this machine can write it")
     return found
 
 

@@ -79,7 +79,7 @@ def put_together(
         mistakes += _renamed(_missing(values), places)
     if mistakes:
         raise ConfigError(*mistakes)
-    return Config(**values, listeners=tuple(sections.values()), users=tuple(users))
+    return Config(**values, listeners=tuple(sections.values()), users=tuple(users), file=path)
 
 
 def _in_file(path: str, mistakes: Sequence[Mistake]) -> list[Mistake]:

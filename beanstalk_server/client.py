@@ -126,7 +126,7 @@ class Client(greenstalk.Client[TBody]):
         token: str = "",
     ) -> None:
         if token and not re.fullmatch(TOKEN, token):
-            raise ValueError("a token is one word of printable ASCII characters")  # and does not belong into a message
+            raise ValueError("a token is one word of printable ASCII characters")  # and does not belong in a message
         sock = _connect(address)
         try:
             if tls is not False:

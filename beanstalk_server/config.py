@@ -164,7 +164,7 @@ class ListenerConfig:
     tls_cert: str = _key(
         "",
         kinds.File(),
-        "file with its certificate and chain, PEM; without it, it speaks plain",
+        "file with its certificate and chain, PEM; without it, there is no TLS",
     )
     tls_key: str = _key("", kinds.File(), "file with the certificate's key, if that is not in the same file")
     tls_client_ca: str = _key(

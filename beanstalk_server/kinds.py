@@ -317,7 +317,7 @@ class Network(Kind):
     """A range of addresses."""
 
     def __init__(self) -> None:
-        super().__init__("a network such as 10.0.0.0/8 or fd00::/8, with no bits set behind its length")
+        super().__init__("a network such as 10.0.0.0/8 or fd00::/8, without host bits")
 
     def fits(self, value: object) -> bool:
         import ipaddress  # most servers have no network here

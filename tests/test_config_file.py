@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
 from beanstalk_server.access import rules
 from beanstalk_server.access.accounts import Accounts, hash_of_token
-from beanstalk_server.cli import config_file, server
+from beanstalk_server.cli import server
 from beanstalk_server.cli.options import parse
 from beanstalk_server.config import LISTENER_KEYS, OPTIONS, USER_KEYS
+from beanstalk_server.files import LARGEST_FILE
 
 DOCUMENT = Path(__file__).parents[1] / "docs/config.md"
 HASH, ANOTHER = "ab" * 32, "cd" * 32
@@ -170,7 +171,7 @@ def test_the_command_line_goes_over_the_environment_and_that_over_the_file(write
     path = write("tick = 1\nverbosity = 1\nsalvage = true\nport = 1\n")
     environment = {"BEANSTALK_SERVER_TICK": "2", "BEANSTALK_SERVER_PORT": "2", "BEANSTALK_SERVER_CONFIG": path}
     assert parse(["-p", "3"], environment) == Config(tick=2, verbosity=1, salvage=True, port=3)
-    assert parse(["-p", "3", "--config", write("")], environment | {"BEANSTALK_SERVER_CONFIG": "nowhere"}) == Config(
+    assert parse(["-p", "3", "--config", write("\n")], environment | {"BEANSTALK_SERVER_CONFIG": "nowhere"}) == Config(
         tick=2, port=3
     )
 
@@ -193,7 +194,7 @@ def test_a_path_on_the_command_line_is_relative_to_the_current_directory(directo
     assert config.tls_cert == f"{directory.name}/both.pem"
 
 
-@pytest.mark.parametrize("content", ["", "\ufeff# nothing\n", "\r\n", "listener = []\nuser = []\n"])
+@pytest.mark.parametrize("content", ["\ufeff# nothing\n", "\r\n", " "])
 def test_a_file_without_keys_changes_nothing(content, write):
     assert parse(["--config", write(content)], {}) == Config()
 
@@ -212,6 +213,10 @@ def test_a_file_without_keys_changes_nothing(content, write):
 def test_a_file_that_is_not_toml_is_refused_with_its_line(content, said, mistakes):
     (line,) = mistakes(content)
     assert line.startswith("server.toml" + said)
+
+
+def test_an_empty_file_is_refused_as_the_server_would_be_an_open_one(mistakes):
+    assert mistakes("") == ["server.toml: empty: must have a line, be it a comment"]
 
 
 def test_a_file_that_would_be_too_much_is_refused(mistakes):
@@ -245,7 +250,7 @@ def test_a_file_that_cannot_be_read(path, reason):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_of_somebody_else(write):
-    path = write("")
+    path = write("\n")
     os.chmod(path, 0)
     with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
         parse(["--config", path], {})
@@ -261,6 +266,9 @@ def test_a_file_of_somebody_else(write):
         ("auth = 'none'", r"auth: no such key: it must stand in a \[\[listener\]\]"),
         ("produce = 'x'", r"produce: no such key: it must stand in a \[\[user\]\]"),
         ("[[tube]]\nmatch = '*'", "tube: no such key: .*"),
+        ("[[listeners]]\naddress = 'h:1'", r"listeners: no such key: did you mean \[\[listener\]\][?]"),
+        ("[[Listener]]\naddress = 'h:1'", r"Listener: no such key: did you mean \[\[listener\]\][?]"),
+        ("[[users]]\nname = 'a'", r"users: no such key: did you mean \[\[user\]\][?]"),
         (
             "[[listener]]\naddress = 'h:1'\ntick = 1",
             r"listener 1: tick: no such key: it is an option, and must stand before the first \[\[\.\.\.\]\]",
@@ -283,6 +291,7 @@ def test_a_file_of_somebody_else(write):
             r"user: bad value 'queue': must be sections that begin with \[\[user\]\]; "
             "the option --user is `run-as` here",
         ),
+        ("listener = []", r"listener: bad value \[\]: must be sections that begin with .*"),
         ("listener = [1]", r"listener: bad value \[1\]: must be sections that begin with .*"),
         ("tick = true", "tick: bad value true: must be a number of milliseconds from 0.001 to 1000"),
         ("tick = nan", "tick: bad value nan: must be .*"),
@@ -378,8 +387,8 @@ def test_an_option_that_describes_a_listener_is_refused_beside_sections(name, mi
 def test_a_mistake_of_an_option_is_named_where_it_was_made(mistakes):
     said = "'k' without a certificate: tls-cert must name its file"
     assert mistakes("tls-key = 'k'") == [f"server.toml: tls-key: {said}"]
-    assert mistakes("", "--tls-key", "k") == [f"--tls-key: {said}"]
-    assert mistakes("", environment={"BEANSTALK_SERVER_TLS_KEY": "k"}) == [f"BEANSTALK_SERVER_TLS_KEY: {said}"]
+    assert mistakes("\n", "--tls-key", "k") == [f"--tls-key: {said}"]
+    assert mistakes("\n", environment={"BEANSTALK_SERVER_TLS_KEY": "k"}) == [f"BEANSTALK_SERVER_TLS_KEY: {said}"]
 
 
 def test_a_bad_value_is_not_also_missing(mistakes):
@@ -400,6 +409,41 @@ def test_a_bad_value_is_not_also_missing(mistakes):
 def test_a_file_that_is_named_must_be_good(content, said, mistakes):
     (line, *_) = mistakes(content)
     assert re.fullmatch(f"server.toml: {said}".replace("./.", "."), line)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+def test_nobody_waits_at_a_pipe_that_nobody_writes_to(pipe, write):
+    written = write(f"token-file = '{pipe}'")
+    for place, said in (
+        (["--config", str(pipe)], f"{pipe}: empty: must have a line, be it a comment"),
+        (["--config", written], f"server.toml: token-file: '{pipe}' is empty: must have a token's SHA-256 on a line"),
+        (["--tls-cert", str(pipe)], f"--tls-cert: {pipe}: is a pipe, which can be read once only"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parse(place, {})
+        assert str(caught.value) == said
+
+
+def test_a_config_may_come_through_a_pipe(directory):
+    reads, writes = os.pipe()
+    os.write(writes, b"tick = 0.5\n")
+    os.close(writes)
+    with open(reads):
+        assert parse(["--config", f"/dev/fd/{reads}"], {}).tick == 0.5
+        with pytest.raises(ConfigError, match="empty"):  # when it is read again
+            parse(["--config", f"/dev/fd/{reads}"], {})
+
+
+@pytest.mark.parametrize("key", ["tls-cert", "tls-client-ca", "token-file"])
+def test_a_file_without_an_end_is_refused(key, directory, mistakes):
+    (line,) = mistakes(f"{key} = '/dev/zero'\n" + ("tls-cert = 'both.pem'" if key == "tls-client-ca" else ""))
+    assert line.startswith(f"server.toml: {key}: ")
 
 
 @pytest.mark.parametrize(
@@ -555,7 +599,7 @@ def test_there_may_be_ten_thousand_users(write):
         for number in range(1000)
     )
     assert len(parse(["--config", write(users)], {}).users) == 1000
-    assert 10 * len(users) < config_file.LARGEST_FILE
+    assert 10 * len(users) < LARGEST_FILE
 
 
 def test_a_start_without_a_config_file_imports_nothing_of_it(directory):

@@ -10,9 +10,7 @@ from typing import Final
 
 from beanstalk_server.access.user import ALL_TUBES
 from beanstalk_server.config import USER_KEYS, ConfigError, Mistake, UserConfig, option
-
-LARGEST_FILE: Final = 4 << 20
-"""Bytes: some fifty thousand tokens."""
+from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
 
 _KINDS: Final = {each.name: each.kind for each in USER_KEYS}
 
@@ -24,12 +22,11 @@ def read(path: str) -> tuple[UserConfig, ...]:
         ConfigError: the file cannot be read, or lines of it are bad.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+        content = read_file(path)
     except (OSError, ValueError) as error:
         raise ConfigError(_mistake(f"{path!r} cannot be read: {getattr(error, 'strerror', error)}")) from None
     if len(content) > LARGEST_FILE:
-        raise ConfigError(_mistake(f"{path!r} is too long: must be {LARGEST_FILE} bytes at most"))
+        raise ConfigError(_mistake(f"{path!r} is {TOO_LONG}"))
     tokens: dict[str, list[str]] = {}
     mistakes = []
     for number, line in enumerate(content.decode(errors="replace").removeprefix("\ufeff").split("\n"), 1):

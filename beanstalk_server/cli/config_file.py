@@ -23,9 +23,7 @@ from beanstalk_server.config import (
     Option,
     UserConfig,
 )
-
-LARGEST_FILE: Final = 4 << 20
-"""Bytes: some twenty thousand users, and two seconds to read them. More is probably not meant."""
+from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
 
 LISTENER: Final = "listener"
 USER: Final = "user"
@@ -63,8 +61,8 @@ def read(path: str) -> ConfigFile:
     table = _parse(path, _text(path))
     found = ConfigFile()
     directory = os.path.dirname(path)
-    listeners = _sections(LISTENER, table.pop(LISTENER, []), found)
-    users = _sections(USER, table.pop(USER, []), found)
+    listeners = _sections(LISTENER, table, found)
+    users = _sections(USER, table, found)
     found.has_listeners = bool(listeners)
     found.given = {each.name for each in OPTIONS if each.key in table}
     found.values = _values("", table, OPTIONS, directory, found)
@@ -87,12 +85,13 @@ def read(path: str) -> ConfigFile:
 
 def _text(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise ConfigError(Mistake(path, f"cannot be read: {error.strerror}")) from None
+        content = read_file(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(Mistake(path, f"cannot be read: {getattr(error, 'strerror', error)}")) from None
     if len(content) > LARGEST_FILE:
-        raise ConfigError(Mistake(path, f"too long: must be {LARGEST_FILE} bytes at most"))
+        raise ConfigError(Mistake(path, TOO_LONG))
+    if not content:  # cut off by whoever writes it, or a pipe that was read before: the server would be an open one
+        raise ConfigError(Mistake(path, "empty: must have a line, be it a comment"))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -119,9 +118,15 @@ def _sets_user(text: str) -> bool:
     return re.search(r"^[ \t]*user[ \t]*=", text, re.MULTILINE) is not None and f"[[{USER}]]" in text
 
 
-def _sections(name: str, value: object, found: ConfigFile) -> list[dict[str, Any]]:
-    """The sections of a name; none, and a mistake, if the value is anything else."""
-    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+def _sections(name: str, table: dict[str, Any], found: ConfigFile) -> list[dict[str, Any]]:
+    """Take the sections of a name from a table; none, and a mistake, if there is anything else.
+
+    An empty list is a mistake, too: without a [[listener]], the server would have an open one.
+    """
+    if name not in table:
+        return []
+    value = table.pop(name)
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         return value
     hint = f"; the option --{name} is `{_of(OPTIONS, 'user').key}` here" if name == USER else ""
     said = "[...]" if isinstance(value, dict) else _of(LISTENER_KEYS, "address").kind.shown(value)
@@ -186,6 +191,10 @@ def _hint(key: str, known: Iterable[str], label: str) -> str:
     import difflib  # only for mistakes
 
     meant = key[:60].lower().replace("_", "-")
+    if not label:
+        for name in (LISTENER, USER):
+            if meant in (name, name + "s"):
+                return f": did you mean [[{name}]]?"
     near = [each for each in known if meant and each.startswith(meant)]
     near = near or difflib.get_close_matches(meant, list(known), 1)
     return f": did you mean {near[0]}?" if near else f": must be one of {', '.join(known)}"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from beanstalk_server.access import rules, token_file
 from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig, Mistake, UserConfig, option
+from beanstalk_server.files import read_file
 
 TLS_FILES: Final = ("tls_cert", "tls_key", "tls_client_ca")
 
@@ -144,11 +145,12 @@ def _bad_files(listener: ListenerConfig, warn: Callable[[str], object]) -> list[
         path = getattr(listener, name)
         if path:
             try:
-                with open(path, "rb") as file:
-                    file.read(1)
-            except OSError as error:
-                key = name.replace("_", "-")
-                mistakes.append(Mistake(key, f"{path!r} cannot be read: {error.strerror}: must be a PEM file"))
+                read_file(path)
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", error)
+                mistakes.append(
+                    Mistake(name.replace("_", "-"), f"{path!r} cannot be read: {reason}: must be a PEM file")
+                )
     if listener.tls_cert and not mistakes:
         from beanstalk_server.server.start_error import StartError
         from beanstalk_server.server.tls_context import make_context

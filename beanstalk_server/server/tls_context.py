@@ -17,11 +17,14 @@ Must never know connections, or who is let in.
 from __future__ import annotations
 
 import logging
+import os
 import ssl
+import stat
 from collections.abc import Callable
 from typing import Final, NoReturn
 
 from beanstalk_server.config import ListenerConfig
+from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
 from beanstalk_server.server.client_hello import PROTOCOL
 from beanstalk_server.server.start_error import StartError
 
@@ -87,12 +90,16 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
 
 
 def _read(name: str, path: str) -> bytes:
-    """What a file has: OpenSSL would not say which one it cannot open."""
+    """What a file has: OpenSSL would not say which one it cannot open, and would wait at a pipe."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        _refuse(name, path, error.strerror or str(error))
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            _refuse(name, path, "is a pipe, which can be read once only")
+        content = read_file(path)
+    except (OSError, ValueError) as error:
+        _refuse(name, path, getattr(error, "strerror", "") or str(error))
+    if len(content) > LARGEST_FILE:
+        _refuse(name, path, TOO_LONG)
+    return content
 
 
 def _refuse(name: str, path: str, reason: str) -> NoReturn:

@@ -54,6 +54,12 @@ def test_a_context_takes_nothing_older_than_tls_1_2_and_has_no_compression_and_n
     assert not [cipher for cipher in context.get_ciphers() if cipher["auth"] == "auth-null" or "RC4" in cipher["name"]]
 
 
+def test_a_file_that_is_far_too_large_is_refused(files):
+    listener = files.listener()
+    Path(listener.tls_cert).write_bytes(b"\n" * (4 << 20) + content(listener.tls_cert))
+    assert refused(listener) == f"tls-cert {listener.tls_cert}: too long: must be 4194304 bytes at most"
+
+
 def test_clients_need_a_certificate_where_there_are_authorities_for_them(files):
     assert files.context().verify_mode is ssl.CERT_NONE
     assert files.context(mutual=True).verify_mode is ssl.CERT_REQUIRED

@@ -1,0 +1,33 @@
+"""Reads the small files that a configuration names, whatever they turn out to be: a pipe, a device, or far too large.
+
+Must never know what a file is for.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+LARGEST_FILE: Final = 4 << 20
+"""Bytes: some twenty thousand users in a config file, and two seconds to read them. More is probably not meant."""
+
+TOO_LONG: Final = f"too long: must be {LARGEST_FILE} bytes at most"
+
+
+def read_file(path: str) -> bytes:
+    """The content of a file; of one that is too long, one byte more than LARGEST_FILE.
+
+    A pipe is empty if nobody has it open for writing: to wait for somebody might be to wait for ever.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it cannot be a path.
+    """
+    with open(path, "rb", opener=_open) as file:
+        return file.read(LARGEST_FILE + 1)
+
+
+def _open(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor

@@ -6,7 +6,9 @@
     off           compression (CRIME); renegotiation, with which a client could make a server work for nothing
     clients       must have a certificate if the listener has authorities for them, and need none otherwise
     tickets       one for each handshake of TLS 1.3, where OpenSSL issues two. One costs a tenth of a handshake with a
-                  client's certificate; a client that comes back with it costs half of one, and gets the next
+                  client's certificate; a client that comes back with it costs half of one, and gets the next. For a
+                  client of TLS 1.2 that takes no ticket, OpenSSL keeps the session, up to 20,480: 1 kB each, 12 with a
+                  certificate. Python cannot turn that off
 
 A reload makes a new context. One in use is never changed: a file that is bad would leave half of it behind. Tickets of
 an earlier context are worth nothing, so whoever is not let in any more cannot come back with one.

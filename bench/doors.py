@@ -22,6 +22,10 @@ from harness import servers
 from harness.servers import ServerError
 from harness.waiting import eventually
 
+WITH_TLS = ", TLS"
+BEHIND_STUNNEL = " behind stunnel"
+"""What is added to a server's name in the results."""
+
 CONFIG = """
 {options}
 [[listener]]
@@ -129,8 +133,8 @@ def opened(peer: str, options: str = "") -> Iterator[tuple[servers.Process, dict
                 running,
                 {
                     "plain": Door(peer, ports["plain"], running.pid),
-                    "tls": Door(f"{peer}, TLS", ports["tls"], running.pid, ca=ca),
-                    "mutual": Door(f"{peer}, TLS", ports["mutual"], running.pid, ca=ca, cert=client),
+                    "tls": Door(peer + WITH_TLS, ports["tls"], running.pid, ca=ca),
+                    "mutual": Door(peer + WITH_TLS, ports["mutual"], running.pid, ca=ca, cert=client),
                     "token": Door(peer, ports["token"], running.pid),
                 },
             )
@@ -163,7 +167,7 @@ def behind_stunnel(server: Server) -> Iterator[Door]:
             stunnel = subprocess.Popen(["stunnel", str(config)], stdout=out, stderr=out, start_new_session=True)
         try:
             os.sched_setaffinity(stunnel.pid, {SERVER_CPU})
-            door = Door(f"{server.name} behind stunnel", port, server.pid, also=[stunnel.pid], ca=str(made.ca))
+            door = Door(server.name + BEHIND_STUNNEL, port, server.pid, also=[stunnel.pid], ca=str(made.ca))
             eventually(lambda: stunnel.poll() is not None or _accepts(port), "stunnel accepts connections")
             if stunnel.poll() is not None:
                 raise ServerError(f"stunnel does not start: {log.read_text(errors='replace')[-500:].strip()}")

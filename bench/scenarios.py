@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from bench import process
-from bench.doors import Door, behind_stunnel, opened
+from bench.doors import BEHIND_STUNNEL, Door, behind_stunnel, opened
 from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
@@ -416,7 +416,7 @@ def tls(run: Run) -> None:
                 servers += [doors["plain"], doors["tls"]]
         for server in stack.enter_context(run.servers(*[peer for peer in run.beanstalk if peer not in run.own])):
             servers.append(server)
-            with run.part(f"{server.name} behind stunnel"):
+            with run.part(server.name + BEHIND_STUNNEL):
                 servers.append(stack.enter_context(behind_stunnel(server)))
         for depth in (1, 100):
             run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)

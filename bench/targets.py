@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench.doors import WITH_TLS
 from bench.results import Point, Results
 from bench.samples import Spread, ratio
 
@@ -121,7 +122,7 @@ def _tls(depth: int) -> Callable[[Results], Spread | None]:
     """The CPU of a command with TLS, beside the same without."""
 
     def found(results: Results) -> Spread | None:
-        secure, plain = (results.find("tls", server, "", depth) for server in ("ours, TLS", "ours"))
+        secure, plain = (results.find("tls", server, "", depth) for server in ("ours" + WITH_TLS, "ours"))
         return _ratio(results, secure, plain, "cpu")
 
     return found

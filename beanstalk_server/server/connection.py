@@ -152,7 +152,7 @@ class Connection(CommitWaiter):
     def eof_received(self) -> bool:
         self.session.end_input()
         self.scheduler.enqueue(self)
-        self.scheduler.run_pending()
+        self.scheduler.run_pending_soon()  # a thousand may hang up at the same time, and each is to be closed
         return True  # replies may still have to be sent; `_regulate` closes
 
     def pause_writing(self) -> None:

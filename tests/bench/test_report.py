@@ -113,6 +113,7 @@ def test_tls_stands_beside_the_same_without_and_arrivals_by_their_worst(results)
     results.add("arrivals", "ours", "wrong tokens", 0, [{"grown": 500_000, "cpu": 100.0}])
     found = [target.found(results) for target in targets.values()]
     assert [figure and figure.median for figure in found] == [1.5, None, 3.0, 0.5]
+    assert [row[-2] for row in tables.points_table(results, "tls")[1:]] == ["", "0.67 ×"]
     rows = tables.points_table(results, "arrivals")
     assert [row[-1] for row in rows] == ["memory grown, MB", "", "0.5"]
 

@@ -9,7 +9,8 @@ import struct
 
 import pytest
 import trustme
-from test_proxy_header import V4, binary, tls, tlv
+from connected import arrivals, nobody_is_left, taken, users
+from proxy_headers import V4, binary, tls, tlv
 
 from beanstalk_server import Config, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
@@ -39,28 +40,6 @@ def serve(run):
 @pytest.fixture
 def server(serve):
     return serve(auth="token")
-
-
-def arrivals(server):
-    return server.call(lambda: len(server.server.arrivals))
-
-
-def taken(server):
-    return server.call(lambda: server.server.listeners.taken)
-
-
-def nobody_is_left(server):
-    eventually(lambda: (arrivals(server), taken(server)) == (0, 0), "nobody is connected")
-
-
-def users(server):
-    """The names of the users that are connected."""
-
-    def names():
-        found = [connection.session.user for connection in server.server.connections.open]
-        return sorted("nobody" if user is None else user.name for user in found)
-
-    return server.call(names)
 
 
 # auth

@@ -5,8 +5,8 @@ import ipaddress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from proxy_headers import BAD, GOOD, V4, binary, cut, tls
 from rounds import Rounds, Transport
-from test_proxy_header import BAD, GOOD, V4, binary, cut, tls
 
 from beanstalk_server import UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token

@@ -5,7 +5,7 @@ import os
 import socket
 
 import pytest
-from test_start import activated, run_shell
+from activation import activated, run_shell
 
 from beanstalk_server import Config, ListenerConfig, Server, StartError, UserConfig
 from beanstalk_server.access.accounts import hash_of_token

@@ -10,8 +10,8 @@ import time
 
 import pytest
 import trustme
-from test_arrivals import arrivals, users
-from test_start import activated
+from activation import activated
+from connected import arrivals, users
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token

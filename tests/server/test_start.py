@@ -13,11 +13,11 @@ import sys
 import time
 
 import pytest
+from activation import activated, run_shell
 
 from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.client import Client
 from beanstalk_server.version import full_version
-from harness import servers
 from harness.caller import Caller
 from harness.servers import run_to_end
 from harness.waiting import eventually
@@ -249,13 +249,6 @@ def test_sighup_ends_nothing(launch):
 # systemd
 
 
-def activated(sockets, *options):
-    """A shell command that starts a server as systemd does: the sockets from file 3 on, and its own pid."""
-    redirections = " ".join(f"{number}<&{sock.fileno()}" for number, sock in enumerate(sockets, 3))
-    command = " ".join([sys.executable, "-m", "beanstalk_server", *options])
-    return ["bash", "-c", f"LISTEN_FDS={len(sockets)} LISTEN_PID=$$ exec {command} {redirections}"]
-
-
 def test_sockets_that_systemd_has_opened(launch, tmp_path):
     tcp = socket.create_server(("127.0.0.1", 0))
     unix = socket.socket(socket.AF_UNIX)
@@ -302,11 +295,6 @@ def test_an_inherited_file_that_is_no_listening_socket_is_refused():
             assert said.startswith("beanstalk-server: LISTEN_FDS: file 3 ")
             assert words in said
     datagram.close()
-
-
-def run_shell(command, descriptor):
-    done = servers.run(command, pass_fds=[descriptor])
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_systemd_is_notified_of_readiness_and_of_the_stop(launch, tmp_path):

@@ -10,6 +10,7 @@ import subprocess
 import threading
 
 import pytest
+from connected import nobody_is_left
 from tls_peers import DAY, TODAY, Files, TlsClient, client_certificate, client_context
 
 from beanstalk_server import UserConfig
@@ -89,13 +90,6 @@ class PieceCaller:
 
     def close(self):
         self.socket.close()
-
-
-def nobody_is_left(server):
-    def left():
-        return len(server.server.connections.open), len(server.server.arrivals), server.server.listeners.taken
-
-    eventually(lambda: server.call(left) == (0, 0, 0), "nobody is connected")
 
 
 def is_served(server, context=None):

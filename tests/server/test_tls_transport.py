@@ -5,7 +5,7 @@ import ssl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds import Rounds
+from rounds import Rounds, Transport
 from tls_peers import DAY, TODAY, Files, TlsClient, client_certificate, client_context, records
 
 from beanstalk_server.queue.units import MILLISECOND
@@ -24,19 +24,16 @@ TLS_1_2, TLS_1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 PLAIN_READ = 256_000  # what uvloop reads at once
 
 
-class Plain:
+class Plain(Transport):
     """A plain transport that records."""
 
     def __init__(self):
-        self.written = b""
+        super().__init__()
         self.writes = 0
-        self.reads = True
-        self.closed = self.aborted = self.ended = False
-        self.limit = None
+        self.ended = False
 
     def write(self, data):
-        assert not self.is_closing()
-        self.written += data
+        super().write(data)
         self.writes += 1
 
     def writelines(self, pieces):
@@ -44,23 +41,6 @@ class Plain:
 
     def write_eof(self):
         self.ended = True
-
-    def close(self):
-        self.closed = True
-
-    def abort(self):
-        self.aborted = True
-
-    def is_closing(self):
-        return self.closed or self.aborted
-
-    def pause_reading(self):
-        assert self.reads
-        self.reads = False
-
-    def resume_reading(self):
-        assert not self.reads
-        self.reads = True
 
     def set_write_buffer_limits(self, high=None, low=None):
         self.limit = high
@@ -193,7 +173,7 @@ def test_a_client_is_ready_after_its_handshake_however_its_bytes_are_cut(context
     meeting.tls.write(b"welcome")
     meeting.answer()
     assert (meeting.protocol.received, meeting.client.received) == (b"hello", b"welcome")
-    assert meeting.plain.reads
+    assert meeting.plain.reading
 
 
 def test_nothing_is_made_for_a_client_that_has_sent_nothing(context):
@@ -207,9 +187,9 @@ def test_a_step_of_a_handshake_is_a_turn_and_nothing_is_read_until_it_was_taken(
     meeting = Meeting(context)
     meeting.client.give(b"")
     meeting.tls.data_received(meeting.client.take())
-    assert not meeting.plain.written and not meeting.plain.reads
+    assert not meeting.plain.written and not meeting.plain.reading
     meeting.rounds.loop.settle()
-    assert meeting.plain.written and meeting.plain.reads
+    assert meeting.plain.written and meeting.plain.reading
 
 
 class SteppingClock:
@@ -491,7 +471,7 @@ def test_what_is_sent_is_what_is_received_however_it_is_cut(context, exchanges, 
         stream = stream[end:]
     assert meeting.protocol.received == said
     assert meeting.client.received == answered
-    assert meeting.plain.reads and not meeting.failures
+    assert meeting.plain.reading and not meeting.failures
 
 
 def test_all_records_of_one_read_are_handed_over_in_few_pieces(meeting):
@@ -514,7 +494,7 @@ def test_records_of_one_byte_do_not_hold_the_others(meeting):
     meeting.tls.data_received(b"".join(meeting.client.write(b"x") for _ in range(5_000)))
     got = len(meeting.protocol.received)
     assert 0 < got < 2_500
-    assert not meeting.plain.reads
+    assert not meeting.plain.reading
     caller = rounds.connect()
     caller.send(b"list-tube-used\r\n")
     rounds.loop.go_round()
@@ -523,7 +503,7 @@ def test_records_of_one_byte_do_not_hold_the_others(meeting):
     assert len(meeting.protocol.received) < 5_000
     rounds.loop.settle()
     assert len(meeting.protocol.received) == 5_000
-    assert meeting.plain.reads
+    assert meeting.plain.reading
 
 
 def test_many_clients_whose_records_wait_have_their_turns_one_after_the_other(context):
@@ -546,7 +526,7 @@ def test_while_nobody_reads_what_has_come_stays_encrypted_and_nothing_more_is_re
     stream = meeting.client.write(b"x" * 1_000_000)
     meeting.protocol.on_data = meeting.tls.pause_reading
     meeting.tls.data_received(stream[:PLAIN_READ])
-    assert not meeting.plain.reads
+    assert not meeting.plain.reading
     assert len(meeting.protocol.received) <= READ + RECORD
     meeting.rounds.loop.settle()
     assert len(meeting.protocol.calls) == 1
@@ -561,9 +541,9 @@ def test_while_nobody_reads_what_has_come_stays_encrypted_and_nothing_more_is_re
 def test_a_round_without_a_budget_leaves_records_to_the_next(meeting):
     meeting.rounds.scheduler.budget = 0
     meeting.tls.data_received(meeting.client.write(b"x" * 40_000))
-    assert not meeting.protocol.received and not meeting.plain.reads
+    assert not meeting.protocol.received and not meeting.plain.reading
     meeting.rounds.loop.settle()
-    assert len(meeting.protocol.received) == 40_000 and meeting.plain.reads
+    assert len(meeting.protocol.received) == 40_000 and meeting.plain.reading
 
 
 def test_openssl_keeps_no_more_memory_after_a_large_body_than_before(meeting):
@@ -591,7 +571,7 @@ def test_a_close_notify_ends_the_input_and_replies_still_come(meeting):
     meeting.say(b"reserve\r\n")
     meeting.send(meeting.client.close_notify())
     assert meeting.protocol.ended == 1 and not meeting.plain.closed
-    assert not meeting.plain.reads
+    assert not meeting.plain.reading
     before = len(meeting.plain.written)
     meeting.tls.write(b"RESERVED 1 1\r\nx\r\n")
     meeting.tls.close()

@@ -37,6 +37,10 @@ AUTHS: Final = ("none", "token", "certificate", "peer")
 """How a listener may know its users."""
 
 
+BAD_OPTION: Final = 5
+"""The exit status for a bad option, value or setting; the same as beanstalkd's."""
+
+
 class Mistake(NamedTuple):
     """One thing that is wrong with a configuration."""
 

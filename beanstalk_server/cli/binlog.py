@@ -15,16 +15,13 @@ from typing import Final, NoReturn
 
 from tqdm import tqdm
 
-from beanstalk_server.config import Config, ConfigError
+from beanstalk_server.config import BAD_OPTION, Config, ConfigError
 from beanstalk_server.storage.beanstalkd.export import export
 from beanstalk_server.storage.binlog_reader import Damage
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 from beanstalk_server.storage.inspection import Count, Inspection, inspect
 from beanstalk_server.storage.shown import shown_job
-
-BAD_OPTION: Final = 5
-"""The exit status for an invalid option; the same as the server's."""
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""

@@ -10,13 +10,9 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
 
 from beanstalk_server.cli.options import parse
-from beanstalk_server.config import Config, ConfigError
-
-BAD_OPTION: Final = 5
-"""The exit status for a bad option or value; the same as beanstalkd's."""
+from beanstalk_server.config import BAD_OPTION, Config, ConfigError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-
-BAD_OPTION: Final = 5
-"""The exit status for an option that does not exist; the same as the server's."""
+from beanstalk_server.config import BAD_OPTION
 
 HELP: Final = """\
 Usage: beanstalk-server token

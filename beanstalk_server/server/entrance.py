@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
-from beanstalk_server.config import Config, ListenerConfig
+from beanstalk_server.config import BAD_OPTION, Config, ListenerConfig
 from beanstalk_server.server.start_error import StartError
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ NONE: Final = "none"
 TOKEN: Final = "token"
 CERTIFICATE: Final = "certificate"
 PEER: Final = "peer"
-
-BAD_SETTING: Final = 5
-"""The exit status for a setting that is bad, which the command line has for a bad option."""
 
 
 class Entrance:
@@ -134,7 +131,7 @@ def entrance_of(config: ListenerConfig, place: str, accounts: Accounts | None) -
     entrance.auth = config.auth
     entrance.wants_header = config.proxy_protocol
     if config.auth == PEER and not hasattr(socket, "SO_PEERCRED"):
-        raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_SETTING)
+        raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_OPTION)
     if config.trusted:
         import ipaddress  # here, because most servers never need it
 
@@ -142,7 +139,7 @@ def entrance_of(config: ListenerConfig, place: str, accounts: Accounts | None) -
     if config.user:
         entrance.user = None if accounts is None else accounts.by_name(config.user)
         if entrance.user is None:
-            raise StartError(f"{place}: user: there is no user {config.user!r}", BAD_SETTING)
+            raise StartError(f"{place}: user: there is no user {config.user!r}", BAD_OPTION)
     if config.tls_cert:
         from beanstalk_server.server.tls_context import make_context
 

@@ -74,7 +74,7 @@ class Listener:
         try:
             self.sock.listen(BACKLOG)
         except OSError as error:
-            raise StartError(f"{self.where}: {error.strerror}", 111) from error
+            raise StartError(f"{self.where}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the socket."""
@@ -298,7 +298,7 @@ def inherited_sockets() -> list[socket.socket]:
         return []
     given = os.environ.get("LISTEN_FDS", "0")
     if not (given.isascii() and given.isdecimal()):
-        raise StartError(f"LISTEN_FDS: {given!r} is not a number", 111)
+        raise StartError(f"LISTEN_FDS: {given!r} is not a number")
     for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
         os.environ.pop(variable, None)
     sockets = []
@@ -307,9 +307,9 @@ def inherited_sockets() -> list[socket.socket]:
             sock = socket.socket(fileno=descriptor)
             listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         except OSError as error:
-            raise StartError(f"LISTEN_FDS: file {descriptor} is not a socket: {error.strerror}", 111) from error
+            raise StartError(f"LISTEN_FDS: file {descriptor} is not a socket: {error.strerror}") from error
         if not listens:
-            raise StartError(f"LISTEN_FDS: file {descriptor} is not a listening TCP or UNIX socket", 111)
+            raise StartError(f"LISTEN_FDS: file {descriptor} is not a listening TCP or UNIX socket")
         sock.setblocking(False)
         sockets.append(sock)
     return sockets
@@ -324,7 +324,7 @@ def open_inet_socket(host: str, port: int | str, where: str) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise StartError(f"{where}: {getattr(error, 'strerror', None) or 'no such host'}", 111) from error
+        raise StartError(f"{where}: {getattr(error, 'strerror', None) or 'no such host'}") from error
     failure = OSError(errno.EADDRNOTAVAIL, "no such address")
     for family, kind, protocol, _, address in found:
         try:
@@ -343,7 +343,7 @@ def open_inet_socket(host: str, port: int | str, where: str) -> socket.socket:
             sock.close()
             continue
         return sock
-    raise StartError(f"{where}: {failure.strerror}", 111)
+    raise StartError(f"{where}: {failure.strerror}")
 
 
 def open_unix_socket(path: str, where: str) -> socket.socket:
@@ -355,22 +355,22 @@ def open_unix_socket(path: str, where: str) -> socket.socket:
     try:
         if stat.S_ISSOCK(os.stat(path).st_mode):
             if _is_alive(path):
-                raise StartError(f"{where}: another server is listening there", 111)
+                raise StartError(f"{where}: another server is listening there")
             log.info("%s: replacing the socket of a server that has gone", path)
             os.unlink(path)
         else:
-            raise StartError(f"{where}: exists, and is not a socket", 111)
+            raise StartError(f"{where}: exists, and is not a socket")
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise StartError(f"{where}: {error.strerror or error}", 111) from error
+        raise StartError(f"{where}: {error.strerror or error}") from error
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.setblocking(False)
         sock.bind(path)
     except OSError as error:
         sock.close()
-        raise StartError(f"{where}: {error.strerror or error}", 111) from error
+        raise StartError(f"{where}: {error.strerror or error}") from error
     return sock
 
 

@@ -12,14 +12,14 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from beanstalk_server.config import Config, ConfigError, option
+from beanstalk_server.config import BAD_OPTION, Config, ConfigError, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.entrance import BAD_SETTING, Entrance, accounts_of, entrance_of, ways_of
+from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of, ways_of
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import (
     Address,
@@ -49,7 +49,6 @@ JOURNALED_HEADROOM: Final = 32
 REFINE_AFTER: Final = 0.1
 """Seconds after the start when the server takes the finest alarm that there is. To find it takes two milliseconds, for
 which neither a start nor its first clients should wait."""
-
 
 JUDGE_TIME: Final = 500_000
 """Nanoseconds that a reload may spend on connections in one round of the event loop."""
@@ -155,7 +154,7 @@ class Server:
             else:
                 configs = self.config.all_listeners()
         except ConfigError as error:
-            raise StartError(str(error), BAD_SETTING) from error
+            raise StartError(str(error), BAD_OPTION) from error
         self.listeners.open(configs, inherited, by_options=not self.config.listeners)
 
     def _open_entrances(self) -> None:
@@ -163,7 +162,7 @@ class Server:
         try:
             accounts = accounts_of(self.config)
         except ConfigError as error:
-            raise StartError(str(error), BAD_SETTING) from error
+            raise StartError(str(error), BAD_OPTION) from error
         for listener in self.listeners.all:
             self.entrances.append(entrance_of(listener.config, name_of_address(listener.address), accounts))
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+CANNOT_OPEN: Final = 111
+"""The exit status for a socket or a file that cannot be opened or used; the same as beanstalkd's."""
+
 
 class StartError(Exception):
     """The server cannot start: one line that names the setting, its value, and what is wrong with it.
@@ -11,6 +16,6 @@ class StartError(Exception):
         status: the exit status for it.
     """
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int = CANNOT_OPEN) -> None:
         super().__init__(message)
         self.status = status

@@ -30,9 +30,6 @@ from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
 from beanstalk_server.server.client_hello import PROTOCOL
 from beanstalk_server.server.start_error import StartError
 
-STATUS: Final = 111
-"""The exit status when a file cannot be used, as for a socket."""
-
 _CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _KEY: Final = b" PRIVATE KEY-----"
 
@@ -105,7 +102,7 @@ def _read(name: str, path: str) -> bytes:
 
 
 def _refuse(name: str, path: str, reason: str) -> NoReturn:
-    raise StartError(f"{name} {path}: {reason}", STATUS) from None
+    raise StartError(f"{name} {path}: {reason}") from None
 
 
 class _EncryptedError(Exception):

@@ -34,7 +34,7 @@ from typing import Any, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.server.connection import Connection, Connections, name_of_peer
+from beanstalk_server.server.connection import Connection, Connections, is_unix, name_of_peer
 from beanstalk_server.server.entrance import CERTIFICATE, PEER, TOKEN, Entrance
 from beanstalk_server.server.refusals import Refusals
 from beanstalk_server.server.scheduler import Runnable
@@ -133,10 +133,12 @@ class Arrival(Runnable):
             plain.abort()
         elif entrance.wants_header:
             peer = plain.get_extra_info("peername")
-            if isinstance(peer, tuple) and not entrance.trusts(peer[0]):
-                self._refuse("not a trusted proxy", b"")
-            else:
+            if is_unix(plain) or (isinstance(peer, tuple) and entrance.trusts(peer[0])):
                 self._stage = HEADER
+            elif peer is None:
+                plain.abort()  # it is gone, and nobody knows who it was: what it has sent must not be read
+            else:
+                self._refuse("not a trusted proxy", b"")
         else:
             self._secure()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
@@ -366,4 +367,11 @@ def name_of_peer(transport: asyncio.Transport) -> str:
     peer = transport.get_extra_info("peername")
     if isinstance(peer, tuple):
         return name_of_address((peer[0], peer[1]))
-    return f"unix client {transport.get_extra_info('socket').fileno()}"
+    return f"{'unix client' if is_unix(transport) else 'lost client'} {transport.get_extra_info('socket').fileno()}"
+
+
+def is_unix(transport: asyncio.Transport) -> bool:
+    """Whether a client has come through a UNIX socket. The address at the other end does not tell: a TCP client that
+    is gone already has none."""
+    family: int = transport.get_extra_info("socket").family
+    return family == socket.AF_UNIX

@@ -24,6 +24,7 @@ BILLING = UserConfig(name="billing", token_sha256=(hash_of_token(TOKEN),), uid=(
 OTHER = UserConfig(name="other", token_sha256=(hash_of_token("others-token"),), consume=("*",))
 AUTH = b"auth " + TOKEN.encode() + b"\r\n"
 PROXY = b"PROXY TCP4 192.0.2.7 192.0.2.1 12345 11300\r\n"
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset
 LOCAL = binary(command=0x20, family=0x00)
 
 
@@ -182,7 +183,7 @@ def test_a_client_that_leaves_before_it_is_known_leaves_nothing_behind(server, c
         caller.socket.shutdown(socket.SHUT_WR)
         assert caller.rest() == b""
     if ending == "reset":
-        caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     caller.close()
     nobody_is_left(server)
     assert "refused" not in caplog.text
@@ -287,6 +288,21 @@ def test_the_header_of_a_proxy_that_is_not_trusted_is_not_read(serve, caplog):
     caller.close()
     nobody_is_left(server)
     assert ": not a trusted proxy" in caplog.text
+
+
+def test_the_header_of_a_client_that_is_gone_is_not_read_where_its_address_is_not_known_any_more(serve):
+    server = serve(auth="certificate", proxy_protocol=True, trusted=("192.0.2.0/24",))
+
+    def come_and_go():
+        """Between two looks of the event loop."""
+        caller = server.connect()
+        caller.send(binary(V4 + tls(b"billing")) + b"use bill-1\r\nput 0 0 60 5\r\nhello\r\n")
+        caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        caller.close()
+
+    server.call(come_and_go)
+    eventually(lambda: taken(server) == 0, "nobody is connected")
+    assert not server.call(lambda: len(server.server.broker.jobs))
 
 
 @pytest.mark.parametrize(
@@ -476,7 +492,7 @@ def test_whoever_looks_whether_a_port_is_open_is_no_failure(serve, files, caplog
     caller = server.connect()
     eventually(lambda: arrivals(server) == 1, "it has arrived")
     if ending == "reset":
-        caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     caller.close()
     nobody_is_left(server)
     assert "refused" not in caplog.text

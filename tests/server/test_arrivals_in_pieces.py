@@ -1,6 +1,7 @@
 """However the bytes of a client come, and whenever it has to wait for its turn: what it is told is the same."""
 
 import ipaddress
+import socket
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,8 @@ COMMANDS += [b"list-tubes\r\n", b"put 0 0 60 5\r\nhel", b"reserve-with-timeout 0
 
 class Line(Transport):
     """A connection of a client: sends to whoever is the protocol, and records what that writes."""
+
+    family = socket.AF_INET
 
     def __init__(self, protocol):
         super().__init__()

@@ -333,6 +333,8 @@ class Arrival(Runnable):
         self._leave()
         channel.set_protocol(cast(Any, connection))
         connection.connection_made(channel)
+        if channel.is_closing():
+            return  # the server stops, or does not serve it
         if data:
             connection.data_received(data)
         if self._ended and not channel.is_closing():

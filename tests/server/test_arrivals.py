@@ -609,6 +609,28 @@ def test_a_server_stops_at_once_whoever_has_not_said_who_it_is(loop_factory, tmp
         caller.close()
 
 
+def test_whoever_becomes_known_while_the_server_stops_is_closed(loop_factory, caplog):
+    server = ServerThread(
+        Config(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=(BILLING,)), loop_factory
+    )
+    callers = [server.connect() for _ in range(5)]
+    eventually(lambda: arrivals(server) == 5, "they have arrived")
+
+    def come_in_and_stop():
+        """Between two looks of the event loop."""
+        for caller in callers:
+            caller.send(AUTH + b"use bill-1\r\n")
+        server.server._begin_stop()
+
+    server.call(come_in_and_stop)
+    server.stop()
+    for caller in callers:
+        with contextlib.suppress(ConnectionResetError):
+            caller.rest()
+        caller.close()
+    assert not caplog.messages
+
+
 def test_thousands_that_fail_leave_nothing_behind(server, caplog):
     for number in range(2000):
         caller = server.connect()

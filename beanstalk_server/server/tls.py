@@ -186,13 +186,14 @@ class TlsTransport(Runnable):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
+        if not self._ready:
+            self._on_failure(self, "the connection was lost")
         protocol = self._protocol
         if protocol is not None:
             protocol.connection_lost(error or self._error)
-        elif not self._ready:
-            self._on_failure(self, "the connection was lost")
         # Nothing of this may be in a cycle: the collector may be off.
         self._protocol = None
+        self._error = None  # its traceback leads here
         self._on_ready = _ignore
         self._on_failure = _ignore_failure
         self._input = b""

@@ -662,6 +662,13 @@ def test_nothing_is_left_of_those_who_came_without_the_cycle_collector(serve, fi
             caller = secure.connect()
             caller.send(sent)
             caller.close()
+        for sent in (b"", AUTH):
+            caller = connect_tls(secure)
+            if sent:
+                caller.ask(sent)
+            descriptor = caller.socket.detach()
+            os.write(descriptor, b"\x17\x03\x03\x00\x20" + bytes(32))  # a record that is none
+            os.close(descriptor)
         nobody_is_left(plain)
         nobody_is_left(secure)
         eventually(lambda: left() == before, "nothing is left")

@@ -168,7 +168,8 @@ class Arrival(Runnable):
         return self.queued  # else what it has sent is not enough, and no more will come
 
     def pause_writing(self) -> None:
-        """Do nothing: what an arrival is told is short."""
+        """Close: what an arrival is told is short, but what TLS answers to changes of keys has no end."""
+        self.expire("does not read")
 
     def resume_writing(self) -> None:
         """Do nothing."""
@@ -252,11 +253,12 @@ class Arrival(Runnable):
             self._names = tls.names()
             self._identify()
 
-    def _on_failure(self, _: Any, reason: str) -> None:
+    def _on_failure(self, tls: Any, reason: str) -> None:
         """Note that there will be no handshake: TLS has closed the connection, or has seen it close."""
+        tls.set_protocol(self)  # it reports the end of the connection: only then is there room for another one
         if self._stage == HANDSHAKE and reason not in GONE:
             self._note(reason)
-        self.connection_lost(None)
+        self._stage = HANG_UP
 
     def _identify(self) -> None:
         """Find out who the client is, if that can be known before it says so."""
@@ -370,9 +372,9 @@ class Arrival(Runnable):
 
     def abort(self) -> None:
         """Close at once."""
-        transport = self._transport
-        if transport is not None:
-            transport.abort()
+        channel = self._channel
+        if channel is not None:
+            channel.abort()
 
     def _resume(self) -> None:
         if self._paused and self._channel is not None:

@@ -77,7 +77,8 @@ class TlsTransport(Runnable):
 
     It inherits from neither, for the reason that `Connection` does not. Its owner is called once: `on_ready` when the
     handshake is done, and must then set a protocol and call its `connection_made` with this transport; or `on_failure`
-    with a few words why, when there will be no handshake any more. Then it has closed itself.
+    with a few words why, when there will be no handshake any more. Then it has closed itself, and the protocol that the
+    owner may set is told when the connection is gone.
 
     Args:
         context: the server's certificate, and what is asked of clients.

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proxy_headers import BAD, GOOD, V4, binary, cut, tls
 from rounds import Rounds, Transport
+from tls_peers import Files
 
 from beanstalk_server import UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token
@@ -69,7 +70,7 @@ class Line(Transport):
 class World:
     """One server without sockets, and one client that comes in at an entrance."""
 
-    def __init__(self, auth, wants_header):
+    def __init__(self, auth, wants_header, context=None):
         self.rounds = Rounds()
         self.rounds.listeners.taken = 1
         self.arrivals = Arrivals(self.rounds.connections)
@@ -78,6 +79,7 @@ class World:
         entrance.accounts = ACCOUNTS
         entrance.auth = auth
         entrance.wants_header = wants_header
+        entrance.context = context
         entrance.trusted = (ipaddress.ip_network("192.0.2.0/24"),)
         self.line = Line(Arrival(self.arrivals, entrance))
         self.line.protocol.connection_made(self.line)
@@ -195,3 +197,29 @@ def test_whoever_is_accepted_unasked_at_a_listener_that_has_come_to_ask_is_close
     assert line.aborted
     connection.connection_lost(None)
     assert (rounds.listeners.taken, rounds.broker.connections) == (0, 0)
+
+
+# How long one takes up room
+
+
+@pytest.mark.parametrize(
+    ("sent", "budget"), [(b"no TLS\r\n", 100), (b"\x16\x03\x01\x00\x05hello", 100), (b"\x16\x03\x01\x00\x05hello", -1)]
+)
+def test_whoever_fails_the_handshake_takes_up_room_until_the_connection_is_gone(tmp_path, caplog, sent, budget):
+    world = World(TOKEN, wants_header=False, context=Files(tmp_path).context())
+    world.rounds.scheduler.budget = budget
+    world.send(sent, is_busy=False)
+    world.rounds.loop.settle()
+    assert world.line.closed
+    assert len(caplog.messages) == 1
+    assert (world.rounds.listeners.taken, len(world.arrivals)) == (1, 1)
+    world.hang_up()
+    assert len(caplog.messages) == 1
+
+
+def test_whoever_is_not_known_and_reads_nothing_is_cut_off(caplog):
+    world = World(TOKEN, wants_header=False)
+    world.line.protocol.pause_writing()  # as when TLS has answered more changes of keys than the socket holds
+    assert world.line.aborted
+    assert caplog.messages == ["192.0.2.7:12345 is refused at here: does not read"]
+    world.hang_up()

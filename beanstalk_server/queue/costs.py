@@ -8,6 +8,7 @@ The unit is a simple command, one to three microseconds. To move a job from stat
     bytes read or answered                                    1 for each KiB
     bytes copied                                              1 for each 4 KiB
     a search of the watched tubes, or a list of them          1 for each 32 tubes
+    the rights of a user to a tube found                      1 for each 64 of User.weight
     a client begins to wait in its watched tubes, or ends to  1 for each 4 tubes
     a delayed job kicked                                      KICK_COST
     a tube made                                               NEW_TUBE_COST

@@ -61,6 +61,8 @@ def refusal(session: Session, user: User, command: Command, arguments: Arguments
             name = session.queue.tube_of(arguments.job_id)
             if not name:
                 return replies.NOT_FOUND
+        if not user.remembers(name):
+            session.budget -= user.weight >> 6
         rights = user.rights(name)
     if rights & command.right:
         return b""

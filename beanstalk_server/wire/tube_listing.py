@@ -45,7 +45,7 @@ class TubeListing:
             page = self._pages.pop().decode("ascii")
             self._names = page[len("- ") : -len("\n")].split("\n- ")
         names = self._names
-        weight = 3 + self._user.pattern_count  # of one name: a unit is good for 64 of these
+        weight = self._user.weight  # of one name: a unit is good for 64 of these
         bound = max(SLICE * 64 // weight, 1)
         if len(names) > bound:
             self._names = names[bound:]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, PRODUCE, REMEMBERED, User
 
 NAMES = st.text("ab-.", min_size=1, max_size=5)
-PATTERNS = st.lists(st.text("ab-.*?", min_size=1, max_size=5), max_size=3)
+PARTS = st.sampled_from(["a", "b", "-", ".", "*", "?", "[ab]", "[!a]", "[+--]"])
+PATTERNS = st.lists(st.lists(PARTS, min_size=1, max_size=5).map("".join), max_size=3)
 
 
 def test_a_user_has_the_rights_that_its_patterns_give():
@@ -36,6 +37,13 @@ def test_a_user_remembers_a_bounded_number_of_tubes():
     for number in range(3 * REMEMBERED):
         assert user.rights(f"a-{number}") == CONSUME
     assert len(user._remembered) <= REMEMBERED
+
+
+def test_many_patterns_that_are_names_or_beginnings_weigh_little():
+    many = [f"{name}{end}" for name in range(1000, 2000) for end in ("", "-*")]
+    assert User("u", produce=many).weight < 10
+    assert User("u", produce=["*-mail", "a?"] * 100).weight > 100
+    assert User("u", consume=["*"]).weight < 10
 
 
 def test_users_have_the_same_rights_if_they_have_the_same_patterns():

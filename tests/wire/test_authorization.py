@@ -508,3 +508,22 @@ def test_every_row_says_what_it_asks_for():
     """A command that asks for no right must be one that was meant to."""
     unasked = {row.name for row in PROTOCOL + EXTENSIONS if not row.right or not row.scope}
     assert unasked == {"ignore", "quit", "list-tubes", "list-tube-used", "list-tubes-watched"}
+
+
+# What it costs
+
+
+def test_a_client_pays_for_the_rights_that_have_to_be_found_and_not_for_those_that_are_remembered(world):
+    client = world.connect(User("u", produce=[f"*x*{number}" for number in range(100)]))
+    session = client.session
+    lines = b"".join(b"use tube%d\r\n" % number for number in range(SESSION_QUANTUM))
+    turns = []
+    for _ in range(2):
+        session.receive(lines, world.now)
+        count = 1
+        while session.has_more:
+            session.run(world.now)
+            count += 1
+        turns.append(count)
+        assert client.read() == FORBIDDEN * SESSION_QUANTUM
+    assert turns[0] > 4 * turns[1]

@@ -4,13 +4,12 @@ import contextlib
 import gc
 import os
 import socket
-import ssl
 import struct
 
 import pytest
-import trustme
 from connected import arrivals, nobody_is_left, taken, users
 from proxy_headers import V4, binary, tls, tlv
+from tls_peers import Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import Config, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
@@ -377,44 +376,19 @@ def test_a_proxy_that_looks_whether_the_server_is_alive_is_no_failure(serve, cap
 # TLS
 
 
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
 @pytest.fixture
-def files(authority, tmp_path):
-    """The keys of a listener that speaks TLS, and asks for certificates if it is told to."""
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-
-    def keys(asks=False):
-        return {"tls_cert": f"{tmp_path}/server.pem"} | ({"tls_client_ca": f"{tmp_path}/ca.pem"} if asks else {})
-
-    return keys
+def files(tmp_path):
+    return Files(tmp_path)
 
 
-@pytest.fixture
-def connect_tls(authority):
-    """Connects with TLS, as a client with a certificate for a name if one is given, after a PROXY header."""
-
-    def connect(server, name="", header=b""):
-        context = ssl.create_default_context()
-        authority.configure_trust(context)
-        if name:
-            authority.issue_cert(common_name=name).configure_cert(context)
-        plain = socket.create_connection(server.address, 20)
-        plain.sendall(header)
-        caller = Caller.__new__(Caller)
-        caller.socket = context.wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
-        caller._file = caller.socket.makefile("rb")
-        return caller
-
-    return connect
+def connect_tls(server, name="", header=b""):
+    """Connect with TLS, as a client with a certificate for a name if one is given, after a PROXY header."""
+    certificate = client_certificate(common_name=name) if name else None
+    return TlsCaller(server.address, client_context(certificate), header)
 
 
-def test_a_token_through_tls(serve, files, connect_tls):
-    server = serve(auth="token", **files())
+def test_a_token_through_tls(serve, files):
+    server = serve(auth="token", **files.keys())
     caller = connect_tls(server)
     caller.send(AUTH + b"use bill-1\r\nuse mail\r\nquit\r\n")
     assert caller.rest() == b"AUTHENTICATED\r\nUSING bill-1\r\nFORBIDDEN\r\n"
@@ -422,8 +396,8 @@ def test_a_token_through_tls(serve, files, connect_tls):
     nobody_is_left(server)
 
 
-def test_a_refusal_through_tls_is_whole(serve, files, connect_tls):
-    server = serve(auth="token", **files())
+def test_a_refusal_through_tls_is_whole(serve, files):
+    server = serve(auth="token", **files.keys())
     for _ in range(20):
         caller = connect_tls(server)
         caller.send(b"auth wrong\r\n" + b"put 0 0 60 9990\r\n" + bytes(9990) + b"\r\n")
@@ -433,8 +407,8 @@ def test_a_refusal_through_tls_is_whole(serve, files, connect_tls):
     nobody_is_left(server)
 
 
-def test_the_name_in_a_certificate_is_the_users(serve, files, connect_tls, caplog):
-    server = serve(auth="certificate", **files(asks=True))
+def test_the_name_in_a_certificate_is_the_users(serve, files, caplog):
+    server = serve(auth="certificate", **files.keys(mutual=True))
     caller = connect_tls(server, "billing")
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     assert users(server) == ["billing"]
@@ -446,8 +420,8 @@ def test_the_name_in_a_certificate_is_the_users(serve, files, connect_tls, caplo
     assert "no user has the name in its certificate, 'mallory'" in caplog.text
 
 
-def test_tls_behind_a_proxy(serve, files, connect_tls, caplog):
-    server = serve(auth="certificate", proxy_protocol=True, trusted=("127.0.0.1",), **files(asks=True))
+def test_tls_behind_a_proxy(serve, files, caplog):
+    server = serve(auth="certificate", proxy_protocol=True, trusted=("127.0.0.1",), **files.keys(mutual=True))
     caller = connect_tls(server, "billing", PROXY)
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
     caller.close()
@@ -458,8 +432,8 @@ def test_tls_behind_a_proxy(serve, files, connect_tls, caplog):
     assert "192.0.2.7:12345 is refused at" in caplog.text
 
 
-def test_whoever_may_come_in_through_tls_needs_no_name(serve, files, connect_tls):
-    server = serve(**files())
+def test_whoever_may_come_in_through_tls_needs_no_name(serve, files):
+    server = serve(**files.keys())
     caller = connect_tls(server)
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
     assert users(server) == ["nobody"]
@@ -468,7 +442,7 @@ def test_whoever_may_come_in_through_tls_needs_no_name(serve, files, connect_tls
 
 
 def test_a_handshake_that_fails_or_takes_too_long_leaves_nothing_behind(serve, files, caplog):
-    server = serve(**files())
+    server = serve(**files.keys())
     for sent in (b"list-tube-used\r\n", b"\x16\x03\x01\x00\x05hello", PROXY):
         caller = server.connect()
         caller.send(sent)
@@ -488,7 +462,7 @@ def test_a_handshake_that_fails_or_takes_too_long_leaves_nothing_behind(serve, f
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
 def test_whoever_looks_whether_a_port_is_open_is_no_failure(serve, files, caplog, ending):
-    server = serve(**files())
+    server = serve(**files.keys())
     caller = server.connect()
     eventually(lambda: arrivals(server) == 1, "it has arrived")
     if ending == "reset":
@@ -594,7 +568,7 @@ def test_a_client_that_leaves_while_it_waits_for_its_turn_leaves_nothing_behind(
 
 @pytest.mark.parametrize("kind", ["plain", "tls", "proxy"])
 def test_a_server_stops_at_once_whoever_has_not_said_who_it_is(loop_factory, tmp_path, files, kind):
-    keys = {"plain": {}, "tls": files(), "proxy": {"proxy_protocol": True}}[kind]
+    keys = {"plain": {}, "tls": files.keys(), "proxy": {"proxy_protocol": True}}[kind]
     listener = ListenerConfig(address=f"unix:{tmp_path}/s", auth="token", **keys)
     server = ServerThread(Config(listeners=(listener,), users=(BILLING,)), loop_factory)
     callers = [server.connect() for _ in range(50)]
@@ -641,12 +615,12 @@ def test_thousands_that_fail_leave_nothing_behind(server, caplog):
     assert len(caplog.messages) == 10
 
 
-def test_nothing_is_left_of_those_who_came_without_the_cycle_collector(serve, files, connect_tls):
+def test_nothing_is_left_of_those_who_came_without_the_cycle_collector(serve, files):
     def left():
         names = [type(found).__name__ for found in gc.get_objects()]
         return [names.count(name) for name in ("Arrival", "TlsTransport", "Connection", "Session", "partial")]
 
-    plain, secure = serve(auth="token"), serve(auth="token", **files())
+    plain, secure = serve(auth="token"), serve(auth="token", **files.keys())
     connect_tls(secure).close()
     nobody_is_left(secure)
     gc.collect()

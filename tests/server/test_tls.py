@@ -11,11 +11,11 @@ import threading
 
 import pytest
 from connected import nobody_is_left
-from tls_peers import DAY, TODAY, Files, TlsClient, client_certificate, client_context
+from tls_peers import DAY, TODAY, Files, TlsCaller, TlsClient, client_certificate, client_context
 
 from beanstalk_server import UserConfig
 from beanstalk_server.server.connection import OUTPUT_LIMIT
-from harness.caller import Caller, connect
+from harness.caller import connect
 from harness.waiting import eventually
 
 TLS_1_2, TLS_1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
@@ -50,19 +50,6 @@ def server(serve):
 @pytest.fixture(params=[TLS_1_2, TLS_1_3], ids=["TLS 1.2", "TLS 1.3"])
 def version(request):
     return request.param
-
-
-class TlsCaller(Caller):
-    """A Caller over TLS."""
-
-    def __init__(self, address, context=None):
-        plain = connect(address)
-        try:
-            self.socket = (context or client_context()).wrap_socket(plain, server_hostname="localhost")
-        except BaseException:
-            plain.close()
-            raise
-        self._file = self.socket.makefile("rb")
 
 
 class PieceCaller:

@@ -9,6 +9,7 @@ import trustme
 
 from beanstalk_server.config import ListenerConfig
 from beanstalk_server.server.tls_context import make_context
+from harness.caller import Caller, connect
 
 DAY = timedelta(days=1)
 TODAY = datetime.now(UTC)
@@ -40,9 +41,12 @@ class Files:
         path.write_bytes(b"".join(contents))
         return str(path)
 
+    def keys(self, *, mutual=False):
+        """The keys of a listener that speaks TLS; mutual: and asks for certificates."""
+        return {"tls_cert": self.cert, "tls_key": self.key} | ({"tls_client_ca": self.ca} if mutual else {})
+
     def listener(self, *, mutual=False, **settings):
-        given = {"address": "127.0.0.1:0", "tls_cert": self.cert, "tls_key": self.key}
-        return ListenerConfig(**given | ({"tls_client_ca": self.ca} if mutual else {}) | settings)
+        return ListenerConfig(**{"address": "127.0.0.1:0"} | self.keys(mutual=mutual) | settings)
 
     def context(self, *, mutual=False):
         return make_context(self.listener(mutual=mutual))
@@ -59,6 +63,26 @@ def client_context(certificate=None, *, trusts="ours", version=None, alpn=()):
     if alpn:
         context.set_alpn_protocols(alpn)
     return context
+
+
+class TlsCaller(Caller):
+    """A Caller over TLS. A connection that ends without a close_notify is an error.
+
+    Args:
+        header: what is sent before the handshake.
+    """
+
+    def __init__(self, address, context=None, header=b""):
+        plain = connect(address)
+        try:
+            plain.sendall(header)
+            self.socket = (context or client_context()).wrap_socket(
+                plain, server_hostname="localhost", suppress_ragged_eofs=False
+            )
+        except BaseException:
+            plain.close()
+            raise
+        self._file = self.socket.makefile("rb")
 
 
 class TlsClient:

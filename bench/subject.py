@@ -1,4 +1,4 @@
-"""A server under load or attack, as a client of it knows it: on a plain socket, its replies counted by their lines."""
+"""A server under load or attack, as a client of it knows it: on a socket, its replies counted by their lines."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Final, NoReturn
 
 from tqdm import tqdm
 
+from beanstalk_server.cli.output import abandon_output
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError
 from beanstalk_server.storage.beanstalkd.export import export
 from beanstalk_server.storage.binlog_reader import Damage
@@ -25,9 +25,6 @@ from beanstalk_server.storage.shown import shown_job
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
-
-OUTPUT_CLOSED: Final = 141
-"""The exit status when the reader of the output has gone (`| head`), which is 128 + SIGPIPE, as in a shell."""
 
 BAR_DELAY: Final = 1
 """Seconds until a progress bar appears."""
@@ -48,8 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its exit
-        return OUTPUT_CLOSED
+        return abandon_output()
     except OSError as error:
         return _fail(f"standard output: cannot be written to: {error.strerror}", UNUSABLE)
     return status

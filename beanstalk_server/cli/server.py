@@ -33,7 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"beanstalk-server: {mistake}", file=sys.stderr)
         return BAD_OPTION
     if isinstance(config, str):
-        print(config)
+        try:
+            print(config, flush=True)
+        except BrokenPipeError:
+            from beanstalk_server.cli.output import abandon_output
+
+            return abandon_output()
         return 0
     # A server creates no reference cycles, and a search for cycles among a million jobs takes a second.
     gc.disable()

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 
@@ -18,6 +19,7 @@ from activation import activated, run_shell
 from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.client import Client
 from beanstalk_server.version import full_version
+from harness import servers
 from harness.caller import Caller
 from harness.servers import run_to_end
 from harness.waiting import eventually
@@ -306,6 +308,17 @@ def test_systemd_is_notified_of_readiness_and_of_the_stop(launch, tmp_path):
     process.stop()
     assert supervisor.recv(100) == b"STOPPING=1"
     supervisor.close()
+
+
+@pytest.mark.parametrize("option", ["--help", "--version", "--check-config"])
+def test_a_reader_that_goes_away_is_no_failure(option):
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = servers.imported()
+    command, environment = [*servers.command(program), option], servers.environment_of(program)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment, cwd="/", check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 # Bad options

@@ -83,5 +83,7 @@ def ok(yaml: bytes) -> bytes:
 
 def ok_list(pieces: list[bytes]) -> bytes:
     """The reply to list-tubes, around the lines of its tubes; joined once, because it may be long."""
+    if len(pieces) == 1:  # as almost always; it takes two thirds of the time
+        return b"OK %d\r\n---\n%b\r\n" % (len(b"---\n") + len(pieces[0]), pieces[0])
     size = len(b"---\n") + sum([len(piece) for piece in pieces])
     return b"".join([b"OK %d\r\n---\n" % size, *pieces, b"\r\n"])

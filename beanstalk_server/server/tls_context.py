@@ -64,6 +64,8 @@ def _load_certificate(context: ssl.SSLContext, path: str, key_path: str, warn: C
     name, key_path = ("tls-key", key_path) if key_path else ("tls-cert", path)
     if _KEY not in (_read(name, key_path) if key_path != path else certificate):
         _refuse(name, key_path, "has no private key in PEM")
+    if not _is_certificate(certificate):  # as it was read: the file may be written at this moment
+        _refuse("tls-cert", path, "its certificate is damaged")
     try:
         context.load_cert_chain(path, key_path, _no_password)
     except _EncryptedError:
@@ -71,9 +73,7 @@ def _load_certificate(context: ssl.SSLContext, path: str, key_path: str, warn: C
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             _refuse(name, key_path, f"is not the key of the certificate in {path}")
-        if _is_certificate(certificate):
-            _refuse(name, key_path, f"cannot be used: {_words_of(error)}")
-        _refuse("tls-cert", path, "its certificate is damaged")
+        _refuse(name, key_path, f"cannot be used: {_words_of(error)}")
     except OSError as error:
         _refuse(name, key_path, error.strerror or str(error))
     _check_certificate(context, path, certificate, warn)

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tls_peers import DAY, TODAY, Files, authority
 
+from beanstalk_server.server import tls_context
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.tls_context import make_context
 
@@ -115,6 +116,14 @@ def test_a_damaged_certificate_key_or_authority_is_named(files):
     assert refused(files.listener(tls_cert=cut)) == f"tls-cert {cut}: its certificate is damaged"
     bad = files.write("bad.key", damaged(key))
     assert refused(files.listener(tls_key=bad)).startswith(f"tls-key {bad}: cannot be used: ")
+
+
+def test_a_certificate_that_is_written_while_it_is_read_is_damaged(files, monkeypatch):
+    def read_early(path):
+        return content(path)[: 200 if path == files.cert else None]
+
+    monkeypatch.setattr(tls_context, "read_file", read_early)
+    assert refused(files.listener()) == f"tls-cert {files.cert}: its certificate is damaged"
 
 
 def test_nothing_of_a_key_is_in_a_message(files):

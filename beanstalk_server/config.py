@@ -216,6 +216,14 @@ class ListenerConfig:
         port = "0" if self.path else self.address.rpartition(":")[2]
         return int(port) if port.isdecimal() else port
 
+    def may_stand_for(self, section: ListenerConfig, among: Sequence[ListenerConfig]) -> bool:
+        """Whether a socket that systemd has opened may take the place of a section: it is of the same kind, TCP or
+        UNIX, and neither its path nor its port is that of another section."""
+        place = self.path or self.port
+        return bool(self.path) == bool(section.path) and (
+            place == (section.path or section.port) or all(place != (each.path or each.port) for each in among)
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class UserConfig:
@@ -366,7 +374,8 @@ class Config:
         the one listener that the options describe is at every socket.
 
         Raises:
-            ConfigError: there are not as many sections as sockets, or a listener may not be at that address.
+            ConfigError: there are not as many sections as sockets, a listener may not be at that address, or the
+                sockets come in another order: who may use one listener would get in at another.
         """
         given = self.all_listeners()
         if self.listeners and len(given) != len(addresses):
@@ -378,9 +387,15 @@ class Config:
         found = []
         for number, (listener, address) in enumerate(zip(given, addresses, strict=True), 1):
             try:
-                found.append(replace(listener, address=address))
+                here = replace(listener, address=address)
             except ConfigError as error:
                 raise ConfigError(*error.within(f"listener {number}")) from None
+            if self.listeners and not here.may_stand_for(listener, among=given):
+                raise ConfigError(
+                    f"LISTEN_FDS: socket {number} is at {address!r}, and listener {number} at {listener.address!r}: "
+                    "must come in the order of the [[listener]] sections"
+                )
+            found.append(here)
         return tuple(found)
 
     def all_users(self) -> tuple[UserConfig, ...]:

@@ -332,13 +332,33 @@ def test_inherited_sockets_take_the_place_of_addresses():
     token = ListenerConfig(address="localhost:1", auth="token")
     open_one = ListenerConfig(address="unix:/s")
     config = Config(listeners=(token, open_one))
-    assert config.listeners_at(["127.0.0.1:7", "[::]:8"]) == (
+    assert config.listeners_at(["127.0.0.1:7", "unix:/t"]) == (
         ListenerConfig(address="127.0.0.1:7", auth="token"),
-        ListenerConfig(address="[::]:8"),
+        ListenerConfig(address="unix:/t"),
     )
     assert Config().listeners_at(["h:1", "unix:/s"]) == (
         ListenerConfig(address="h:1"),
         ListenerConfig(address="unix:/s"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sections", "sockets", "wrong"),
+    [
+        (["unix:/s", "h:1"], ["h:1", "unix:/s"], 1),
+        (["h:1", "unix:/s"], ["h:1", "h:2"], 2),
+        (["h:1", "h:2"], ["[::]:2", "[::]:1"], 1),
+        (["h:1", "h:2"], ["[::]:7", "[::]:1"], 2),
+        (["unix:/s", "unix:/t"], ["unix:/t", "unix:/s"], 1),
+    ],
+)
+def test_who_may_use_one_listener_does_not_get_in_at_another_because_of_the_order_of_sockets(sections, sockets, wrong):
+    config = Config(listeners=[ListenerConfig(address=each) for each in sections])
+    with pytest.raises(ConfigError) as caught:
+        config.listeners_at(sockets)
+    assert str(caught.value) == (
+        f"LISTEN_FDS: socket {wrong} is at {sockets[wrong - 1]!r}, and listener {wrong} at {sections[wrong - 1]!r}: "
+        "must come in the order of the [[listener]] sections"
     )
 
 

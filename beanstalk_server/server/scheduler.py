@@ -260,16 +260,18 @@ class Scheduler:
             self._serve(self.slow_turns.popleft())
         if self.blocked and self.broker.admits == ALL:
             self._serve_blocked()
-        if self.handshakes:
-            self._serve(self.handshakes.popleft())
         self.run_pending()
         if self.handshakes:
             self._serve_handshakes()
 
     def _serve_handshakes(self) -> None:
-        """Give turns to handshakes, and leave half of the round's budget to those who send something in it."""
+        """Give a turn to one handshake, and to more as long as half of the budget is left for those who send something.
+
+        All others come first: one turn may cost more than a round has, and then there would never be any left for them.
+        """
         handshakes = self.handshakes
         left = self.quantum >> 1
+        self._serve(handshakes.popleft())
         while handshakes and self.budget > left:
             self._serve(handshakes.popleft())
         if handshakes:

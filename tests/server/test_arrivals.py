@@ -127,11 +127,11 @@ def test_a_line_without_an_end_is_not_waited_for(server):
     caller.close()
 
 
-def test_the_longest_line_is_read(serve):
-    server = serve(auth="token")
+def test_the_longest_line_is_read(server, caplog):
     caller = server.connect()
     assert caller.ask(b"auth " + b"x" * 217 + b"\r\n") == b"UNAUTHORIZED\r\n"
     caller.close()
+    assert ": unknown token" in caplog.text
 
 
 def test_a_refusal_reaches_a_client_that_goes_on_sending(server):

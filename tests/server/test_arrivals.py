@@ -204,6 +204,13 @@ def test_a_token_is_never_logged(run, caplog):
         caller.send(sent + b"auth wrong-token\r\n")
         caller.rest()
         caller.close()
+    caller = server.connect()
+    for sent in (AUTH, b"list-tubes\nauth wrong-token\r\n", b"0 AUTH\twrong-token\r\n", b"use auth-1\r\n", b"quit\r\n"):
+        caller.send(sent)
+    caller.rest()
+    caller.close()
+    assert r" < list-tubes\nauth ..." in caplog.text
+    assert " < use auth-1" in caplog.text
     assert "is refused at 127.0.0.1:" in caplog.text
     assert "connected as billing" in caplog.text
     assert TOKEN not in caplog.text

@@ -254,12 +254,15 @@ class Server:
 
     async def _judge(self, accounts: Accounts | None) -> int:
         """Give all connections the rights in the new settings, a slice at a time; return how many were closed."""
-        closed = 0
+        closed = left_open = 0
         clock = self.scheduler.clock
         end = clock() + JUDGE_TIME
         for connection in list(self.connections.open):
-            if connection.connected and not connection.judge(accounts):
-                closed += 1
+            if connection.connected:
+                if not connection.judge(accounts):
+                    closed += 1
+                elif connection.session.user is None and connection.entrance.closed:
+                    left_open += 1
             if clock() >= end:
                 self.scheduler.run_pending_soon()
                 await asyncio.sleep(0)
@@ -267,6 +270,8 @@ class Server:
                     break
                 end = clock() + JUDGE_TIME
         self.scheduler.run_pending_soon()
+        if left_open:
+            log.warning("connections through listeners that are gone, which may still do everything: %d", left_open)
         return closed
 
     async def stop(self) -> None:

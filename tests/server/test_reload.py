@@ -225,6 +225,20 @@ def test_listeners_come_and_go_and_their_connections_stay(serve, tmp_path, caplo
         caller.close()
 
 
+def test_whoever_may_still_do_everything_after_its_listener_is_gone_is_told(serve, caplog):
+    server = serve(TOKENS, listener())
+    billing = authenticated(server, "billing", addresses(server)[0])
+    anyone = [Caller(addresses(server)[1]) for _ in range(2)]
+    for each in anyone:
+        assert each.ask(b"use mail\r\n") == b"USING mail\r\n"
+    reload(server, TOKENS)
+    for each in anyone:
+        assert each.ask(b"use bill\r\n") == b"USING bill\r\n"
+    assert "connections through listeners that are gone, which may still do everything: 2" in caplog.text
+    for each in (billing, *anyone):
+        each.close()
+
+
 def test_whoever_is_not_known_yet_goes_with_its_listener(serve):
     server = serve(listener(), listener(free_port(), auth="token"))
     caller = Caller(addresses(server)[1])

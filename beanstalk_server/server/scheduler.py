@@ -89,6 +89,7 @@ class Scheduler:
         "next_turns",
         "quantum",
         "serving",
+        "slow_served",
         "slow_turns",
         "stopped",
         "turns",
@@ -108,6 +109,7 @@ class Scheduler:
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
         self.handshakes: deque[Runnable] = deque()  # TLS connections whose handshake can go on
         self.serving = False  # turns are being given from the queues
+        self.slow_served = False  # one of the slow has had a turn in this round
         self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
         self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
         self.stopped = False
@@ -230,6 +232,7 @@ class Scheduler:
                 if turns:
                     self._serve(turns.popleft())
                 elif slow_turns:
+                    self.slow_served = True
                     self._serve(slow_turns.popleft())
                 elif blocked and self.broker.admits == ALL:
                     self._serve_blocked()
@@ -256,19 +259,18 @@ class Scheduler:
         self.budget = max(self.quantum + min(self.budget, 0), self.quantum >> 2)
         self.turns.extend(self.next_turns)
         self.next_turns.clear()
-        if self.slow_turns:  # one in each round, however many others there are
-            self._serve(self.slow_turns.popleft())
+        self.slow_served = False
         if self.blocked and self.broker.admits == ALL:
             self._serve_blocked()
         self.run_pending()
+        # Behind all others: one turn may cost more than a round has, and then there would never be any left for them.
+        if self.slow_turns and not self.slow_served:  # one in each round, however many others there are
+            self._serve(self.slow_turns.popleft())
         if self.handshakes:
             self._serve_handshakes()
 
     def _serve_handshakes(self) -> None:
-        """Give a turn to one handshake, and to more as long as half of the budget is left for those who send something.
-
-        All others come first: one turn may cost more than a round has, and then there would never be any left for them.
-        """
+        """Give a turn to one handshake, and to more while half of the budget is left to those who send something."""
         handshakes = self.handshakes
         left = self.quantum >> 1
         self._serve(handshakes.popleft())

@@ -140,6 +140,32 @@ def test_one_client_that_watches_many_tubes_has_a_turn_in_each_round(rounds):
     assert all(caller.connection.queued for caller in busy)
 
 
+@pytest.mark.interpreted
+def test_one_whose_every_turn_costs_more_than_a_round_leaves_turns_to_others(rounds):
+    scheduler = rounds.scheduler
+
+    class Costly(Runnable):
+        turns = 0
+
+        def take_turn(self):
+            self.turns += 1
+            scheduler.enqueue(self)
+            return 3 * ROUND_QUANTUM
+
+        def is_slow(self):
+            return True
+
+    costly = Costly()
+    scheduler.enqueue(costly)
+    scheduler.run_pending()
+    caller = rounds.connect()
+    for _ in range(10):
+        caller.send(ASK)
+        rounds.loop.go_round()
+        assert caller.read() == USING
+    assert costly.turns == 11
+
+
 def test_statistics_count_a_hangup_that_is_reported_after_them_in_the_same_round(rounds):
     caller, other = rounds.connect(), rounds.connect()
     assert caller.send(b"stats\r\n") == b"", "the event loop reports the rest of the round first"

@@ -109,13 +109,15 @@ class _Patterns:
         "_beginnings",  # of the patterns that end with their only *
         "_lengths",  # of these
         "_names",  # the patterns that are names
-        "_others",  # all others; None if there are none
+        "_others",  # those with other wildcards than *; None if there are none
+        "_parts",  # of each other pattern with no wildcard but *: what is between the wildcards
         "weight",  # what it costs to look at a name
     )
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._names: set[str] = set()
         self._beginnings: set[str] = set()
+        self._parts: list[list[str]] = []
         others: list[str] = []
         self.weight = 1
         for each in patterns:
@@ -123,9 +125,13 @@ class _Patterns:
                 self._names.add(each)
             elif each.endswith("*") and _WILDCARD.search(each[:-1]) is None:
                 self._beginnings.add(each[:-1])
+            elif _WILDCARD.search(each.replace("*", "")) is None:
+                parts = each.split("*")
+                self._parts.append(parts)
+                self.weight += 4 + len(parts)
             else:
                 others.append(each)
-                self.weight += 2 + each.count("*")
+                self.weight += 32
         self._lengths = sorted({len(each) for each in self._beginnings})
         self.weight += len(self._lengths)
         self._others = re.compile("|".join([fnmatch.translate(each) for each in others])) if others else None
@@ -137,4 +143,21 @@ class _Patterns:
         for length in self._lengths:
             if name[:length] in self._beginnings:
                 return True
+        for parts in self._parts:
+            if _fits(parts, name):
+                return True
         return self._others is not None and self._others.match(name) is not None
+
+
+def _fits(parts: list[str], name: str) -> bool:
+    """Whether a name has these parts one after the other, the first at its beginning and the last at its end."""
+    first, last = parts[0], parts[-1]
+    at, end = len(first), len(name) - len(last)
+    if at > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for part in parts[1:-1]:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True

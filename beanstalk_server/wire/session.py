@@ -61,7 +61,7 @@ SESSION_QUANTUM: Final = 128
 """The budget of one turn of a client, in the unit of queue/costs.py."""
 
 WATCHED_SLICE: Final = 256
-"""How many watched tubes are looked at in one go when the user has changed."""
+"""The most watched tubes that are looked at in one go when the user has changed: fewer if it has many odd patterns."""
 
 _FRAMING_REPLIES: Final[dict[int, bytes]] = {
     LINE_TOO_LONG: replies.BAD_FORMAT,
@@ -303,8 +303,8 @@ class Session(Client):
         assert user is not None, "only a user may not do everything"
         watched = self.watched
         last = self.unchecked
-        self.unchecked = max(last - WATCHED_SLICE, 0)
-        self.budget -= (last - self.unchecked) >> 1
+        self.unchecked = max(last - max(WATCHED_SLICE * 16 // (16 + user.weight), 1), 0)
+        self.budget -= ((last - self.unchecked) * (32 + user.weight)) >> 6
         for position in range(last - 1, self.unchecked - 1, -1):  # where one goes, one that has been checked comes
             name = watched[position].name
             if not user.rights(name) & CONSUME:

@@ -42,7 +42,7 @@ def test_a_user_remembers_a_bounded_number_of_tubes():
 def test_many_patterns_that_are_names_or_beginnings_weigh_little():
     many = [f"{name}{end}" for name in range(1000, 2000) for end in ("", "-*")]
     assert User("u", produce=many).weight < 10
-    assert User("u", produce=["*-mail", "a?"] * 100).weight > 100
+    assert User("u", produce=["*-mail", "a?"] * 10).weight > 100
     assert User("u", consume=["*"]).weight < 10
 
 

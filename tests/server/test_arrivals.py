@@ -619,7 +619,7 @@ def test_thousands_that_fail_leave_nothing_behind(server, caplog):
         assert caller.rest() == b"UNAUTHORIZED\r\n"
         caller.close()
     nobody_is_left(server)
-    assert len(caplog.messages) == 10
+    assert 10 <= len(caplog.messages) < 200  # ten a minute, on a machine that takes minutes for this
 
 
 def test_nothing_is_left_of_those_who_came_without_the_cycle_collector(serve, files):

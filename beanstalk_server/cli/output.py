@@ -1,6 +1,6 @@
-"""Standard output whose reader has gone: `beanstalk-server --help | head`.
+"""Prints to standard output, which may be closed, full, or a pipe whose reader has gone: `beanstalk-server --help | head`.
 
-Must never know what was printed.
+Must never know what is printed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,23 @@ import sys
 from typing import Final
 
 OUTPUT_CLOSED: Final = 141
-"""The exit status then, which is 128 + SIGPIPE, as in a shell."""
+"""The exit status when the reader has gone, which is 128 + SIGPIPE, as in a shell."""
+
+OUTPUT_FAILED: Final = 74
+"""The exit status when the output cannot be written for another reason (EX_IOERR of sysexits.h)."""
+
+
+def show(text: str) -> int:
+    """Print a text; return the exit status."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        return abandon_output()
+    except OSError as error:
+        abandon_output()
+        print(f"beanstalk-server: standard output: cannot be written to: {error.strerror}", file=sys.stderr)
+        return OUTPUT_FAILED
+    return 0
 
 
 def abandon_output() -> int:

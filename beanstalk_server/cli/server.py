@@ -33,13 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"beanstalk-server: {mistake}", file=sys.stderr)
         return BAD_OPTION
     if isinstance(config, str):
-        try:
-            print(config, flush=True)
-        except BrokenPipeError:
-            from beanstalk_server.cli.output import abandon_output
+        from beanstalk_server.cli.output import show
 
-            return abandon_output()
-        return 0
+        return show(config)
     # A server creates no reference cycles, and a search for cycles among a million jobs takes a second.
     gc.disable()
     from beanstalk_server.cli.process import run

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
+from beanstalk_server.cli.output import show
 from beanstalk_server.config import BAD_OPTION
 
 HELP: Final = """\
@@ -24,10 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     """Do what the arguments after `token` ask for; return the exit status."""
     if arguments:
         if arguments[0] in ("-h", "--help"):
-            print(HELP)
-            return 0
+            return show(HELP)
         print(f"beanstalk-server token: {arguments[0]}: no such option; it takes none", file=sys.stderr)
         return BAD_OPTION
     token = new_token()
-    print(f'token: {token}\ntoken-sha256 = ["{hash_of_token(token)}"]')
-    return 0
+    return show(f'token: {token}\ntoken-sha256 = ["{hash_of_token(token)}"]')

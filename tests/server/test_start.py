@@ -321,6 +321,17 @@ def test_a_reader_that_goes_away_is_no_failure(option):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no disk that is always full")
+@pytest.mark.parametrize("words", [["--help"], ["token"], ["token", "--help"]])
+def test_an_output_that_cannot_be_written_is_told(words):
+    program = servers.imported()
+    command, environment = [*servers.command(program), *words], servers.environment_of(program)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment, cwd="/", check=False)
+    said = b"beanstalk-server: standard output: cannot be written to: No space left on device\n"
+    assert (done.returncode, done.stderr) == (74, said)
+
+
 # Bad options
 
 

@@ -1,4 +1,4 @@
-"""Prints to standard output, which may be closed, full, or a pipe whose reader has gone: `beanstalk-server --help | head`.
+"""Prints to standard output, which may be a full disk, or a pipe whose reader has gone: `… --help | head`.
 
 Must never know what is printed.
 """

@@ -515,7 +515,7 @@ def processes_that_attack(server):
     for command in process.PROC.glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended
             words = command.read_bytes().split(b"\0")
-            if b"bench.attacks" in words and b"%d" % server.pid in words:
+            if b"bench.attacks" in words and any(b'"pid": %d' % server.pid in word for word in words):
                 found.append(command.parent.name)
     return found
 
@@ -524,7 +524,7 @@ def processes_that_attack(server):
 def test_during_an_attack_others_are_answered_and_it_leaves_no_connection_and_no_process(run, peer):
     if why := missing(peer):
         pytest.skip(why)
-    assert SMALL_ATTACKS.keys() == ATTACKS.keys()
+    assert SMALL_ATTACKS.keys() == ATTACKS.keys() - {"returning"}  # which needs TLS: the scenario of arrivals has it
     with run.servers(peer) as (server,):
         run.load("stream", server, kind="put", count=100, delays=(1000, 2000))
         for attack, (probe, arguments) in SMALL_ATTACKS.items():

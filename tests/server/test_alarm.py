@@ -9,6 +9,7 @@ from time import monotonic_ns
 
 import pytest
 import uvloop
+from read_files import ReadFiles
 
 from beanstalk_server import Config, Server
 from beanstalk_server.queue.units import MILLISECOND, SECOND
@@ -151,17 +152,8 @@ def test_the_kernels_is_never_early_and_counts_finer_than_milliseconds(loop, wak
     assert sooner_than_a_millisecond, "of all these, not one was on time"
 
 
-class Files:
-    """An event loop that only knows which files are to be read from; the test asks whether they can be."""
-
-    def __init__(self):
-        self.readers = {}
-
-    def add_reader(self, descriptor, callback):
-        self.readers[descriptor] = callback
-
-    def remove_reader(self, descriptor):
-        del self.readers[descriptor]
+class Files(ReadFiles):
+    """The test asks whether they can be read."""
 
     def report(self, within=0.0):
         """Report what can be read, once; return whether there was anything."""

@@ -4,23 +4,15 @@ import select
 import socket
 
 import pytest
+from read_files import ReadFiles
 
 from beanstalk_server.server.hangups import HangupWatch
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="hang-ups are seen on Linux only")
 
 
-class Loop:
-    """Records which files are to be read from."""
-
-    def __init__(self):
-        self.readers = {}
-
-    def add_reader(self, descriptor, callback):
-        self.readers[descriptor] = callback
-
-    def remove_reader(self, descriptor):
-        del self.readers[descriptor]
+class Loop(ReadFiles):
+    """Watches one file, and the test says when there is something in it."""
 
     def report(self):
         (callback,) = self.readers.values()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -168,18 +167,10 @@ def behind_stunnel(server: Server) -> Iterator[Door]:
         try:
             os.sched_setaffinity(stunnel.pid, {SERVER_CPU})
             door = Door(server.name + BEHIND_STUNNEL, port, server.pid, also=[stunnel.pid], ca=str(made.ca))
-            eventually(lambda: stunnel.poll() is not None or _accepts(port), "stunnel accepts connections")
+            eventually(lambda: stunnel.poll() is not None or servers.accepts(port), "stunnel accepts connections")
             if stunnel.poll() is not None:
                 raise ServerError(f"stunnel does not start: {log.read_text(errors='replace')[-500:].strip()}")
             yield door
         finally:
             stunnel.kill()
             stunnel.wait()
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True

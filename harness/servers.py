@@ -99,6 +99,15 @@ def free_port() -> int:
         return port
 
 
+def accepts(port: int) -> bool:
+    """Whether somebody listens on this port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
 class Process:
     """A server that runs as a process, and answers.
 

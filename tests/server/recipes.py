@@ -9,11 +9,11 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 
 import programs
 
-from harness.servers import ROOT, Process, command, environment_of, imported
+from harness.servers import ROOT, Process, accepts, command, environment_of, imported
+from harness.waiting import eventually
 
 PAGE = ROOT / "docs" / "access.md"
 
@@ -70,16 +70,8 @@ class Proxy:
             raise
 
     def _wait_until_it_listens(self, port):
-        deadline = time.monotonic() + STARTS_WITHIN
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-            except OSError:
-                assert self._process.poll() is None, f"it has ended: {self.log}"
-                assert time.monotonic() < deadline, f"it does not listen within {STARTS_WITHIN} s: {self.log}"
-                time.sleep(0.01)
-            else:
-                return
+        eventually(lambda: self._process.poll() is not None or accepts(port), "it listens", STARTS_WITHIN)
+        assert self._process.poll() is None, f"it has ended: {self.log}"
 
     @property
     def log(self):

@@ -19,6 +19,7 @@ import sdnotify
 import uvloop
 
 from beanstalk_server.config import Config, ConfigError
+from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
 
@@ -33,10 +34,6 @@ all others by that much, three times."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("beanstalk_server")
-
-
-class Interrupted(BaseException):
-    """A signal stopped the server before it was ready."""
 
 
 def run(config: Config, read_config: Callable[[], Config] | None = None) -> int:
@@ -111,15 +108,14 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
 
     def stop_starting(*_: object) -> None:
         loop.call_soon_threadsafe(stop.set)
-        if server.restoring:  # this may take minutes, and holds the event loop
-            raise Interrupted
+        server.interrupt()
 
     for stop_signal in STOP_SIGNALS:
         signal.signal(stop_signal, stop_starting)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         await server.start()
-    except Interrupted:
+    except RestoreInterruptedError:
         log.info("stopped before the server was ready")
         return 0
     for stop_signal in STOP_SIGNALS:

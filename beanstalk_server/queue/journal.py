@@ -47,6 +47,10 @@ class JournalError(Exception):
         self.status = status
 
 
+class RestoreInterruptedError(Exception):
+    """The server is to stop before its jobs have been restored."""
+
+
 class Journal:
     """The interface. Its own methods keep nothing: jobs live as long as the process."""
 
@@ -59,6 +63,9 @@ class Journal:
     memory = Memory()
     """The account of memory, for journals that take bodies out of memory and bring them back. The broker sets it.
     Before the end of `restore` nothing is counted: a body that a replay leaves on the disk is NOT_IN_MEMORY at once."""
+
+    interrupted = False
+    """The server sets it, perhaps in a signal handler, when it is to stop while jobs are being restored."""
 
     on_failure: Callable[[Exception], None] | None = None
     """The server sets it, and stops when it is called. Call it when recorded changes may be lost and no `commit`
@@ -88,8 +95,12 @@ class Journal:
 
         Raises:
             JournalError: they cannot be restored; the server does not start.
+            RestoreInterruptedError: `interrupted` has been set meanwhile. To restore may take minutes, so look now and
+                then.
         """
         for job in self.load():
+            if self.interrupted:
+                raise RestoreInterruptedError
             replay.put(job)
 
     def next_id(self) -> int:

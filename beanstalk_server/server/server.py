@@ -85,7 +85,6 @@ class Server:
             self.listeners,
             self.config.verbosity,
         )
-        self.restoring = False  # in `start`: the event loop stands still while jobs are restored
         self.entrances: list[Entrance] = []  # of the listeners, in the same order
         self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
         self._reloading = asyncio.Lock()
@@ -112,6 +111,7 @@ class Server:
 
         Raises:
             StartError: a socket cannot be opened, there is no such user, or the binlog cannot be used.
+            RestoreInterruptedError: `interrupt` has been called while jobs were being restored.
         """
         loop = asyncio.get_running_loop()
         self.scheduler.start(loop)
@@ -145,6 +145,13 @@ class Server:
         loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
+
+    def interrupt(self) -> None:
+        """Make `start` end soon if it is restoring jobs, which holds the event loop.
+
+        A signal handler may call it. It raises nothing: the handler may have interrupted whoever holds a lock.
+        """
+        self.journal.interrupted = True
 
     def _open_listeners(self) -> None:
         inherited = inherited_sockets()
@@ -184,14 +191,11 @@ class Server:
     def _restore(self) -> None:
         if not self.journal.keeps:
             return
-        self.restoring = True
         try:
             count = self.broker.restore(self.journal.clock_offset(), monotonic_ns())
         except JournalError as error:
             setting = f"{option('binlog')} " if self.config.binlog else ""
             raise StartError(f"{setting}{error}", error.status) from error
-        finally:
-            self.restoring = False
         log.info("recovered %d job%s", count, "" if count == 1 else "s")
 
     def drain(self) -> None:

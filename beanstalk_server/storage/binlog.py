@@ -141,6 +141,7 @@ class Binlog(Journal):
 
         Raises:
             StorageError: the directory cannot be used, or the binlog is damaged.
+            RestoreInterruptedError: the server is to stop.
         """
         lock_directory(self.directory)
         try:
@@ -152,6 +153,7 @@ class Binlog(Journal):
                 draw_salt=self._draw_salt,
                 body_threshold=self.body_threshold,
                 boot=self._boot,
+                is_interrupted=lambda: self.interrupted,
             )
             spares, last_spare = find_spares(self.directory)
         except BaseException:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
+from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import file_names
@@ -43,16 +44,29 @@ class Recovered:
 
 
 class Progress:
-    """Logs once a second how far recovery has come."""
+    """Logs once a second how far recovery has come, and ends it when the server is to stop."""
 
-    def __init__(self, replay: Replay, total: int, clock: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self,
+        replay: Replay,
+        total: int,
+        is_interrupted: Callable[[], bool] = lambda: False,
+        clock: Callable[[], int] = monotonic_ns,
+    ) -> None:
         self._replay = replay
         self._total = total  # bytes
+        self._is_interrupted = is_interrupted
         self._clock = clock
         self._next = clock() + SECOND
 
     def report(self, done: int) -> None:
-        """Note that `done` bytes have been read."""
+        """Note that `done` bytes have been read.
+
+        Raises:
+            RestoreInterruptedError: the server is to stop.
+        """
+        if self._is_interrupted():
+            raise RestoreInterruptedError
         now = self._clock()
         if now >= self._next:
             self._next = now + SECOND
@@ -69,6 +83,7 @@ def recover(
     draw_salt: Callable[[], int],
     body_threshold: int = ALL_IN_MEMORY,
     boot: bytes = NO_BOOT,
+    is_interrupted: Callable[[], bool] = lambda: False,
 ) -> Recovered:
     """Replay what a locked directory holds, and prepare it for writing.
 
@@ -78,12 +93,15 @@ def recover(
         draw_salt: draws a random number of 32 bits.
         body_threshold: bytes; longer bodies stay on the disk.
         boot: the present boot of the machine.
+        is_interrupted: whether the server is to stop; asked about after each mebibyte.
 
     Raises:
         StorageError: the directory cannot be used, or is damaged.
+        RestoreInterruptedError: the server is to stop.
     """
     try:
-        return _Recovery(directory, replay, salvage, segment_size, draw_salt, body_threshold, boot).run()
+        recovery = _Recovery(directory, replay, salvage, segment_size, draw_salt, body_threshold, boot, is_interrupted)
+        return recovery.run()
     except OSError as error:
         raise unusable(directory, error) from error
 
@@ -100,6 +118,7 @@ class _Recovery:
         draw_salt: Callable[[], int],
         body_threshold: int,
         boot: bytes,
+        is_interrupted: Callable[[], bool],
     ) -> None:
         self._directory = directory
         self._path = directory.path
@@ -110,6 +129,7 @@ class _Recovery:
         self._body_threshold = body_threshold
         self._segments: list[Segment] = []  # that hold the jobs
         self._boot = boot
+        self._is_interrupted = is_interrupted
 
     def run(self) -> Recovered:
         directory = self._directory
@@ -129,7 +149,7 @@ class _Recovery:
         replay = self._replay
         segments = self._segments
         binlog = BinlogReader(self._directory, self._handle_damage)
-        for reader in binlog.read(Progress(replay, binlog.size()).report):
+        for reader in binlog.read(Progress(replay, binlog.size(), self._is_interrupted).report):
             if not segments or segments[-1].sequence != reader.sequence:
                 segments.append(Segment(reader.sequence, reader.file.size(), reader.salt, reader.version))
                 segments[-1].slot = len(segments)

@@ -17,7 +17,7 @@ from beanstalk_server import Config, Server, StartError
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import BURIED, DELAYED, NOT_IN_MEMORY, READY
-from beanstalk_server.queue.journal import Journal, JournalError
+from beanstalk_server.queue.journal import Journal, JournalError, RestoreInterruptedError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.table import JobTable
@@ -261,6 +261,28 @@ def test_a_journal_that_cannot_restore_its_jobs_stops_the_start_with_its_own_wor
         assert caught.value.status == 65
 
     run(work)
+
+
+def test_a_server_that_is_to_stop_while_it_restores_jobs_stops_in_the_midst_of_them():
+    given = []
+
+    class Endless(Journal):
+        keeps = True
+
+        def load(self):
+            for job_id in range(1, 1000):
+                if job_id == 10:
+                    server.interrupt()  # as a signal handler would
+                given.append(job_id)
+                yield stored(job_id, READY)
+
+    async def work():
+        with pytest.raises(RestoreInterruptedError):
+            await server.start()
+
+    server = Server(Config(port=0), journal=Endless())
+    run(work)
+    assert given[-1] == 10
 
 
 class RecordingJournal(Journal):

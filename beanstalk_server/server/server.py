@@ -1,6 +1,7 @@
 """The server: puts its parts together, and starts and stops them in order.
 
-Must never know commands, replies, or whose turn it is.
+Clients come in here, by listeners, entrances and arrivals; what serves them is a service. Must never know commands,
+replies, or whose turn it is.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError, option
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.journal import Journal, JournalError
-from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
@@ -31,6 +31,7 @@ from beanstalk_server.server.listeners import (
 )
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.scheduler import Scheduler
+from beanstalk_server.server.service import Service, journal_of
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.version import full_version
@@ -68,28 +69,49 @@ class Server:
 
     def __init__(self, config: Config | None = None, *, journal: Journal | None = None) -> None:
         self.config = config or Config()
-        self.journal = journal or journal_of(self.config)
         now = monotonic_ns()
-        self.broker = Broker(self.journal, now, round(self.config.tick * MILLISECOND), self.config.max_memory)
         self.info = this_process(self.config.max_job_size, now, self.config.compat)
-        self.scheduler = Scheduler(self.broker)
-        self.gate = CommitGate(self.journal, self.broker, self.scheduler, self._begin_stop)
         self.hangups = HangupWatch()
         self.listeners = Listeners()
-        self.connections = Connections(
-            self.broker,
+        self.service = Service(
+            self.config,
+            journal or journal_of(self.config),
             self.info,
-            self.scheduler,
-            self.gate,
-            self.hangups,
             self.listeners,
-            self.config.verbosity,
+            self.hangups,
+            self._begin_stop,
+            now,
         )
         self.entrances: list[Entrance] = []  # of the listeners, in the same order
         self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
         self._reloading = asyncio.Lock()
         self._stalls = Stalls() if self.config.stalls else None
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
+
+    @property
+    def journal(self) -> Journal:
+        """What keeps the jobs."""
+        return self.service.journal
+
+    @property
+    def broker(self) -> Broker:
+        """The jobs."""
+        return self.service.broker
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Whose turn it is."""
+        return self.service.scheduler
+
+    @property
+    def gate(self) -> CommitGate:
+        """What replies to changes wait for."""
+        return self.service.gate
+
+    @property
+    def connections(self) -> Connections:
+        """The clients that are served."""
+        return self.service.connections
 
     @property
     def address(self) -> Address:
@@ -114,8 +136,7 @@ class Server:
             RestoreInterruptedError: `interrupt` has been called while jobs were being restored.
         """
         loop = asyncio.get_running_loop()
-        self.scheduler.start(loop)
-        self.gate.start(loop)
+        self.service.start(loop)
         self._open_listeners()
         try:
             self._open_entrances()
@@ -123,14 +144,12 @@ class Server:
                 from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
 
                 drop_privileges(self.config.user)
-            self._restore()  # as that user, and before clients can connect
+            self.service.restore()  # as that user, and before clients can connect
             self.listeners.listen()
         except BaseException:
             self.listeners.close()
             self.listeners.remove_paths()
-            self.scheduler.stop()
-            await self.journal.close()
-            self.broker.drop_jobs()
+            await self.service.give_up()
             raise
         self.hangups.start(loop)
         headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
@@ -187,16 +206,6 @@ class Server:
 
     def _places(self) -> str:
         return ", ".join(place_of(listener) for listener in self.listeners.all)
-
-    def _restore(self) -> None:
-        if not self.journal.keeps:
-            return
-        try:
-            count = self.broker.restore(self.journal.clock_offset(), monotonic_ns())
-        except JournalError as error:
-            setting = f"{option('binlog')} " if self.config.binlog else ""
-            raise StartError(f"{setting}{error}", error.status) from error
-        log.info("recovered %d job%s", count, "" if count == 1 else "s")
 
     def drain(self) -> None:
         """Take no new jobs from now on: put answers DRAINING, everything else goes on."""
@@ -292,8 +301,7 @@ class Server:
 
     def _begin_stop(self) -> None:
         if self._stopping is None:
-            self.scheduler.stop()
-            self.connections.closing = True
+            self.service.halt()
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
 
     async def _stop(self) -> None:
@@ -303,9 +311,7 @@ class Server:
         await self.listeners.stop()
         if self.arrivals is not None:
             await self.arrivals.stop()
-        await self.connections.abort_all()
-        await self.gate.commit_rest()
-        await self.journal.close()
+        await self.service.stop()
         self.hangups.stop()
         async with self._reloading:  # what a thread still prepares must be discarded
             pass
@@ -328,22 +334,3 @@ def place_of(listener: Listener) -> str:
     place = name_of_address(listener.address)
     ways = ways_of(listener.config)
     return f"{place} ({ways})" if ways else place
-
-
-def journal_of(config: Config) -> Journal:
-    """The binlog that the settings ask for, or the journal that keeps nothing."""
-    if not config.binlog:
-        return Journal()
-    # Imported here, so that a start without a binlog is faster.
-    from beanstalk_server.storage.binlog import NO_SYNC, Binlog
-    from beanstalk_server.storage.disk import RealDirectory
-
-    interval = config.sync_interval
-    return Binlog(
-        RealDirectory(config.binlog),
-        segment_size=config.segment_size,
-        sync_interval=NO_SYNC if isinstance(interval, str) else interval,
-        salvage=config.salvage,
-        body_threshold=config.body_threshold,
-        body_cache=config.body_cache,
-    )

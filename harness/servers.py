@@ -5,7 +5,9 @@ Must never know what they are used for.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -97,6 +99,19 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
+
+
+def unused_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on, and that the system gives to nobody who asks for any: for what is
+    named before it listens, or must get its port back.
+    """
+    while True:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as probe,
+        ):
+            port: int = probe.getsockname()[1]
+            return port
 
 
 def accepts(port: int) -> bool:

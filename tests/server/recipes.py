@@ -1,18 +1,15 @@
 """The recipes of the documents as a test runs them: blocks of text that are files, commands, programs and servers."""
 
-import contextlib
 import os
-import random
 import re
 import shlex
-import socket
 import stat
 import subprocess
 import sys
 
 import programs
 
-from harness.servers import ROOT, Process, accepts, command, environment_of, imported
+from harness.servers import ROOT, Process, accepts, command, environment_of, imported, unused_port
 from harness.waiting import eventually
 
 PAGE = ROOT / "docs" / "access.md"
@@ -41,18 +38,6 @@ def blocks(page, title):
             found[-1] = (language, found[-1][1] + line)
     assert found, f"{page.name} has no section {title!r} with blocks"
     return found
-
-
-def unused_port():
-    """A port that nobody listens on, and that the system gives to nobody who asks for any: a recipe names its ports
-    before its programs take them, while other tests run.
-    """
-    while True:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server(("127.0.0.1", random.randrange(20_000, 32_000))) as probe,
-        ):
-            return probe.getsockname()[1]
 
 
 class Proxy:

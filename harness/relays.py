@@ -1,0 +1,174 @@
+"""A relay of TCP connections that can be cut, delayed or silenced: a network that fails on demand.
+
+It passes bytes between whoever connects to it and one address. Must never know what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+PIECE: Final = 1 << 16
+"""Bytes that are read at a time."""
+
+AHEAD: Final = 16
+"""Pieces that may wait in one direction of a connection before no more are read."""
+
+RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: a close that the other end sees as a reset."""
+
+WITHIN: Final = 20.0
+"""Seconds that a change of its ways, or its end, may take."""
+
+
+class Relay:
+    """Listens on a port of 127.0.0.1, and passes each connection on; in a thread of its own.
+
+    Args:
+        target: host and port that it connects to. It may be changed, for the connections that come then.
+        rewrite: texts in what the target says, and what comes in the place of each: of the same length. One must come
+            whole in one piece. So a program that is told an address can be sent through another relay.
+
+    Attributes:
+        address: where it listens.
+    """
+
+    address: tuple[str, int]
+
+    def __init__(self, target: tuple[str, int], rewrite: Mapping[bytes, bytes] | None = None) -> None:
+        self.target = target
+        self._rewrite = dict(rewrite or {})
+        if any(len(old) != len(new) for old, new in self._rewrite.items()):
+            raise ValueError(f"texts must be rewritten by some of the same length, not {self._rewrite}")
+        self._delay = 0.0
+        self._is_cut = False
+        self._connections: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._call(self._listen())
+
+    @property
+    def port(self) -> int:
+        return self.address[1]
+
+    def cut(self) -> None:
+        """Reset all connections, and those that come from now on."""
+        self._call(self._change(is_cut=True))
+
+    def silence(self) -> None:
+        """Pass nothing more, not even an end, as if a cable had been pulled: what is sent waits, and is passed after
+        `mend`, as TCP would send it again. Connections that come meanwhile are accepted, and hear nothing.
+        """
+        self._call(self._change(is_silent=True))
+
+    def delay(self, seconds: float) -> None:
+        """Pass everything that is read from now on so much later, in both directions."""
+        self._call(self._change(delay=seconds))
+
+    def mend(self) -> None:
+        """Pass everything at once again."""
+        self._call(self._change())
+
+    def close(self) -> None:
+        """End the relay and its connections."""
+        self._call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WITHIN)
+        if self._thread.is_alive():
+            raise AssertionError(f"the relay did not end within {WITHIN:g} s")
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WITHIN)
+
+    # In its thread
+
+    async def _listen(self) -> None:
+        self._passes = asyncio.Event()
+        self._passes.set()
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.address = ("127.0.0.1", listener.getsockname()[1])
+        self._accepting = asyncio.create_task(self._accept(listener))
+
+    async def _change(self, *, is_cut: bool = False, is_silent: bool = False, delay: float = 0.0) -> None:
+        self._is_cut, self._delay = is_cut, delay
+        if is_silent:
+            self._passes.clear()
+        else:
+            self._passes.set()
+        if is_cut:
+            await self._end_connections()
+
+    async def _end(self) -> None:
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
+        await self._end_connections()
+
+    async def _end_connections(self) -> None:
+        ended = list(self._connections)
+        for connection in ended:
+            connection.cancel()
+        for result in await asyncio.gather(*ended, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+    async def _accept(self, listener: socket.socket) -> None:
+        with listener:
+            while True:
+                client, _ = await self._loop.sock_accept(listener)
+                connection = asyncio.create_task(self._serve(client))
+                self._connections.add(connection)
+                connection.add_done_callback(self._connections.discard)
+
+    async def _serve(self, client: socket.socket) -> None:
+        """One connection, from its begin to its end: it ends when both directions have, or one is broken."""
+        with client, socket.socket() as target:
+            client.setblocking(False)
+            target.setblocking(False)
+            try:
+                if self._is_cut:
+                    raise ConnectionResetError
+                await self._passes.wait()
+                await self._loop.sock_connect(target, self.target)
+                for sock in (client, target):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                async with asyncio.TaskGroup() as group:
+                    for source, sink in ((client, target), (target, client)):
+                        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(AHEAD)
+                        group.create_task(self._read(source, waiting, self._rewrite if source is target else {}))
+                        group.create_task(self._pass(sink, waiting))
+            except* (OSError, asyncio.CancelledError):
+                for sock in (client, target):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+    async def _read(
+        self, source: socket.socket, waiting: asyncio.Queue[tuple[float, bytes]], rewrite: dict[bytes, bytes]
+    ) -> None:
+        data = b"more"
+        while data:
+            await self._passes.wait()
+            data = await self._loop.sock_recv(source, PIECE)
+            for old, new in rewrite.items():
+                data = data.replace(old, new)
+            await waiting.put((self._loop.time() + self._delay, data))
+
+    async def _pass(self, sink: socket.socket, waiting: asyncio.Queue[tuple[float, bytes]]) -> None:
+        data = b"more"
+        while data:
+            due, data = await waiting.get()
+            await asyncio.sleep(max(due - self._loop.time(), 0.0))
+            await self._passes.wait()
+            if data:
+                await self._loop.sock_sendall(sink, data)
+            else:
+                with contextlib.suppress(OSError):  # its other end may be gone by now
+                    sink.shutdown(socket.SHUT_WR)

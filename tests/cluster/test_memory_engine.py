@@ -1,0 +1,118 @@
+"""The engine in memory fails as it is told to: tests of the cluster rely on that."""
+
+import pytest
+from memory_engine import Servers
+
+from beanstalk_server.cluster.engine import (
+    CREATE,
+    START,
+    WRITE,
+    Commit,
+    EngineError,
+    EngineFullError,
+    EngineRefusedError,
+    Lease,
+    Position,
+)
+
+
+def commit(number, text=b"x", before=None, epoch=1):
+    operations = [(CREATE, f"file.{number}", 10), (WRITE, f"file.{number}", 0, text)]
+    return Commit(
+        Position(epoch, number), before or (Position(epoch, number - 1) if number > 1 else START), operations, 1
+    )
+
+
+@pytest.fixture
+def servers():
+    return Servers()
+
+
+def test_a_failover_loses_what_no_replica_has(servers):
+    engine = servers.connect()
+    assert engine.append(commit(1), may_exceed=False).replicas == 2
+    servers.lag()
+    assert engine.append(commit(2), may_exceed=False).replicas == 0
+    servers.fail_over()
+    assert set(engine.files()) == {"file.1"}
+    assert engine.append(commit(3), may_exceed=False).position == Position(1, 1)
+    assert engine.append(commit(2), may_exceed=False).replicas == 2
+
+
+def test_the_replica_that_has_most_becomes_the_primary(servers):
+    engine = servers.connect()
+    servers.replicas[0].lags = True
+    assert engine.append(commit(1), may_exceed=False).replicas == 1
+    servers.fail_over()
+    assert engine.read("file.1", 0, 5) == b"x"
+
+
+def test_a_replica_catches_up_a_part(servers):
+    engine = servers.connect()
+    servers.lag()
+    engine.append(commit(1), may_exceed=False)
+    engine.append(commit(2), may_exceed=False)
+    servers.replicas[1].catch_up(2)  # the lease with its epoch, and a commit
+    servers.fail_over()
+    assert set(engine.files()) == {"file.1"}
+
+
+def test_an_answer_that_is_lost_does_not_undo_anything(servers):
+    engine = servers.connect()
+    servers.lost_answers = 1
+    with pytest.raises(EngineError):
+        engine.append(commit(1), may_exceed=False)
+    assert engine.append(commit(1), may_exceed=False).position == Position(1, 1)
+    assert engine.files()["file.1"] == (10, 1)
+
+
+def test_what_cannot_be_reached_does_nothing(servers):
+    engine = servers.connect()
+    servers.is_reachable = False
+    with pytest.raises(EngineError):
+        engine.append(commit(1), may_exceed=False)
+    servers.is_reachable = True
+    assert not engine.files()
+    servers.refuses = True
+    with pytest.raises(EngineRefusedError):
+        engine.files()
+
+
+def test_a_full_engine_takes_only_what_may_exceed_its_limit():
+    servers = Servers(limit=2)
+    engine = servers.connect()
+    engine.append(commit(1, b"abc"), may_exceed=False)
+    with pytest.raises(EngineFullError):
+        engine.append(commit(2), may_exceed=False)
+    assert engine.append(commit(2), may_exceed=True).position == Position(1, 2)
+
+
+def test_a_wiped_engine_knows_no_commit_and_no_lease(servers):
+    engine = servers.connect()
+    engine.append(commit(1), may_exceed=False)
+    servers.wipe()
+    assert engine.observe("a", "here:1") == Lease()
+    assert engine.append(commit(2), may_exceed=False).position == START
+    assert engine.renew(Lease(1, 7, "a", "here:1", "secret")) == Lease(1, 8, "a", "here:1", "secret")
+
+
+def test_a_lease_that_the_replicas_do_not_have_is_not_taken(servers):
+    engine = servers.connect()
+    servers.lag()
+    mine = Lease(1, 0, "a", "here:1", "secret")
+    with pytest.raises(EngineError):
+        engine.take(Lease(), mine)
+    servers.lag(False)
+    assert engine.take(Lease(), mine) == mine
+    assert servers.connect().take(Lease(), Lease(1, 0, "b", "there:1", "other")) == mine
+
+
+def test_nodes_are_members_for_a_minute():
+    now = [0.0]
+    engine = Servers(clock=lambda: now[0]).connect()
+    engine.observe("a", "here:1")
+    now[0] = 59.0
+    engine.observe("b", "there:1")
+    assert [member.node for member in engine.members()] == ["a", "b"]
+    now[0] = 61.0
+    assert [member.node for member in engine.members()] == ["b"]

@@ -85,6 +85,7 @@ class Scheduler:
         "broker",
         "budget",
         "clock",
+        "halted",
         "handshakes",
         "next_turns",
         "quantum",
@@ -113,6 +114,7 @@ class Scheduler:
         self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
         self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
         self.stopped = False
+        self.halted = False  # stopped, or suspended
         self._alarm: Alarm | None = None  # from `start` on
         self._next_round: asyncio.Handle | None = None
 
@@ -133,6 +135,7 @@ class Scheduler:
     def stop(self) -> None:
         """Give no more turns, and let nothing come due."""
         self.stopped = True
+        self.halted = True
         if self._alarm is not None:
             self._alarm.close()
         if self._next_round is not None:
@@ -145,6 +148,38 @@ class Scheduler:
         self.slow_turns.clear()
         self.handshakes.clear()
         self.blocked.clear()
+
+    def suspend(self) -> None:
+        """Give no turns, and let nothing come due, until `resume`. What is promised meanwhile is kept.
+
+        There is no budget, so whatever comes waits in its connection.
+        """
+        if self.stopped:
+            return
+        self.halted = True
+        self.quantum = 0
+        self.budget = min(self.budget, 0)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._next_round is not None:
+            self._next_round.cancel()
+            self._next_round = None
+
+    def resume(self) -> None:
+        """Undo `suspend`."""
+        if self.stopped or not self.halted:
+            return
+        self.halted = False
+        self.quantum = ROUND_QUANTUM
+        self.budget = ROUND_QUANTUM
+        self.set_alarm()
+        self.run_pending_soon()
+
+    def serve(self, broker: Broker) -> None:
+        """Let what is due in another broker come due from now on, and nothing in the one before."""
+        self.broker = broker
+        self.wheel = broker.wheel
+        self.set_alarm()
 
     # Turns
 
@@ -212,7 +247,7 @@ class Scheduler:
 
     def run_pending_soon(self) -> None:
         """Call `run_pending` in a new round: for callers that must do nothing more in this one."""
-        if self._next_round is None and not self.stopped:
+        if self._next_round is None and not self.halted:
             self._next_round = self._loop.call_soon(self._begin_round)
 
     def serve_queues(self) -> None:
@@ -285,7 +320,7 @@ class Scheduler:
         """Set the alarm for the broker's next event."""
         when = self.broker.next_event()
         self.alarm_deadline = when
-        if self.stopped or self._alarm is None:
+        if self.halted or self._alarm is None:
             return
         if when < END_OF_TIME:
             self._alarm.set(when)
@@ -294,6 +329,8 @@ class Scheduler:
 
     def _advance(self) -> None:
         """Let the broker handle what is due, for ADVANCE_TIME; the rest follows in the next round."""
+        if self.halted:
+            return  # the alarm had gone off already
         broker = self.broker
         now = self.clock()
         end = now + ADVANCE_TIME

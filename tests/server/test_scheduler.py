@@ -6,6 +6,7 @@ import pytest
 from rounds import SECOND, Rounds
 from virtual import RecordingClient
 
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import PENDING, TIMED_OUT
 from beanstalk_server.server.alarm import Alarm
@@ -374,3 +375,73 @@ def test_nothing_happens_after_a_stop(rounds):
     rounds.scheduler.stop()
     rounds.loop.sleep(10)
     assert (caller.read(), other.read(), rounds.broker.delayed) == (b"", b"", 1)
+
+
+def test_nothing_happens_while_suspended_and_all_of_it_afterwards(rounds):
+    producer, worker, other = rounds.connect(), rounds.connect(), rounds.connect()
+    producer.send(b"put 0 1 60 1\r\nx\r\n")
+    worker.send(b"reserve\r\n")
+    producer.read()
+    other.send(b"stats-tube default\r\n" + ASK * 1000)
+    other.read()
+    rounds.scheduler.suspend()
+    rounds.scheduler.suspend()
+    assert producer.send(ASK) == b""
+    other.send(b"stats\r\n")
+    rounds.scheduler.refill()
+    assert producer.send(ASK) == b""
+    rounds.loop.sleep(10)
+    assert (producer.read(), worker.read(), other.read(), rounds.broker.delayed) == (b"", b"", b"", 1)
+    assert not rounds.loop.soon
+    rounds.scheduler.resume()
+    rounds.loop.sleep(1)
+    assert producer.read() == USING * 2
+    assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
+    assert other.read().count(USING) > SESSION_QUANTUM
+
+
+def test_a_client_that_sends_much_while_suspended_is_not_read_from(rounds):
+    caller = rounds.connect()
+    rounds.scheduler.suspend()
+    while caller.transport.reading:
+        caller.send(ASK * 1000)
+    rounds.scheduler.resume()
+    rounds.loop.settle()
+    assert caller.transport.reading
+    assert caller.read().startswith(USING)
+
+
+def test_who_hangs_up_while_suspended_leaves_its_job_to_one_that_gets_it_afterwards(rounds):
+    holder, worker = rounds.connect(), rounds.connect()
+    holder.send(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
+    worker.send(b"reserve\r\n")
+    rounds.scheduler.suspend()
+    holder.lose()
+    rounds.loop.sleep(1)
+    assert worker.read() == b""
+    rounds.scheduler.resume()
+    rounds.loop.settle()
+    assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_stop_while_suspended_is_final(rounds):
+    caller = rounds.connect()
+    rounds.scheduler.suspend()
+    caller.send(ASK)
+    rounds.scheduler.stop()
+    rounds.scheduler.resume()
+    rounds.scheduler.suspend()
+    rounds.loop.sleep(1)
+    assert caller.read() == b""
+
+
+def test_what_is_due_in_another_broker_comes_due_and_nothing_in_the_one_before(rounds):
+    rounds.connect().send(b"put 0 1 60 1\r\nx\r\n")
+    rounds.loop.settle()
+    before = rounds.broker
+    rounds.broker = Broker(rounds.journal, rounds.clock())
+    client = RecordingClient(rounds.broker)
+    assert rounds.broker.reserve(client, SECOND, rounds.loop.now) == PENDING
+    rounds.scheduler.serve(rounds.broker)
+    rounds.loop.sleep(2)
+    assert (client.answers, before.delayed) == ([("timed out",)], 1)

@@ -1,0 +1,168 @@
+"""The lease: when a node may lead, and when it may not any more. Without I/O and without a clock.
+
+    a node that stands by     Contender     may take the lease as soon as its holder cannot lead any more
+    the node that leads       Tenure        renews it, hands nothing out while it may have run out, and ends
+
+The two keep one promise to each other. A leader counts from the *sending* of the last renewal that succeeded, and stops
+some time before the TTL is over. A contender counts from the *arrival* of the first answer that shows that renewal, and
+waits for the whole TTL. So the leader is the first to stop, although neither knows the other's clock, as long as none
+of the clocks is wrong by more than the margin in between.
+
+All moments are nanoseconds of the node's own clock. Must never know how the engine is asked, or who is served.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.queue.units import SECOND
+
+RENEWALS: Final = 5
+"""How many renewals fit into a TTL."""
+
+OBSERVATIONS: Final = 10
+"""How many looks at the lease fit into a TTL."""
+
+RETRIES: Final = 50
+"""How many renewals that fail at once fit into a TTL."""
+
+# How things stand with a leader
+LEADING: Final = 0
+SUSPENDED: Final = 1  # the lease may have run out: it hands nothing out
+FENCED: Final = 2  # there is another leader
+RELEASED: Final = 3  # it has given the lease back
+
+# Why a lease may be taken
+NEVER_USED: Final = "the engine has never had a leader"
+GIVEN_BACK: Final = "the leader has given the lease back"
+GONE: Final = "the leader's process is gone"
+RUN_OUT: Final = "the leader has not renewed its lease for the whole TTL"
+LOST: Final = "the engine has lost the lease, and no leader has renewed it for the whole TTL"
+
+
+def margin(ttl: int) -> int:
+    """How long before the end of its TTL a leader hands nothing out any more."""
+    return max(SECOND, ttl // 10)
+
+
+class Contender:
+    """What a node knows of the lease of another.
+
+    Args:
+        node: the id of this node.
+        address: HOST:PORT where it takes links.
+        ttl: of the lease.
+        highest: the highest epoch that this node has ever seen.
+    """
+
+    def __init__(self, node: str, address: str, ttl: int, highest: int = 0) -> None:
+        self.node = node
+        self.address = address
+        self.ttl = ttl
+        self.highest = highest
+        self.lease: Lease | None = None  # as it was seen last, while the engine answers
+        self._since = 0  # when it was seen first
+        self._seen = 0  # when it was seen last
+        self._gone: tuple[int, str] | None = None  # the epoch and the node of a leader that is known to be gone
+
+    def observe(self, lease: Lease, now: int) -> None:
+        """Note what the engine has answered; `now` is the moment when the answer came.
+
+        Does it answer late, the time until then counts for nothing: perhaps the leader could not reach it either.
+        """
+        before = self.lease
+        is_same = before is not None and (before.epoch, before.renewals, before.node) == (
+            lease.epoch,
+            lease.renewals,
+            lease.node,
+        )
+        if not is_same or now - self._seen > self.ttl // 2:
+            self._since = now
+        self._seen = now
+        self.lease = lease
+        self.highest = max(self.highest, lease.epoch)
+
+    def lose_sight(self) -> None:
+        """Note that the engine has not answered: the TTL starts anew."""
+        self.lease = None
+
+    def note_gone(self, epoch: int, node: str) -> None:
+        """Note that the process which led in an epoch has ended: its address refuses connections, or is another's."""
+        self._gone = (epoch, node)
+
+    def reason(self, now: int) -> str:
+        """Why this node may take the lease at this moment; "" if it may not."""
+        lease = self.lease
+        if lease is None:
+            return ""
+        if lease.epoch >= self.highest:  # else the engine has lost something, and whoever led may be alive
+            if not lease.epoch:
+                return NEVER_USED
+            if not lease.node:
+                return GIVEN_BACK
+            if self._gone == (lease.epoch, lease.node):
+                return GONE
+        if now - self._since >= self.ttl:
+            return RUN_OUT if lease.epoch >= self.highest else LOST
+        return ""
+
+    def has_lost(self) -> bool:
+        """Whether the engine has a lower epoch than this node has seen there: it has lost what came since."""
+        return self.lease is not None and self.lease.epoch < self.highest
+
+    def claim(self, secret: str) -> Lease:
+        """The lease to take."""
+        return Lease(self.highest + 1, 0, self.node, self.address, secret)
+
+
+class Tenure:
+    """The lease of the node that leads.
+
+    Args:
+        lease: as it was taken.
+        ttl: of the lease.
+        sent: when the call that has taken it was made.
+    """
+
+    def __init__(self, lease: Lease, ttl: int, sent: int) -> None:
+        self.lease = lease
+        self.ttl = ttl
+        self.next_renewal = sent + ttl // RENEWALS  # when to call for it
+        self.end = sent + ttl - margin(ttl)  # when the node must hand nothing out any more
+        self.highest = lease.epoch  # the highest epoch that the engine has shown
+        self._over = LEADING  # or why it is over
+
+    def state(self, now: int) -> int:
+        """LEADING, SUSPENDED, FENCED or RELEASED."""
+        if self._over != LEADING:
+            return self._over
+        return LEADING if now < self.end else SUSPENDED
+
+    def renewed(self, lease: Lease, sent: int) -> None:
+        """Note what the engine has answered to a renewal that was sent at a moment."""
+        own = self.lease
+        self.highest = max(self.highest, lease.epoch)
+        if lease.epoch < own.epoch:
+            return  # the engine has lost the lease, and not taken it again: nothing is certain
+        if lease.epoch == own.epoch and not lease.node and self._over == RELEASED:
+            return
+        if (lease.epoch, lease.node, lease.secret) != (own.epoch, own.node, own.secret):
+            self._over = FENCED
+        else:
+            self.end = max(self.end, sent + self.ttl - margin(self.ttl))
+            self.next_renewal = max(self.next_renewal, sent + self.ttl // RENEWALS)
+
+    def failed(self, now: int) -> None:
+        """Note that a renewal has failed: the next one is due soon."""
+        self.next_renewal = max(self.next_renewal, now + self.ttl // RETRIES)
+
+    def fenced(self, epoch: int) -> None:
+        """Note that the engine has refused a commit, because there is another leader."""
+        self.highest = max(self.highest, epoch)
+        self._over = FENCED
+
+    def released(self) -> None:
+        """Note that the lease is about to be given back."""
+        if self._over == LEADING:
+            self._over = RELEASED

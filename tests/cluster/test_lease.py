@@ -1,0 +1,231 @@
+"""The lease: a leader stops before anybody else begins, and somebody begins as soon as that is safe."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.cluster.lease import (
+    FENCED,
+    GIVEN_BACK,
+    GONE,
+    LEADING,
+    LOST,
+    NEVER_USED,
+    RELEASED,
+    RUN_OUT,
+    SUSPENDED,
+    Contender,
+    Tenure,
+    margin,
+)
+from beanstalk_server.queue.units import SECOND
+
+TTL = 10 * SECOND
+A = Lease(5, 3, "a", "a:1", "secret of a")
+
+
+def contender(**known):
+    return Contender("b", "b:1", TTL, **known)
+
+
+def watch(contender, lease, until, since=0, step=SECOND):
+    """Observe the same lease again and again; return the reason at the end."""
+    for now in range(since, until + 1, step):
+        contender.observe(lease, now)
+    return contender.reason(until)
+
+
+# A node that stands by
+
+
+def test_a_new_node_takes_an_engine_that_was_never_used_at_once():
+    node = contender()
+    assert node.reason(0) == ""  # before the engine has answered
+    node.observe(Lease(), 0)
+    assert node.reason(0) == NEVER_USED
+    assert node.claim("s") == Lease(1, 0, "b", "b:1", "s")
+
+
+def test_a_lease_that_is_not_renewed_may_be_taken_after_the_whole_ttl():
+    node = contender()
+    assert watch(node, A, TTL - SECOND) == ""
+    node.observe(A, TTL - 1)
+    assert node.reason(TTL - 1) == ""
+    node.observe(A, TTL)
+    assert node.reason(TTL) == RUN_OUT
+    assert node.claim("s").epoch == 6
+
+
+def test_each_renewal_starts_the_ttl_anew():
+    node = contender()
+    watch(node, A, TTL - SECOND)
+    renewed = A._replace(renewals=4)
+    node.observe(renewed, TTL)
+    assert node.reason(TTL) == ""
+    assert watch(node, renewed, 2 * TTL - SECOND, TTL) == ""
+    node.observe(renewed, 2 * TTL)
+    assert node.reason(2 * TTL) == RUN_OUT
+
+
+def test_while_the_engine_does_not_answer_no_time_passes():
+    node = contender()
+    watch(node, A, TTL - SECOND)
+    node.lose_sight()
+    assert node.reason(2 * TTL) == ""
+    node.observe(A, 2 * TTL)
+    assert node.reason(2 * TTL) == ""
+    assert watch(node, A, 3 * TTL, 2 * TTL) == RUN_OUT
+
+
+def test_an_engine_that_has_not_been_asked_for_long_starts_the_ttl_anew_too():
+    node = contender()
+    node.observe(A, 0)
+    node.observe(A, TTL)  # the process was stopped in between, say
+    assert node.reason(TTL) == ""
+
+
+def test_a_lease_that_was_given_back_may_be_taken_at_once():
+    node = contender()
+    node.observe(A._replace(node=""), 0)
+    assert node.reason(0) == GIVEN_BACK
+
+
+def test_the_lease_of_a_process_that_is_gone_may_be_taken_at_once():
+    node = contender()
+    node.observe(A, 0)
+    node.note_gone(4, "a")
+    assert node.reason(0) == ""
+    node.note_gone(5, "a")
+    assert node.reason(0) == GONE
+    node.observe(Lease(6, 0, "c", "c:1", "secret of c"), 1)
+    assert node.reason(1) == ""
+
+
+@pytest.mark.parametrize("left", [Lease(), Lease(4, 9, "a"), Lease(4, 9, "")])
+def test_an_engine_that_has_lost_the_lease_is_taken_after_a_whole_ttl_only(left):
+    node = contender()
+    node.observe(A, 0)
+    node.note_gone(left.epoch, "a")
+    assert watch(node, left, TTL, SECOND) == ""
+    assert node.has_lost()
+    node.observe(left, TTL + SECOND)
+    assert node.reason(TTL + SECOND) == LOST
+    assert node.claim("s").epoch == 6
+
+
+def test_a_node_that_has_led_remembers_the_highest_epoch():
+    node = contender(highest=7)
+    node.observe(Lease(), 0)
+    assert node.reason(0) == ""
+    assert node.claim("s").epoch == 8
+
+
+# The node that leads
+
+
+def test_a_leader_renews_five_times_in_a_ttl():
+    tenure = Tenure(A, TTL, 0)
+    assert tenure.next_renewal == 2 * SECOND
+    tenure.renewed(A, 2 * SECOND)
+    assert tenure.next_renewal == 4 * SECOND
+    tenure.failed(4 * SECOND)
+    assert 4 * SECOND < tenure.next_renewal < 5 * SECOND
+
+
+def test_a_leader_that_cannot_renew_hands_nothing_out_before_the_ttl_is_over():
+    tenure = Tenure(A, TTL, 0)
+    assert tenure.state(9 * SECOND - 1) == LEADING
+    assert tenure.state(9 * SECOND) == SUSPENDED
+    tenure.renewed(A, 8 * SECOND)
+    assert tenure.state(9 * SECOND) == LEADING
+    assert tenure.end == 17 * SECOND
+
+
+def test_a_renewal_that_is_answered_late_counts_from_when_it_was_sent():
+    tenure = Tenure(A, TTL, 0)
+    tenure.renewed(A, 4 * SECOND)
+    tenure.renewed(A, 2 * SECOND)  # its answer took longer than the next one's
+    assert tenure.end == 13 * SECOND
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Lease(6, 0, "c", "c:1", "secret of c"),
+        Lease(6, 0, ""),
+        A._replace(node="c", secret="secret of c"),
+        A._replace(secret="another"),
+        A._replace(node=""),
+    ],
+)
+def test_a_leader_that_finds_another_lease_is_fenced_for_good(found):
+    tenure = Tenure(A, TTL, 0)
+    tenure.renewed(found, SECOND)
+    assert tenure.state(SECOND) == FENCED
+    tenure.renewed(A, 2 * SECOND)
+    assert tenure.state(2 * SECOND) == FENCED
+    assert tenure.highest == found.epoch
+
+
+def test_an_engine_that_has_lost_the_lease_neither_fences_nor_counts():
+    tenure = Tenure(A, TTL, 0)
+    tenure.renewed(Lease(), 5 * SECOND)
+    assert tenure.state(5 * SECOND) == LEADING
+    assert tenure.state(9 * SECOND) == SUSPENDED
+
+
+def test_a_commit_that_was_refused_fences_too():
+    tenure = Tenure(A, TTL, 0)
+    tenure.fenced(9)
+    assert (tenure.state(0), tenure.highest) == (FENCED, 9)
+
+
+def test_a_leader_that_gives_the_lease_back_leads_no_more():
+    tenure = Tenure(A, TTL, 0)
+    tenure.released()
+    assert tenure.state(0) == RELEASED
+    tenure.renewed(A._replace(node=""), 0)
+    assert tenure.state(0) == RELEASED
+    tenure.renewed(Lease(6, 0, "c", "c:1", "secret of c"), 0)
+    assert tenure.state(0) == FENCED
+
+
+def test_the_margin_is_a_tenth_of_the_ttl_and_a_second_at_least():
+    assert [margin(ttl * SECOND) // SECOND for ttl in (2, 10, 300)] == [1, 1, 30]
+
+
+# Both
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), ttl=st.integers(2, 60).map(lambda seconds: seconds * SECOND))
+def test_a_leader_has_stopped_before_anybody_may_take_its_lease(data, ttl):
+    """Whenever messages come, in whatever time: here each clock may be wrong by up to a twentieth of the margin."""
+    lease, tenure = A, Tenure(A, ttl, 0)
+    node = contender(highest=0)
+    node.ttl = ttl
+    now = 0
+    drift = data.draw(st.integers(-margin(ttl) // 20, margin(ttl) // 20))
+
+    def others_clock(moment):
+        return moment + 12345 + drift * moment // ttl
+
+    for _ in range(data.draw(st.integers(1, 60))):
+        sent = now
+        now += data.draw(st.integers(0, ttl // 5))
+        if data.draw(st.booleans()):
+            applied = data.draw(st.booleans())
+            answered = applied and data.draw(st.booleans())
+            if applied:
+                lease = lease._replace(renewals=lease.renewals + 1)
+            now += data.draw(st.integers(0, ttl // 10))
+            if answered:
+                tenure.renewed(lease, sent)
+        else:
+            seen = lease
+            now += data.draw(st.integers(0, ttl // 10))
+            node.observe(seen, others_clock(now))
+        if node.reason(others_clock(now)):
+            assert tenure.state(now) == SUSPENDED
+            return

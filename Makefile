@@ -10,13 +10,11 @@ SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
-WITH_ENGINES := tests/cluster/test_redis_engine.py tests/cluster/test_relays.py
 IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
-	tests/bench/test_report.py tests/bench/test_samples.py \
-	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
+	tests/bench/test_report.py tests/bench/test_samples.py
 AT_ONCE := --numprocesses auto --dist worksteal
 
-.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies redis debian-clients bench clean
+.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies debian-clients cluster bench clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -33,8 +31,8 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-check-interpreted: $(VENV)/developer beanstalkd proxies redis    ## every test, on the sources as they are
-	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server --cov
+check-interpreted: $(VENV)/developer beanstalkd proxies    ## every test, on the sources as they are
+	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) tests/server --cov
 	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the queue, the wire and what goes through a socket, on the installed package
@@ -69,13 +67,6 @@ proxies:                          ## what the recipes of docs/access.md need: in
 	elif test "$$CI" = true; then echo "$(PROXIES): not installed, and could not be" >&2; false; \
 	else echo "not all installed (Debian: apt-get install $(PROXIES)): recipes that need them are not tried"; fi
 
-redis:                            ## the engine of clusters: installed where that can be done, else told
-	@if command -v redis-server >/dev/null; then true; \
-	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends redis-server; then true; \
-	elif test "$$CI" = true; then echo "redis-server is not installed, and could not be" >&2; false; \
-	else echo "redis-server is not installed (Debian: apt-get install redis-server): clusters are not tried"; fi
-
 debian-clients:                   ## clients in PHP and Ruby: installed where that can be done, else told and not tried
 	@if php -r "require 'Pheanstalk/autoload.php';" 2>/dev/null && ruby -e "require 'beaneater'" 2>/dev/null; then true; \
 	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null && timeout 60 apt-get -qq update \
@@ -86,6 +77,9 @@ $(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent --no-audit --no-fund && touch $@; \
 	elif test "$$CI" = true; then echo "npm is not installed: a client in JavaScript cannot be tried" >&2; false; \
 	else echo "npm is not installed (nodejs.org): a client in JavaScript is not tried"; fi
+
+cluster: $(VENV)/installed redis    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
+	@$(VENV)/bin/python -m harness.cluster $(ARGS)
 
 bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)

@@ -1,5 +1,5 @@
 """The doors of a server: one process that clients reach plain, by TLS, with certificates and with tokens, at a port for
-each; and stunnel in front of a server that has no TLS.
+each; stunnel in front of a server that has no TLS; and a node whose journal is in Redis.
 
 Must never know the work.
 """
@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import process
-from bench.servers import PEERS, SERVER_CPU, START_WITHIN, STOP_WITHIN, Server
+from bench.servers import GENERATOR_CPU, PEERS, SERVER_CPU, START_WITHIN, STOP_WITHIN, Server
 from harness import servers
+from harness.engines import Alone
 from harness.servers import ServerError
 from harness.waiting import eventually
 
 WITH_TLS = ", TLS"
 BEHIND_STUNNEL = " behind stunnel"
+CLUSTERED = ", cluster"
 """What is added to a server's name in the results."""
 
 CONFIG = """
@@ -72,6 +74,7 @@ class Door:
         also: processes whose CPU time counts as well.
         ca: the authority of its certificate, a file; "" where it speaks plain.
         cert: the certificate that clients show there, a file.
+        engine: the process that keeps its journal, if another one does.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Door:
     ca: str = ""
     cert: str = ""
     protocol: str = "beanstalk"
+    engine: int = 0
 
     def resident(self) -> int:
         return process.resident(self.pid)
@@ -139,6 +143,23 @@ def opened(peer: str, options: str = "") -> Iterator[tuple[servers.Process, dict
             )
         finally:
             running.stop(within=STOP_WITHIN)
+
+
+@contextlib.contextmanager
+def clustered(peer: str, directory: Path) -> Iterator[Door]:
+    """Start a node that leads, over a primary of Redis with two replicas, which share the generator's processor.
+
+    Raises:
+        ServerError: Redis is not installed, or something does not start.
+    """
+    with contextlib.ExitStack() as stack:
+        engine = Alone(directory)
+        stack.callback(engine.close)
+        for each in engine.servers:
+            os.sched_setaffinity(each.pid, {GENERATOR_CPU})
+        node = Server(peer, ["--cluster", engine.url], name=peer + CLUSTERED)
+        stack.callback(node.stop)
+        yield Door(node.name, node.port, node.pid, engine=engine.primary().pid)
 
 
 def missing_stunnel() -> str:

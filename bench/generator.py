@@ -52,7 +52,7 @@ class Generator:
         assert self._process.stdout is not None
         subject: dict[str, Any] = {"port": server.port, "pid": server.pid, "protocol": server.protocol}
         if isinstance(server, Door):
-            subject |= {"also": list(server.also), "ca": server.ca, "cert": server.cert}
+            subject |= {"also": list(server.also), "ca": server.ca, "cert": server.cert, "engine": server.engine}
         json.dump({"load": load, "subject": subject, "arguments": arguments}, self._process.stdin)
         self._process.stdin.write("\n")
         self._process.stdin.flush()

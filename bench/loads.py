@@ -47,6 +47,8 @@ class Meter:
     def __init__(self, subject: Subject) -> None:
         self.pids = [subject.pid, *subject.also]
         self.own = time.process_time()
+        self.engine = subject.engine
+        self.engine_cpu = process.cpu(self.engine) if self.engine else None
         self.cpu = process.cpu_of_all(self.pids)
         self.started = clock()
 
@@ -56,16 +58,23 @@ class Meter:
         spent = process.cpu_of_all(self.pids).since(self.cpu)
         own = time.process_time() - self.own
         each = 1e6 / max(commands, 1)
-        return {
-            "commands": commands,
-            "seconds": seconds,
-            "rate": commands / seconds,
-            "cpu": spent.total * each,
-            "user": spent.user * each,
-            "system": spent.system * each,
-            "server_busy": spent.total / seconds,
-            "generator_busy": own / seconds,
-        } | percentiles(latencies, MILLISECOND)
+        apart = {}
+        if self.engine_cpu:
+            apart = {"engine_cpu": process.cpu(self.engine).since(self.engine_cpu).total * each}
+        return (
+            apart
+            | {
+                "commands": commands,
+                "seconds": seconds,
+                "rate": commands / seconds,
+                "cpu": spent.total * each,
+                "user": spent.user * each,
+                "system": spent.system * each,
+                "server_busy": spent.total / seconds,
+                "generator_busy": own / seconds,
+            }
+            | percentiles(latencies, MILLISECOND)
+        )
 
 
 # Jobs, each client in its own tube

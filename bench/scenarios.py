@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from bench import process
-from bench.doors import BEHIND_STUNNEL, Door, behind_stunnel, opened
+from bench.doors import BEHIND_STUNNEL, CLUSTERED, Door, behind_stunnel, clustered, opened
 from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
@@ -450,6 +450,33 @@ def _returning(run: Run, peer: str, clients: int) -> tuple[Door, Sample]:
     return plain, sample | {"longest": held["longest"], "held_cpu": held["cpu"], "held_p999": held["p999"]}
 
 
+# Several machines
+
+
+def cluster(run: Run) -> None:
+    """put + reserve + delete, 50 connections, so many commands in flight on each; put alone, one connection: with the
+    journal in a directory and in Redis with two replicas (--cluster), and a delay queue in Redis
+    """
+    for peer in run.own:
+        with contextlib.ExitStack() as stack:
+            servers: list[Server | Door] = [*stack.enter_context(run.servers(Variant(peer, peer, keeps=True)))]
+            with run.part(peer + CLUSTERED):
+                directory = stack.enter_context(directories(run.directory))
+                servers.append(stack.enter_context(clustered(peer, directory / "engine")))
+            servers += stack.enter_context(run.servers(*run.only("redis")))
+            for depth in (1, 100):
+                run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
+            run.in_turn(servers, functools.partial(_commits, run), COMMITS, size=1)
+
+
+COMMITS = "put, one connection"
+
+
+def _commits(run: Run, server: Server | Door) -> Sample:
+    """One change at a time, each with a commit of its own: a latency is that of the commit, and little more."""
+    return _cycle(run, server, connections=1, steps=["put"])
+
+
 # Under attack
 
 LIMIT = 30.0  # seconds, for an attack that ends by itself
@@ -580,6 +607,7 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "hostile": hostile,
     "tls": tls,
     "arrivals": arrivals,
+    "cluster": cluster,
 }
 
 ON_REQUEST = ("backlog",)

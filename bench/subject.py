@@ -31,6 +31,7 @@ class Subject:
         also: processes whose CPU time counts besides its own.
         ca: the authority of its certificate, a file, if it speaks TLS.
         cert: the certificate and the key that a client shows there, a file.
+        engine: the process that keeps its journal, whose CPU time is measured apart; 0 if there is none.
     """
 
     port: int
@@ -39,6 +40,7 @@ class Subject:
     also: Sequence[int] = ()
     ca: str = ""
     cert: str = ""
+    engine: int = 0
 
     @property
     def commands(self) -> QueueProtocol:

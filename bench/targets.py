@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.doors import WITH_TLS
+from bench.doors import CLUSTERED, WITH_TLS
 from bench.results import Point, Results
 from bench.samples import Spread, ratio
 
@@ -139,6 +139,25 @@ def _of_arrivals(measure: str, scale: float = 1.0) -> Callable[[Results], Spread
     return found
 
 
+def _clustered(depth: int) -> Callable[[Results], Spread | None]:
+    """The CPU of a command of a node that leads, beside the same server with a directory."""
+
+    def found(results: Results) -> Spread | None:
+        ours, other = (results.find("cluster", server, "", depth) for server in ("ours" + CLUSTERED, "ours"))
+        return _ratio(results, ours, other, "cpu")
+
+    return found
+
+
+def _engine(results: Results) -> Spread | None:
+    """The CPU of the engine's primary for a command, beside Redis's where the queue is made of scripts."""
+    node = results.find("cluster", "ours" + CLUSTERED, "", 100)
+    scripts = results.find("cluster", "redis", "", 100)
+    if not node or not scripts:
+        return None
+    return ratio([{"cpu": sample["engine_cpu"]} for sample in node.samples], scripts.samples, "cpu")
+
+
 FORK = "fork"
 """The name that a run gives a C fork of beanstalkd, which syncs in groups with -D."""
 
@@ -203,6 +222,15 @@ TARGETS = [
     ),
     Target("TLS, 50 connections, one in flight: CPU a command, beside plain", *("tls", "×", 2, 1.6, False, _tls(1))),
     Target("the same, 100 in flight on each", *("tls", "×", 1.5, None, False, _tls(100))),
+    Target(
+        "the journal in Redis, confirmed by a replica, 50 connections, one in flight: CPU a command, beside -b",
+        *("cluster", "×", 1.3, 1.1, False, _clustered(1)),
+    ),
+    Target("the same journal, 100 in flight on each", *("cluster", "×", 1.15, 1, False, _clustered(100))),
+    Target(
+        "CPU of Redis's primary there, beside that of a delay queue in Redis",
+        *("cluster", "×", 0.2, 0.1, False, _engine),
+    ),
     Target(
         "1,000 clients with certificates come back: longest stretch the event loop is held, its own CPU time",
         *("arrivals", "ms", 5, 2, False, _of_arrivals("held_cpu")),

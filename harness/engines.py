@@ -156,7 +156,10 @@ class Alone:
     Attributes:
         servers: all that keep the journal: the first primary, then its replicas.
         url: for --cluster.
+        promotes: whether a replica takes the primary's place when that is gone.
     """
+
+    promotes = False
 
     def __init__(self, directory: Path, replicas: int = 2, options: Sequence[str] = ()) -> None:
         self.directory = directory
@@ -238,6 +241,8 @@ def _replicas_of(primary: RedisServer) -> list[dict[str, str]]:
 class WithSentinel(Alone):
     """A primary and its replicas, watched by three Sentinels, which promote a replica when the primary is gone."""
 
+    promotes = True
+
     def _begin(self, replicas: int) -> None:
         super()._begin(replicas)
         configuration = (
@@ -281,6 +286,7 @@ def _pairs(reply: Reply) -> dict[str, str]:
 class AsCluster(Alone):
     """Redis Cluster: three primaries with so many replicas each, which promote one when a primary is gone."""
 
+    promotes = True
     PRIMARIES: Final = 3
     SLOTS: Final = 16384
 

@@ -41,12 +41,12 @@ def blocks(page, title):
 
 
 class Proxy:
-    """A program that listens on a port and is no beanstalk server: HAProxy, stunnel."""
+    """A program that listens on a port and is no beanstalk server: HAProxy, stunnel, Redis."""
 
     def __init__(self, line, port, directory):
-        self._log = (directory / f"{os.path.basename(line[0])}.log").open("w+")
+        self._log = (directory / f"{os.path.basename(line[0])}-{port}.log").open("w+")
         self._process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
+            line, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=directory, start_new_session=True
         )
         try:
             self._wait_until_it_listens(port)
@@ -76,12 +76,12 @@ class Recipe:
         ports: the ports in the place of those of the page.
     """
 
-    def __init__(self, title, directory, page=PAGE, user=None):
+    def __init__(self, title, directory, page=PAGE, user=None, ports=PORTS):
         self._directory = directory
         self._left = blocks(page, title)
         self._running = []
         self.server = None
-        self.ports = {port: unused_port() for port in PORTS}
+        self.ports = {port: unused_port() for port in ports}
         user = os.getuid() if user is None else user
         group = os.getgid() if user == os.getuid() else user
         here = {name: str(directory / name.removeprefix("/").replace("/", "-")) for name in DIRECTORIES}
@@ -105,7 +105,7 @@ class Recipe:
     def of_this_machine(self, text):
         for old, new in self._replacements.items():
             text = text.replace(old, new)
-        return re.sub(r"\b1130\d\b", lambda found: str(self.ports.get(found[0], found[0])), text)
+        return re.sub(r"\b\d{4,5}\b", lambda found: str(self.ports.get(found[0], found[0])), text)
 
     @property
     def _environment(self):
@@ -160,7 +160,7 @@ class Recipe:
         self._running.append(self.server)
 
     def serve_proxy(self, port, line=None):
-        """Start a proxy with the next block, which is its command line, or with this line."""
+        """Start a proxy, or another such program, with the next block, which is its command line, or with this line."""
         program, *arguments = shlex.split(self.of_this_machine(line) if line else self._next("sh"))
         proxy = Proxy([programs.find(program), *arguments], self.ports[port], self._directory)
         self._running.append(proxy)

@@ -280,6 +280,28 @@ class Session(Client):
         self.user = user
         if before is not None and user.has_rights_of(before):
             return
+        self._judge_watched(user)
+
+    def restore(self, used: str, watched: list[str]) -> None:
+        """Let a client that another server has served use and watch these tubes, and watch no others.
+
+        Must come before the first command. Tubes that its user may not consume from are not watched.
+        """
+        queue = self.queue
+        queue.use(self, used)
+        default = self.watched[0].name if self.watched else ""  # as after `connect`, unless the user may not watch it
+        first = watched[0] if watched else ""
+        if default and first != default:
+            if first:
+                queue.watch(self, first)
+            queue.unwatch(self, default)
+        for name in watched:
+            queue.watch(self, name)
+        if self.user is not None:
+            self._judge_watched(self.user)
+
+    def _judge_watched(self, user: User) -> None:
+        """Watch only tubes that the user may consume from."""
         self.unchecked = 0
         watched = self.watched
         if user.everywhere & CONSUME or self.closed:

@@ -6,6 +6,7 @@ import tracemalloc
 import pytest
 from virtual import World
 
+from beanstalk_server.access.user import User
 from beanstalk_server.queue.broker import SLICE
 from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
@@ -1341,4 +1342,30 @@ def test_a_kick_is_suspended_between_two_jobs_and_goes_on():
     world.broker.set_admission(ALL)
     world.settle()
     assert caller.read() == b"KICKED 1000\r\n"
+    world.check()
+
+
+# A client that another server has served before
+
+
+@pytest.mark.parametrize(
+    "watched",
+    [["default"], ["default", "a", "b"], ["a", "default"], ["b", "a"], ["a"], [f"tube-{n}" for n in range(100)], []],
+)
+def test_a_client_is_restored_with_the_tubes_that_it_uses_and_watches(world, client, watched):
+    client.session.restore("elsewhere", watched)
+    assert client.send(b"list-tube-used\r\n") == b"USING elsewhere\r\n"
+    assert [tube.name for tube in client.session.watched] == watched
+    world.check()
+    client.disconnect()
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("consume", "left"), [(["*"], ["a", "b", "c"]), (["a", "c"], ["a", "c"]), (["default"], []), ([], [])]
+)
+def test_a_restored_client_watches_only_what_its_user_may_consume_from(world, consume, left):
+    client = world.connect(User("ann", consume=consume))
+    client.session.restore("default", ["a", "b", "c"])
+    assert sorted(tube.name for tube in client.session.watched) == left
     world.check()

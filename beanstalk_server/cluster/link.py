@@ -1,0 +1,572 @@
+r"""A link: one TCP connection between a standby and the leader, which carries the clients of the standby.
+
+    standby                                    leader
+    HELLO      version, epoch, nonce      ──→
+                                          ←──  CHALLENGE  nonce, proof
+    PROOF      proof                      ──→
+                                          ←──  WELCOME    what the standby must know of the leader
+    OPEN       a client: who it is        ──→
+    DATA       its commands               ──→
+                                          ←──  DATA       its replies
+    HANGUP, END, USER, CLOSE              ──→
+                                          ←──  CLOSE, GOODBYE
+    PING, CREDIT                          ←─→
+
+Each frame is a header and a payload. Each client has a number on the link, and what it has there is its channel. Either
+side may send WINDOW bytes on a channel, and more as the other side gives it credit: so a client that does not read
+holds up nobody else, and takes no more memory than that.
+
+    what                            bound                       beyond it
+    ------------------------------  --------------------------  ----------------------------------
+    the payload of a frame          FRAME_LIMIT                 the link is closed
+    the same before the proof       GREETING_LIMIT              the link is closed
+    bytes on a channel              WINDOW, each way            wait where they are
+    who a client is, in all frames  OPENING_LIMIT               the link is closed
+    channels                        CHANNEL_LIMIT               the client is disconnected
+    silence, or the greeting        SILENT_TICKS and one more   the link is dead
+
+Both ends prove that they know the secret of the lease, by an HMAC over both nonces; so neither can be made to take part
+in a cluster that it does not belong to. Nothing is encrypted: links belong into a network of their own.
+
+Must never know sockets, clocks, or what clients say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+VERSION: Final = 1
+"""Of what is said on a link. Both ends must have the same."""
+
+FRAME_LIMIT: Final = 1 << 16
+"""Bytes of payload in a frame."""
+
+GREETING_LIMIT: Final = 1 << 10
+"""Bytes of payload in a frame of somebody who has proved nothing."""
+
+WINDOW: Final = 1 << 16
+"""Bytes on a channel that have been sent and for which the other side has given no credit, each way."""
+
+OPENING_LIMIT: Final = 1 << 26
+"""Bytes that describe a client: enough for 300,000 watched tubes with the longest names."""
+
+CHANNEL_LIMIT: Final = 1 << 20
+"""Clients on a link at a time."""
+
+TICK: Final = 1.0
+"""Seconds between two calls of `tick`."""
+
+SILENT_TICKS: Final = 3
+"""A link is dead at the first tick after so many without a frame. What counts are ticks, and not time, so that a
+process that was stopped for a while looks at its input before it decides."""
+
+NONCE_BYTES: Final = 32
+"""Random bytes that each end makes for a link."""
+
+HEADER: Final = struct.Struct(">BII")
+"""The type of a frame, the number of its channel or 0, and the size of its payload in bytes."""
+
+# Types of frames
+HELLO: Final = 1
+CHALLENGE: Final = 2
+PROOF: Final = 3
+WELCOME: Final = 4
+GOODBYE: Final = 5  # the leader does not lead any more, or never did
+PING: Final = 6  # this side is alive
+OPEN_PART: Final = 7  # who a client is, where that does not fit in one frame
+OPEN: Final = 8  # the last part of it, or the only one
+DATA: Final = 9
+CREDIT: Final = 10  # so many bytes more may be sent
+HANGUP: Final = 11  # the client has shut down its sending side; some of its commands may still come
+END: Final = 12  # the client has shut down its sending side, and all its commands have come
+USER: Final = 13  # the client is another user from now on
+CLOSE: Final = 14  # the client is gone, or to be disconnected: at once, or after all that was sent to it
+
+_GREETING: Final = struct.Struct(f">HQ{NONCE_BYTES}s")  # HELLO: version, epoch, nonce, and then the node's name
+_CHALLENGE: Final = struct.Struct(f">{NONCE_BYTES}s32s")
+_WELCOME: Final = struct.Struct(">I")
+_SIZE: Final = struct.Struct(">I")
+_FROM_LEADER: Final = frozenset({CHALLENGE, WELCOME, GOODBYE, PING, DATA, CREDIT, CLOSE})
+_FROM_STANDBY: Final = frozenset({HELLO, PROOF, PING, OPEN_PART, OPEN, DATA, CREDIT, HANGUP, END, USER, CLOSE})
+_LAST_NUMBER: Final = 2**32 - 1
+
+log = logging.getLogger("beanstalk_server")
+
+
+class LinkError(Exception):
+    """The other end sends what no such end sends, or has not proved that it knows the secret. One line for the log."""
+
+
+class Opening(NamedTuple):
+    """Who a client is, and what it has told the server so far."""
+
+    name: str
+    """As the log calls it."""
+    user: str | None
+    """The name of its user; None for nobody, who may do everything."""
+    used: str
+    """The tube that it uses."""
+    watched: list[str]
+    """The tubes that it watches, in their order."""
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Opening:
+        """Raises ValueError."""
+        found = json.loads(payload)
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+        name, user, used, watched = (found.get(key) for key in ("name", "user", "used", "watched"))
+        if not isinstance(name, str) or not (user is None or isinstance(user, str)) or not isinstance(used, str):
+            raise ValueError("a name is missing")
+        if not isinstance(watched, list) or not all(isinstance(tube, str) for tube in watched):
+            raise ValueError("the watched tubes are missing")
+        return cls(name, user, used, watched)
+
+
+class Channel:
+    """One client's bytes on a link, as one of its ends sees them.
+
+    The `on_` methods are called while the link receives something. They must not raise.
+    """
+
+    __slots__ = ("_allowed", "_credit", "_owed", "_waits", "link", "number")
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.number = 0
+        self._credit = WINDOW  # bytes that may be sent
+        self._allowed = WINDOW  # bytes that the other side may send
+        self._owed = 0  # bytes that have been taken, and for which no credit has been given
+        self._waits = False  # it is to be told when the link takes more
+
+    def attach(self, link: Link, number: int) -> None:
+        self.link = link
+        self.number = number
+        self._credit = self._allowed = WINDOW
+        self._owed = 0
+        self._waits = False
+
+    # What the owner calls
+
+    def room(self) -> int:
+        """How many bytes may be sent now. If they are too few, `on_room` follows."""
+        link = self.link
+        if link is None:
+            return 0
+        if link.clogged:
+            if not self._waits:
+                self._waits = True
+                link.waiting.append(self)
+            return 0
+        return self._credit
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, not more than there is room for."""
+        assert self.link is not None and len(data) <= self._credit, "there is room for it"
+        self._credit -= len(data)
+        self.link.send(DATA, self.number, data)
+
+    def consumed(self, size: int) -> None:
+        """Note that so many bytes which have come are not kept here any more: as many may follow."""
+        self._owed += size
+        link = self.link
+        if link is not None and self._owed >= WINDOW >> 1:
+            self._allowed += self._owed
+            link.send(CREDIT, self.number, _SIZE.pack(self._owed))
+            self._owed = 0
+
+    def send_hangup(self) -> None:
+        if self.link is not None:
+            self.link.send(HANGUP, self.number, b"")
+
+    def send_end(self) -> None:
+        if self.link is not None:
+            self.link.send(END, self.number, b"")
+
+    def send_user(self, name: str) -> None:
+        if self.link is not None:
+            self.link.send(USER, self.number, name.encode())
+
+    def close_channel(self, *, at_once: bool) -> None:
+        """Tell the other side that nothing more follows; no `on_` method is called any more."""
+        link = self.link
+        if link is not None:
+            self.link = None
+            link.channels.pop(self.number, None)
+            link.send(CLOSE, self.number, b"\1" if at_once else b"\0")
+
+    # What the link calls
+
+    def on_open(self) -> None:
+        """It has been attached: the other side has opened it."""
+
+    def on_data(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def on_room(self) -> None:
+        """There is room for more."""
+        raise NotImplementedError
+
+    def on_hangup(self) -> None:
+        """The client waits for nothing any more."""
+
+    def on_end(self) -> None:
+        """The client sends nothing more."""
+
+    def on_user(self, name: str) -> None:
+        """The client is this user from now on."""
+
+    def on_close(self, *, at_once: bool) -> None:
+        """The other side has closed the channel, which is not attached any more."""
+        raise NotImplementedError
+
+    def on_lost(self) -> None:
+        """The link has ended; the channel is not attached any more."""
+        raise NotImplementedError
+
+    def receive(self, kind: int, payload: bytes) -> None:
+        """Take a frame.
+
+        Raises:
+            LinkError: it is not what such a frame looks like.
+        """
+        if kind == DATA:
+            self._allowed -= len(payload)
+            if self._allowed < 0:
+                raise LinkError("more bytes for a client than it has credit for")
+            self.on_data(payload)
+        elif kind == CREDIT:
+            if len(payload) != _SIZE.size:
+                raise LinkError("a credit of the wrong size")
+            before = self._credit
+            self._credit += _SIZE.unpack(payload)[0]
+            if self._credit > WINDOW:
+                raise LinkError("more credit than the window has")
+            if self._credit > before:
+                self.on_room()
+        elif kind == HANGUP:
+            self.on_hangup()
+        elif kind == END:
+            self.on_end()
+        elif kind == USER:
+            self.on_user(_text(payload))
+        else:
+            self.link = None
+            self.on_close(at_once=payload != b"\0")
+
+    def take_room(self) -> None:
+        """Go on: the link takes more."""
+        self._waits = False
+        if self.link is not None:
+            self.on_room()
+
+
+class Link:
+    """One end of a link.
+
+    Args:
+        dials: whether it is the standby's end, which speaks first.
+        secret: of the lease.
+        epoch: of the lease. The leader refuses a standby that has seen another one.
+        node: what the other end calls this one in its log.
+        nonce: NONCE_BYTES random bytes.
+        on_output: called when there is something to send, until `take_output`.
+        on_open: called when both ends have proved what they know.
+        accept: makes the channel of a client whom a standby passes on; only at the leader's end.
+        max_job_size: of the leader; only at the leader's end, and from `on_open` on at the other.
+    """
+
+    __slots__ = (
+        "_accept",
+        "_dials",
+        "_nonce",
+        "_number",
+        "_on_open",
+        "_on_output",
+        "_opening",
+        "_opening_number",
+        "_output",
+        "_rest",
+        "_secret",
+        "_silent",
+        "_their_nonce",
+        "channels",
+        "clogged",
+        "closing",
+        "epoch",
+        "farewell",
+        "is_open",
+        "max_job_size",
+        "node",
+        "peer",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        *,
+        dials: bool,
+        secret: str,
+        epoch: int,
+        node: str,
+        nonce: bytes,
+        on_output: Callable[[], None],
+        on_open: Callable[[Link], None],
+        accept: Callable[[Opening], Channel] | None = None,
+        max_job_size: int = 0,
+    ) -> None:
+        if not secret or len(nonce) != NONCE_BYTES:
+            raise ValueError("a link needs a secret, and a nonce of its own")
+        self.epoch = epoch
+        self.node = node
+        self.peer = ""  # what the other end calls itself
+        self.max_job_size = max_job_size
+        self.is_open = False  # both ends have proved that they know the secret
+        self.farewell: str | None = None  # what the leader has said with its GOODBYE
+        self.closing = False  # this end has said GOODBYE: the connection is to be closed when that is sent
+        self.clogged = False  # what has been sent waits in this process: nothing more is sent on a channel
+        self.channels: dict[int, Channel] = {}
+        self.waiting: list[Channel] = []  # those that are told when the link takes more
+        self._dials = dials
+        self._secret = secret.encode()
+        self._nonce = nonce
+        self._their_nonce = b""
+        self._on_output = on_output
+        self._on_open = on_open
+        self._accept = accept
+        self._number = 0  # of the last channel that has been opened
+        self._opening: list[bytes] = []  # the parts of an opening that has not all come
+        self._opening_number = 0
+        self._output: list[bytes] = []
+        self._rest = b""  # the beginning of a frame
+        self._silent = 0  # ticks since the last frame
+        if dials:
+            self.send(HELLO, 0, _GREETING.pack(VERSION, epoch, nonce) + node.encode())
+
+    # What the owner calls
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the other end.
+
+        Raises:
+            LinkError: the link must be closed.
+        """
+        if self._rest:
+            data = self._rest + data
+        position, end = 0, len(data)
+        limit = FRAME_LIMIT if self.is_open else GREETING_LIMIT
+        while end - position >= HEADER.size:
+            kind, number, size = HEADER.unpack_from(data, position)
+            if size > limit:
+                raise LinkError(f"a frame of {size} bytes" if self.is_open else "something else than a greeting")
+            following = position + HEADER.size + size
+            if following > end:
+                break
+            payload = data[position + HEADER.size : following]
+            position = following
+            if kind == DATA and self.is_open:
+                self._silent = 0
+                self._give(number, kind, payload)
+            else:
+                self._take(kind, number, payload)
+                limit = FRAME_LIMIT if self.is_open else GREETING_LIMIT
+        self._rest = data[position:]
+
+    def take_output(self) -> bytes:
+        """What is to be sent, in one piece."""
+        data = b"".join(self._output)
+        self._output.clear()
+        return data
+
+    def tick(self) -> bool:
+        """Say that this side is alive. Must be called each TICK; False if the other side is not, or will not greet."""
+        self._silent += 1
+        if self._silent > SILENT_TICKS:
+            return False
+        if self.is_open:
+            self.send(PING, 0, b"")
+        return True
+
+    def open(self, channel: Channel, opening: Opening) -> bool:
+        """Open a channel for a client; False if there are too many, or it has told the server too much."""
+        payload = opening.encode()
+        if len(self.channels) >= CHANNEL_LIMIT or len(payload) > OPENING_LIMIT:
+            return False
+        number = self._number
+        while True:
+            number = number + 1 if number < _LAST_NUMBER else 1
+            if number not in self.channels:
+                break
+        self._number = number
+        self.channels[number] = channel
+        channel.attach(self, number)
+        last = max(len(payload) - 1, 0) // FRAME_LIMIT * FRAME_LIMIT
+        for start in range(0, last, FRAME_LIMIT):
+            self.send(OPEN_PART, number, payload[start : start + FRAME_LIMIT])
+        self.send(OPEN, number, payload[last:])
+        return True
+
+    def say_goodbye(self, why: str) -> None:
+        """Tell the standby that this end does not lead. The owner closes the connection when that is sent."""
+        self.closing = True
+        self.send(GOODBYE, 0, why.encode()[:GREETING_LIMIT])
+
+    def clog(self) -> None:
+        """Send nothing more on channels: what has been sent waits in this process."""
+        self.clogged = True
+
+    def unclog(self) -> None:
+        """Go on, each channel in its turn."""
+        self.clogged = False
+        waiting = self.waiting
+        self.waiting = []
+        for position, channel in enumerate(waiting):
+            if self.clogged:
+                self.waiting[:0] = waiting[position:]
+                return
+            channel.take_room()
+
+    def take_channels(self) -> list[Channel]:
+        """Detach all channels: the link has ended. The owner calls their `on_lost`."""
+        channels = list(self.channels.values())
+        self.channels.clear()
+        self.waiting.clear()
+        for channel in channels:
+            channel.link = None
+        return channels
+
+    def send(self, kind: int, number: int, payload: bytes) -> None:
+        """Send a frame."""
+        output = self._output
+        was_empty = not output
+        output.append(HEADER.pack(kind, number, len(payload)) + payload)
+        if was_empty:
+            self._on_output()
+
+    # Frames
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind not in (_FROM_LEADER if self._dials else _FROM_STANDBY):
+            raise LinkError(f"a frame of type {kind}, which is none of its own")
+        if kind == GOODBYE:
+            self.farewell = _text(payload)
+        elif not self.is_open:
+            self._greet(kind, payload)
+        else:
+            self._silent = 0
+            if kind in (OPEN_PART, OPEN):
+                self._take_opening(kind, number, payload)
+            elif kind >= DATA:
+                self._give(number, kind, payload)
+            elif kind != PING:
+                raise LinkError("a second greeting")
+
+    def _give(self, number: int, kind: int, payload: bytes) -> None:
+        channel = self.channels.get(number)
+        if channel is None:  # it was closed while this was on its way
+            return
+        if kind == CLOSE:
+            del self.channels[number]
+        try:
+            channel.receive(kind, payload)
+        except LinkError:
+            raise
+        except Exception:
+            log.exception("a client of %s failed; this is a bug in the server", self.peer)
+            channel.close_channel(at_once=True)
+            channel.on_close(at_once=True)
+
+    def _take_opening(self, kind: int, number: int, payload: bytes) -> None:
+        parts = self._opening
+        if parts and number != self._opening_number:
+            raise LinkError("an opening that breaks off")
+        parts.append(payload)
+        self._opening_number = number
+        if kind == OPEN_PART:
+            if len(parts) * FRAME_LIMIT > OPENING_LIMIT:
+                raise LinkError("a client that has told the server too much")
+            return
+        self._opening = []
+        if number in self.channels:
+            raise LinkError(f"channel {number} is open already")
+        try:
+            opening = Opening.decode(b"".join(parts))
+        except (ValueError, RecursionError) as error:
+            raise LinkError(f"an opening that cannot be read: {error}") from error
+        if len(self.channels) >= CHANNEL_LIMIT:
+            self.send(CLOSE, number, b"\1")
+            return
+        assert self._accept is not None, "only a leader gets openings"
+        channel = self._accept(opening)
+        channel.attach(self, number)
+        self.channels[number] = channel
+        channel.on_open()
+
+    # The greeting
+
+    def _greet(self, kind: int, payload: bytes) -> None:
+        if kind == HELLO and not self._their_nonce:
+            self._take_hello(payload)
+        elif kind == CHALLENGE and not self._their_nonce:
+            if len(payload) != _CHALLENGE.size:
+                raise LinkError("something else than a greeting")
+            self._their_nonce, proof = _CHALLENGE.unpack(payload)
+            self._demand(proof, b"leader")
+            self.send(PROOF, 0, self._proof(b"standby"))
+        elif kind == PROOF and self._their_nonce and not self.closing:
+            self._demand(payload, b"standby")
+            self._welcome()
+        elif kind == WELCOME and self._their_nonce:
+            if len(payload) != _WELCOME.size:
+                raise LinkError("something else than a greeting")
+            self.max_job_size = _WELCOME.unpack(payload)[0]
+            self._begin()
+        else:
+            raise LinkError("something else than a greeting")
+
+    def _take_hello(self, payload: bytes) -> None:
+        if len(payload) < _GREETING.size:
+            raise LinkError("something else than a greeting")
+        version, epoch, self._their_nonce = _GREETING.unpack_from(payload)
+        self.peer = _text(payload[_GREETING.size :])
+        if version != VERSION:
+            self.say_goodbye(f"it speaks version {VERSION} of links, and not {version}")
+        elif epoch != self.epoch:
+            self.say_goodbye(f"it leads in epoch {self.epoch}, and not {epoch}")
+        else:
+            self.send(CHALLENGE, 0, _CHALLENGE.pack(self._nonce, self._proof(b"leader")))
+
+    def _welcome(self) -> None:
+        self.send(WELCOME, 0, _WELCOME.pack(self.max_job_size))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.is_open = True
+        self._silent = 0
+        self._on_open(self)
+
+    def _proof(self, role: bytes) -> bytes:
+        """What only somebody can make who knows the secret, for this link and this end of it."""
+        standby, leader = (self._nonce, self._their_nonce) if self._dials else (self._their_nonce, self._nonce)
+        said = b"%b of link %d in epoch %d" % (role, VERSION, self.epoch)
+        return hmac.digest(self._secret, said + standby + leader, hashlib.sha256)
+
+    def _demand(self, proof: bytes, role: bytes) -> None:
+        if not hmac.compare_digest(proof, self._proof(role)):
+            raise LinkError("the other end does not know the secret of the lease")
+
+
+def _text(payload: bytes) -> str:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise LinkError("a name that is no text") from error

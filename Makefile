@@ -10,11 +10,13 @@ SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
+WITH_ENGINES := tests/cluster/test_redis_engine.py tests/cluster/test_relays.py
 IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
-	tests/bench/test_report.py tests/bench/test_samples.py
+	tests/bench/test_report.py tests/bench/test_samples.py \
+	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
 AT_ONCE := --numprocesses auto --dist worksteal
 
-.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies debian-clients cluster bench clean
+.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies redis debian-clients cluster bench clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -31,8 +33,8 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-check-interpreted: $(VENV)/developer beanstalkd proxies    ## every test, on the sources as they are
-	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) tests/server --cov
+check-interpreted: $(VENV)/developer beanstalkd proxies redis    ## every test, on the sources as they are
+	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server --cov
 	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the queue, the wire and what goes through a socket, on the installed package
@@ -66,6 +68,13 @@ proxies:                          ## what the recipes of docs/access.md need: in
 		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends $(PROXIES); then true; \
 	elif test "$$CI" = true; then echo "$(PROXIES): not installed, and could not be" >&2; false; \
 	else echo "not all installed (Debian: apt-get install $(PROXIES)): recipes that need them are not tried"; fi
+
+redis:                            ## the engine of clusters: installed where that can be done, else told
+	@if command -v redis-server >/dev/null; then true; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends redis-server; then true; \
+	elif test "$$CI" = true; then echo "redis-server is not installed, and could not be" >&2; false; \
+	else echo "redis-server is not installed (Debian: apt-get install redis-server): clusters are not tried"; fi
 
 debian-clients:                   ## clients in PHP and Ruby: installed where that can be done, else told and not tried
 	@if php -r "require 'Pheanstalk/autoload.php';" 2>/dev/null && ruby -e "require 'beaneater'" 2>/dev/null; then true; \

@@ -40,6 +40,9 @@ class Position(NamedTuple):
 START: Final = Position(0, 0)
 """The position of an engine without a commit."""
 
+UNKNOWN: Final = "?"
+"""The node of a lease that the engine has lost, while it knows the epoch from a later commit."""
+
 
 class Lease(NamedTuple):
     """Who leads, as the engine has it."""

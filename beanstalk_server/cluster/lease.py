@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.cluster.engine import UNKNOWN, Lease
 from beanstalk_server.queue.units import SECOND
 
 RENEWALS: Final = 5
@@ -69,7 +69,8 @@ class Contender:
     def observe(self, lease: Lease, now: int) -> None:
         """Note what the engine has answered; `now` is the moment when the answer came.
 
-        Does it answer late, the time until then counts for nothing: perhaps the leader could not reach it either.
+        If it comes late, the time until then counts for nothing: perhaps the leader could not reach the engine either.
+        Whoever has the address of this node, or is this node, is not leading any more.
         """
         before = self.lease
         is_same = before is not None and (before.epoch, before.renewals, before.node) == (
@@ -81,6 +82,8 @@ class Contender:
             self._since = now
         self._seen = now
         self.lease = lease
+        if lease.node == self.node or (lease.address == self.address and lease.node not in ("", UNKNOWN)):
+            self._gone = lease.epoch, lease.node  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)
 
     def lose_sight(self) -> None:
@@ -150,6 +153,7 @@ class Tenure:
         if (lease.epoch, lease.node, lease.secret) != (own.epoch, own.node, own.secret):
             self._over = FENCED
         else:
+            self.lease = own._replace(renewals=lease.renewals)
             self.end = max(self.end, sent + self.ttl - margin(self.ttl))
             self.next_renewal = max(self.next_renewal, sent + self.ttl // RENEWALS)
 

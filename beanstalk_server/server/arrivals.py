@@ -27,9 +27,11 @@ Must never know commands other than `auth` and `quit`, or what the queue is.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from beanstalk_server.access.user import User
@@ -330,10 +332,10 @@ class Arrival(Runnable):
         """Let a connection take over, with what has come and is not done."""
         channel = self._channel
         assert channel is not None, "it is connected"
-        connection = Connection(self._arrivals.connections, self._entrance, user, self._name)
+        connection = self._arrivals.make_client(self._entrance, user, self._name)
         data = self._data
         self._leave()
-        channel.set_protocol(cast(Any, connection))
+        channel.set_protocol(connection)
         connection.connection_made(channel)
         if channel.is_closing():
             return  # the server stops, or does not serve it
@@ -391,14 +393,20 @@ class Arrival(Runnable):
 
 
 class Arrivals:
-    """Those who are not known yet, in the order in which they came."""
+    """Those who are not known yet, in the order in which they came.
 
-    __slots__ = ("_all", "_emptied", "_loop", "_timer", "connections", "refusals")
+    Args:
+        make_client: makes what takes the place of one that is known, of its entrance, its user and its name; if not
+            given, a connection.
+    """
+
+    __slots__ = ("_all", "_emptied", "_loop", "_timer", "connections", "make_client", "refusals")
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, make_client: Callable[..., Any] | None = None) -> None:
         self.connections = connections
+        self.make_client: Callable[..., Any] = make_client or functools.partial(Connection, connections)
         self.refusals = Refusals()
         self._all: dict[Arrival, None] = {}
         self._timer: asyncio.Handle | None = None  # for the oldest

@@ -64,6 +64,7 @@ class CommitGate:
         "failure",
         "is_open",
         "journal",
+        "logs_failure",
     )
 
     _loop: asyncio.AbstractEventLoop
@@ -72,6 +73,7 @@ class CommitGate:
         self.journal = journal
         self.broker = broker
         self.is_open = not journal.keeps  # no reply ever waits
+        self.logs_failure = True  # else whoever is called does
         self.durable_lsn = 0  # the changes up to this one are durable
         self.failure: Exception | None = None  # why the journal failed
         self.failed = asyncio.Event()  # set with `failure`
@@ -185,11 +187,12 @@ class CommitGate:
         """Acknowledge nothing more, and stop the server: recorded changes may be lost."""
         if self.failure is not None:
             return
-        log.critical(
-            "the journal failed; the server acknowledges nothing more, and stops: %s",
-            error,
-            exc_info=None if isinstance(error, OSError) else error,
-        )
+        if self.logs_failure:
+            log.critical(
+                "the journal failed; the server acknowledges nothing more, and stops: %s",
+                error,
+                exc_info=None if isinstance(error, OSError) else error,
+            )
         self.failure = error
         self.failed.set()
         self._on_failure()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError, option
 from beanstalk_server.queue.broker import Broker
@@ -152,10 +153,9 @@ class Server:
             await self.service.give_up()
             raise
         self.hangups.start(loop)
-        headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
         for listener, entrance in zip(self.listeners.all, self.entrances, strict=True):
             self._serve(listener, entrance)
-        self.listeners.start(loop, headroom)
+        self.listeners.start(loop, self._headroom())
         places = self._places()
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
@@ -164,6 +164,10 @@ class Server:
         loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
+
+    def _headroom(self) -> int:
+        """How many file descriptors no connection gets."""
+        return JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
 
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which holds the event loop.
@@ -195,14 +199,18 @@ class Server:
     def _serve(self, listener: Listener, entrance: Entrance) -> None:
         """Let a listener make what its entrance asks for: a connection at once, or first an arrival."""
         if not entrance.asks:
-            listener.make_protocol = functools.partial(Connection, self.connections, entrance)
+            listener.make_protocol = functools.partial(self._client_maker(), entrance)
             return
         from beanstalk_server.server.arrivals import Arrival, Arrivals  # most servers need neither
 
         if self.arrivals is None:
-            self.arrivals = Arrivals(self.connections)
+            self.arrivals = Arrivals(self.connections, self._client_maker())
             self.arrivals.start(asyncio.get_running_loop())
         listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
+
+    def _client_maker(self) -> Callable[..., Any]:
+        """What makes the protocol of a client that is known, of its entrance, its user and its name."""
+        return functools.partial(Connection, self.connections)
 
     def _places(self) -> str:
         return ", ".join(place_of(listener) for listener in self.listeners.all)

@@ -1,6 +1,7 @@
 """What serves clients: a broker and its journal, whose turn it is, when replies may leave, and the connections.
 
-A server has one service for life. Must never know where clients come from, or who they are.
+A server has one service for life, and a node of a cluster a new one each time it leads. Must never know where clients
+come from, or who they are.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Service:
         listeners: where clients come in; they are told when one has gone.
         on_failure: called once, when the journal has failed.
         now: the present moment, in nanoseconds.
+        scheduler: gives the turns; if not given, one of its own.
     """
 
     def __init__(
@@ -45,11 +47,12 @@ class Service:
         hangups: HangupWatch,
         on_failure: Callable[[], None],
         now: int,
+        scheduler: Scheduler | None = None,
     ) -> None:
         self.config = config
         self.journal = journal
         self.broker = Broker(journal, now, round(config.tick * MILLISECOND), config.max_memory)
-        self.scheduler = Scheduler(self.broker)
+        self.scheduler = scheduler or Scheduler(self.broker)
         self.gate = CommitGate(journal, self.broker, self.scheduler, on_failure)
         self.connections = Connections(
             self.broker, info, self.scheduler, self.gate, hangups, listeners, config.verbosity

@@ -32,6 +32,7 @@ class ServerInfo:
         "hostname",
         "instance",
         "max_job_size",
+        "more",  # returns further lines of stats
         "os",
         "pid",
         "platform",
@@ -63,4 +64,9 @@ class ServerInfo:
         self.max_job_size = max_job_size
         self.started_at = started_at
         self.cpu_times = cpu_times
+        self.more: Callable[[], str] = _nothing
         self.counts = [0] * COUNTERS
+
+
+def _nothing() -> str:
+    return ""

@@ -61,6 +61,7 @@ def stats(
         f"{_counts(extension_counts)}"
         f"current-memory: {queue.memory}\n"
         f"max-memory: {queue.max_memory}\n"
+        f"{server.more()}"
     ).encode()
 
 

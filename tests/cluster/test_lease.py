@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.cluster.engine import UNKNOWN, Lease
 from beanstalk_server.cluster.lease import (
     FENCED,
     GIVEN_BACK,
@@ -100,6 +100,18 @@ def test_the_lease_of_a_process_that_is_gone_may_be_taken_at_once():
     assert node.reason(0) == GONE
     node.observe(Lease(6, 0, "c", "c:1", "secret of c"), 1)
     assert node.reason(1) == ""
+
+
+@pytest.mark.parametrize("left", [A._replace(node="b"), A._replace(node="x", address="b:1")])
+def test_what_led_from_here_does_not_any_more(left):
+    node = contender()
+    node.observe(left, 0)
+    assert node.reason(0) == GONE
+
+
+def test_a_lease_that_was_lost_but_for_its_epoch_belongs_to_nobody_here():
+    node = contender()
+    assert watch(node, A._replace(node=UNKNOWN, address="b:1"), TTL - SECOND) == ""
 
 
 @pytest.mark.parametrize("left", [Lease(), Lease(4, 9, "a"), Lease(4, 9, "")])

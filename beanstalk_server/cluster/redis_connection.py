@@ -1,0 +1,203 @@
+"""One connection to one server of Redis or Valkey, and what its errors mean for an engine.
+
+redis-py connects, with TLS and authentication. After any error of the transport the connection is closed: an answer
+that comes late would be taken for that to another question. Must never know which of several servers to ask, and
+never repeats anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+import sys
+from typing import Any, Final
+
+from redis.connection import Connection, SSLConnection
+from redis.exceptions import RedisError, ResponseError
+
+from beanstalk_server.cluster.engine import EngineError, EngineFullError, EngineRefusedError
+from beanstalk_server.cluster.resp import Replies, Reply
+from beanstalk_server.cluster.url import EngineURL, Host
+
+SEND_CHUNK: Final = 1 << 18
+"""Bytes that have the whole timeout to be sent."""
+
+PAIR: Final = len(b":1\r\n:1\r\n")
+"""Bytes of two replies at least. The kernel wakes nobody for fewer, so both cost one turn of the thread, though the
+second comes later: a WAIT waits."""
+
+REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS"))
+"""Error codes of an engine that does not know the user, or does not let it do this."""
+
+MISPLACED: Final = frozenset(("READONLY", "MOVED", "ASK", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN"))
+"""Error codes of a server that is not, or not any more, the primary."""
+
+_AUTHENTICATION: Final = ("invalid username-password", "invalid password", "AUTH", "Authentication")
+
+
+class ReplyError(EngineError):
+    """The engine has answered with an error."""
+
+    def __init__(self, host: Host, text: str) -> None:
+        super().__init__(f"engine at {host}: {text}")
+        self.code = text.partition(" ")[0]
+        self.text = text
+
+
+class RedisConnection:
+    """A connection, made with the first request.
+
+    Args:
+        host: of the server.
+        url: says who the user is, and what TLS asks for.
+        timeout: seconds to connect, and until something of an answer comes.
+        user: instead of the one of the URL, with its password.
+    """
+
+    def __init__(self, host: Host, url: EngineURL, timeout: float, user: tuple[str, str] | None = None) -> None:
+        self.host = host
+        self.timeout = timeout
+        username, password = user or (url.user, url.password)
+        options: dict[str, Any] = {
+            "host": host.name,
+            "port": host.port,
+            "db": 0 if user else url.database,
+            "username": username or None,
+            "password": password or None,
+            "socket_timeout": timeout,
+            "socket_connect_timeout": timeout,
+            "protocol": 2,
+            "parser_class": Replies,
+        }
+        if url.tls:
+            options |= {
+                "ssl_ca_certs": url.ca or None,
+                "ssl_certfile": url.cert or None,
+                "ssl_keyfile": url.key or None,
+            }
+        self._connection: Any = (SSLConnection if url.tls else Connection)(**options)
+        self._replies: Replies = self._connection._parser
+        self._wakes_for = 1
+        self._poll: select.poll | None = None
+
+    def connect(self) -> None:
+        """Connect and authenticate.
+
+        Raises:
+            EngineError: that has failed.
+        """
+        try:
+            self._connection.connect()
+            self._wait_in_kernel()
+        except BaseException as error:
+            raise self._ended_by(error) from None
+
+    @property
+    def is_open(self) -> bool:
+        return self._replies.socket is not None
+
+    def abort(self) -> None:
+        """End what another thread does here: it gets an EngineError."""
+        connected = self._replies.socket
+        if connected is not None:
+            with contextlib.suppress(OSError):  # it has ended already
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.disconnect()
+
+    def ask(self, request: bytes, count: int = 1) -> list[Reply]:
+        """Send a request of so many commands, and return their replies.
+
+        Raises:
+            EngineError: no answer, or only a part of it: the connection is closed.
+        """
+        if self._wakes_for != 1:
+            self._wake_for(1)
+        try:
+            self._send(request)
+            return [self._replies.read() for _ in range(count)]
+        except BaseException as error:
+            raise self._ended_by(error) from None
+
+    def ask_to_commit(self, request: bytes) -> tuple[Reply, Reply]:
+        """The same for a script and a WAIT, which are mostly answered with 1 and a number."""
+        if self._wakes_for != PAIR and self._poll is not None:
+            self._wake_for(PAIR)
+        try:
+            self._send(request)
+            # Before it reads, because a read that has a part of both already would not be woken for the rest.
+            if self._poll is not None and not self._poll.poll(self.timeout * 1000):
+                raise TimeoutError
+            confirmed = self._replies.read_made()
+            if confirmed >= 0:
+                return 1, confirmed
+            if self._wakes_for != 1:
+                self._wake_for(1)
+            return self._replies.read(), self._replies.read()
+        except BaseException as error:
+            raise self._ended_by(error) from None
+
+    def error_of(self, reply: ResponseError) -> EngineError:
+        """What a reply that is an error means."""
+        text = str(reply)
+        code = text.partition(" ")[0]
+        if code in REFUSED:
+            return EngineRefusedError(f"engine at {self.host}: {text}")
+        if code == "OOM":
+            return EngineFullError(f"engine at {self.host}: {text}")
+        if "Error compiling script" in text:
+            return EngineRefusedError(f"engine at {self.host}: it is too old: must be Redis 7 or later, or Valkey")
+        return ReplyError(self.host, text)
+
+    def _send(self, request: bytes) -> None:
+        connected = self._replies.socket
+        if connected is None:
+            raise OSError("the connection is closed")
+        if len(request) <= SEND_CHUNK:
+            connected.sendall(request)
+            return
+        view = memoryview(request)
+        for at in range(0, len(view), SEND_CHUNK):
+            connected.sendall(view[at : at + SEND_CHUNK])
+
+    def _wait_in_kernel(self) -> None:
+        """Have the kernel count the timeout: Python asks it before every call whether the call would wait."""
+        connected = self._replies.socket
+        self._poll = None
+        self._wakes_for = 1
+        if sys.platform != "linux" or connected is None or isinstance(connected, ssl.SSLSocket):
+            return
+        timeout = struct.pack("ll", int(self.timeout), int(self.timeout % 1 * 1e6))
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+        connected.settimeout(None)
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+
+    def _wake_for(self, size: int) -> None:
+        """Have the kernel wake this thread for so many bytes, and not for fewer."""
+        connected = self._replies.socket
+        if connected is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            self._wakes_for = size
+
+    def _ended_by(self, error: BaseException) -> BaseException:
+        """Close the connection, whose next answer may be a late one; return what the error means, in one line."""
+        self.close()
+        if not isinstance(error, (RedisError, OSError, ValueError)):
+            return error
+        if isinstance(error, (TimeoutError, BlockingIOError)) or type(error).__name__ == "TimeoutError":
+            return EngineError(f"engine at {self.host}: no answer within {self.timeout:g} s")
+        text = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, ResponseError):
+            if any(each in text for each in _AUTHENTICATION):
+                return EngineRefusedError(f"engine at {self.host}: {text}")
+            return self.error_of(error)
+        if isinstance(error, ssl.SSLError):
+            return EngineError(f"engine at {self.host}: TLS: {text}")
+        return EngineError(f"engine at {self.host}: {text}")

@@ -1,0 +1,157 @@
+"""Finds the primary that has the keys of a cluster: at its address, by Sentinel, or among the nodes of Redis Cluster.
+
+A server that is found says itself that it is the primary, because a Sentinel may not know of a failover yet. Must never
+change anything on any server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from redis.exceptions import ResponseError
+
+from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
+from beanstalk_server.cluster.redis_connection import RedisConnection
+from beanstalk_server.cluster.resp import lists_of, number_of, pack, text_of
+from beanstalk_server.cluster.url import ALONE, SENTINEL, EngineURL, Host
+
+ROLE = pack(b"ROLE")
+SLOTS = pack(b"CLUSTER", b"SLOTS")
+
+
+class Primary:
+    """Where the primary is.
+
+    Args:
+        url: of the engine.
+        slot: of the keys, in Redis Cluster.
+        timeout: seconds, for each answer.
+    """
+
+    def __init__(self, url: EngineURL, slot: int, timeout: float) -> None:
+        self._url = url
+        self._slot = slot
+        self._timeout = timeout
+        self._hosts = list(url.hosts)  # those to ask first come first
+        self._moved_to: Host | None = None
+
+    def connect(self, on_connection: Callable[[RedisConnection], object]) -> RedisConnection:
+        """A connection to the primary.
+
+        Args:
+            on_connection: is told each connection before it is used, so that another thread can abort it.
+
+        Raises:
+            EngineError: there is none now, or none can be reached.
+        """
+        if self._url.form == ALONE:
+            return self._connect(self._hosts[0], on_connection)
+        if self._url.form == SENTINEL:
+            return self._connect(self._by_sentinel(on_connection), on_connection)
+        if self._moved_to is not None:
+            host, self._moved_to = self._moved_to, None
+            return self._connect(host, on_connection)
+        return self._connect(self._by_slots(on_connection), on_connection)
+
+    def moved(self, text: str, host: Host) -> None:
+        """Learn from "MOVED SLOT HOST:PORT", which `host` has answered, where to ask next."""
+        place = text.split(" ")[-1]
+        name, _, port = place.rpartition(":")
+        if port.isascii() and port.isdigit():
+            self._moved_to = Host(name if name not in ("", "?") else host.name, int(port))
+
+    def _connect(self, host: Host, on_connection: Callable[[RedisConnection], object]) -> RedisConnection:
+        connection = RedisConnection(host, self._url, self._timeout)
+        on_connection(connection)
+        connection.connect()
+        role = connection.ask(ROLE)[0]
+        if isinstance(role, ResponseError):
+            error = connection.error_of(role)
+            if str(role).partition(" ")[0] in ("ERR", "NOPERM"):  # a managed engine may not want to say
+                return connection
+            connection.close()
+            raise error
+        if text_of(role[0] if isinstance(role, list) and role else None) != "master":
+            connection.close()
+            raise EngineError(f"engine at {host}: it is a replica, and not the primary")
+        return connection
+
+    def _by_sentinel(self, on_connection: Callable[[RedisConnection], object]) -> Host:
+        """What the first Sentinel says that knows the service."""
+        question = pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._url.service.encode())
+        failures: list[EngineError] = []
+        for host in list(self._hosts):
+            user = (self._url.sentinel_user, self._url.sentinel_password)
+            sentinel = RedisConnection(host, self._url, self._timeout, user)
+            on_connection(sentinel)
+            try:
+                sentinel.connect()
+                reply = sentinel.ask(question)[0]
+            except EngineError as error:
+                failures.append(error)
+                continue
+            finally:
+                sentinel.close()
+            if isinstance(reply, ResponseError):
+                failures.append(sentinel.error_of(reply))
+                continue
+            place = lists_of(reply)
+            if len(place) != 2:
+                failures.append(EngineError(f"Sentinel at {host}: it does not know {self._url.service!r}"))
+                continue
+            self._first(host)
+            return Host(text_of(place[0]), number_of(place[1]))
+        raise _worst(failures)
+
+    def _by_slots(self, on_connection: Callable[[RedisConnection], object]) -> Host:
+        """What the first node says that answers."""
+        failures: list[EngineError] = []
+        for host in list(self._hosts):
+            node = RedisConnection(host, self._url, self._timeout)
+            on_connection(node)
+            try:
+                node.connect()
+                reply = node.ask(SLOTS)[0]
+            except EngineError as error:
+                failures.append(error)
+                continue
+            finally:
+                node.close()
+            if isinstance(reply, ResponseError):
+                if str(reply).startswith("NOPERM"):  # then MOVED will say
+                    return host
+                failures.append(node.error_of(reply))
+                continue
+            found = None
+            for first, last, *servers in lists_of(reply):
+                for place in servers:
+                    other = Host(text_of(place[0]) or host.name, number_of(place[1]))
+                    if other not in self._hosts:
+                        self._hosts.append(other)
+                    if place is servers[0] and first <= self._slot <= last:
+                        found = other
+            if found is not None:
+                self._first(host)
+                return found
+            failures.append(EngineError(f"engine at {host}: no node has slot {self._slot}"))
+        raise _worst(failures)
+
+    def _first(self, host: Host) -> None:
+        """Ask this one first from now on."""
+        self._hosts.remove(host)
+        self._hosts.insert(0, host)
+
+
+def _worst(failures: list[EngineError]) -> EngineError:
+    """The failure to report: one that is not over by itself, or the first."""
+    return next((each for each in failures if isinstance(each, EngineRefusedError)), failures[0])
+
+
+def slot_of(tag: bytes) -> int:
+    """The slot of the keys with a hash tag: its CRC-16 (XMODEM), of 16,384."""
+    crc = 0
+    for byte in tag:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1) ^ 0x1021 if crc & 0x8000 else crc << 1
+    return crc & 0x3FFF

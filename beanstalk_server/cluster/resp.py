@@ -1,0 +1,153 @@
+"""The protocol of Redis: requests as bytes, and replies from a socket.
+
+redis-py makes the connection, and takes `Replies` for its parser while it does: a commit is two commands and two
+numbers, for which its own way of packing and reading costs several times as much. Must never know a command.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.exceptions import ConnectionError as LostError
+from redis.exceptions import ResponseError
+
+CHUNK: Final = 65_536
+"""Bytes that are read at once."""
+
+LONGEST_LINE: Final = 65_536
+"""Bytes: an error of Lua has some hundreds."""
+
+LONGEST_BULK: Final = 1 << 30
+"""Bytes. Twice the longest string that Redis has; but for the reply of something that is no Redis."""
+
+DEEPEST: Final = 8
+"""Arrays within each other."""
+
+Reply = int | bytes | list[Any] | ResponseError | None
+
+
+def pack(*arguments: bytes) -> bytes:
+    """A command with its arguments, as it is sent."""
+    return b"".join([b"*%d\r\n" % len(arguments), *map(bulk, arguments)])
+
+
+def bulk(argument: bytes) -> bytes:
+    """An argument of a command."""
+    return b"$%d\r\n%b\r\n" % (len(argument), argument)
+
+
+class Replies:
+    """Replies from a socket: redis-py's interface of a parser, and `read` for everything else."""
+
+    def __init__(self, socket_read_size: int = 0) -> None:  # noqa: ARG002  # redis-py wants to decide it
+        self.socket: socket.socket | None = None
+        self._buffer = b""
+        self._at = 0
+
+    def on_connect(self, connection: Any) -> None:
+        self.socket = connection._sock  # as every parser of redis-py gets it
+        self._buffer = b""
+        self._at = 0
+
+    def on_disconnect(self) -> None:
+        self.socket = None
+
+    def can_read(self, timeout: float) -> bool:  # noqa: ARG002
+        return self._at < len(self._buffer)
+
+    def read_response(self, disable_decoding: bool = False, **_: object) -> Reply:  # noqa: ARG002
+        return self.read()
+
+    def read(self) -> Reply:
+        """The next reply; what the engine refuses is a ResponseError, and is returned like any other.
+
+        Raises:
+            OSError: the connection has broken, or nothing has come for too long.
+            redis.exceptions.ConnectionError: it was closed, or no Redis is at its other end.
+        """
+        return self._read(0)
+
+    def read_made(self) -> int:
+        """The next two replies, if they are 1 and a number, and nothing else has come: the number; else -1.
+
+        That is what nearly all commits are answered with, at a fraction of the price of `read`, which reads all else.
+        """
+        data = self._receive(4096)
+        if data.startswith(b":1\r\n:") and data.find(b"\n", 4) == len(data) - 1:
+            return int(data[5:-2])
+        self._buffer = self._buffer[self._at :] + data
+        self._at = 0
+        return -1
+
+    def _read(self, depth: int) -> Reply:
+        line = self._line()
+        kind, rest = line[:1], line[1:]
+        if kind == b"-":
+            return ResponseError(rest.decode("utf-8", "replace"))
+        if kind == b"+":
+            return rest
+        try:
+            number = int(rest)
+        except ValueError:
+            raise LostError(f"what answers is no Redis: {line[:60]!r}") from None
+        if kind == b":":
+            return number
+        if kind == b"$" and number <= LONGEST_BULK:
+            return self._exactly(number) if number >= 0 else None
+        if kind == b"*" and depth < DEEPEST and number <= LONGEST_BULK:
+            return [self._read(depth + 1) for _ in range(number)] if number >= 0 else None
+        raise LostError(f"what answers is no Redis: {line[:60]!r}")
+
+    def _line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n", self._at)) < 0:
+            if len(self._buffer) - self._at > LONGEST_LINE:
+                raise LostError(f"what answers is no Redis: {self._buffer[self._at : self._at + 60]!r}")
+            self._buffer = self._buffer[self._at :] + self._receive(CHUNK)
+            self._at = 0
+        line = self._buffer[self._at : end]
+        self._at = end + 2
+        return line
+
+    def _exactly(self, size: int) -> bytes:
+        """So many bytes, whose line end goes, too."""
+        left = self._buffer[self._at : self._at + size + 2]
+        self._at += len(left)
+        if len(left) < size + 2:
+            chunks = [left]
+            missing = size + 2 - len(left)
+            while missing:
+                chunks.append(self._receive(min(missing, CHUNK)))
+                missing -= len(chunks[-1])
+            left = b"".join(chunks)
+        return left[:size]
+
+    def _receive(self, size: int) -> bytes:
+        if self.socket is None:
+            raise LostError("the connection is closed")
+        data = self.socket.recv(size)
+        if not data:
+            raise LostError("the engine has closed the connection")
+        return data
+
+
+def text_of(reply: object) -> str:
+    """A reply as text; "" if it is none."""
+    return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+
+
+def number_of(reply: object) -> int:
+    """A reply as a number, also if it came as text; 0 if it is none.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if isinstance(reply, int):
+        return reply
+    return int(reply) if isinstance(reply, bytes) and reply else 0
+
+
+def lists_of(reply: object) -> Sequence[Any]:
+    """A reply as an array; an empty one if it is none."""
+    return reply if isinstance(reply, list) else ()

@@ -1,0 +1,185 @@
+"""The Lua scripts that an engine runs: what must happen there at once, or not at all.
+
+Each compares before it changes, so that it may run twice. They need Redis 7, or Valkey. The keys of a cluster with the
+name NAME:
+
+    {NAME:0}:state          a hash: version, epoch, renewals, node, address, secret, position ("EPOCH.NUMBER")
+    {NAME:0}:files          a hash: the size of each file
+    {NAME:0}:file:FILE      the bytes of a file, but for the zeros at its end that were never written
+    {NAME:0}:nodes          a hash: each node, with the address and the time of its last report
+
+All of them share a hash tag, so Redis Cluster keeps them in one place. Must never know who calls them, and why.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import Final
+
+VERSION: Final = "1"
+"""Of these keys."""
+
+UNKNOWN: Final = "?"
+"""The node of a lease that an engine has lost, while it has the epoch from a later commit."""
+
+
+class Script:
+    """A script, and the name by which an engine knows it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text.encode()
+        self.sha = sha1(self.text).hexdigest().encode()
+        self.call = b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % self.sha
+        """The beginning of the command that runs it, as it is sent."""
+
+
+_COMMIT: Final = """\
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'position')
+local epoch, position = held[1] or '0', held[2] or '0.0'
+if epoch ~= ARGV[1] then
+  if tonumber(epoch) > tonumber(ARGV[1]) then
+    return {epoch, position}
+  end
+  redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[1], 'renewals', '0', 'node', '?')
+  epoch = ARGV[1]
+end
+if position == ARGV[2] then
+  local at, count = 4, #ARGV
+  while at < count do
+    local what, key = ARGV[at], KEYS[tonumber(ARGV[at + 1])]
+    if what == 'w' then
+      redis.call('SETRANGE', key, ARGV[at + 2], ARGV[at + 3])
+      at = at + 4
+    else
+      -- The key of a file begins with as many bytes as that of the hash of files has.
+      local name = string.sub(key, #KEYS[2] + 1)
+      if what == 'c' then
+        redis.call('DEL', key)
+        redis.call('HSET', KEYS[2], name, ARGV[at + 2])
+        at = at + 3
+      elseif what == 'd' then
+        redis.call('DEL', key)
+        redis.call('HDEL', KEYS[2], name)
+        at = at + 2
+      elseif what == 'm' then
+        local other = KEYS[tonumber(ARGV[at + 2])]
+        local size = redis.call('HGET', KEYS[2], name) or '0'
+        if redis.call('EXISTS', key) == 1 then
+          redis.call('RENAME', key, other)
+        else
+          redis.call('DEL', other)
+        end
+        redis.call('HDEL', KEYS[2], name)
+        redis.call('HSET', KEYS[2], string.sub(other, #KEYS[2] + 1), size)
+        at = at + 3
+      else
+        local size = tonumber(ARGV[at + 2])
+        if size == 0 then
+          redis.call('DEL', key)
+        elseif redis.call('STRLEN', key) > size then
+          redis.call('SET', key, redis.call('GETRANGE', key, 0, size - 1))
+        end
+        redis.call('HSET', KEYS[2], name, ARGV[at + 2])
+        at = at + 3
+      end
+    end
+  end
+elseif position ~= ARGV[3] then
+  return {epoch, position}
+end
+redis.call('HSET', KEYS[1], 'position', ARGV[3])
+return 1
+"""
+
+COMMIT: Final = Script("#!lua\n" + _COMMIT)
+"""KEYS: state, files, and the key of each file. ARGV: the epoch, the position before, its position, the operations.
+
+An operation is its letter, the number of its key in KEYS, and what else it has. Returns 1 if the commit is the last
+one; else the epoch and the position, and nothing has happened.
+"""
+
+COMMIT_BEYOND: Final = Script("#!lua flags=allow-oom\n" + _COMMIT)
+"""The same, also beyond the limit of memory."""
+
+_STATE: Final = """
+return redis.call('HMGET', KEYS[1], 'version', 'epoch', 'renewals', 'node', 'address', 'secret', 'position')
+"""
+
+OBSERVE: Final = Script(
+    """\
+#!lua flags=allow-oom
+local now = tonumber(redis.call('TIME')[1])
+local nodes = redis.call('HGETALL', KEYS[2])
+for at = 1, #nodes, 2 do
+  local time = tonumber(string.match(nodes[at + 1], '%d+$') or '0')
+  if now - time > 60 then
+    redis.call('HDEL', KEYS[2], nodes[at])
+  end
+end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. now)
+"""
+    + _STATE
+)
+"""KEYS: state, nodes. ARGV: the node, its address. Nodes that have not reported for a minute are forgotten."""
+
+TAKE: Final = Script(
+    """\
+#!lua flags=allow-oom
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret')
+local epoch = held[1] or '0'
+if epoch == ARGV[1] or (epoch == ARGV[2] and held[2] == ARGV[6]) then
+  redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[2], 'renewals', ARGV[3], 'node', ARGV[4],
+    'address', ARGV[5], 'secret', ARGV[6])
+end
+"""
+    + _STATE
+)
+"""KEYS: state. ARGV: the epoch that was seen; epoch, renewals, node, address and secret of the new lease."""
+
+RENEW: Final = Script(
+    """\
+#!lua flags=allow-oom
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'node')
+local epoch = tonumber(held[1] or '0')
+if epoch < tonumber(ARGV[1]) or (epoch == tonumber(ARGV[1]) and held[2] == '?') then
+  redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[1], 'renewals', ARGV[2] + 1, 'node', ARGV[3],
+    'address', ARGV[4], 'secret', ARGV[5])
+elseif epoch == tonumber(ARGV[1]) and held[2] == ARGV[3] then
+  redis.call('HINCRBY', KEYS[1], 'renewals', 1)
+end
+"""
+    + _STATE
+)
+"""KEYS: state. ARGV: epoch, renewals, node, address and secret of the lease."""
+
+RELEASE: Final = Script(
+    """\
+#!lua flags=allow-oom
+if (redis.call('HGET', KEYS[1], 'epoch') or '0') == ARGV[1] then
+  redis.call('HSET', KEYS[1], 'node', '')
+end
+"""
+    + _STATE
+)
+"""KEYS: state. ARGV: the epoch."""
+
+RIGHTS: Final = Script(
+    """\
+#!lua flags=no-writes
+local state, files, file, nodes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local wanted = {
+  {'HMGET', state, 'epoch'}, {'HGET', state, 'epoch'}, {'HSET', state, 'epoch', '1'},
+  {'HINCRBY', state, 'renewals', '1'}, {'HDEL', files, 'a'}, {'HGETALL', files}, {'HSET', nodes, 'a', 'b'}, {'TIME'},
+  {'SETRANGE', file, '0', 'a'}, {'GETRANGE', file, '0', '1'}, {'STRLEN', file}, {'EXISTS', file}, {'DEL', file},
+  {'SET', file, 'a'}, {'RENAME', file, file}, {'WAIT', '0', '1'},
+}
+local refused = {}
+for _, each in ipairs(wanted) do
+  if not redis.acl_check_cmd(unpack(each)) then
+    table.insert(refused, each[1])
+  end
+end
+return refused
+"""
+)
+"""KEYS: state, files, any file, nodes. Returns the commands that the user may not give, so that none fails half-way."""

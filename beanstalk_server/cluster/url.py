@@ -1,0 +1,167 @@
+"""The URL of an engine: which servers there are, how they work together, and what they want to know of a client.
+
+    redis://[user:password@]host[:port][/database]
+    redis+sentinel://[user:password@]host[:port],host[:port]/service[/database]
+    redis+cluster://[user:password@]host[:port],host[:port]
+
+and `rediss` for each, which is TLS. User and password are percent-encoded, as in every URL. Options follow a `?`: `ca`,
+`cert` and `key` are the paths of PEM files, `sentinel-user` and `sentinel-password` are for Sentinel itself. Must never
+connect to anything, and needs no library: the options are checked with it before any server starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+WANTED: Final = (
+    "redis://[user:password@]host[:port][/database], or with +sentinel and a /service, or with +cluster; rediss for TLS"
+)
+"""Describes a valid URL; an error message says it after "must be"."""
+
+ALONE: Final = "alone"
+SENTINEL: Final = "sentinel"
+CLUSTER: Final = "cluster"
+
+_FORMS: Final = {
+    "redis": (ALONE, False),
+    "rediss": (ALONE, True),
+    "redis+sentinel": (SENTINEL, False),
+    "rediss+sentinel": (SENTINEL, True),
+    "redis+cluster": (CLUSTER, False),
+    "rediss+cluster": (CLUSTER, True),
+}
+
+_PORTS: Final = {ALONE: 6379, SENTINEL: 26379, CLUSTER: 6379}
+_TLS_OPTIONS: Final = ("ca", "cert", "key")
+_SENTINEL_OPTIONS: Final = ("sentinel-user", "sentinel-password")
+
+
+class Host(NamedTuple):
+    """Where a server listens."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
+
+
+@dataclass(frozen=True)
+class EngineURL:
+    """What the URL of an engine says. Nothing secret is in its text."""
+
+    form: str
+    """ALONE, SENTINEL or CLUSTER."""
+    hosts: tuple[Host, ...]
+    """The server; of several, some to begin with."""
+    tls: bool = False
+    user: str = ""
+    password: str = field(default="", repr=False)
+    service: str = ""
+    """What Sentinel calls the primary."""
+    database: int = 0
+    ca: str = ""
+    """The path of the certificates of authorities; "" for those that the system trusts."""
+    cert: str = ""
+    key: str = ""
+    sentinel_user: str = ""
+    sentinel_password: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        scheme = ("rediss" if self.tls else "redis") + ("" if self.form == ALONE else f"+{self.form}")
+        user = f"{self.user}@" if self.user else ""
+        path = "".join(f"/{each}" for each in (self.service, self.database) if each)
+        return f"{scheme}://{user}{','.join([str(each) for each in self.hosts])}{path}"
+
+
+def read_url(text: str) -> EngineURL:
+    """Read a URL.
+
+    Raises:
+        ValueError: it is not the URL of an engine. The message is what would be right, and shows nothing of it.
+    """
+    try:
+        parts = urlsplit(text)
+        form, tls = _FORMS[parts.scheme]
+    except (ValueError, KeyError):
+        raise ValueError(f"must be {WANTED}") from None
+    credentials, at, places = parts.netloc.rpartition("@")
+    user, colon, password = credentials.partition(":")
+    if at and not (user or password):
+        raise ValueError("must have a user or a password before the @, or no @")
+    hosts = tuple(_host(each, _PORTS[form]) for each in places.split(","))
+    if form == ALONE and len(hosts) > 1:
+        raise ValueError("must have one host, or +sentinel or +cluster in front of the ://")
+    service, database = _path(form, parts.path)
+    options = _options(form, tls, parts.query)
+    if parts.fragment:
+        raise ValueError("must not have a #: in a password it is %23")
+    return EngineURL(
+        form,
+        hosts,
+        tls,
+        unquote(user),
+        unquote(password) if colon else "",
+        service,
+        database,
+        options.get("ca", ""),
+        options.get("cert", ""),
+        options.get("key", ""),
+        options.get("sentinel-user", ""),
+        options.get("sentinel-password", ""),
+    )
+
+
+def _host(text: str, default: int) -> Host:
+    name, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        name, port = text, ""
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    elif ":" in name:
+        raise ValueError("must have an IPv6 address in brackets: redis://[::1]:6379")
+    if not name:
+        raise ValueError("must have a host behind the ://")
+    if not port:
+        return Host(name, default)
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise ValueError("must have a port between 1 and 65535 behind each host, or none")
+    return Host(name, int(port))
+
+
+def _path(form: str, path: str) -> tuple[str, int]:
+    """The service and the database that the path names."""
+    steps = [unquote(each) for each in path.split("/") if each]
+    service = ""
+    if form == SENTINEL:
+        if not steps:
+            raise ValueError("must have the name of the service behind the hosts: redis+sentinel://host/service")
+        service = steps.pop(0)
+    if not steps:
+        return service, 0
+    database = steps.pop(0)
+    if steps or not (database.isascii() and database.isdigit() and len(database) < 6):
+        raise ValueError("must have the number of a database at its end, or none")
+    if form == CLUSTER and int(database):
+        raise ValueError("must not have a database with +cluster: it has only database 0")
+    return service, int(database)
+
+
+def _options(form: str, tls: bool, query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    known = (_TLS_OPTIONS if tls else ()) + (_SENTINEL_OPTIONS if form == SENTINEL else ())
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in _TLS_OPTIONS and not tls:
+            raise ValueError(f"must be rediss for the option {name}: without TLS it means nothing")
+        if name in _SENTINEL_OPTIONS and form != SENTINEL:
+            raise ValueError(f"must be +sentinel for the option {name}")
+        if name not in known:
+            raise ValueError(f"must have no other options than {', '.join(known) or 'those of TLS and Sentinel'}")
+        if name in options or not value:
+            raise ValueError(f"must have the option {name} once, with a value")
+        options[name] = value
+    if ("cert" in options) != ("key" in options):
+        raise ValueError("must have both of the options cert and key, or none")
+    return options

@@ -1,0 +1,406 @@
+"""The engine in Redis, beside the one in memory: what `Engine` says holds for both."""
+
+import os
+import threading
+
+import pytest
+from memory_engine import Servers
+
+from beanstalk_server.cluster.engine import (
+    CREATE,
+    REMOVE,
+    RENAME,
+    RESIZE,
+    START,
+    WRITE,
+    Commit,
+    EngineError,
+    EngineFullError,
+    EngineRefusedError,
+    File,
+    Lease,
+    Position,
+)
+from harness.engines import Alone, missing
+from harness.waiting import eventually
+
+MINE = Lease(1, 0, "a", "here:1", "secret")
+OTHER = Lease(2, 0, "b", "there:2", "another secret")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    if missing() and not os.environ.get("CI"):
+        pytest.skip(missing())
+    return tmp_path_factory.mktemp("redis")
+
+
+@pytest.fixture(scope="module")
+def redis(directory):
+    servers = Alone(directory / "alone", replicas=2)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def name(request):
+    """A cluster of its own for each test."""
+    return request.node.name
+
+
+@pytest.fixture
+def opened():
+    """Engines that are closed at the end."""
+    engines = []
+    yield engines.append
+    for engine in engines:
+        engine.close()
+
+
+def redis_engine(url, name, replicas=1, **options):
+    from beanstalk_server.cluster.redis_engine import open_engine
+
+    return open_engine(url, name, replicas, **options)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def connect(request, opened, name):
+    """Makes engines that share their servers."""
+    if request.param == "memory":
+        return Servers().connect
+    url = request.getfixturevalue("redis").url
+
+    def connect(replicas=1):
+        engine = redis_engine(url, name, replicas)
+        opened(engine)
+        return engine
+
+    return connect
+
+
+@pytest.fixture
+def engine(connect):
+    return connect()
+
+
+class Journal:
+    """Makes commits, each upon the one before."""
+
+    def __init__(self, engine, epoch=1):
+        self.engine = engine
+        self.epoch = epoch
+        self.last = START
+        self.number = 0
+
+    def commit(self, *operations):
+        self.number += 1
+        commit = Commit(Position(self.epoch, self.number), self.last, list(operations), 0)
+        self.last = commit.position
+        return commit
+
+    def append(self, *operations):
+        commit = self.commit(*operations)
+        answer = self.engine.append(commit, may_exceed=False)
+        assert (answer.epoch, answer.position) == (self.epoch, commit.position)
+        assert answer.replicas >= 1
+        return commit
+
+
+@pytest.fixture
+def journal(engine):
+    return Journal(engine)
+
+
+def test_an_engine_that_was_never_used_has_nothing(engine):
+    assert engine.observe("a", "here:1") == Lease()
+    assert engine.files() == {}
+    assert engine.read("file", 0, 100) == b""
+
+
+def test_what_is_written_is_read(engine, journal):
+    journal.append((CREATE, "file", 1000), (WRITE, "file", 0, b"one"))
+    journal.append((WRITE, "file", 3, b"\0\r\n\xff"))
+    journal.append((WRITE, "file", 10, b"late"))
+    assert engine.files() == {"file": File(1000, 14)}
+    assert engine.read("file", 0, 1000) == b"one\0\r\n\xff\0\0\0late"
+    assert engine.read("file", 2, 3) == b"e\0\r"
+    assert engine.read("file", 14, 1) == b""
+
+
+def test_a_write_over_the_end_makes_the_file_longer(engine, journal):
+    journal.append((CREATE, "file", 2), (WRITE, "file", 1, b"abc"))
+    assert engine.files() == {"file": File(4, 4)}
+
+
+def test_a_file_of_zeros_takes_no_memory(engine, journal):
+    journal.append((CREATE, "file", 10_000_000))
+    assert engine.files() == {"file": File(10_000_000, 0)}
+    assert engine.read("file", 0, 10) == b""
+
+
+def test_a_file_gets_another_name(engine, journal):
+    journal.append((CREATE, "old", 9), (WRITE, "old", 0, b"text"), (CREATE, "new", 5), (WRITE, "new", 0, b"gone"))
+    journal.append((RENAME, "old", "new"))
+    assert engine.files() == {"new": File(9, 4)}
+    assert engine.read("new", 0, 9) == b"text"
+    journal.append((CREATE, "empty", 7), (RENAME, "empty", "new"))
+    assert engine.files() == {"new": File(7, 0)}
+
+
+def test_a_file_is_removed(engine, journal):
+    journal.append((CREATE, "file", 9), (WRITE, "file", 0, b"text"), (CREATE, "other", 1))
+    journal.append((REMOVE, "file"))
+    assert engine.files() == {"other": File(1, 0)}
+    journal.append((CREATE, "file", 3))
+    assert engine.read("file", 0, 9) == b""
+
+
+def test_a_file_is_cut_and_made_longer(engine, journal):
+    journal.append((CREATE, "file", 9), (WRITE, "file", 0, b"a text"))
+    journal.append((RESIZE, "file", 3))
+    assert engine.files() == {"file": File(3, 3)}
+    journal.append((RESIZE, "file", 20))
+    assert (engine.files(), engine.read("file", 0, 20)) == ({"file": File(20, 3)}, b"a t")
+    journal.append((RESIZE, "file", 0), (RESIZE, "file", 20))
+    assert (engine.files(), engine.read("file", 0, 20)) == ({"file": File(20, 0)}, b"")
+
+
+def test_operations_happen_in_their_order(engine, journal):
+    journal.append(
+        (CREATE, "a", 5),
+        (WRITE, "a", 0, b"first"),
+        (RENAME, "a", "b"),
+        (CREATE, "a", 6),
+        (WRITE, "a", 0, b"second"),
+        (REMOVE, "b"),
+        (RENAME, "a", "c"),
+    )
+    assert engine.files() == {"c": File(6, 6)}
+    assert engine.read("c", 0, 6) == b"second"
+
+
+def test_names_in_directories_and_long_writes(engine, journal):
+    data = os.urandom(3_000_000)
+    journal.append((CREATE, "sub.rewriting/file", 0), (WRITE, "sub.rewriting/file", 0, data))
+    assert engine.read("sub.rewriting/file", 0, 10_000_000) == data
+    assert engine.read("sub.rewriting/file", 1_000_001, 1_100_000) == data[1_000_001:2_100_001]
+
+
+def test_a_file_of_many_chunks_is_read(engine, journal):
+    chunk = os.urandom(1 << 20)
+    journal.append((CREATE, "file", 0), *((WRITE, "file", number << 20, chunk) for number in range(11)))
+    assert engine.read("file", 0, 1 << 30) == chunk * 11
+    assert engine.read("file", 1 << 20, 10 << 20) == chunk * 10
+
+
+def test_the_same_commit_again_changes_nothing(engine, journal):
+    journal.append((CREATE, "file", 9), (WRITE, "file", 0, b"text"))
+    commit = journal.append((RENAME, "file", "other"))
+    answer = engine.append(commit, may_exceed=False)
+    assert answer.position == commit.position
+    assert answer.replicas >= 1
+    assert engine.files() == {"other": File(9, 4)}
+
+
+def test_a_commit_upon_another_one_is_not_made(engine, journal):
+    journal.append((CREATE, "file", 9))
+    lost = journal.commit((WRITE, "file", 0, b"lost"))
+    later = journal.commit((WRITE, "file", 4, b"later"))
+    assert engine.append(later, may_exceed=False).position == Position(1, 1)
+    assert engine.files() == {"file": File(9, 0)}
+    assert engine.append(lost, may_exceed=False).position == lost.position
+    assert engine.append(later, may_exceed=False).position == later.position
+    assert engine.append(lost, may_exceed=False).position == later.position
+
+
+def test_a_leader_of_an_earlier_epoch_is_fenced(connect, journal):
+    journal.append((CREATE, "file", 9))
+    other = connect()
+    assert other.take(Lease(1), OTHER).epoch == 2
+    answer = journal.engine.append(journal.commit((WRITE, "file", 0, b"late")), may_exceed=False)
+    assert (answer.epoch, answer.position) == (2, Position(1, 1))
+    assert other.files() == {"file": File(9, 0)}
+
+
+def test_a_leader_goes_on_from_the_position_that_it_finds(connect, journal):
+    journal.append((CREATE, "file", 9))
+    other = connect()
+    found = other.take(Lease(1), OTHER)
+    assert found.position == Position(1, 1)
+    commit = Commit(Position(2, 2), found.position, [(WRITE, "file", 0, b"new")], 0)
+    assert other.append(commit, may_exceed=False).position == Position(2, 2)
+    assert other.read("file", 0, 9) == b"new"
+
+
+def test_a_lease_is_taken_renewed_and_given_back(engine):
+    assert engine.take(Lease(), MINE) == MINE
+    assert engine.renew(MINE) == MINE._replace(renewals=1)
+    assert engine.renew(MINE) == MINE._replace(renewals=2)
+    assert engine.observe("b", "there:2") == MINE._replace(renewals=2)
+    assert engine.release(MINE) == MINE._replace(renewals=2, node="")
+    assert engine.renew(MINE).node == ""
+    assert engine.take(Lease(1), OTHER) == OTHER
+    assert engine.release(MINE) == OTHER
+
+
+def test_a_lease_is_taken_again_when_the_answer_was_lost(engine):
+    assert engine.take(Lease(), MINE) == MINE
+    assert engine.take(Lease(), MINE) == MINE
+
+
+def test_only_one_of_two_contenders_takes_the_lease(connect):
+    rival = MINE._replace(node="b", secret="another")
+    assert connect().take(Lease(), MINE) == MINE
+    assert connect().take(Lease(), rival) == MINE
+
+
+def test_whoever_was_fenced_renews_nothing(engine):
+    engine.take(Lease(), MINE)
+    engine.take(MINE, OTHER)
+    assert engine.renew(MINE) == OTHER
+    assert engine.renew(OTHER).renewals == 1
+
+
+def test_a_renewal_restores_the_lease_that_the_engine_has_lost(engine):
+    assert engine.renew(MINE) == MINE._replace(renewals=1)
+    journal = Journal(engine, epoch=2)
+    journal.append((CREATE, "file", 1))  # the first that the engine sees of this epoch
+    found = engine.observe("c", "elsewhere:3")
+    assert (found.epoch, found.position) == (2, Position(2, 1))
+    assert found.node not in ("", "a")
+    assert engine.renew(OTHER) == OTHER._replace(renewals=1, position=Position(2, 1))
+
+
+def test_nodes_report(connect):
+    first, second = connect(), connect()
+    first.observe("a", "here:1")
+    second.observe("b", "there:2")
+    second.observe("b", "moved:2")
+    assert {(each.node, each.address) for each in first.members()} == {("a", "here:1"), ("b", "moved:2")}
+    assert all(0 <= each.seen < 60 for each in first.members())
+
+
+def test_a_closed_engine_does_nothing(engine):
+    engine.observe("a", "here:1")
+    engine.close()
+    with pytest.raises(EngineError):
+        engine.observe("a", "here:1")
+
+
+# What only real servers do
+
+
+def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, opened):
+    for wanted, found in ((0, 0), (2, 2)):
+        engine = redis_engine(redis.url, f"{name}-{wanted}", wanted)
+        opened(engine)
+        assert engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False).replicas == found
+    engine = redis_engine(redis.url, name, 3, timeout=0.2)
+    opened(engine)
+    answer = engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
+    assert (answer.position, answer.replicas) == (Position(1, 1), 2)
+    with pytest.raises(EngineError, match="2 replicas have confirmed the lease: must be 3"):
+        engine.take(Lease(1), OTHER)
+    with pytest.raises(EngineError, match="must be 3"):
+        engine.renew(OTHER)
+
+
+def test_a_server_that_has_forgotten_the_scripts_gets_them_again(redis, name, opened):
+    engine = redis_engine(redis.url, name)
+    opened(engine)
+    journal = Journal(engine)
+    journal.append((CREATE, "file", 9))
+    redis.servers[0].ask("SCRIPT", "FLUSH")
+    journal.append((WRITE, "file", 0, b"text"))
+    assert engine.read("file", 0, 9) == b"text"
+
+
+def test_another_thread_closes_an_engine_that_waits(redis, name, opened):
+    engine = redis_engine(redis.url, name, 3, timeout=30.0)
+    opened(engine)
+    journal = Journal(engine)
+    engine.observe("a", "here:1")
+    errors = []
+
+    def append():
+        try:
+            engine.append(journal.commit((CREATE, "file", 9)), may_exceed=False)
+        except EngineError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    clients = redis.servers[0]
+    eventually(lambda: int(clients.info("clients")["blocked_clients"]), "the commit waits for a third replica")
+    engine.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert errors
+
+
+def _fill(engine, journal):
+    """Write a file until the engine is full; return the commit that it does not take."""
+    commit = journal.commit((CREATE, "file", 0))
+    for number in range(20):
+        try:
+            engine.append(commit, may_exceed=False)
+        except EngineFullError:
+            return commit
+        commit = journal.commit((WRITE, "file", number << 20, bytes(1 << 20)))
+    raise AssertionError("it has taken 20 MiB")
+
+
+def test_an_engine_that_is_full_takes_only_what_may_exceed_its_limit(directory, opened):
+    servers = Alone(directory / "full", replicas=0, options=["--maxmemory", "8mb"])
+    try:
+        engine = redis_engine(servers.url, "full", 0)
+        opened(engine)
+        journal = Journal(engine)
+        engine.take(Lease(), MINE)
+        commit = _fill(engine, journal)
+        length = engine.files()["file"].length
+        assert length == (commit.position.number - 2) << 20
+        assert engine.append(commit, may_exceed=True).position == commit.position
+        assert engine.files()["file"].length == length + (1 << 20)
+        assert engine.renew(MINE).renewals == 1
+        assert engine.observe("b", "there:2").epoch == 1
+        for last, may_exceed in ((REMOVE, "file"), True), ((CREATE, "other", 9), False):
+            commit = journal.commit(last)
+            assert engine.append(commit, may_exceed=may_exceed).position == commit.position
+    finally:
+        servers.close()
+
+
+def test_a_replica_is_not_taken_for_the_primary(redis, name, opened):
+    engine = redis_engine(f"redis://127.0.0.1:{redis.servers[1].port}", name)
+    opened(engine)
+    with pytest.raises(EngineError, match="it is a replica, and not the primary"):
+        engine.observe("a", "here:1")
+
+
+def test_nobody_at_the_address_is_told_in_one_line(name, opened):
+    engine = redis_engine("redis://127.0.0.1:1", name)
+    opened(engine)
+    with pytest.raises(EngineError, match=r"^engine at 127\.0\.0\.1:1: .*refused.*$"):
+        engine.observe("a", "here:1")
+
+
+def test_a_user_who_may_not_do_everything_is_refused_before_anything_happens(redis, name, opened):
+    server = redis.servers[0]
+    server.ask("ACL", "SETUSER", "queue", "on", ">secret", "~*", "+@all", "-rename", "-setrange")
+    url = f"redis://queue:secret@127.0.0.1:{server.port}"
+    engine = redis_engine(url, name)
+    opened(engine)
+    with pytest.raises(EngineRefusedError, match=r"user 'queue' may not RENAME, SETRANGE: must have ~.*"):
+        engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
+    server.ask("ACL", "SETUSER", "queue", "resetkeys", "~{other:0}:*", "+@all")
+    with pytest.raises(EngineRefusedError):
+        engine.observe("a", "here:1")
+    server.ask("ACL", "SETUSER", "queue", f"~{{{name}:0}}:*")
+    assert engine.observe("a", "here:1") == Lease()
+    server.ask("ACL", "SETUSER", "queue", ">new", "<secret")
+    engine.close()
+    engine = redis_engine(url, name)
+    opened(engine)
+    with pytest.raises(EngineRefusedError, match="WRONGPASS"):
+        engine.observe("a", "here:1")

@@ -1,0 +1,350 @@
+"""The roles of a node, and what its owner is told: over an engine in memory, in virtual time."""
+
+import asyncio
+import heapq
+from collections import Counter
+
+import pytest
+from memory_engine import Servers
+
+from beanstalk_server.cluster.engine import Lease, Position
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.roles import IS_SUSPENDED, LEADS, STANDING_BY, TAKING_OVER, Roles, TakeOverError
+
+TTL = 10
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes as soon as there is nothing to do."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 1000.0
+
+    def time(self):
+        return self.now
+
+    def _run_once(self):
+        while self._scheduled and self._scheduled[0]._cancelled:
+            handle = heapq.heappop(self._scheduled)
+            handle._scheduled = False
+            self._timer_cancelled_count = max(self._timer_cancelled_count - 1, 0)
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0]._when)
+        super()._run_once()
+
+
+class Owner:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.told = []
+        self.followed = []
+        self.takes = 0.0
+        self.fails = False
+
+    def follow(self, lease):
+        self.followed.append(lease)
+
+    async def take_over(self, lease):
+        await asyncio.sleep(self.takes)
+        if self.fails:
+            raise TakeOverError("damaged")
+        self.told.append(f"serves {lease.epoch}")
+
+    def suspend(self):
+        self.told.append("suspend")
+
+    def resume(self):
+        self.told.append("resume")
+
+    def renewed(self, lease):
+        self.position = lease.position
+
+    async def finish(self):
+        self.told.append("finish")
+
+    async def step_down(self, why):
+        self.told.append("step down")
+
+    def give_up(self):
+        raise AssertionError("a bug")
+
+
+class Cluster:
+    def __init__(self):
+        self.servers = Servers(clock=lambda: asyncio.get_running_loop().time())
+        self.nodes = []
+
+    def add(self, name):
+        owner = Owner()
+
+        async def in_thread(call):
+            await asyncio.sleep(0.001)
+            return call()
+
+        roles = Roles(
+            self.servers.connect(),
+            name,
+            f"{name}:1",
+            TTL * SECOND,
+            owner,
+            in_thread,
+            lambda: round(asyncio.get_running_loop().time() * SECOND),
+            lambda: f"secret of {name}",
+        )
+        roles.start()
+        self.nodes.append(roles)
+        return roles, owner
+
+    async def stop(self):
+        self.servers.is_reachable = True
+        self.servers.lag(lags=False)
+        for node in self.nodes:
+            await node.stop()
+
+
+def virtually(test):
+    """Run a test in virtual time."""
+
+    def run():
+        async def body():
+            cluster = Cluster()
+            await test(cluster)
+            await cluster.stop()
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(body())
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def until(condition, what, within=100):
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within
+    while not condition():
+        assert loop.time() < end, f"not within {within} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+def kill(node):
+    """End a node as SIGKILL does."""
+    node._task.cancel()
+    node.engine.close()
+    node.start = node.stop = None
+
+
+@virtually
+async def test_a_lone_node_leads_at_once(cluster):
+    node, owner = cluster.add("a")
+    await until(lambda: node.role == LEADS, "it leads", within=1)
+    assert owner.told == ["serves 1"]
+    assert (node.epoch, node.leader) == (1, "a:1")
+
+
+@virtually
+async def test_one_of_two_leads_and_the_other_knows_it(cluster):
+    first, _ = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, owner = cluster.add("b")
+    await asyncio.sleep(100)
+    assert (first.role, second.role, owner.told) == (LEADS, STANDING_BY, [])
+    assert (second.leader, second.epoch) == ("a:1", 1)
+    assert owner.followed[-1].secret == "secret of a"
+
+
+@virtually
+async def test_a_node_that_ends_hands_over_at_once(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, _ = cluster.add("b")
+    await asyncio.sleep(1)
+    await first.stop()
+    assert owner.told == ["serves 1", "finish", "step down"]
+    second.look()
+    await until(lambda: second.role == LEADS, "the other leads", within=0.1)
+    assert second.epoch == 2
+
+
+@virtually
+async def test_a_node_that_hands_over_stays_and_leads_no_more(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, _ = cluster.add("b")
+    first.hand_over()
+    await until(lambda: second.role == LEADS, "the other leads", within=2)
+    await second.stop()
+    await asyncio.sleep(100)
+    assert (first.role, owner.told) == (STANDING_BY, ["serves 1", "finish", "step down"])
+
+
+@virtually
+async def test_a_node_that_is_cut_off_is_suspended_before_the_other_leads(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, _ = cluster.add("b")
+    await asyncio.sleep(5)
+    first.engine.close()
+    await until(lambda: first.role == IS_SUSPENDED, "it is suspended", within=TTL)
+    assert second.role == STANDING_BY
+    await until(lambda: second.role == LEADS, "the other leads", within=TTL)
+    assert owner.told == ["serves 1", "suspend"]
+    first.engine.is_open = True
+    await until(lambda: first.role == STANDING_BY, "it is fenced", within=1)
+    assert owner.told == ["serves 1", "suspend", "step down"]
+    assert first.leader == "b:1"
+
+
+@virtually
+async def test_an_engine_that_fails_over_costs_a_pause_only(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    _, other = cluster.add("b")
+    await asyncio.sleep(5)
+    cluster.servers.is_reachable = False
+    await asyncio.sleep(3 * TTL)
+    assert first.role == IS_SUSPENDED
+    cluster.servers.is_reachable = True
+    await until(lambda: first.role == LEADS, "it leads again", within=1)
+    assert owner.told == ["serves 1", "suspend", "resume"]
+    await asyncio.sleep(3 * TTL)
+    assert other.told == []
+
+
+@virtually
+async def test_without_enough_replicas_nobody_leads(cluster):
+    cluster.servers.lag()
+    node, owner = cluster.add("a")
+    await asyncio.sleep(35)
+    assert owner.told == []
+    cluster.servers.lag(lags=False)
+    await until(lambda: node.role == LEADS, "it leads", within=TTL)
+
+
+@virtually
+async def test_a_process_that_was_killed_is_followed_at_once_when_its_address_refuses(cluster):
+    first, _ = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, _ = cluster.add("b")
+    await asyncio.sleep(5)
+    kill(cluster.nodes.pop(0))
+    second.note_gone(1, "a")
+    await until(lambda: second.role == LEADS, "the other leads", within=0.1)
+
+
+@virtually
+async def test_a_process_that_was_killed_is_followed_after_its_lease(cluster):
+    first, _ = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, _ = cluster.add("b")
+    await asyncio.sleep(5)
+    kill(cluster.nodes.pop(0))
+    await until(lambda: second.role == LEADS, "the other leads", within=TTL + 2)
+
+
+@virtually
+async def test_an_engine_that_was_wiped_stays_with_the_leader(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    _, other = cluster.add("b")
+    await asyncio.sleep(5)
+    cluster.servers.wipe()
+    await asyncio.sleep(3 * TTL)
+    assert (owner.told, other.told) == (["serves 1"], [])
+    assert cluster.servers.primary.lease.epoch == 1
+    assert owner.position == Position(0, 0)
+
+
+@virtually
+async def test_a_wiped_engine_whose_leader_is_dead_is_taken_after_a_lease_and_that_is_critical(cluster):
+    first, _ = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, owner = cluster.add("b")
+    await asyncio.sleep(5)
+    kill(cluster.nodes.pop(0))
+    cluster.servers.wipe()
+    await asyncio.sleep(TTL - 1)
+    assert owner.told == []
+    await until(lambda: second.role == LEADS, "the other leads", within=3)
+    assert second.epoch == 2
+
+
+@virtually
+async def test_a_commit_that_is_fenced_suspends_at_once(cluster):
+    node, owner = cluster.add("a")
+    await until(lambda: node.role == LEADS, "it leads")
+    cluster.servers.primary.lease = Lease(5, 0, "c", "c:1", "secret of c")
+    node.fenced(5)
+    assert owner.told == ["serves 1", "suspend"]
+    await until(lambda: node.role == STANDING_BY, "it stands by", within=0.1)
+    assert node.epoch == 5
+
+
+@virtually
+async def test_a_node_that_cannot_serve_gives_the_lease_back_and_tries_again(cluster):
+    node, owner = cluster.add("a")
+    owner.fails = True
+    await asyncio.sleep(5)
+    assert 1 < Counter(owner.told)["step down"] <= 6
+    owner.fails = False
+    await until(lambda: node.role == LEADS, "it leads", within=5)
+
+
+@virtually
+async def test_the_lease_is_renewed_while_jobs_are_brought_back(cluster):
+    first = cluster.add("a")
+    first[1].takes = 5 * TTL
+    _, other = cluster.add("b")
+    await asyncio.sleep(5 * TTL - 5)
+    assert first[0].role == TAKING_OVER
+    await asyncio.sleep(10)
+    assert (first[0].role, other.told) == (LEADS, [])
+
+
+@virtually
+async def test_who_is_fenced_while_jobs_are_brought_back_never_serves(cluster):
+    node, owner = cluster.add("a")
+    owner.takes = 5
+    await until(lambda: node.role == TAKING_OVER, "it takes over")
+    cluster.servers.primary.lease = Lease(5, 0, "c", "c:1", "secret of c")
+    await asyncio.sleep(4.5)
+    assert node.role == TAKING_OVER  # until the work that is under way has ended
+    await until(lambda: node.role == STANDING_BY, "it stands by")
+    assert owner.told[-1] == "step down"
+
+
+@pytest.mark.parametrize("role", [STANDING_BY, TAKING_OVER, LEADS])
+def test_it_ends_in_every_role(role):
+    @virtually
+    async def ends(cluster):
+        cluster.add("b")
+        await until(lambda: cluster.nodes[0].role == LEADS, "one leads")
+        if role != STANDING_BY:
+            await cluster.nodes.pop().stop()
+        node, owner = cluster.add("a")
+        owner.takes = 5 if role == TAKING_OVER else 0
+        await until(lambda: node.role == role, "it has that role")
+        await cluster.stop()
+
+    ends()
+
+
+@virtually
+async def test_it_ends_while_the_engine_is_gone(cluster):
+    node, _ = cluster.add("a")
+    await until(lambda: node.role == LEADS, "it leads")
+    cluster.servers.is_reachable = False
+    await asyncio.wait_for(node.stop(), 10)
+
+
+def test_the_log_complains_of_an_engine_that_does_not_answer_every_ten_seconds_only(caplog):
+    @virtually
+    async def complains(cluster):
+        cluster.add("a")
+        cluster.servers.is_reachable = False
+        await asyncio.sleep(25)
+
+    complains()
+    assert [record.message for record in caplog.records].count("the engine: the engine cannot be reached") == 3

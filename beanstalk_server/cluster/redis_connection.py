@@ -8,7 +8,6 @@ never repeats anything.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import ssl
 import struct
@@ -24,10 +23,6 @@ from beanstalk_server.cluster.url import EngineURL, Host
 
 SEND_CHUNK: Final = 1 << 18
 """Bytes that have the whole timeout to be sent."""
-
-PAIR: Final = len(b":1\r\n:1\r\n")
-"""Bytes of two replies at least. The kernel wakes nobody for fewer, so both cost one turn of the thread, though the
-second comes later: a WAIT waits."""
 
 REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS"))
 """Error codes of an engine that does not know the user, or does not let it do this."""
@@ -80,8 +75,6 @@ class RedisConnection:
             }
         self._connection: Any = (SSLConnection if url.tls else Connection)(**options)
         self._replies: Replies = self._connection._parser
-        self._wakes_for = 1
-        self._poll: select.poll | None = None
 
     def connect(self) -> None:
         """Connect and authenticate.
@@ -116,8 +109,6 @@ class RedisConnection:
         Raises:
             EngineError: no answer, or only a part of it: the connection is closed.
         """
-        if self._wakes_for != 1:
-            self._wake_for(1)
         try:
             self._send(request)
             return [self._replies.read() for _ in range(count)]
@@ -126,19 +117,10 @@ class RedisConnection:
 
     def ask_to_commit(self, request: bytes) -> tuple[Reply, Reply]:
         """The same for a script and a WAIT, which are mostly answered with 1 and a number."""
-        if self._wakes_for != PAIR and self._poll is not None:
-            self._wake_for(PAIR)
         try:
             self._send(request)
-            # Before it reads, because a read that has a part of both already would not be woken for the rest.
-            if self._poll is not None and not self._poll.poll(self.timeout * 1000):
-                raise TimeoutError
             confirmed = self._replies.read_made()
-            if confirmed >= 0:
-                return 1, confirmed
-            if self._wakes_for != 1:
-                self._wake_for(1)
-            return self._replies.read(), self._replies.read()
+            return (1, confirmed) if confirmed >= 0 else (self._replies.read(), self._replies.read())
         except BaseException as error:
             raise self._ended_by(error) from None
 
@@ -168,23 +150,13 @@ class RedisConnection:
     def _wait_in_kernel(self) -> None:
         """Have the kernel count the timeout: Python asks it before every call whether the call would wait."""
         connected = self._replies.socket
-        self._poll = None
-        self._wakes_for = 1
         if sys.platform != "linux" or connected is None or isinstance(connected, ssl.SSLSocket):
             return
         timeout = struct.pack("ll", int(self.timeout), int(self.timeout % 1 * 1e6))
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         connected.settimeout(None)
-        self._poll = select.poll()
-        self._poll.register(connected, select.POLLIN)
-
-    def _wake_for(self, size: int) -> None:
-        """Have the kernel wake this thread for so many bytes, and not for fewer."""
-        connected = self._replies.socket
-        if connected is not None:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-            self._wakes_for = size
+        self._replies.waits_in_kernel = True
 
     def _ended_by(self, error: BaseException) -> BaseException:
         """Close the connection, whose next answer may be a late one; return what the error means, in one line."""

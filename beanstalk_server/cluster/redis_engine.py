@@ -7,12 +7,14 @@ what is in a file, and repeats only what cannot have happened: the server had no
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redis.exceptions import ResponseError
 
+from beanstalk_server.cluster import redis_settings as settings
 from beanstalk_server.cluster import scripts
 from beanstalk_server.cluster.engine import (
     START,
@@ -31,7 +33,7 @@ from beanstalk_server.cluster.redis_connection import MISPLACED, RedisConnection
 from beanstalk_server.cluster.redis_primary import Primary, slot_of
 from beanstalk_server.cluster.resp import Reply, bulk, lists_of, number_of, pack, text_of
 from beanstalk_server.cluster.scripts import Script
-from beanstalk_server.cluster.url import ALONE, EngineURL, read_url
+from beanstalk_server.cluster.url import ALONE, EngineURL, Host, read_url
 
 READ_CHUNK: Final = 1 << 20
 """Bytes that one command reads, which holds up all others on the server."""
@@ -55,6 +57,34 @@ LOOK_AGAIN: Final = 1.0
 """Seconds after which a primary without enough replicas may be another one."""
 
 
+INFO: Final = pack(b"INFO", b"server", b"memory", b"replication")
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Replica(NamedTuple):
+    """A replica, as its primary sees it."""
+
+    host: Host
+    is_online: bool
+    """Whether it has a copy, and follows."""
+    lag: int
+    """Bytes of changes that it has not confirmed yet."""
+
+
+class Condition(NamedTuple):
+    """How a server is."""
+
+    name: str
+    """The program, with its version."""
+    host: Host
+    memory: int
+    """Bytes in use."""
+    limit: int
+    """Bytes that it may use; 0 for any number."""
+    replicas: tuple[Replica, ...]
+
+
 def open_engine(url: str, name: str, replicas: int, *, timeout: float = 2.0) -> Engine:
     """The engine behind a URL. It is not connected before it is used.
 
@@ -75,6 +105,7 @@ class RedisEngine:
 
     def __init__(self, url: EngineURL, name: str, replicas: int, timeout: float) -> None:
         self._url = url
+        self._timeout = timeout
         self._replicas = replicas
         tag = f"{name}:0"
         self._prefix = f"{{{tag}}}:".encode()
@@ -219,7 +250,38 @@ class RedisEngine:
         return found
 
     def check(self) -> list[str]:
-        return []
+        with self._lock:
+            try:
+                connection = self._connection or self._connect()
+                found = [f"engine at {connection.host}: {each}" for each in self._bad_settings(connection)]
+                try:
+                    replicas = _condition(connection).replicas
+                except EngineRefusedError as error:
+                    log.warning("%s: whether it has enough replicas is not known", error)
+                    return found
+                online = sum(each.is_online for each in replicas)
+                if few := settings.too_few(online, self._replicas):
+                    found.append(f"engine at {connection.host}: {few}")
+                for replica in replicas:
+                    found += self._check_replica(replica.host)
+                for each in settings.advice(_settings(connection) or {}, online, self._replicas):
+                    log.warning("engine at %s: %s", connection.host, each)
+                return found
+            finally:
+                self._drop_if_dead()
+
+    def inspect(self) -> Condition:
+        """How the server is that has the keys, and its replicas."""
+        with self._lock:
+            try:
+                return _condition(self._connection or self._connect())
+            finally:
+                self._drop_if_dead()
+
+    def look(self) -> Lease:
+        """Who leads, without a report that this node is alive."""
+        with self._lock:
+            return _lease_of(self._ask([pack(b"HMGET", self._state, *[each.encode() for each in scripts.FIELDS])])[0])
 
     def close(self) -> None:
         self._is_closed = True
@@ -236,16 +298,7 @@ class RedisEngine:
         encoded = [str(each).encode() for each in arguments]
         request = pack(b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *encoded)
         reply, confirmed = self._run(request, script, waits=waits)
-        version, epoch, renewals, node, address, secret, last = lists_of(reply)
-        if version is not None and text_of(version) != scripts.VERSION:
-            raise EngineRefusedError(
-                f"the journal in the engine has version {text_of(version)}, and this is a server for version "
-                f"{scripts.VERSION}: must be a server of a later release"
-            )
-        found = Lease(
-            number_of(epoch), number_of(renewals), text_of(node), text_of(address), text_of(secret), _position(last)
-        )
-        return found, confirmed
+        return _lease_of(reply), confirmed
 
     def _must_be_enough(self, confirmed: int) -> None:
         if confirmed < self._replicas:
@@ -374,6 +427,71 @@ class RedisEngine:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _bad_settings(self, connection: RedisConnection) -> list[str]:
+        found = _settings(connection)
+        if found is None:
+            log.warning(
+                "engine at %s: it does not show its settings: whether they lose jobs is not known", connection.host
+            )
+            return []
+        return settings.losing(found, self._replicas)
+
+    def _check_replica(self, host: Host) -> list[str]:
+        """What in the settings of a replica would lose jobs once it is the primary."""
+        connection = RedisConnection(host, self._url, self._timeout)
+        self._note(connection)
+        try:
+            connection.connect()
+            return [f"replica at {host}: {each}" for each in self._bad_settings(connection)]
+        except EngineError as error:  # it may have an address that is not for this machine
+            log.warning("a replica cannot be asked for its settings: %s", error)
+            return []
+        finally:
+            connection.close()
+
+
+def _settings(connection: RedisConnection) -> dict[str, str] | None:
+    """The settings of a server, or None if it does not show them."""
+    reply = connection.ask(pack(b"CONFIG", b"GET", *[each.encode() for each in settings.ASKED]))[0]
+    if not isinstance(reply, list):
+        return None
+    words = [text_of(each) for each in reply]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _condition(connection: RedisConnection) -> Condition:
+    """What a server says of itself."""
+    reply = connection.ask(INFO)[0]
+    if isinstance(reply, ResponseError):
+        raise connection.error_of(reply)
+    told = {name: value for name, _, value in (line.partition(":") for line in text_of(reply).splitlines())}
+    offset = int(told.get("master_repl_offset", 0))
+    replicas = []
+    for number in range(int(told.get("connected_slaves", 0))):
+        of_one = dict(each.partition("=")[::2] for each in told.get(f"slave{number}", "").split(","))
+        host = Host(of_one.get("ip", "?"), int(of_one.get("port", 0)))
+        replicas.append(Replica(host, of_one.get("state") == "online", max(offset - int(of_one.get("offset", 0)), 0)))
+    name = f"Valkey {told['valkey_version']}" if "valkey_version" in told else f"Redis {told.get('redis_version', '?')}"
+    memory, limit = (int(told.get(each, 0)) for each in ("used_memory", "maxmemory"))
+    return Condition(name, connection.host, memory, limit, tuple(replicas))
+
+
+def _lease_of(reply: object) -> Lease:
+    """The lease of the fields of the state.
+
+    Raises:
+        EngineRefusedError: a later release has written it.
+    """
+    version, epoch, renewals, node, address, secret, last = lists_of(reply)
+    if version is not None and text_of(version) != scripts.VERSION:
+        raise EngineRefusedError(
+            f"the journal in the engine has version {text_of(version)}, and this server knows version "
+            f"{scripts.VERSION}: must be a server of a later release"
+        )
+    return Lease(
+        number_of(epoch), number_of(renewals), text_of(node), text_of(address), text_of(secret), _position(last)
+    )
 
 
 def _position(reply: object) -> Position:

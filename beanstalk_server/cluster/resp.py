@@ -22,6 +22,9 @@ LONGEST_LINE: Final = 65_536
 LONGEST_BULK: Final = 1 << 30
 """Bytes. Twice the longest string that Redis has; but for the reply of something that is no Redis."""
 
+PAIR: Final = len(b":1\r\n:1\r\n")
+"""Bytes of two replies, if both are numbers of one digit; others are longer."""
+
 DEEPEST: Final = 8
 """Arrays within each other."""
 
@@ -45,11 +48,14 @@ class Replies:
         self.socket: socket.socket | None = None
         self._buffer = b""
         self._at = 0
+        self.waits_in_kernel = False
+        """Whether a read of the socket may wait for all that it asks for: it is a plain one, with its own timeout."""
 
     def on_connect(self, connection: Any) -> None:
         self.socket = connection._sock  # as every parser of redis-py gets it
         self._buffer = b""
         self._at = 0
+        self.waits_in_kernel = False
 
     def on_disconnect(self) -> None:
         self.socket = None
@@ -73,11 +79,14 @@ class Replies:
         """The next two replies, if they are 1 and a number, and nothing else has come: the number; else -1.
 
         That is what nearly all commits are answered with, at a fraction of the price of `read`, which reads all else.
+        The second reply comes later, because a WAIT waits; the kernel does not give up the first one before.
         """
-        data = self._receive(4096)
-        if data.startswith(b":1\r\n:") and data.find(b"\n", 4) == len(data) - 1:
-            return int(data[5:-2])
-        self._buffer = self._buffer[self._at :] + data
+        if not self.waits_in_kernel or self.socket is None or self._at < len(self._buffer):
+            return -1
+        data = self.socket.recv(PAIR, socket.MSG_WAITALL)
+        if len(data) == PAIR and data.startswith(b":1\r\n:") and data.endswith(b"\r\n"):
+            return data[5] - 48
+        self._buffer = data
         self._at = 0
         return -1
 

@@ -101,9 +101,10 @@ one; else the epoch and the position, and nothing has happened.
 COMMIT_BEYOND: Final = Script("#!lua flags=allow-oom\n" + _COMMIT)
 """The same, also beyond the limit of memory."""
 
-_STATE: Final = """
-return redis.call('HMGET', KEYS[1], 'version', 'epoch', 'renewals', 'node', 'address', 'secret', 'position')
-"""
+FIELDS: Final = ("version", "epoch", "renewals", "node", "address", "secret", "position")
+"""The fields of the state, in the order in which the scripts below return them."""
+
+_STATE: Final = "return redis.call('HMGET', KEYS[1], {})\n".format(", ".join([repr(each) for each in FIELDS]))
 
 OBSERVE: Final = Script(
     """\

@@ -1,0 +1,806 @@
+"""Histories: what clients have asked for and been told, and whether a server that keeps its promises can have said it.
+
+A client is one connection: whoever connects again is another client. A test records each command when it is sent and
+each reply when it has come, by one clock for all clients, and at the end the jobs that are left. `problems_of` then
+says what is wrong, in a sentence each:
+
+    lost        a job whose put was acknowledged is missing, and nobody may have deleted it
+    returned    a job is there after DELETED, CANCELLED or CLEARED; or it was deleted twice
+    torn        a body that nobody has put, that was replaced before, or that belongs to another job
+    doubled     one put has made two jobs, or one id was given to two
+    shared      two clients have held a job at the same time, within an epoch; or it was taken from its holder
+    early       a job was handed out before its delay or its tube's pause was over, or while it was buried
+    keyed       two jobs of a tube lived with the same key at the same time
+    order       a job was handed out while one that comes before it in its tube was ready all the time
+    refused     a reply that no server in order gives
+
+What happened when is known only within bounds: a command takes effect between the moment when it is sent and the
+moment when its reply has come; one without a reply, at any time after it was sent, or never. Something is a problem
+only if it is one wherever the effects lie within their bounds, so none is reported by mistake. Each put must have a
+body of its own: that is how a job is told whose put was not acknowledged.
+
+Must never know which server it was, or how it failed, but for the moments when another leader has taken over.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, defaultdict
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+NEVER = float("inf")
+SECOND = 1_000_000_000
+
+REPLACE = b"replace-keyed"
+PUTS = (b"put", b"put-keyed", b"replace-keyed")
+SETTING_PRIORITY = (*PUTS, b"release", b"bury")
+RESERVES = (b"reserve", b"reserve-with-timeout", b"reserve-batch")
+HARMLESS = (
+    b"use",
+    b"watch",
+    b"ignore",
+    b"stats",
+    b"stats-tube",
+    b"list-tubes",
+    b"list-tube-used",
+    b"list-tubes-watched",
+)
+JOB_REPLIES = (b"RESERVED", b"FOUND")
+
+REPLIES = {
+    b"put": (b"INSERTED", b"OUT_OF_MEMORY", b"DRAINING"),
+    b"put-keyed": (b"INSERTED", b"EXISTS", b"OUT_OF_MEMORY", b"DRAINING"),
+    b"replace-keyed": (b"INSERTED", b"REPLACED", b"TOO_LATE", b"OUT_OF_MEMORY", b"DRAINING"),
+    b"delete": (b"DELETED", b"NOT_FOUND"),
+    b"cancel": (b"CANCELLED", b"TOO_LATE", b"NOT_FOUND"),
+    b"cancel-keyed": (b"CANCELLED", b"TOO_LATE", b"NOT_FOUND"),
+    b"reschedule": (b"RESCHEDULED", b"TOO_LATE", b"NOT_FOUND"),
+    b"reschedule-keyed": (b"RESCHEDULED", b"TOO_LATE", b"NOT_FOUND"),
+    b"release": (b"RELEASED", b"NOT_FOUND"),
+    b"bury": (b"BURIED", b"NOT_FOUND"),
+    b"touch": (b"TOUCHED", b"NOT_FOUND"),
+    b"reserve": (b"RESERVED", b"DEADLINE_SOON"),
+    b"reserve-with-timeout": (b"RESERVED", b"DEADLINE_SOON", b"TIMED_OUT"),
+    b"reserve-batch": (b"RESERVED_BATCH", b"DEADLINE_SOON", b"TIMED_OUT"),
+    b"reserve-job": (b"RESERVED", b"NOT_FOUND"),
+    b"peek": (b"FOUND", b"NOT_FOUND"),
+    b"peek-ready": (b"FOUND", b"NOT_FOUND"),
+    b"peek-delayed": (b"FOUND", b"NOT_FOUND"),
+    b"peek-buried": (b"FOUND", b"NOT_FOUND"),
+    b"peek-keyed": (b"FOUND", b"NOT_FOUND"),
+    b"kick": (b"KICKED",),
+    b"kick-job": (b"KICKED", b"NOT_FOUND"),
+    b"pause-tube": (b"PAUSED", b"NOT_FOUND"),
+    b"clear-tube": (b"CLEARED", b"NOT_FOUND", b"OUT_OF_MEMORY"),
+    b"use": (b"USING",),
+    b"watch": (b"WATCHING",),
+    b"ignore": (b"WATCHING", b"NOT_IGNORED"),
+    b"stats": (b"OK",),
+    b"stats-job": (b"OK", b"NOT_FOUND"),
+    b"stats-tube": (b"OK", b"NOT_FOUND"),
+    b"list-tubes": (b"OK",),
+    b"list-tube-used": (b"USING",),
+    b"list-tubes-watched": (b"OK",),
+}
+
+
+class Call:
+    """One command of one client, and what was said to it."""
+
+    __slots__ = ("answered", "body", "client", "jobs", "left", "line", "reply", "sent", "voluntary")
+
+    def __init__(self, client, line, body, sent):
+        self.client = client
+        self.line = line  # without CR LF
+        self.body = body  # of a put, or None
+        self.sent = sent
+        self.answered = NEVER
+        self.reply = None  # the first line, without CR LF
+        self.jobs = ()  # (id, body) of each job in the reply
+        self.left = NEVER  # when the client was gone, if it had no reply by then
+
+    def answer(self, reply, now, jobs=()):
+        """Record the reply: its line without CR LF, and the jobs that it brings, as (id, body)."""
+        assert self.reply is None
+        self.reply = reply
+        self.answered = now
+        self.jobs = tuple(jobs)
+
+    @property
+    def is_harmless(self):
+        """Whether the command changes nothing that others see, or that outlives its connection."""
+        word = self.line.partition(b" ")[0]
+        return word in HARMLESS or word.startswith((b"peek", b"stats", b"list")) or word in RESERVES
+
+    def __repr__(self):
+        return f"{self.client} {self.line!r} [{self.sent}, {self.answered}] {self.reply!r}"
+
+
+class Leaving(NamedTuple):
+    """The end of a client."""
+
+    now: float
+    by_itself: bool
+    """Whether it has hung up itself; otherwise it was disconnected, and nobody knows since when."""
+
+
+class Survivor(NamedTuple):
+    """A job that is left at the end."""
+
+    body: bytes
+    tube: str = ""
+    """"" if it is not known; so in what follows."""
+    state: str = ""
+    key: str = ""
+
+
+class History:
+    """All that was said. All moments are nanoseconds."""
+
+    def __init__(self):
+        self.calls = []
+        self.leavings = {}  # client -> Leaving
+        self.takeovers = []  # (began, ended)
+        self.cuts = []  # (began, ended)
+        self._open = defaultdict(list)  # client -> its calls without a reply
+
+    def send(self, client, line, now, body=None):
+        """Record a command: its line without CR LF, and the body of a put. Return it."""
+        assert client not in self.leavings, f"{client} is gone"
+        call = Call(client, line, body, now)
+        self.calls.append(call)
+        self._open[client].append(call)
+        return call
+
+    def leave(self, client, now, *, by_itself):
+        """Record that a client has hung up, or has found that it was disconnected."""
+        if client not in self.leavings:
+            self.leavings[client] = Leaving(now, by_itself)
+            for call in self._open.pop(client, ()):
+                call.left = min(call.left, now)
+
+    def took_over(self, began, ended):
+        """Record that another leader has begun to serve, or the same one after a stop, within these bounds.
+
+        What was reserved is ready then, and pauses are gone; clients need not notice.
+        """
+        self.takeovers.append((began, ended))
+
+    def cut(self, began, ended):
+        """Record that nodes have lost their connection, and until when each of them has certainly noticed.
+
+        What was reserved over it is ready by then; clients need not notice.
+        """
+        self.cuts.append((began, ended))
+
+    def counts(self):
+        """How many commands were acknowledged, and how many were sent and never answered."""
+        answered = sum(call.reply is not None for call in self.calls)
+        return answered, len(self.calls) - answered
+
+
+class Recorder:
+    """Records what one client says and hears as bytes.
+
+    Args:
+        clock: returns the present, in nanoseconds.
+    """
+
+    def __init__(self, history, client, clock):
+        self.history = history
+        self.client = client
+        self.clock = clock
+        self.waiting = []  # calls without a reply, in their order
+        self._input = b""
+
+    def send(self, line, body=None):
+        """Record a command; return the bytes to send."""
+        self.waiting.append(self.history.send(self.client, line, self.clock(), body))
+        return line + b"\r\n" if body is None else b"%b\r\n%b\r\n" % (line, body)
+
+    def receive(self, data):
+        """Record what has come; return the calls that are answered by it."""
+        self._input += data
+        answered = []
+        while (reply := self._take()) is not None:
+            line, jobs = reply
+            assert self.waiting, f"{self.client} is told {line!r}, and has asked nothing"
+            call = self.waiting.pop(0)
+            call.answer(line, self.clock(), jobs)
+            answered.append(call)
+        return answered
+
+    def leave(self, *, by_itself):
+        """Record the end of the client."""
+        self.history.leave(self.client, self.clock(), by_itself=by_itself)
+
+    def _take(self):
+        """The next reply, whole, with its jobs; None if it has not come yet."""
+        line, jobs, end = self._take_one(0)
+        if line is None:
+            return None
+        if line.startswith(b"RESERVED_BATCH "):
+            for _ in range(int(line.split()[1])):
+                one, found, end = self._take_one(end)
+                if one is None:
+                    return None
+                jobs += found
+        self._input = self._input[end:]
+        return line, jobs
+
+    def _take_one(self, start):
+        end = self._input.find(b"\r\n", start)
+        if end < 0:
+            return None, [], start
+        line = self._input[start:end]
+        end += 2
+        words = line.split()
+        if words and words[0] in (*JOB_REPLIES, b"OK"):
+            size = int(words[-1])
+            if len(self._input) < end + size + 2:
+                return None, [], start
+            body = self._input[end : end + size]
+            assert self._input[end + size : end + size + 2] == b"\r\n", line
+            jobs = [(int(words[1]), body)] if words[0] in JOB_REPLIES else []
+            return line, jobs, end + size + 2
+        return line, [], end
+
+
+# What follows finds the problems
+
+
+class Effect(NamedTuple):
+    """Something that has happened to a job, or may have."""
+
+    low: float  # not before
+    high: float  # not after; NEVER if it may not have happened at all
+    due: float = 0.0  # nanoseconds from then on until it may be handed out; NEVER: not before it is kicked
+    priority: int = 0
+    body: bytes | None = None
+    ttr: int = 0
+    call: Call | None = None
+
+    @property
+    def is_sure(self):
+        return self.high != NEVER
+
+    @property
+    def is_chosen(self):
+        """Whether the client has asked for this job, and not for the next one."""
+        return self.call.line.startswith(b"reserve-job")
+
+
+class Effects:
+    """Effects by the moment from which on they may have happened."""
+
+    def __init__(self):
+        self.all = []
+        self._lows = None
+        self._highest = None
+
+    def append(self, effect):
+        self.all.append(effect)
+
+    def any_within(self, low, high):
+        """Whether any of them may have happened between two moments."""
+        if self._lows is None:
+            self.all.sort(key=lambda effect: effect.low)
+            self._lows = [effect.low for effect in self.all]
+            self._highest = list(accumulate((effect.high for effect in self.all), max))
+        place = bisect_right(self._lows, high)
+        return place > 0 and self._highest[place - 1] >= low
+
+
+class Hold(NamedTuple):
+    """A time in which a client has certainly held a job."""
+
+    start: float
+    end: float
+    call: Call
+
+
+class JobHistory:
+    """What is known of one job."""
+
+    def __init__(self, number):
+        self.number = number
+        self.birth = None  # the Effect of its put
+        self.tube = None
+        self.key = None
+        self.bodies = []  # effects that have given it a body
+        self.ends = []  # effects that have ended it, or may have
+        self.seen = []  # effects: it was there
+        self.absent = []  # effects: it was not there
+        self.reservations = []
+        self.dues = []  # effects that decide when it may be handed out
+        self.touched = []  # effects that may have changed its state
+        self.starts = []  # (effect, priority) from which on it is ready
+
+
+class Tube:
+    """What is known of one tube."""
+
+    def __init__(self):
+        self.kicks = Effects()  # of any of its jobs
+        self.clears = Effects()
+        self.pauses = []
+        self.jobs = []
+
+
+class Analysis:
+    """Finds the problems of a history; see `problems_of`."""
+
+    def __init__(self, history, survivors, end, flight, notice, drift, skew):
+        self.history = history
+        self.survivors = survivors
+        self.end = end
+        self.flight = flight
+        self.notice = notice
+        self.drift = drift
+        self.skew = skew
+        self.interruptions = history.takeovers + history.cuts
+        self.problems = []
+        self.jobs = {}
+        self.tubes = defaultdict(Tube)
+        self.keys = defaultdict(list)  # (tube, key) -> its jobs
+        self.by_key = defaultdict(list)  # (tube, key) -> (what, Effect) of commands that name the key
+        self.unknown_puts = {}  # body -> (call, tube) of puts without a reply
+        self.born = {}  # body -> id, of puts with a reply
+        self.unknown_reserves = []  # (start, end, tubes) in which a job may be held by somebody who was not told
+        self.own = defaultdict(list)  # (client, id) -> moments when the client may have given the job away
+        self.touches = defaultdict(list)  # (client, id) -> effects
+        self.misses = defaultdict(list)  # (client, id) -> effects: NOT_FOUND to a command of a holder
+        self.last_heard = {}  # client -> when it sent the last command that was answered
+        self.pending_sightings = []
+
+    def report(self, kind, text):
+        self.problems.append(f"{kind}: {text}")
+
+    def job(self, number):
+        if number not in self.jobs:
+            self.jobs[number] = JobHistory(number)
+        return self.jobs[number]
+
+    def run(self):
+        clients = defaultdict(list)
+        for call in self.history.calls:
+            clients[call.client].append(call)
+        for calls in clients.values():
+            self._read_client(calls)
+        self._bind_bodies()
+        self._resolve_keys()
+        for job in self.jobs.values():
+            for effects in (job.bodies, job.ends, job.seen, job.reservations, job.dues):
+                effects.sort(key=lambda effect: effect.low)
+        for job in self.jobs.values():
+            self._check_life(job)
+            self._check_bodies(job)
+            self._check_due(job)
+            self._check_holders(job)
+        self._check_keys()
+        self._check_order()
+        return self.problems
+
+    # Reading
+
+    def _read_client(self, calls):
+        using = "default"
+        watched = {"default"}
+        before = None
+        for call in calls:
+            words = call.line.split()
+            what = words[0]
+            reply = (call.reply or b"").split()
+            word = reply[0] if reply else None
+            if word is not None:
+                self.last_heard[call.client] = call.sent
+                if word not in REPLIES[what]:
+                    self.report("refused", f"{call!r}")
+                    continue
+            low, high = call.sent, call.answered
+            is_alone = before is None or before.answered <= call.sent
+            if what in RESERVES and word is not None and self.flight is not None and is_alone:
+                low = max(low, high - self.flight)
+            before = call
+            effect = Effect(low, high, call=call)
+            if what == b"use":
+                using = words[1].decode()
+            elif what == b"watch":
+                watched = watched | {words[1].decode()}
+            elif what == b"ignore":
+                if word != b"NOT_IGNORED":
+                    watched = watched - {words[1].decode()}
+            elif what in PUTS:
+                self._read_put(effect, what, words, word, reply, using)
+            elif what in RESERVES or what == b"reserve-job":
+                self._read_reserve(effect, what, words, word, watched)
+            elif what in (b"peek", b"peek-ready", b"peek-delayed", b"peek-buried", b"peek-keyed"):
+                if word == b"FOUND":
+                    self._see(effect, *call.jobs[0])
+                elif word == b"NOT_FOUND" and what == b"peek":
+                    self.job(int(words[1])).absent.append(effect)
+            elif what == b"stats-job":
+                job = self.job(int(words[1]))
+                if word is not None:
+                    (job.seen if word == b"OK" else job.absent).append(effect)
+            elif what in (b"cancel-keyed", b"reschedule-keyed"):
+                if word not in (b"NOT_FOUND", b"TOO_LATE"):
+                    due = nanoseconds(words[2]) if what == b"reschedule-keyed" else 0
+                    self.by_key[using, words[1].decode()].append((what, effect._replace(due=due)))
+            elif what == b"kick":
+                if reply != [b"KICKED", b"0"]:
+                    self.tubes[using].kicks.append(effect)
+            elif what == b"pause-tube":
+                if word != b"NOT_FOUND":
+                    self.tubes[words[1].decode()].pauses.append(effect._replace(due=nanoseconds(words[2])))
+            elif what == b"clear-tube":
+                if word not in (b"NOT_FOUND", b"OUT_OF_MEMORY"):
+                    self.tubes[words[1].decode()].clears.append(effect)
+            elif what in (b"delete", b"cancel", b"reschedule", b"release", b"bury", b"touch", b"kick-job"):
+                self._read_change(effect, what, words, word)
+
+    def _read_put(self, effect, what, words, word, reply, using):
+        call = effect.call
+        key = None if what == b"put" else words[1].decode()
+        priority, due, ttr = int(words[-4]), nanoseconds(words[-3]), max(nanoseconds(words[-2]), SECOND)
+        effect = effect._replace(due=due, priority=priority, body=call.body, ttr=ttr)
+        if word is None:
+            if call.body in self.unknown_puts or call.body in self.born:
+                raise ValueError(f"two puts have the body {call.body!r}")
+            self.unknown_puts[call.body] = effect, using, key
+        elif word in (b"INSERTED", b"REPLACED"):
+            job = self.job(int(reply[1]))
+            if call.body in self.unknown_puts or call.body in self.born:
+                raise ValueError(f"two puts have the body {call.body!r}")
+            self.born[call.body] = job.number
+            if word == b"INSERTED":
+                self._bear(job, effect, using, key)
+            else:
+                job.bodies.append(effect)
+                job.seen.append(effect._replace(body=None))
+                job.dues.append(effect)
+                job.touched.append(effect)
+        elif word in (b"EXISTS", b"TOO_LATE"):
+            self.job(int(reply[1])).seen.append(effect._replace(body=None))
+        if what == b"replace-keyed" and word is None:
+            self.by_key[using, key].append((what, effect))
+
+    def _bear(self, job, effect, tube, key):
+        if job.birth is not None:
+            self.report("doubled", f"job {job.number} was put by {job.birth.call!r}, and by {effect.call!r}")
+            return
+        job.birth = effect
+        job.tube = tube
+        job.key = key
+        self.tubes[tube].jobs.append(job)
+        job.bodies.append(effect)
+        job.dues.append(effect)
+        if not effect.due:
+            job.starts.append((effect, effect.priority))
+        if key is not None:
+            self.keys[tube, key].append(job)
+
+    def _read_reserve(self, effect, what, words, word, watched):
+        call = effect.call
+        if word is None:
+            end = NEVER if self.notice is None else call.left + self.notice
+            if what == b"reserve-job":
+                job = self.job(int(words[1]))
+                job.touched.append(effect)
+                job.dues.append(effect._replace(due=0))
+            self.unknown_reserves.append((effect.low, end, watched, effect))
+            return
+        if what == b"reserve-job" and word == b"RESERVED":
+            self.job(int(words[1])).dues.append(effect)  # also of a delayed or a buried job
+        for number, body in call.jobs:
+            job = self.job(number)
+            self._see(effect, number, body)
+            job.reservations.append(effect._replace(body=body))
+            job.touched.append(effect)
+
+    def _read_change(self, effect, what, words, word):
+        call = effect.call
+        number = int(words[1])
+        job = self.job(number)
+        whose = call.client, number
+        if word == b"NOT_FOUND":
+            if what in (b"delete", b"release", b"bury", b"touch"):
+                self.misses[whose].append(effect)
+            return
+        if word == b"TOO_LATE" or (word is not None and what not in (b"delete", b"cancel")):
+            job.seen.append(effect)
+        if word == b"TOO_LATE":
+            return
+        if what == b"touch":
+            if word is not None:
+                self.touches[whose].append(effect)
+            return
+        job.touched.append(effect)
+        if what in (b"delete", b"cancel"):
+            self.own[whose].append(effect.low)
+            job.ends.append(effect)
+        elif what == b"release":
+            self.own[whose].append(effect.low)
+            job.dues.append(effect._replace(due=nanoseconds(words[3]), priority=int(words[2])))
+            if word is not None and not nanoseconds(words[3]):
+                job.starts.append((effect, int(words[2])))
+        elif what == b"bury":
+            self.own[whose].append(effect.low)
+            job.dues.append(effect._replace(due=NEVER, priority=int(words[2])))
+        elif what == b"reschedule":
+            job.dues.append(effect._replace(due=nanoseconds(words[2])))
+        else:
+            job.dues.append(effect._replace(due=0))
+
+    def _see(self, effect, number, body):
+        self.pending_sightings.append((effect, number, body))
+
+    def _bind_bodies(self):
+        """Find out whose puts without a reply have made jobs: somebody has seen their bodies."""
+        for number, survivor in self.survivors.items():
+            self._see(Effect(self.end, self.end), number, survivor.body)
+        bound = {}
+        for effect, number, body in sorted(self.pending_sightings, key=lambda sighting: sighting[0].high):
+            job = self.job(number)
+            owner = self.born.get(body, bound.get(body))
+            if owner is None and body in self.unknown_puts:
+                put, tube, key = self.unknown_puts[body]
+                bound[body] = number
+                if job.birth is None:
+                    self._bear(job, put, tube, key)
+                elif (
+                    key is not None and (tube, key) == (job.tube, job.key) and REPLACE in (_word(put), _word(job.birth))
+                ):
+                    job.bodies.append(put)
+                    job.dues.append(put)
+                    job.touched.append(put)
+                else:
+                    self.report("doubled", f"id {number} was given to {job.birth.call!r}, and to {put.call!r}")
+            elif owner is None:
+                self.report("torn", f"nobody has put the body of job {number}: {body[:60]!r} in {effect.call!r}")
+            elif owner != number:
+                self.report("doubled", f"jobs {owner} and {number} have the body of one put: {body[:60]!r}")
+            job.seen.append(effect._replace(body=body))
+
+    def _resolve_keys(self):
+        """Find out which jobs the commands concern that name a key only."""
+        for place, named in self.by_key.items():
+            jobs = self.keys.get(place, ())
+            for what, effect in named:
+                candidates = [
+                    job
+                    for job in jobs
+                    if job.birth.low <= effect.high and not any(end.high < effect.low for end in job.ends)
+                ]
+                if len(candidates) > 1:
+                    effect = effect._replace(high=NEVER)
+                for job in candidates:
+                    job.touched.append(effect)
+                    if what == b"cancel-keyed":
+                        job.ends.append(effect)
+                    else:
+                        job.dues.append(effect)
+
+    # Checks
+
+    def _may_have_ended(self, job, moment):
+        """Whether a job may have been ended by a moment."""
+        if any(end.low <= moment for end in job.ends):
+            return True
+        return self.tubes[job.tube].clears.any_within(job.birth.low, moment)
+
+    def _check_life(self, job):
+        number = job.number
+        sure = [end for end in job.ends if end.is_sure]
+        if len(sure) > 1:
+            self.report("returned", f"job {number} was ended twice: {sure[0].call!r} and {sure[1].call!r}")
+        if job.birth is not None:
+            sure += self._sure_clears(job)
+        if sure:
+            end = min(sure, key=lambda effect: effect.high)
+            late = next((sight for sight in job.seen if sight.low > end.high), None)
+            if late is not None:
+                self.report("returned", f"job {number}, after {end.call!r}: {late.call or 'left at the end'!r}")
+        birth = job.birth
+        if birth is None:
+            return
+        early = next((sight for sight in job.seen if sight.high < birth.low), None)
+        if early is not None:
+            self.report("torn", f"job {number} was there before {birth.call!r}: {early.call!r}")
+        for absent in job.absent:
+            if absent.low > birth.high and not self._may_have_ended(job, absent.high):
+                self.report("lost", f"job {number} of {birth.call!r}: {absent.call!r}")
+                break
+        if number not in self.survivors and not self._may_have_ended(job, self.end) and birth.call.reply is not None:
+            self.report("lost", f"job {number} of {birth.call!r} is not there at the end")
+
+    def _sure_clears(self, job):
+        """The clears that have certainly ended a job: nobody can have held it then."""
+        first = min((effect.low for effect in job.reservations), default=NEVER)
+        unknown = min((low for low, _, _, _ in self.unknown_reserves), default=NEVER)
+        held = min(first, unknown)
+        return [
+            clear
+            for clear in self.tubes[job.tube].clears.all
+            if clear.is_sure and job.birth.high < clear.low and held > clear.high
+        ]
+
+    def _check_bodies(self, job):
+        by_body = {effect.body: effect for effect in job.bodies}
+        for sight in job.seen:
+            given = by_body.get(sight.body)
+            if given is None:
+                continue
+            if given.low > sight.high:
+                self.report("torn", f"job {job.number} had its body before {given.call!r}: {sight.call!r}")
+            for later in job.bodies:
+                if later.high < sight.low and given.high < later.low:
+                    self.report("torn", f"job {job.number} has the body from before {later.call!r}: {sight.call!r}")
+                    break
+
+    def _check_due(self, job):
+        """No job is handed out before its time, while it is buried, or while its tube is paused."""
+        events = [effect for effect in job.reservations if not effect.is_chosen]
+        survivor = self.survivors.get(job.number)
+        if survivor is not None and survivor.state == "ready":
+            events.append(Effect(self.end, self.end))
+        if job.birth is None:
+            return
+        tube = self.tubes[job.tube]
+        for event in events:
+            others = [effect for effect in job.reservations if effect.call is not event.call]
+            candidates = _latest(job.dues + others, event)
+            since = max((effect.low for effect in candidates if effect.high < event.low), default=-NEVER)
+            if candidates and not tube.kicks.any_within(since, event.high):
+                latest = event.high + self.skew
+                if all(effect.low + effect.due * (1 - self.drift) > latest for effect in candidates):
+                    what = "is ready" if event.call is None else f"{event.call!r}"
+                    self.report("early", f"job {job.number} after {candidates[-1].call!r}: {what}")
+            if event.call is not None and tube.pauses:
+                self._check_pause(job, tube, event)
+
+    def _check_pause(self, job, tube, event):
+        candidates = _latest(tube.pauses, event)
+        since = max((pause.low for pause in candidates if pause.high < event.low), default=None)
+        if since is None:
+            return
+        if any(ended >= since for _, ended in self.history.takeovers):
+            return  # a pause ends with its leader
+        if all(pause.low + pause.due * (1 - self.drift) > event.high + self.skew for pause in candidates):
+            self.report("early", f"job {job.number} while {candidates[-1].call!r}: {event.call!r}")
+
+    def _check_holders(self, job):
+        ttrs = [effect.ttr for effect in job.bodies]
+        if not job.reservations or not ttrs:
+            return
+        lows = [effect.low for effect in job.reservations]
+        for effect in job.reservations:
+            hold = self._hold(job, effect, min(ttrs))
+            for other in job.reservations[bisect_right(lows, hold.start) : bisect_left(lows, hold.end)]:
+                if other.call is not hold.call and other.high < hold.end:
+                    self.report("shared", f"job {job.number}: {hold.call!r} and {other.call!r}")
+            for miss in self.misses[hold.call.client, job.number]:
+                if miss.low > hold.start and miss.high < hold.end:
+                    text = f"job {job.number} was taken from its holder: {hold.call!r}, then {miss.call!r}"
+                    self.report("shared", text)
+
+    def _hold(self, job, effect, ttr):
+        """From when to when the client has certainly held the job that it has been given."""
+        client = effect.call.client
+        whose = client, job.number
+        start = effect.high
+        end = effect.low + ttr * (1 - self.drift)
+        again = min(
+            (other.low for other in job.reservations if other.call.client == client and other.low > start),
+            default=NEVER,
+        )
+        for touch in self.touches[whose]:
+            if start <= touch.low < again:
+                end = max(end, touch.low + ttr * (1 - self.drift))
+        end = min([end, *(moment for moment in self.own[whose] if moment >= effect.low)])
+        leaving = self.history.leavings.get(client)
+        if leaving is not None:
+            end = min(end, leaving.now if leaving.by_itself else self.last_heard[client])
+        for began, ended in self.interruptions:
+            if ended >= effect.low:
+                end = min(end, began)
+        return Hold(start, end, effect.call)
+
+    def _check_keys(self):
+        for (tube, key), jobs in self.keys.items():
+            jobs.sort(key=lambda job: job.birth.low)
+            for before, after in pairwise(jobs):
+                born = after.birth
+                if before.birth.high >= born.low:
+                    continue
+                if not self._may_have_ended(before, born.high):
+                    text = f"{tube} {key}: job {before.number} lives, and {born.call!r}"
+                    self.report("keyed", text)
+            latest, whose = -NEVER, None  # who was seen last
+            for job in jobs:
+                if latest > job.birth.high and whose.birth.high < job.birth.low:
+                    self.report("keyed", f"{tube} {key}: job {whose.number} was there after {job.birth.call!r}")
+                last = max((sight.low for sight in job.seen), default=-NEVER)
+                if last > latest:
+                    latest, whose = last, job
+
+    def _check_order(self):
+        covers = defaultdict(Effects)
+        for start, end, watched, _ in self.unknown_reserves:
+            for name in watched:
+                covers[name].append(Effect(start, end))
+        for name, tube in self.tubes.items():
+            for began, ended in self.history.cuts:
+                covers[name].append(Effect(began, ended))
+            self._check_order_of(tube, covers[name])
+
+    def _check_order_of(self, tube, covers):
+        starts = []  # (start, key, end, job) of each time in which a job was certainly ready
+        queries = []  # (low, high, least key that the job may have had, call)
+        for job in tube.jobs:
+            for effect, priority in job.starts:
+                if effect.is_sure:
+                    changes = [other for other in job.touched + tube.clears.all if other.call is not effect.call]
+                    end = min((other.low for other in changes if other.high >= effect.low), default=NEVER)
+                    if end > effect.high:
+                        starts.append((effect.high, (priority, job.number), end, job.number))
+            settings = [effect for effect in job.dues if _word(effect) in SETTING_PRIORITY]
+            for effect in job.reservations:
+                if not effect.is_chosen:
+                    priority = min((setting.priority for setting in _latest(settings, effect)), default=0)
+                    queries.append((effect.low, effect.high, (priority, job.number), effect.call))
+        starts.sort(key=lambda start: start[:3])
+        queries.sort(key=lambda query: query[:3])
+        ready = []  # (key, end, job), sorted
+        upcoming = iter(starts)
+        following = next(upcoming, None)
+        for low, high, key, call in queries:
+            while following is not None and following[0] <= low:
+                insort(ready, following[1:])
+                following = next(upcoming, None)
+            if covers.any_within(low, high):
+                continue  # somebody who was not told may hold it
+            place = 0
+            while place < len(ready) and ready[place][0] < key:
+                if ready[place][1] < low:
+                    del ready[place]
+                    continue
+                if ready[place][1] > high:
+                    self.report("order", f"job {ready[place][2]} was ready before {call!r}")
+                    break
+                place += 1
+
+
+def _latest(effects, event):
+    """Those of the effects of which each may have been the last one before an event."""
+    effects = [effect for effect in effects if effect.low <= event.high]
+    since = max((effect.low for effect in effects if effect.high < event.low), default=-NEVER)
+    return [effect for effect in effects if effect.high >= since]
+
+
+def _word(effect):
+    return effect.call.line.partition(b" ")[0]
+
+
+def nanoseconds(seconds):
+    """A duration of the protocol, which has at most three digits after the point."""
+    whole, _, digits = seconds.partition(b".")
+    return int(whole) * SECOND + int((digits + b"000")[:3]) * (SECOND // 1000)
+
+
+def problems_of(history, survivors, end, *, flight=None, notice=None, drift=0.0, skew=0):
+    """What no server can have said that keeps its promises: a sentence each.
+
+    Args:
+        survivors: id -> Survivor of all jobs that are left at the end.
+        end: the moment when they were looked for; everything had been answered, or its client was gone.
+        flight: nanoseconds that a reply to a reserve may be on its way at most, or None if nobody knows.
+        notice: nanoseconds after which a server has certainly noticed that a client is gone, or None.
+        drift: by which part of a duration the clocks may be wrong.
+        skew: by how many nanoseconds the clocks of two leaders may differ.
+    """
+    return Analysis(history, survivors, end, flight, notice, drift, skew).run()
+
+
+def kinds_of(problems):
+    """How many problems there are of each kind."""
+    return Counter(problem.partition(":")[0] for problem in problems)

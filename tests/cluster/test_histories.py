@@ -1,0 +1,610 @@
+"""The checker of histories finds each fault that is planted, and none where a server keeps its promises."""
+
+import random
+
+import pytest
+
+from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.journal import Journal
+from tests.cluster.histories import SECOND, History, Recorder, Survivor, kinds_of, problems_of
+from tests.virtual import MemoryJournal, World
+
+MILLISECOND = SECOND // 1000
+
+
+class Talk:
+    """A history that a test makes up: each command takes a millisecond, and nothing happens at the same time."""
+
+    def __init__(self):
+        self.history = History()
+        self.now = 0
+
+    def say(self, client, line, reply, body=None, jobs=()):
+        """A command and its reply; without a reply it is still under way."""
+        self.now += MILLISECOND
+        call = self.history.send(client, line.encode(), self.now, body and body.encode())
+        if reply is not None:
+            self.hear(call, reply, jobs)
+        return call
+
+    def hear(self, call, reply, jobs=()):
+        self.now += MILLISECOND
+        call.answer(reply.encode(), self.now, [(number, body.encode()) for number, body in jobs])
+
+    def put(self, client, number, body, *, priority=0, delay=0, ttr=60, key=None):
+        what = f"put-keyed {key}" if key else "put"
+        return self.say(client, f"{what} {priority} {delay} {ttr} {len(body)}", f"INSERTED {number}", body)
+
+    def reserve(self, client, number, body):
+        return self.say(client, "reserve", f"RESERVED {number} {len(body)}", jobs=[(number, body)])
+
+    def sleep(self, seconds):
+        self.now += round(seconds * SECOND)
+
+    def leave(self, client, *, by_itself=True):
+        self.now += MILLISECOND
+        self.history.leave(client, self.now, by_itself=by_itself)
+
+    def take_over(self):
+        self.now += 2 * MILLISECOND
+        self.history.took_over(self.now - MILLISECOND, self.now)
+
+    def problems(self, left=(), **bounds):
+        self.now += MILLISECOND
+        survivors = {
+            number: body if isinstance(body, Survivor) else Survivor(body.encode())
+            for number, body in dict(left).items()
+        }
+        return problems_of(self.history, survivors, self.now, **bounds)
+
+    def kinds(self, left=(), **bounds):
+        return dict(kinds_of(self.problems(left, **bounds)))
+
+
+@pytest.fixture
+def talk():
+    return Talk()
+
+
+def test_nothing_is_wrong_with_a_job_that_is_put_reserved_and_deleted(talk):
+    talk.put("a", 1, "one")
+    talk.put("a", 2, "two")
+    talk.reserve("b", 1, "one")
+    talk.say("b", "delete 1", "DELETED")
+    talk.say("c", "peek 1", "NOT_FOUND")
+    assert talk.problems({2: "two"}) == []
+
+
+# Lost
+
+
+def test_an_acknowledged_job_that_is_missing_is_lost(talk):
+    talk.put("a", 1, "one")
+    assert talk.kinds() == {"lost": 1}
+
+
+def test_an_acknowledged_job_that_is_not_found_meanwhile_is_lost(talk):
+    talk.put("a", 1, "one")
+    talk.say("b", "peek 1", "NOT_FOUND")
+    assert talk.kinds({1: "one"}) == {"lost": 1}
+
+
+def test_a_job_may_be_missing_whose_put_or_delete_was_not_answered(talk):
+    talk.put("a", 1, "one")
+    talk.say("a", "delete 1", None)
+    talk.say("b", "put 0 0 60 3", None, "two")
+    talk.say("c", "put 0 0 60 5", None, "three")
+    assert talk.problems({2: "two"}) == []
+
+
+def test_a_cleared_job_is_not_lost_and_one_that_was_put_later_is(talk):
+    talk.put("a", 1, "one")
+    talk.say("b", "clear-tube default", "CLEARED 1")
+    assert talk.problems() == []
+    talk.put("a", 2, "two")
+    assert talk.kinds() == {"lost": 1}
+
+
+# Returned
+
+
+@pytest.mark.parametrize(("line", "reply", "delay"), [("delete 1", "DELETED", 0), ("cancel 1", "CANCELLED", 50)])
+def test_a_job_that_was_ended_may_not_be_there_again(talk, line, reply, delay):
+    talk.put("a", 1, "one", delay=delay)
+    talk.say("a", line, reply)
+    assert talk.problems() == []
+    assert talk.kinds({1: "one"}) == {"returned": 1}
+    talk.sleep(60)
+    talk.reserve("b", 1, "one")
+    assert talk.kinds() == {"returned": 1}
+
+
+def test_a_job_that_was_cancelled_by_its_key_may_not_be_there_again(talk):
+    talk.put("a", 1, "one", delay=50, key="k")
+    talk.say("a", "cancel-keyed k", "CANCELLED")
+    assert talk.problems() == []
+    assert talk.kinds({1: "one"}) == {"returned": 1}
+
+
+def test_a_job_that_was_cleared_may_not_be_there_again(talk):
+    talk.put("a", 1, "one")
+    talk.say("b", "clear-tube default", "CLEARED 1")
+    assert talk.kinds({1: "one"}) == {"returned": 1}
+
+
+def test_a_job_that_somebody_may_have_held_during_the_clear_may_be_there(talk):
+    talk.put("a", 1, "one")
+    reserve = talk.say("b", "reserve", None)
+    talk.say("a", "clear-tube default", "CLEARED 0")
+    talk.hear(reserve, "RESERVED 1 3", [(1, "one")])
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_job_is_deleted_once(talk):
+    talk.put("a", 1, "one")
+    talk.say("a", "delete 1", "DELETED")
+    talk.say("b", "delete 1", "DELETED")
+    assert talk.kinds() == {"returned": 1}
+
+
+def test_a_reserve_that_was_sent_before_the_delete_may_be_answered_after_it(talk):
+    talk.put("a", 1, "one", ttr=1)
+    early = talk.say("b", "reserve", None)
+    talk.sleep(5)
+    talk.reserve("a", 1, "one")
+    talk.say("a", "delete 1", "DELETED")
+    talk.hear(early, "RESERVED 1 3", [(1, "one")])
+    assert talk.problems() == []
+    assert talk.kinds(flight=1000) == {"returned": 1}
+
+
+# Torn
+
+
+def test_a_body_that_nobody_has_put_is_torn(talk):
+    talk.put("a", 1, "one")
+    assert talk.kinds({1: "on"}) == {"torn": 1}
+    talk.reserve("b", 1, "ono")
+    assert talk.kinds({1: "one"}) == {"torn": 1}
+
+
+def test_a_body_from_before_a_replacement_is_torn(talk):
+    talk.put("a", 1, "one", key="k")
+    talk.say("a", "replace-keyed k 0 0 60 3", "REPLACED 1", "new")
+    assert talk.problems({1: "new"}) == []
+    assert talk.kinds({1: "one"}) == {"torn": 1}
+
+
+def test_a_replacement_that_was_not_answered_may_have_happened(talk):
+    talk.put("a", 1, "one", key="k")
+    talk.say("a", "replace-keyed k 0 0 60 3", None, "new")
+    assert talk.problems({1: "new"}) == []
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_job_that_is_handed_out_before_it_was_put_is_torn(talk):
+    talk.reserve("b", 1, "one")
+    talk.put("a", 1, "one")
+    assert "torn" in talk.kinds({1: "one"})
+
+
+# Doubled
+
+
+def test_an_id_is_given_once(talk):
+    talk.put("a", 1, "one")
+    talk.put("a", 1, "two")
+    assert "doubled" in talk.kinds({1: "two"})
+
+
+def test_a_put_makes_one_job(talk):
+    talk.put("a", 1, "one")
+    assert talk.kinds({1: "one", 2: "one"}) == {"doubled": 1}
+
+
+def test_a_put_that_was_not_answered_makes_one_job(talk):
+    talk.say("a", "put 0 0 60 3", None, "one")
+    assert talk.kinds({1: "one", 2: "one"}) == {"doubled": 1}
+
+
+def test_an_id_that_somebody_has_seen_is_not_given_again(talk):
+    talk.say("a", "put 0 0 60 3", None, "one")
+    talk.reserve("b", 1, "one")
+    talk.take_over()
+    talk.put("a", 1, "two")
+    assert "doubled" in talk.kinds({1: "two"})
+
+
+# Shared
+
+
+def test_two_clients_do_not_hold_a_job_at_the_same_time(talk):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    talk.reserve("c", 1, "one")
+    talk.say("d", "stats", "OK 0")
+    assert talk.kinds({1: "one"}) == {"shared": 1}
+
+
+@pytest.mark.parametrize("line", ["release 1 0 0", "bury 1 0", "delete 1"])
+def test_a_job_may_have_another_holder_once_the_first_may_have_given_it_away(talk, line):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    talk.say("b", line, None)
+    talk.leave("b", by_itself=False)
+    if line == "bury 1 0":
+        talk.say("a", "kick 1", "KICKED 1")
+    talk.reserve("c", 1, "one")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_job_may_have_another_holder_after_its_time_to_run(talk):
+    talk.put("a", 1, "one", ttr=2)
+    talk.reserve("b", 1, "one")
+    talk.sleep(1.9)
+    touch = talk.say("b", "touch 1", "TOUCHED")
+    talk.sleep(1.9)
+    second = talk.reserve("c", 1, "one")
+    assert talk.kinds({1: "one"}) == {"shared": 1}
+    second.sent = second.answered = touch.answered + 2 * SECOND
+    talk.now = second.answered
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_job_may_have_another_holder_after_its_client_is_gone(talk):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    talk.leave("b")
+    talk.reserve("c", 1, "one")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_client_that_was_disconnected_has_held_its_job_as_long_as_it_was_answered(talk):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    talk.reserve("c", 1, "one")
+    talk.leave("b", by_itself=False)
+    assert talk.problems({1: "one"}) == []
+
+
+@pytest.mark.parametrize("what", ["took_over", "cut"])
+def test_a_job_may_have_another_holder_when_the_first_one_does_not_count_any_more(talk, what):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    getattr(talk.history, what)(talk.now + 1, talk.now + 2)
+    talk.reserve("c", 1, "one")
+    talk.say("b", "delete 1", "NOT_FOUND")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_job_is_not_taken_from_its_holder(talk):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    talk.say("b", "touch 1", "NOT_FOUND")
+    assert talk.kinds({1: "one"}) == {"shared": 1}
+
+
+# Early
+
+
+def test_a_delayed_job_is_not_handed_out_early(talk):
+    talk.put("a", 1, "one", delay=2)
+    talk.sleep(1)
+    talk.reserve("b", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+    assert talk.problems({1: "one"}, skew=SECOND) == []
+    assert talk.problems({1: "one"}, drift=0.5) == []
+
+
+def test_a_delayed_job_may_be_handed_out_once_its_delay_is_over(talk):
+    put = talk.put("a", 1, "one", delay=2)
+    reserve = talk.reserve("b", 1, "one")
+    reserve.answered = put.sent + 2 * SECOND
+    talk.now = reserve.answered
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_job_that_was_released_with_a_delay_is_not_handed_out_early(talk):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    talk.say("b", "release 1 0 5", "RELEASED")
+    talk.reserve("c", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+
+
+def test_a_job_that_was_rescheduled_is_not_handed_out_before_its_new_moment(talk):
+    talk.put("a", 1, "one", delay=2, key="k")
+    talk.say("a", "reschedule 1 50", "RESCHEDULED")
+    talk.say("a", "reschedule-keyed k 60", "RESCHEDULED")
+    talk.sleep(55)
+    talk.reserve("b", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("reschedule 1 0", None),
+        ("reschedule-keyed k 0", "RESCHEDULED"),
+        ("kick 7", None),
+        ("kick 7", "KICKED 1"),
+        ("kick-job 1", "KICKED"),
+        ("replace-keyed k 0 0 60 3", None),
+    ],
+)
+def test_a_delayed_job_may_be_handed_out_when_somebody_may_have_made_it_ready(talk, line, reply):
+    talk.put("a", 1, "one", delay=50, key="k")
+    talk.say("b", line, reply, "new" if "replace" in line else None)
+    talk.reserve("c", 1, "one")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_kick_of_nothing_makes_nothing_ready(talk):
+    talk.put("a", 1, "one", delay=50)
+    talk.say("b", "kick 7", "KICKED 0")
+    talk.reserve("c", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+
+
+def test_a_job_that_was_reserved_may_be_ready_again_at_once(talk):
+    talk.put("a", 1, "one", delay=1)
+    talk.sleep(1)
+    talk.reserve("b", 1, "one")
+    talk.leave("b")
+    talk.reserve("c", 1, "one")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_buried_job_is_not_handed_out(talk):
+    talk.put("a", 1, "one")
+    talk.reserve("b", 1, "one")
+    talk.say("b", "bury 1 0", "BURIED")
+    talk.take_over()
+    assert talk.problems({1: Survivor(b"one", state="buried")}) == []
+    assert talk.kinds({1: Survivor(b"one", state="ready")}) == {"early": 1}
+    talk.reserve("c", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+
+
+def test_a_job_of_a_paused_tube_is_not_handed_out(talk):
+    talk.put("a", 1, "one")
+    talk.say("a", "pause-tube default 5", "PAUSED")
+    talk.reserve("b", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+    talk.history.took_over(talk.now - 1, talk.now)
+    assert talk.problems({1: "one"}) == []
+
+
+# Keyed
+
+
+def test_a_key_names_one_live_job(talk):
+    talk.put("a", 1, "one", key="k")
+    talk.put("a", 2, "two", key="k")
+    assert "keyed" in talk.kinds({1: "one", 2: "two"})
+    assert "keyed" in talk.kinds({2: "two"})
+
+
+def test_a_key_is_free_again_when_its_job_may_have_been_deleted(talk):
+    talk.put("a", 1, "one", key="k")
+    talk.say("b", "delete 1", None)
+    talk.put("a", 2, "two", key="k")
+    assert talk.problems({2: "two"}) == []
+    assert talk.kinds({1: "one", 2: "two"}) == {"keyed": 1}
+
+
+def test_a_key_is_another_one_in_another_tube(talk):
+    talk.put("a", 1, "one", key="k")
+    talk.say("a", "use t", "USING t")
+    talk.put("a", 2, "two", key="k")
+    assert talk.problems({1: "one", 2: "two"}) == []
+
+
+# Order
+
+
+def test_jobs_of_a_tube_are_handed_out_in_their_order(talk):
+    talk.put("a", 1, "one", priority=5)
+    talk.put("a", 2, "two", priority=5)
+    talk.put("a", 3, "three", priority=4)
+    talk.reserve("b", 2, "two")
+    assert talk.kinds({1: "one", 2: "two", 3: "three"}) == {"order": 1}
+
+
+def test_a_job_that_was_released_comes_in_its_new_order(talk):
+    talk.put("a", 1, "one")
+    talk.put("a", 2, "two")
+    talk.reserve("b", 1, "one")
+    talk.say("b", "release 1 7 0", "RELEASED")
+    talk.reserve("b", 2, "two")
+    assert talk.problems({1: "one", 2: "two"}) == []
+    talk.say("b", "release 2 7 0", "RELEASED")
+    talk.reserve("c", 2, "two")
+    assert talk.kinds({1: "one", 2: "two"}) == {"order": 1}
+
+
+def test_somebody_who_was_not_told_may_hold_what_comes_first(talk):
+    talk.put("a", 1, "one")
+    talk.put("a", 2, "two")
+    talk.say("b", "reserve", None)
+    talk.leave("b")
+    talk.reserve("c", 2, "two")
+    assert talk.problems({1: "one", 2: "two"}) == []
+    assert talk.problems({1: "one", 2: "two"}, notice=SECOND) == []
+    talk.sleep(2)
+    talk.put("a", 3, "three")
+    talk.reserve("d", 3, "three")
+    assert talk.kinds({1: "one", 2: "two", 3: "three"}, notice=SECOND) == {"order": 1}
+
+
+# Refused
+
+
+def test_a_reply_that_no_server_in_order_gives_is_a_problem(talk):
+    talk.say("a", "put 0 0 60 1", "INTERNAL_ERROR", "x")
+    assert talk.kinds() == {"refused": 1}
+
+
+# The recorder
+
+
+def test_the_recorder_takes_replies_apart_in_whatever_pieces_they_come():
+    history = History()
+    recorder = Recorder(history, "a", clock=lambda: 7)
+    assert recorder.send(b"put 0 0 60 1", b"x") == b"put 0 0 60 1\r\nx\r\n"
+    assert recorder.send(b"reserve-batch 2 0") == b"reserve-batch 2 0\r\n"
+    assert recorder.send(b"stats") == b"stats\r\n"
+    assert recorder.send(b"reserve") == b"reserve\r\n"
+    data = b"INSERTED 1\r\nRESERVED_BATCH 2\r\nRESERVED 1 1\r\nx\r\nRESERVED 2 2\r\n\r\n\r\nOK 3\r\n---\r\n"
+    answered = [call for byte in data for call in recorder.receive(bytes([byte]))]
+    assert [call.reply for call in answered] == [b"INSERTED 1", b"RESERVED_BATCH 2", b"OK 3"]
+    assert answered[1].jobs == ((1, b"x"), (2, b"\r\n"))
+    recorder.leave(by_itself=True)
+    assert history.counts() == (3, 1)
+    assert history.calls[-1].left == 7
+    assert [call.is_harmless for call in history.calls] == [False, True, True, True]
+
+
+# No false alarms
+
+
+class RandomTalk:
+    """Clients that do whatever there is with a server in virtual time, which stops and starts now and then."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.history = History()
+        self.world = World(MemoryJournal())
+        self.clients = {}  # name -> (Caller, Recorder, ids that it has heard of)
+        self.names = 0
+
+    def connect(self):
+        self.names += 1
+        name = f"client {self.names}"
+        recorder = Recorder(self.history, name, lambda: self.world.now)
+        self.clients[name] = (self.world.connect(), recorder, [])
+        return name
+
+    def step(self):
+        rng = self.rng
+        for name, (caller, recorder, known) in list(self.clients.items()):
+            self.hear(name, caller.read())
+            if rng.random() < 0.01:
+                recorder.leave(by_itself=True)
+                caller.disconnect()
+                del self.clients[name]
+            elif not recorder.waiting and rng.random() < 0.5:
+                line, body = command(rng, known, self.names, len(self.history.calls))
+                self.world.now += 1
+                self.hear(name, caller.send(recorder.send(line, body)))
+        while len(self.clients) < 6:
+            self.connect()
+        if rng.random() < 0.3:
+            self.world.sleep(rng.choice((0.0001, 0.01, 0.5)))
+        if rng.random() < 0.01:
+            self.restart()
+        self.world.check()
+
+    def hear(self, name, data):
+        _, recorder, known = self.clients[name]
+        for call in recorder.receive(data):
+            known += [number for number, _ in call.jobs]
+            if call.reply.startswith((b"INSERTED", b"REPLACED", b"EXISTS")):
+                known.append(int(call.reply.split()[1]))
+
+    def restart(self):
+        """Everything that was committed is there again; here that is everything."""
+        began = self.world.now
+        for name, (caller, _, _) in self.clients.items():
+            self.hear(name, caller.read())
+        for _, recorder, _ in self.clients.values():
+            recorder.leave(by_itself=False)
+        self.clients.clear()
+        world = World(self.world.broker.journal.restarted())
+        world.now = self.world.now
+        world.broker.restore(world.broker.journal.clock_offset(), world.now)
+        world.broker.next_id = max(world.broker.next_id, self.world.broker.next_id)
+        self.world = world
+        self.history.took_over(began, world.now)
+
+    def problems(self):
+        self.world.now += 1
+        survivors = {
+            job.id: Survivor(job.body, job.tube.name, STATES[job.state], job.key)
+            for job in self.world.broker.jobs.values()
+        }
+        return problems_of(self.history, survivors, self.world.now, flight=SECOND, notice=0)
+
+
+def command(rng, known, client, number):
+    """Any command, mostly about a job of which the client knows, and the body of a put."""
+    tube = rng.choice(("default", "default", "other"))
+    key = rng.choice(("k", "l", "m"))
+    job = rng.choice(known[-4:]) if known and rng.random() < 0.95 else rng.randrange(1, 50)
+    delay = rng.choice(("0", "0", "0", "0.05", "1"))
+    body = b"%d-%d" % (client, number)
+    fields = f"{rng.randrange(3)} {delay} {rng.choice((1, 2, 60))} {len(body)}"
+    lines = [
+        *[f"put {fields}"] * 6,
+        *[f"put-keyed {key} {fields}"] * 2,
+        f"replace-keyed {key} {fields}",
+        *["reserve-with-timeout 1"] * 5,
+        "reserve",
+        "reserve-batch 3 0",
+        f"reserve-job {job}",
+        *[f"delete {job}"] * 4,
+        *[f"release {job} {rng.randrange(3)} {delay}"] * 2,
+        f"bury {job} {rng.randrange(3)}",
+        f"touch {job}",
+        f"kick {rng.randrange(3)}",
+        f"kick-job {job}",
+        f"cancel {job}",
+        f"cancel-keyed {key}",
+        f"reschedule {job} {delay}",
+        f"reschedule-keyed {key} {delay}",
+        f"peek {job}",
+        f"peek-keyed {key}",
+        "peek-ready",
+        "peek-delayed",
+        "peek-buried",
+        f"stats-job {job}",
+        "stats",
+        f"use {tube}",
+        f"watch {tube}",
+        f"ignore {tube}",
+    ]
+    rare = [f"clear-tube {tube}", f"pause-tube {tube} 0.1"]
+    line = rng.choice(rare) if rng.random() < 0.01 else rng.choice(lines)
+    return line.encode(), body if line.split()[0] in ("put", "put-keyed", "replace-keyed") else None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_server_that_keeps_its_promises_has_no_problems(seed):
+    talk = RandomTalk(seed)
+    for _ in range(300):
+        talk.step()
+    assert talk.problems() == []
+    answered, _ = talk.history.counts()
+    assert answered > 400
+
+
+def test_a_journal_that_forgets_is_found_out():
+    found = set()
+    for seed in range(4):
+        talk = RandomTalk(seed)
+        for _ in range(200):
+            talk.step()
+        talk.world.broker.journal.jobs.popitem()
+        talk.restart()
+        found |= set(kinds_of(talk.problems()))
+    assert found >= {"lost"}
+
+
+def test_a_journal_that_keeps_nothing_is_found_out():
+    assert not Journal.keeps
+    talk = RandomTalk(1)
+    for _ in range(200):
+        talk.step()
+    talk.world.broker.journal.jobs.clear()
+    talk.restart()
+    assert kinds_of(talk.problems())["lost"] > 5

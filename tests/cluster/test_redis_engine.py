@@ -295,7 +295,7 @@ def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, opene
         engine = redis_engine(redis.url, f"{name}-{wanted}", wanted)
         opened(engine)
         assert engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False).replicas == found
-    engine = redis_engine(redis.url, name, 3, timeout=0.2)
+    engine = redis_engine(redis.url, name, 3)
     opened(engine)
     answer = engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
     assert (answer.position, answer.replicas) == (Position(1, 1), 2)

@@ -30,6 +30,15 @@ LONGEST_SYNC_INTERVAL: Final = 1 << 31
 LONGEST_TICK: Final = 1000
 """Milliseconds: no longer than the safety margin of a reservation, which is a second."""
 
+MOST_REPLICAS: Final = 100
+"""More than an engine has."""
+
+SHORTEST_LEASE: Final = 2
+"""Seconds: a node hands nothing out in the last of them."""
+
+LONGEST_LEASE: Final = 300
+"""Seconds for which nobody is served when the machine of a node has died."""
+
 NEVER_SYNC: Final = "never"
 """The value of --sync-interval that -F stands for."""
 
@@ -112,14 +121,17 @@ class Option(NamedTuple):
         except ValueError:
             good = False
         if not good:
-            raise ConfigError(Mistake(source, f"bad value {text!r}: must be {self.kind.wanted}"))
+            raise ConfigError(Mistake(source, f"bad value {self._shown(text)}: must be {self.kind.wanted}"))
         return value
 
     def mistakes(self, value: object) -> list[Mistake]:
         """What is wrong with a value from Python."""
         if self.kind.fits(value):
             return []
-        return [Mistake("/".join(self.flags), f"bad value {value!r}: must be {self.kind.wanted}")]
+        return [Mistake("/".join(self.flags), f"bad value {self._shown(value)}: must be {self.kind.wanted}")]
+
+    def _shown(self, value: object) -> str:
+        return repr(value) if self.kind.shows else self.kind.shown(value)
 
 
 def _option(
@@ -131,7 +143,7 @@ def _option(
     renamed: str = "",
 ) -> Any:
     metadata = {"kind": kind, "short": short, "meaning": meaning, "also": also, "renamed": renamed}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=kind.shows)
 
 
 def _key(default: Any, kind: kinds.Kind, meaning: str) -> Any:
@@ -315,6 +327,28 @@ class Config:
         "memory for the latest of these bodies, which saves reading them",
     )
     salvage: bool = _option(False, kinds.Switch(), "", "start from a damaged binlog, without the jobs that are lost")
+    cluster: str = _option(
+        "",
+        kinds.EngineURL(),
+        "",
+        "be a node of a cluster, which keeps the jobs in this Redis or Valkey",
+    )
+    cluster_name: str = _option(
+        "beanstalk", kinds.ClusterName(), "", "name of the cluster, of which an engine may have several"
+    )
+    replicas: int = _option(
+        1, kinds.Whole("N", 0, MOST_REPLICAS), "", "in a cluster, a change is durable when so many replicas have it"
+    )
+    lease_ttl: int = _option(
+        10,
+        kinds.Whole("S", SHORTEST_LEASE, LONGEST_LEASE, "a number of seconds"),
+        "",
+        "seconds after which another node takes over from one that is not heard of",
+    )
+    advertise: str = _option(
+        "", kinds.HostPort(), "", "where the other nodes reach this one; a free port, if it is not given"
+    )
+    unsafe_engine: bool = _option(False, kinds.Switch(), "", "start although the engine's settings would lose jobs")
     max_job_size: int = _option(
         65535, kinds.JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
     )
@@ -346,10 +380,18 @@ class Config:
             mistakes = rules.of_config(self)
             if mistakes:
                 raise ConfigError(*mistakes)
+        if self.cluster:
+            from beanstalk_server.cluster import rules as cluster_rules  # most servers are alone
+
+            mistakes = cluster_rules.of_config(self)
+            if mistakes:
+                raise ConfigError(*mistakes)
 
     def changed(self) -> dict[str, object]:
-        """The values that differ from their defaults, by the name of the option; of sections, how many there are."""
-        changed = {each.name: getattr(self, each.name) for each in OPTIONS if getattr(self, each.name) != each.default}
+        """The values that differ from their defaults, by the name of the option, as the log shows them; of sections,
+        how many there are."""
+        values = {each: getattr(self, each.name) for each in OPTIONS}
+        changed = {each.name: each.kind.logged(value) for each, value in values.items() if value != each.default}
         sections = {"listeners": len(self.listeners), "users": len(self.users)}
         return changed | {name: count for name, count in sections.items() if count}
 
@@ -416,11 +458,16 @@ class Config:
 
     def warnings(self) -> list[str]:
         """What is allowed, and probably not meant: each in one line."""
-        if not (self.listeners or self.users or self.token_file or self.tls_cert or self.file):
-            return []
-        from beanstalk_server.access import rules
+        found = []
+        if self.cluster:
+            from beanstalk_server.cluster import rules as cluster_rules
 
-        return rules.warnings(self)
+            found += cluster_rules.warnings(self)
+        if self.listeners or self.users or self.token_file or self.tls_cert or self.file:
+            from beanstalk_server.access import rules
+
+            found += rules.warnings(self)
+        return found
 
 
 def _options_of(section: type[Config | ListenerConfig | UserConfig]) -> tuple[Option, ...]:

@@ -66,6 +66,10 @@ class Kind:
             good = False
         return [] if good else [f"bad value {self.shown(value)}: must be {self.typed}"]
 
+    def logged(self, value: object) -> object:
+        """A value as the log of a start shows it."""
+        return value
+
     def shown(self, value: object) -> str:
         """A value as messages show it, on one line."""
         if not self.shows:
@@ -146,6 +150,47 @@ class Address(Listen):
         )
 
 
+class HostPort(Kind):
+    """A TCP address; "" if there is none."""
+
+    def __init__(self) -> None:
+        super().__init__("host:port or [v6]:port", "HOST:PORT")
+        self._address = Address()
+
+    def fits(self, value: object) -> bool:
+        if value == "":
+            return True
+        if not (self._address.fits(value) and isinstance(value, str)) or value.startswith(UNIX):
+            return False
+        port = value.rpartition(":")[2]
+        return port.isascii() and port.isdecimal() and int(port) > 0
+
+
+class EngineURL(Kind):
+    """Where the journal of a cluster is; "" if there is none. It may have a password, and no message shows it."""
+
+    shows = False
+
+    def __init__(self) -> None:
+        super().__init__("a URL such as redis://host:6379", "URL")
+
+    def logged(self, value: object) -> object:
+        return re.sub("//.*@", "//…@", str(value), flags=re.DOTALL).partition("?")[0]
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, str) and len(value) <= LONGEST_TEXT and (value == "" or value.isprintable())
+
+
+class ClusterName(Kind):
+    """The name of a cluster, which is a part of its keys in the engine."""
+
+    def __init__(self) -> None:
+        super().__init__("1 to 100 letters, digits, ., - or _", "NAME")
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, str) and re.fullmatch("[A-Za-z0-9._-]{1,100}", value) is not None
+
+
 class Choice(Kind):
     """One of a few words."""
 
@@ -177,6 +222,21 @@ class Size(Kind):
 
     def __init__(self, least: int, most: int) -> None:
         super().__init__(f"a whole number of bytes from {least} to {most}", "BYTES")
+        self._least = least
+        self._most = most
+
+    def read(self, text: str) -> object:
+        return int(text)
+
+    def fits(self, value: object) -> bool:
+        return is_whole(value) and self._least <= value <= self._most
+
+
+class Whole(Kind):
+    """A whole number within bounds."""
+
+    def __init__(self, metavar: str, least: int, most: int, what: str = "a whole number") -> None:
+        super().__init__(f"{what} from {least} to {most}", metavar)
         self._least = least
         self._most = most
 

@@ -31,6 +31,11 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("--stalls --stalls", Config(stalls=True)),
         ("-z 99999999999", Config(max_job_size=1 << 30)),
         ("--tick 0.5", Config(tick=0.5)),
+        (
+            "--cluster redis://u:p@h --cluster-name jobs --replicas 2 --lease-ttl 5 --advertise 10.0.0.1:7000",
+            Config(cluster="redis://u:p@h", cluster_name="jobs", replicas=2, lease_ttl=5, advertise="10.0.0.1:7000"),
+        ),
+        ("--advertise [::1]:7000 --unsafe-engine", Config(advertise="[::1]:7000", unsafe_engine=True)),
         ("--stalls", Config(stalls=True)),
         ("--compat 1.12", Config(compat="1.12")),
         ("-p beanstalk", Config(port="beanstalk")),
@@ -104,6 +109,31 @@ def test_the_environment_goes_behind_the_command_line():
             {"BEANSTALK_SERVER_TOKEN_FILE": ""},
             "BEANSTALK_SERVER_TOKEN_FILE: bad value '': must be the path of a file",
         ),
+        ("--lease-ttl 1", {}, "--lease-ttl: bad value '1': must be a number of seconds from 2 to 300"),
+        ("--replicas -1", {}, "--replicas: bad value '-1': must be a whole number from 0 to 100"),
+        ("--advertise h:0", {}, "--advertise: bad value 'h:0': must be host:port or [v6]:port"),
+        ("--advertise unix:/x", {}, "--advertise: bad value 'unix:/x': must be host:port or [v6]:port"),
+        ("--cluster-name a:b", {}, "--cluster-name: bad value 'a:b': must be 1 to 100 letters, digits, ., - or _"),
+        (
+            "--cluster redis://:secret\x01@h",
+            {},
+            "--cluster: bad value (not shown, 18 characters): must be a URL such as redis://host:6379",
+        ),
+        (
+            "--cluster redis://:secret@h:x",
+            {},
+            "--cluster: bad value (not shown): must have a port between 1 and 65535 behind each host, or none",
+        ),
+        (
+            "--cluster redis://h -b /x",
+            {},
+            "-b/--binlog: '/x' beside --cluster, where the engine keeps the jobs: must be left out",
+        ),
+        (
+            "--cluster redis://h --body-cache 0",
+            {},
+            "--body-cache: 0 beside --cluster, where all bodies stay in memory: must be left out",
+        ),
         ("--config=", {}, "--config: bad value '': must be the path of a file"),
         ("", {"BEANSTALK_SERVER_CONFIG": ""}, "BEANSTALK_SERVER_CONFIG: bad value '': must be the path of a file"),
     ],
@@ -150,6 +180,24 @@ def test_a_bad_value_from_python_is_refused_too(values):
 def test_the_changed_options():
     assert Config().changed() == {}
     assert Config(port=0, verbosity=1).changed() == {"port": 0, "verbosity": 1}
+
+
+def test_the_password_of_an_engine_is_shown_nowhere():
+    for url in (
+        "redis://user:secret@h:1/2",
+        "redis://:secret%2Fsecret@h",
+        "redis+sentinel://h/s?sentinel-password=secret",
+    ):
+        config = Config(cluster=url)
+        assert "secret" not in repr(config)
+        assert "secret" not in str(config.changed())
+    assert Config(cluster="redis://user:secret@h:1/2").changed() == {"cluster": "redis://…@h:1/2"}
+
+
+def test_a_cluster_without_replicas_is_warned_of():
+    assert not Config(cluster="redis://h").warnings()
+    (warning,) = Config(cluster="redis://h", replicas=0).warnings()
+    assert warning.startswith("--replicas 0: ")
 
 
 def test_the_readme_has_every_option():

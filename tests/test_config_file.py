@@ -148,6 +148,12 @@ IN_A_FILE = {
     "body_threshold": ("0x10", "16"),
     "body_cache": ("1_000", "1000"),
     "salvage": ("true", None),
+    "cluster": ('"redis://h"', "redis://h"),
+    "cluster_name": ('"jobs"', "jobs"),
+    "replicas": ("2", "2"),
+    "lease_ttl": ("5", "5"),
+    "advertise": ('"h:1"', "h:1"),
+    "unsafe_engine": ("true", None),
     "max_job_size": ("99999999999", "99999999999"),
     "max_memory": ("1", "1"),
     "tick": ("5", "5"),
@@ -611,3 +617,13 @@ def test_a_start_without_a_config_file_imports_nothing_of_it(directory):
     needless = {"tomllib", "ssl", "hashlib", "hmac", "ipaddress", "pwd", "difflib", "secrets"}
     assert not needless & set(done.stdout.split())
     assert not any(module.startswith("beanstalk_server.access") for module in done.stdout.split())
+
+
+def test_what_is_wrong_with_an_engine_in_a_file_is_named_by_its_key(write):
+    with pytest.raises(ConfigError) as caught:
+        parse(["--config", write('cluster = "redis://:secret@h:x"\n')], {})
+    (mistake,) = caught.value.mistakes
+    assert str(mistake).endswith(
+        "cluster: bad value (not shown): must have a port between 1 and 65535 behind each host, or none"
+    )
+    assert "secret" not in str(mistake)

@@ -80,7 +80,10 @@ def put_together(
         mistakes += _renamed(_missing(values), places)
     if mistakes:
         raise ConfigError(*mistakes)
-    return Config(**values, listeners=tuple(sections.values()), users=tuple(users), file=path)
+    try:
+        return Config(**values, listeners=tuple(sections.values()), users=tuple(users), file=path)
+    except ConfigError as error:
+        raise ConfigError(*_renamed(error.mistakes, places)) from None
 
 
 def _in_file(path: str, mistakes: Sequence[Mistake]) -> list[Mistake]:

@@ -1,0 +1,46 @@
+"""Which settings go together with --cluster: what must be refused, and what deserves a warning.
+
+Must never ask the engine for anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.cluster.url import read_url
+from beanstalk_server.config import Mistake, option
+
+if TYPE_CHECKING:
+    from beanstalk_server.config import Config
+
+_OF_A_DIRECTORY: Final = {
+    "binlog": "the engine keeps the jobs",
+    "sync_interval": "a reply always waits for the engine and its replicas",
+    "salvage": "nothing is lost bit by bit in an engine",
+    "body_threshold": "all bodies stay in memory",
+    "body_cache": "all bodies stay in memory",
+}
+"""The options that only a server with a directory of its own has, and why a node has none of them."""
+
+
+def of_config(config: Config) -> list[Mistake]:
+    """What does not go together with --cluster."""
+    mistakes = []
+    try:
+        read_url(config.cluster)
+    except ValueError as error:
+        mistakes.append(Mistake(option("cluster"), f"bad value (not shown): {error}"))
+    for name, reason in _OF_A_DIRECTORY.items():
+        value = getattr(config, name)
+        if value != type(config).__dataclass_fields__[name].default:
+            mistakes.append(
+                Mistake(option(name), f"{value!r} beside {option('cluster')}, where {reason}: must be left out")
+            )
+    return mistakes
+
+
+def warnings(config: Config) -> list[str]:
+    """What is allowed, and may lose jobs: each in one line."""
+    if config.replicas:
+        return []
+    return [f"{option('replicas')} 0: what the engine has acknowledged is lost with it: should be 1 or more"]

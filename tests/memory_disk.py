@@ -8,6 +8,8 @@ not synced since, the first few. A process that is killed loses nothing of that.
 import errno
 from pathlib import Path
 
+from beanstalk_server.storage.disk import fill_with_zeros
+
 SECTOR = 512
 
 
@@ -80,6 +82,9 @@ class MemoryFile:
         if grown and grown > self.directory.free():
             raise OSError(errno.ENOSPC, "No space left on device")
         apply(self.node.data, offset, data)
+
+    def erase(self, offset, size):
+        fill_with_zeros(self, size, offset)
 
     def truncate(self, size):
         self.directory.touch("truncate")

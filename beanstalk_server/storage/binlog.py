@@ -39,7 +39,7 @@ from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, Segme
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import BLOCK, RETRY_INTERVAL, Allocator, find_spares
 from beanstalk_server.storage.stopped import STOPPED, Mark, write_mark
-from beanstalk_server.storage.write_thread import WriteThread
+from beanstalk_server.storage.write_thread import Writer, WriteThread
 
 SEGMENT_SIZE: Final = 10485760
 """Bytes; as beanstalkd's -s."""
@@ -77,6 +77,8 @@ class Binlog(Journal):
         clock: the server's monotonic clock, in nanoseconds.
         wall_clock: nanoseconds since 1970.
         boot: 16 bytes that identify the present boot of the machine, from which `clock` counts.
+        write_thread: does the work of commits and of the upkeep, and is closed with the binlog; a thread of its own, if
+            it is None.
         in_thread: calls a function off the event loop; tests replace it.
         draw_salt: draws a random number of 32 bits.
     """
@@ -95,6 +97,7 @@ class Binlog(Journal):
         clock: Callable[[], int] = monotonic_ns,
         wall_clock: Callable[[], int] = time_ns,
         boot: bytes | None = None,
+        write_thread: Writer | None = None,
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None,
         draw_salt: Callable[[], int] = lambda: secrets.randbits(32),
     ) -> None:
@@ -108,8 +111,8 @@ class Binlog(Journal):
         self._clock = clock
         self._wall_clock = wall_clock
         self._boot = boot or boot_id()
-        self._write_thread = WriteThread("binlog")
-        self._in_thread = in_thread or self._in_own_thread
+        self._write_thread = write_thread or WriteThread("binlog")
+        self._in_thread = in_thread or (self._in_own_thread if write_thread is None else write_thread.run)
         self._in_write_thread = in_thread or self._write_thread.run
         self._can_begin_commit = in_thread is None
         self._is_quick = False  # the last commit has ended within COMMIT_WAIT
@@ -313,7 +316,7 @@ class Binlog(Journal):
         if error is None:
             self._log.confirm(batches, None if self.sync_interval else self._writer.tail)
         else:
-            self._failure = error
+            self._note_failure(error)
         self._writing.release()
         self._is_quick = self._clock() - began < COMMIT_WAIT * SECOND
         if error is None:
@@ -344,8 +347,8 @@ class Binlog(Journal):
     async def _write_batches(self, batches: list[CommitBatch], *, sync: bool) -> None:
         try:
             await self._in_write_thread(partial(self._writer.write, batches, sync))
-        except BaseException as error:  # whatever failed, nothing is known about the disk now
-            self._failure = error
+        except BaseException as error:
+            self._note_failure(error)
             raise
         self._log.confirm(batches, self._writer.tail if sync else None)
 
@@ -359,6 +362,10 @@ class Binlog(Journal):
                 await self._write(sync=True)
         except Exception as error:
             self._fail(error)
+
+    def _note_failure(self, error: BaseException) -> None:
+        """Write nothing more: whatever failed, nothing is known about the disk now."""
+        self._failure = error
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error

@@ -42,6 +42,9 @@ class File(ReadableFile, Protocol):
     def write(self, offset: int, data: bytes) -> None:
         """Write all of the data, in one piece if the system can."""
 
+    def erase(self, offset: int, size: int) -> None:
+        """Make this part of the file zeros again."""
+
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
@@ -135,6 +138,9 @@ class RealFile:
         written = os.pwrite(self._descriptor, data, offset)
         while written < len(data):
             written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+
+    def erase(self, offset: int, size: int) -> None:
+        fill_with_zeros(self, size, offset)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)

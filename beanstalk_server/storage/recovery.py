@@ -19,7 +19,7 @@ from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.takeover import take_over
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY
-from beanstalk_server.storage.disk import Directory, fill_with_zeros
+from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.errors import DAMAGED, StorageError, unusable
 from beanstalk_server.storage.record import NO_BOOT
 from beanstalk_server.storage.rewriting import Rewriting, finish_rewriting
@@ -190,7 +190,7 @@ class _Recovery:
         file = self._directory.open(name, write=True)
         try:
             if tail.torn:
-                fill_with_zeros(file, tail.torn, tail.end)
+                file.erase(tail.end, tail.torn)
                 logger.warning(
                     "%s/%s: erased a torn write of %d bytes at offset %d, which was never acknowledged",
                     self._path,

@@ -6,7 +6,7 @@ calls block; the binlog makes them off the event loop. Must never know what is i
 
 from __future__ import annotations
 
-from beanstalk_server.storage.disk import Directory, fill_with_zeros
+from beanstalk_server.storage.disk import Directory
 from beanstalk_server.storage.segment import Segment, encode_header
 from beanstalk_server.storage.segment_log import CommitBatch, cut_size
 
@@ -72,7 +72,7 @@ class SegmentWriter:
         self._directory.sync(self._inside)
         file = self._directory.open(self._path(name), write=True)
         try:
-            fill_with_zeros(file, segment.size)
+            file.erase(0, segment.size)
             file.sync()
         finally:
             file.close()

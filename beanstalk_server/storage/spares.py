@@ -167,7 +167,7 @@ def _erase(directory: Directory, name: str) -> int:
         for offset in range(0, size, len(ZEROS)):
             zeros = ZEROS[: size - offset]
             if file.read(offset, len(zeros)) != zeros:
-                file.write(offset, zeros)
+                file.erase(offset, len(zeros))
                 is_dirty = True
         if is_dirty:
             file.sync()

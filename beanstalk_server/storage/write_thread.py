@@ -11,9 +11,21 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Writer(Protocol):
+    """Whoever does the work of a binlog, off the event loop if it may take long."""
+
+    def begin(
+        self, work: Callable[[], object], on_end: Callable[[BaseException | None], None], wait: float = 0.0
+    ) -> None: ...
+
+    async def run(self, work: Callable[[], T]) -> T: ...
+
+    def close(self) -> None: ...
 
 
 class _Piece:

@@ -31,7 +31,7 @@ from beanstalk_server.storage.segment import HEADER_SIZE, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 from harness.waiting import eventually_async
 
-pytestmark = pytest.mark.usefixtures("bodies")
+pytestmark = pytest.mark.usefixtures("places")
 
 OFFSET = 1_700_000_000 * SECOND
 CLOCKS = {"clock": lambda: SECOND, "wall_clock": lambda: OFFSET + SECOND}
@@ -478,7 +478,7 @@ def test_a_key_whose_deletion_is_lost_still_names_one_job_only(small, said):
     assert any("key" in line and "job 1 " in line for line in said), said
 
 
-def test_what_was_written_without_a_sync_counts_as_durable_after_one(said):
+def test_what_was_written_without_a_sync_counts_as_durable_after_one(said, needs_a_disk):
     """With -f, the sync after a commit finds nothing to write; the next commit still says that all is on the disk."""
 
     async def work():

@@ -25,7 +25,7 @@ from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 
-pytestmark = pytest.mark.usefixtures("bodies")
+pytestmark = pytest.mark.usefixtures("places")
 
 OFFSET = 1_700_000_000 * SECOND
 SEGMENT = 4096
@@ -117,7 +117,7 @@ def test_an_interrupted_takeover_loses_nothing(beanstalkd_directory, monkeypatch
     for crash_at, directory in after_each_crash(beanstalkd_directory, start):
         crashes += directory.crashed
         assert_starts_again(directory, expected, crash_at)
-    assert crashes > 50
+    assert crashes > 30  # an engine has fewer operations than a disk
     for name, node in beanstalkd_directory.nodes.items():
         assert directory.nodes[f"beanstalkd/{name}"].data == node.data
         assert name not in directory.nodes
@@ -178,7 +178,7 @@ def test_files_for_beanstalkd_are_all_there_once_the_first_one_is():
     ):
         crashes += directory.crashed
         assert_whole_or_not_begun(directory, crash_at, jobs)
-    assert crashes > 15
+    assert crashes > 8
     assert sorted(directory.nodes) == sorted(f"binlog.{number}" for number in range(1, len(directory.nodes) + 1))
 
 

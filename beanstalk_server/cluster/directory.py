@@ -1,0 +1,327 @@
+"""A directory whose files are in the engine: what the binlog writes becomes commits, in the same order.
+
+Names and sizes of all files are known here; changes to them are collected as operations. There are two ways to go on
+from there:
+
+- *direct*, for recovery and tools: `sync` sends what was collected, and returns when it is durable. It waits for an
+  engine that cannot be reached, but not for ever. All errors are OSErrors.
+- *collected*, for a server that serves: nothing here asks the engine, so nothing waits. Whoever has called takes the
+  operations (`take`), and makes a commit of them. Files are not read then: all bodies are in memory.
+
+Zeros are never sent: a file is as long as its creator says, and the engine keeps only what was written. Must never know
+what is in a file, or which commits follow from an answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from beanstalk_server.cluster.engine import (
+    CREATE,
+    REMOVE,
+    RENAME,
+    RESIZE,
+    WRITE,
+    Engine,
+    EngineError,
+    EngineFullError,
+    EngineRefusedError,
+    Operation,
+)
+from beanstalk_server.cluster.engine import File as EngineEntry
+from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
+from beanstalk_server.storage.disk import Directory, fill_with_zeros
+
+PIECE: Final = 1 << 20
+"""Bytes of operations that are collected in the direct way before they are sent, with or without a sync."""
+
+PATIENCE: Final = 10.0
+"""Seconds for which the direct way waits for an engine that cannot be reached."""
+
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.5
+"""Seconds between two attempts: each pause is twice as long as the one before."""
+
+FULL: Final = "the engine has reached its limit of memory"
+
+T = TypeVar("T")
+
+
+class _Entry:
+    """A file, as the collected operations leave it."""
+
+    __slots__ = ("length", "name", "size")
+
+    def __init__(self, name: str, size: int, length: int = 0) -> None:
+        self.name = name
+        self.size = size
+        self.length = length  # what follows these bytes is zeros
+
+
+class EngineFile:
+    """A file in the engine, under whatever name it has by now."""
+
+    __slots__ = ("_directory", "_entry")
+
+    def __init__(self, directory: EngineDirectory, entry: _Entry) -> None:
+        self._directory = directory
+        self._entry = entry
+
+    def read(self, offset: int, size: int) -> bytes:
+        entry = self._entry
+        size = max(min(size, entry.size - offset), 0)
+        there = max(min(size, entry.length - offset), 0)
+        data = self._directory.read(entry.name, offset, there) if there else b""
+        return data + bytes(size - len(data)) if len(data) < size else data
+
+    def read_cached(self, offset: int, size: int) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def size(self) -> int:
+        return self._entry.size
+
+    def write(self, offset: int, data: bytes) -> None:
+        entry = self._entry
+        end = offset + len(data)
+        if end > entry.length:
+            entry.length = end
+            if end > entry.size:
+                entry.size = end
+        self._directory.collect((WRITE, entry.name, offset, data), len(data))
+
+    def erase(self, offset: int, size: int) -> None:
+        entry = self._entry
+        if offset >= entry.length:
+            return
+        if offset + size < entry.length:
+            fill_with_zeros(self, size, offset)
+            return
+        whole = entry.size
+        self.truncate(offset)
+        self.truncate(whole)
+
+    def truncate(self, size: int) -> None:
+        entry = self._entry
+        entry.size = size
+        entry.length = min(entry.length, size)
+        self._directory.collect((RESIZE, entry.name, size), 0)
+
+    def sync(self) -> None:
+        self._directory.sync()
+
+    def close(self) -> None:
+        """Nothing: the engine knows no open files."""
+
+
+class EngineDirectory:
+    """The files of a cluster's binlog, as `storage.disk.Directory` has them.
+
+    Args:
+        engine: used by one thread at a time.
+        sender: makes the commits; None for a directory that is only read.
+        path: for messages.
+        may_exceed: whether what the direct way sends may go beyond the engine's limit of memory.
+        patience: seconds for which the direct way waits for the engine.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        sender: Sender | None,
+        path: str = "engine",
+        *,
+        may_exceed: bool = True,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.path = Path(path)
+        self.is_direct = True
+        self.is_full = False
+        """Set by whoever sends what is collected: nothing new is created."""
+        self.on_refusal: Callable[[], None] | None = None
+        """Called when nothing could be created because the engine is full."""
+        self._engine = engine
+        self._sender = sender
+        self._may_exceed = may_exceed
+        self._new_patience = partial(_Patience, patience, clock, sleep)
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._operations: list[Operation] = []  # not sent yet
+        self._size = 0  # bytes of them
+
+    # What storage asks for
+
+    def make(self) -> bool:
+        return False
+
+    def discard(self) -> None:
+        """Nothing: a directory in the engine is there as long as it has files."""
+
+    def is_same(self, other: Directory) -> bool:
+        return other is self
+
+    def lock(self) -> bool:
+        """Find out what the engine holds. The epoch keeps other nodes out."""
+        self.adopt(self._ask(self._engine.files))
+        return True
+
+    def unlock(self) -> None:
+        """Nothing: the epoch ends with the lease."""
+
+    def names(self, inside: str = "") -> list[str]:
+        prefix = f"{inside}/" if inside else ""
+        return list({name[len(prefix) :].split("/")[0] for name in self._entries if name.startswith(prefix)})
+
+    def open(self, name: str, *, write: bool = False) -> EngineFile:  # noqa: ARG002
+        return EngineFile(self, self._entry(name))
+
+    def create(self, name: str, size: int = 0, *, fill: bool = True) -> EngineFile:  # noqa: ARG002
+        if name in self._entries:
+            raise FileExistsError(errno.EEXIST, "the file exists", name)
+        if size and self.is_direct:
+            self._create_now(name, size)
+        else:
+            if size and self.is_full:
+                if self.on_refusal is not None:
+                    self.on_refusal()
+                raise OSError(errno.ENOSPC, FULL)
+            self.collect((CREATE, name, size), 0)
+        entry = self._entries[name] = _Entry(name, size)
+        return EngineFile(self, entry)
+
+    def make_directory(self, name: str) -> None:
+        """Nothing: a subdirectory is there as long as it has files."""
+
+    def rename(self, old: str, new: str) -> None:
+        entry = self._entry(old)
+        del self._entries[old]
+        entry.name = new
+        self._entries[new] = entry
+        self.collect((RENAME, old, new), 0)
+
+    def remove(self, name: str) -> None:
+        if self._entries.pop(name, None) is not None:
+            self.collect((REMOVE, name), 0)
+
+    def sync(self, inside: str = "") -> None:  # noqa: ARG002
+        if self.is_direct:
+            self._send()
+
+    # What is collected
+
+    def collect(self, operation: Operation, size: int) -> None:
+        """Add an operation with so many bytes of data."""
+        self._operations.append(operation)
+        self._size += size
+        if self.is_direct and self._size >= PIECE:
+            self._send()
+
+    def take(self) -> tuple[list[Operation], int]:
+        """Hand out what was collected, and how many bytes that is."""
+        taken = self._operations, self._size
+        self._operations = []
+        self._size = 0
+        return taken
+
+    def adopt(self, files: dict[str, EngineEntry]) -> None:
+        """Begin with these files, which the engine has; what was collected is void."""
+        self.take()
+        self._entries = {name: _Entry(name, file.size, file.length) for name, file in files.items()}
+
+    def all_names(self) -> list[str]:
+        """The names of all files, those in subdirectories included."""
+        return list(self._entries)
+
+    def _entry(self, name: str) -> _Entry:
+        entry = self._entries.get(name)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "the engine has no such file", name)
+        return entry
+
+    # The direct way
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Read bytes that the file has.
+
+        Raises:
+            OSError: the engine cannot be reached, or has lost them.
+        """
+        if not self.is_direct:
+            raise OSError(errno.EIO, "nothing is read from the engine while it is written to", name)
+        self._send()
+        data = self._ask(lambda: self._engine.read(name, offset, size))
+        if len(data) < size:
+            raise OSError(errno.EIO, "the engine has lost a part of the file", name)
+        return data
+
+    def _create_now(self, name: str, size: int) -> None:
+        """Create a file, unless the engine is full: even what may exceed its limit must not plan to."""
+        self._send()
+        self.collect((CREATE, name, size), 0)
+        if self._send():
+            self.collect((REMOVE, name), 0)
+            raise OSError(errno.ENOSPC, FULL)
+
+    def _send(self) -> bool:
+        """Send what was collected, and wait until it is durable; return whether the engine was full."""
+        if not self._operations:
+            return False
+        sender = self._sender
+        if sender is None:
+            raise OSError(errno.EROFS, "the engine is only read")
+        sender.add(*self.take())
+        patience = self._new_patience()
+        exceeds = False
+        while (commit := sender.next()) is not None:
+            try:
+                goes_on = sender.on_answer(self._engine.append(commit, may_exceed=exceeds), exceeds)
+                what = f"fewer than {sender.replicas} replicas have the last commit"
+            except EngineFullError as error:
+                if not self._may_exceed:
+                    raise OSError(errno.ENOSPC, FULL) from None
+                goes_on = sender.on_full(exceeds, self._clock())
+                exceeds = True
+                what = str(error)
+            except EngineRefusedError as error:
+                raise OSError(errno.EACCES, str(error)) from error
+            except EngineError as error:
+                goes_on, what = False, str(error)
+            except (FencedError, DivergedError) as error:
+                raise OSError(errno.ESTALE, str(error)) from error
+            if not goes_on:
+                patience.wait(what)
+        return exceeds
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Ask the engine something, again and again while it cannot be reached."""
+        patience = self._new_patience()
+        while True:
+            try:
+                return question()
+            except EngineRefusedError as error:
+                raise OSError(errno.EACCES, str(error)) from error
+            except EngineError as error:
+                patience.wait(str(error))
+
+
+class _Patience:
+    """The pauses of one call."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._until = clock() + seconds
+        self._pause = FIRST_PAUSE
+
+    def wait(self, what: str) -> None:
+        """Pause before the next attempt, or raise an OSError with what is wrong."""
+        if self._clock() + self._pause > self._until:
+            raise OSError(errno.ETIMEDOUT, what)
+        self._sleep(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)

@@ -1,0 +1,277 @@
+"""Does the work of a binlog whose directory is in the engine: the work collects, and a thread sends what it collected.
+
+It takes the place of the thread that writes to a disk. The work itself blocks nothing, so it is done at once. What it
+has collected becomes one commit. A commit that cannot be made now is sent again until it is durable, however long that
+takes: whoever waits for it waits. It ends only when another node leads, when the engine has diverged, or when whoever
+leads here gives up. Must never know what is in a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, TypeVar
+
+from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
+from beanstalk_server.cluster.engine import Answer, Commit, Engine, EngineError, EngineFullError, Position
+from beanstalk_server.cluster.latency import Latency
+from beanstalk_server.cluster.sender import DivergedError, Sender
+from beanstalk_server.storage.write_thread import Writer, WriteThread
+
+T = TypeVar("T")
+logger = logging.getLogger("beanstalk_server")
+
+OnEnd = Callable[[BaseException | None], None]
+
+COMMIT_PATIENCE: Final = 1.0
+"""Seconds for which a commit may be under way before the log says so."""
+
+
+class GivenUpError(Exception):
+    """Nothing more is sent to the engine: whoever leads here has given up."""
+
+
+class _Waiting:
+    """Who waits for a commit."""
+
+    __slots__ = ("began", "on_end", "position")
+
+    def __init__(self, position: Position, on_end: OnEnd, began: float) -> None:
+        self.position = position
+        self.on_end = on_end
+        self.began = began
+
+
+class EngineWriter:
+    """Sends the commits of one leader, one at a time. Belongs to one event loop.
+
+    Args:
+        engine: used by nobody else from `start` on.
+        directory: collects.
+        sender: the same that the directory has used.
+        thread: where the engine is asked; tests replace it.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        directory: EngineDirectory,
+        sender: Sender,
+        thread: Writer | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.latency = Latency()
+        """How long commits have taken, from their beginning until they were durable."""
+        self._engine = engine
+        self._directory = directory
+        self._sender = sender
+        self._thread = thread or WriteThread("engine")
+        self._clock = clock
+        self._waiting: deque[_Waiting] = deque()  # in the order of their positions
+        self._is_busy = False  # the thread has a commit, or a pause is under way
+        self._commit: Commit | None = None  # that the thread sends
+        self._exceeds = False  # whether it may go beyond the engine's limit of memory
+        self._answer: Answer | None = None
+        self._pause = FIRST_PAUSE
+        self._timer: asyncio.TimerHandle | None = None  # of a pause
+        self._failed_at = 0.0  # since when no commit has been taken; 0 if the last one was
+        self._is_reported = False  # the log knows about that
+        self._failure: BaseException | None = None  # why nothing is sent
+
+    @property
+    def durable(self) -> Position:
+        """The position of the last commit that is durable."""
+        return self._sender.durable
+
+    def start(self) -> None:
+        """From now on the directory only collects, and this sends."""
+        self._directory.is_direct = False
+        self._directory.on_refusal = self._ask_for_room
+
+    # As storage.write_thread.Writer
+
+    def begin(self, work: Callable[[], object], on_end: OnEnd, wait: float = 0.0) -> None:
+        """Do a piece of work now; call `on_end` when all that it and those before it have collected is durable.
+
+        Args:
+            on_end: called with None, or with the exception that the work has raised, or that has ended all sending.
+            wait: how long the event loop may be held, in seconds, as in WriteThread.
+        """
+        if self._failure is not None:
+            asyncio.get_running_loop().call_soon(on_end, self._failure)
+            return
+        try:
+            work()
+        except Exception as error:
+            asyncio.get_running_loop().call_soon(on_end, error)
+            return
+        sender = self._sender
+        operations, size = self._directory.take()
+        if operations:
+            sender.add(operations, size)
+        elif sender.next() is None:
+            asyncio.get_running_loop().call_soon(on_end, None)
+            return
+        self._waiting.append(_Waiting(sender.last, on_end, self._clock()))
+        if not self._is_busy:
+            self._send(wait)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do a piece of work; return what it returns when all it has collected is durable, or raise what it raises."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        results: list[T] = []
+
+        def on_end(error: BaseException | None) -> None:
+            if ended.cancelled():
+                return
+            if error is None:
+                ended.set_result(None)
+            else:
+                ended.set_exception(error)
+
+        self.begin(lambda: results.append(work()), on_end)
+        await ended
+        return results[0]
+
+    def close(self) -> None:
+        """End the thread. What is still under way is abandoned."""
+        self._end(GivenUpError("closed"))
+        self._thread.close()
+
+    # What the node asks for
+
+    def check(self, position: Position, durable: Position) -> None:
+        """Compare where the engine is with where it has to be; if it has lost something, send that again.
+
+        Args:
+            position: of the engine's last commit, as the answer to a renewal has it.
+            durable: what `durable` was when the renewal was sent.
+        """
+        if position < durable and self._failure is None:
+            self._verify()
+
+    def give_up(self, error: BaseException) -> None:
+        """Send nothing more, and end everything that is under way with this error, also in the thread."""
+        self._end(error)
+        self._engine.close()
+
+    async def restart(self) -> None:
+        """Begin anew after DivergedError, with the files and the position that the engine has now.
+
+        Raises:
+            BaseException: what has ended all sending meanwhile.
+        """
+        failure = self._failure
+        assert isinstance(failure, DivergedError), "it has diverged"
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                files = await self._thread.run(self._engine.files)
+            except EngineError as error:
+                self._note_failure(str(error))
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                files = None
+            if self._failure is not None and self._failure is not failure:
+                raise self._failure
+            if files is not None:
+                break
+        self._directory.adopt(files)
+        self._sender.restart(failure.position)
+        self._failure = None
+
+    # Sending
+
+    def _send(self, wait: float = 0.0) -> None:
+        """Send the next commit, if there is one."""
+        self._commit = self._sender.next()
+        if self._commit is not None:
+            self._is_busy = True
+            self._exceeds = self._sender.may_exceed(self._clock())
+            self._thread.begin(self._append, self._on_sent, wait)
+
+    def _append(self) -> None:
+        """In the thread."""
+        assert self._commit is not None, "it has been taken before"
+        self._answer = self._engine.append(self._commit, may_exceed=self._exceeds)
+
+    def _on_sent(self, error: BaseException | None) -> None:
+        self._is_busy = False
+        if self._failure is not None:
+            return
+        sender = self._sender
+        try:
+            if error is None:
+                assert self._answer is not None, "without an error, there is an answer"
+                goes_on = sender.on_answer(self._answer, self._exceeds)
+            elif isinstance(error, EngineFullError):
+                goes_on = sender.on_full(self._exceeds, self._clock())
+            elif isinstance(error, EngineError):
+                goes_on = False
+            else:
+                raise error
+        except BaseException as failure:
+            self._end(failure)
+            return
+        self._directory.is_full = sender.is_full
+        if goes_on:
+            self._note_success()
+        else:
+            self._is_busy = True
+            self._note_failure(str(error or f"fewer than {sender.replicas} replicas have the last commit"))
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._resume)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        waiting = self._waiting
+        while waiting and waiting[0].position <= sender.durable:
+            ended = waiting.popleft()
+            self.latency.add(self._clock() - ended.began)
+            ended.on_end(None)
+        if not self._is_busy:
+            self._send()
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._is_busy = False
+        self._send()
+
+    def _verify(self) -> None:
+        """Find out what the engine has."""
+        self._sender.verify()
+        if not self._is_busy:
+            self._send()
+
+    def _ask_for_room(self) -> None:
+        """Find out whether the engine is still full, unless a commit is about to."""
+        if self._failure is None and self._sender.next() is None:
+            self._verify()
+
+    def _end(self, failure: BaseException) -> None:
+        """Send nothing more; tell everybody who waits."""
+        if self._failure is None or isinstance(self._failure, DivergedError):
+            self._failure = failure
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._is_busy = False
+        while self._waiting:
+            self._waiting.popleft().on_end(self._failure)
+
+    # The log
+
+    def _note_failure(self, what: str) -> None:
+        now = self._clock()
+        self._failed_at = self._failed_at or now
+        if not self._is_reported and now - self._failed_at >= COMMIT_PATIENCE:
+            self._is_reported = True
+            logger.error("the engine takes no commits: %s; changes wait", what)
+
+    def _note_success(self) -> None:
+        self._pause = FIRST_PAUSE
+        if self._is_reported:
+            logger.info("the engine takes commits again, after %.0f s", self._clock() - self._failed_at)
+            self._is_reported = False
+        self._failed_at = 0.0

@@ -1,0 +1,171 @@
+"""Decides which commit the engine gets next: the next one, the same again, or earlier ones that the engine has lost.
+
+An engine may fail over to a replica that has not got everything. So the last commits are kept, and are sent again, from
+the one behind the position that the engine has. If that position is not among them, the engine has *diverged*: it has
+lost more than is kept here, or everything. If it has a higher epoch, this node is *fenced*: another one leads.
+
+A position counts as durable when enough replicas have confirmed it, and never before. What has been acknowledged on the
+strength of that may nevertheless be lost by the engine; then it is sent again as long as this node lives.
+
+Without I/O and clock: moments are arguments, in seconds. Must never know what is in a commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from beanstalk_server.cluster.engine import Answer, Commit, Operation, Position
+
+KEPT: Final = 64 << 20
+"""Bytes of the last commits that can be sent again."""
+
+COMMIT_COST: Final = 512
+"""Bytes that a commit is counted for, besides those of its operations."""
+
+FULL_INTERVAL: Final = 1.0
+"""Seconds after which an engine that was full is asked again whether it has room."""
+
+
+class FencedError(Exception):
+    """Another node leads: nothing more may be acknowledged here."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"another node leads, with epoch {epoch}")
+        self.epoch = epoch
+
+
+class DivergedError(Exception):
+    """The engine does not have what this node has written, and cannot be given what is missing.
+
+    `position` is that of the engine's last commit.
+    """
+
+    def __init__(self, position: Position) -> None:
+        super().__init__(f"the engine has lost commits: its last one is {position.epoch}.{position.number}")
+        self.position = position
+
+
+class Sender:
+    """The commits of one leader.
+
+    Args:
+        epoch: of the leader.
+        position: of the engine's last commit.
+        replicas: how many must have a commit before it counts as durable.
+        kept: bytes of commits that are kept.
+    """
+
+    __slots__ = (
+        "_commits",
+        "_kept",
+        "_next",
+        "_number",
+        "_size",
+        "_tried",
+        "durable",
+        "epoch",
+        "is_full",
+        "last",
+        "replicas",
+    )
+
+    def __init__(self, epoch: int, position: Position, replicas: int, kept: int = KEPT) -> None:
+        self.epoch = epoch
+        self.last = position
+        """The position of the newest commit that has been added."""
+        self.durable = position
+        """The position of the newest commit that enough replicas have."""
+        self.is_full = False
+        """Whether the engine has refused to grow, and has not grown since."""
+        self.replicas = replicas
+        self._kept = kept
+        self._number = position.number  # no commit of this epoch has a higher one
+        self._commits: deque[Commit] = deque()  # oldest first; each follows the one before
+        self._next = 0  # the index of the one that is sent next; those before it are in the engine
+        self._size = 0  # bytes of all of them
+        self._tried = 0.0  # when a full engine was asked last whether it has room
+
+    def add(self, operations: list[Operation], size: int) -> Position:
+        """Make a commit of these operations, of so many bytes; return its position."""
+        self._number += 1
+        commit = Commit(Position(self.epoch, self._number), self.last, operations, size)
+        self._commits.append(commit)
+        self._size += size + COMMIT_COST
+        self.last = commit.position
+        return commit.position
+
+    def next(self) -> Commit | None:
+        """The commit to send now, or None if the engine has all of them."""
+        return self._commits[self._next] if self._next < len(self._commits) else None
+
+    def may_exceed(self, now: float) -> bool:
+        """Whether the next commit may go beyond the engine's limit of memory: while it is known to be full.
+
+        Once a second it is tried without.
+        """
+        return self.is_full and now - self._tried < FULL_INTERVAL
+
+    def on_answer(self, answer: Answer, exceeded: bool) -> bool:
+        """Take the engine's answer to the commit that `next` has returned.
+
+        Args:
+            exceeded: whether the commit was allowed to go beyond the limit of memory.
+
+        Returns:
+            Whether to send what `next` returns now at once; if not, after a pause.
+
+        Raises:
+            FencedError: another node leads.
+            DivergedError: everything has to be written anew; `restart` comes before the next commit.
+        """
+        commit = self._commits[self._next]
+        if answer.epoch > self.epoch:
+            raise FencedError(answer.epoch)
+        if answer.position != commit.position:
+            self._next = self._index_behind(answer.position)
+            return True
+        if not exceeded:
+            self.is_full = False
+        if answer.replicas < self.replicas:
+            return False
+        self._next += 1
+        if commit.position > self.durable:
+            self.durable = commit.position
+        while self._size > self._kept and self._next > 1:
+            self._size -= self._commits.popleft().size + COMMIT_COST
+            self._next -= 1
+        return True
+
+    def on_full(self, exceeded: bool, now: float) -> bool:
+        """Note that the engine has refused the commit because it is full; return as `on_answer` does."""
+        self.is_full = True
+        self._tried = now
+        return not exceeded
+
+    def verify(self) -> None:
+        """Send the newest commit once more, or an empty one if there is none: the answer tells what the engine has."""
+        if self._next < len(self._commits):
+            return
+        if self._commits:
+            self._next -= 1
+        else:
+            self.add([], 0)
+
+    def restart(self, position: Position) -> None:
+        """Forget all commits: the next one follows this position of the engine. No position is used twice."""
+        self._commits.clear()
+        self._next = 0
+        self._size = 0
+        self._number = max(self._number, position.number)
+        self.last = self.durable = position
+
+    def _index_behind(self, position: Position) -> int:
+        """The index of the commit that follows this position; of the newest, if the engine has even that one."""
+        commits = self._commits
+        if position == commits[0].before:
+            return 0
+        index = position.number - commits[0].position.number
+        if not 0 <= index < len(commits) or commits[index].position != position:
+            raise DivergedError(position)
+        return min(index + 1, len(commits) - 1)

@@ -1,0 +1,163 @@
+"""The sender decides from answers alone: which commit is next, which again, and when there is nothing to be done."""
+
+import pytest
+
+from beanstalk_server.cluster.engine import START, Answer, Position
+from beanstalk_server.cluster.sender import COMMIT_COST, DivergedError, FencedError, Sender
+
+BEFORE = Position(2, 40)
+ENOUGH = 1
+
+
+def position(number, epoch=3):
+    return Position(epoch, number)
+
+
+def sender_with(count, **options):
+    sender = Sender(3, BEFORE, ENOUGH, **options)
+    for number in range(count):
+        sender.add([("d", str(number))], 10)
+    return sender
+
+
+def confirm(sender, count=1):
+    for _ in range(count):
+        assert sender.on_answer(Answer(3, sender.next().position, 2), exceeded=False)
+
+
+def test_commits_follow_each_other_and_the_one_that_the_engine_has():
+    sender = sender_with(2)
+    first = sender.next()
+    assert (first.position, first.before) == (position(41), BEFORE)
+    confirm(sender)
+    assert sender.durable == position(41)
+    assert (sender.next().position, sender.next().before) == (position(42), position(41))
+    confirm(sender)
+    assert sender.next() is None
+
+
+def test_a_commit_without_an_answer_is_sent_again():
+    sender = sender_with(1)
+    assert sender.next() is sender.next()
+
+
+def test_a_commit_that_too_few_replicas_have_is_sent_again():
+    sender = sender_with(1)
+    commit = sender.next()
+    assert not sender.on_answer(Answer(3, commit.position, 0), exceeded=False)
+    assert sender.durable == BEFORE
+    assert sender.next() is commit
+
+
+def test_what_the_engine_has_lost_is_sent_again_in_order():
+    sender = sender_with(5)
+    confirm(sender, 4)
+    assert sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    assert sender.next().position == position(43)
+    assert sender.durable == position(44), "what was acknowledged stays acknowledged"
+    confirm(sender)
+    assert sender.next().position == position(44)
+    confirm(sender, 2)
+    assert sender.next() is None
+    assert sender.durable == position(45)
+
+
+def test_all_that_this_leader_has_written_can_be_sent_again():
+    sender = sender_with(3)
+    confirm(sender, 2)
+    sender.on_answer(Answer(3, BEFORE, 2), exceeded=False)
+    assert sender.next().position == position(41)
+
+
+def test_an_engine_that_has_more_than_was_confirmed_gets_what_is_missing():
+    sender = sender_with(3)
+    sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    assert sender.next().position == position(43)
+
+
+def test_an_engine_that_has_everything_has_to_confirm_the_last_commit():
+    sender = sender_with(2)
+    sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    assert sender.next().position == position(42)
+    assert sender.durable == BEFORE
+    confirm(sender)
+    assert sender.durable == position(42)
+
+
+@pytest.mark.parametrize("found", [START, position(39), position(42, epoch=2), position(77)])
+def test_a_position_that_nobody_here_knows_means_that_the_engine_has_diverged(found):
+    sender = sender_with(3)
+    confirm(sender)
+    with pytest.raises(DivergedError) as caught:
+        sender.on_answer(Answer(3, found, 2), exceeded=False)
+    assert caught.value.position == found
+
+
+def test_what_is_not_kept_any_more_cannot_be_sent_again():
+    sender = sender_with(6, kept=3 * (COMMIT_COST + 10))
+    confirm(sender, 5)
+    sender.on_answer(Answer(3, position(43), 2), exceeded=False)
+    assert sender.next().position == position(44)
+    with pytest.raises(DivergedError):
+        sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+
+
+def test_what_is_not_in_the_engine_is_kept_however_much_it_is():
+    sender = sender_with(100, kept=1)
+    confirm(sender, 100)
+    assert sender.durable == position(140)
+
+
+def test_a_higher_epoch_fences():
+    sender = sender_with(1)
+    with pytest.raises(FencedError) as caught:
+        sender.on_answer(Answer(4, position(41), 2), exceeded=False)
+    assert caught.value.epoch == 4
+
+
+def test_after_a_divergence_commits_follow_the_position_of_the_engine_and_use_none_twice():
+    sender = sender_with(3)
+    sender.restart(START)
+    assert sender.next() is None
+    sender.add([], 0)
+    assert (sender.next().before, sender.next().position) == (START, position(44))
+    confirm(sender)
+    sender.restart(Position(3, 90))
+    sender.add([], 0)
+    assert sender.next().position == position(91)
+
+
+def test_a_leader_without_a_commit_can_ask_what_the_engine_has():
+    sender = sender_with(0)
+    sender.verify()
+    assert sender.next().operations == []
+    sender.verify()
+    confirm(sender)
+    assert sender.next() is None
+    sender.verify()
+    assert sender.next().position == position(41), "the last commit once more"
+    confirm(sender)
+    assert sender.next() is None
+
+
+def test_a_full_engine_is_gone_beyond_its_limit_and_asked_again_after_a_second():
+    sender = sender_with(3)
+    assert not sender.may_exceed(10.0)
+    assert sender.on_full(exceeded=False, now=10.0), "the same again, at once"
+    assert sender.may_exceed(10.0)
+    assert sender.on_answer(Answer(3, position(41), 2), exceeded=True)
+    assert sender.is_full
+    assert sender.may_exceed(10.9)
+    assert not sender.may_exceed(11.0)
+    sender.on_full(exceeded=False, now=11.0)
+    assert sender.may_exceed(11.5)
+    assert not sender.may_exceed(12.0)
+    sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+    assert not sender.is_full
+    assert not sender.may_exceed(12.0)
+
+
+def test_an_engine_that_is_full_even_then_is_tried_after_a_pause():
+    sender = sender_with(1)
+    sender.on_full(exceeded=False, now=1.0)
+    assert not sender.on_full(exceeded=True, now=1.0)

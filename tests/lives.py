@@ -1,0 +1,370 @@
+"""Lives of a binlog: processes that do random commands, and end; and the history that the next one is compared with.
+
+What a process comes back with is compared with everything that the broker ever recorded, job by job: each job must be
+as it was when it was last acknowledged, or as it was recorded after that.
+"""
+
+import asyncio
+import contextlib
+
+from memory_disk import Crash
+from virtual import RecordingClient, put
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.job import DELAYED, READY
+from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage.binlog import Binlog
+from harness.waiting import eventually_async
+
+OFFSET = 1_700_000_000 * SECOND
+SEGMENT = 4096
+GONE = None
+
+
+class Clocks:
+    """The clocks of a machine."""
+
+    def __init__(self):
+        self.now = self.ended = SECOND
+        self.offset = OFFSET
+        self.boot = bytes(15) + b"1"
+        self.all_offsets = [OFFSET]  # of this boot
+        self.offsets = [OFFSET]  # that the disk may know, since the last acknowledgement
+        self.is_booted = False  # since the history was compared last
+        self.shifts = [0]  # by how much the last boot may have moved all times
+
+    def step(self, rng):
+        self.offset += rng.choice((-7200, -1, 1, 7200)) * SECOND
+        self.offsets.append(self.offset)
+        self.all_offsets.append(self.offset)
+
+    def was_due(self, stored):
+        """Whether a job came due before the last process ended."""
+        return stored is not GONE and stored.state == DELAYED and stored.deadline <= self.ended
+
+    def committed(self, offset):
+        """A commit has returned that recorded this offset."""
+        self.offsets = self.offsets[self.offsets.index(offset) :]
+
+    def come_back(self, rng, has_crashed=False):
+        """A process has ended, or the machine; the machine may boot before the next process."""
+        if not self.is_booted:
+            self.ended = self.now
+            self.known = list(self.offsets)
+        self.now += rng.randrange(100 * SECOND)
+        if rng.random() < 0.5:
+            self.step(rng)
+        if has_crashed or rng.random() < 0.5:
+            self.is_booted = True
+            self.boot = rng.randbytes(16)
+            self.offset += self.now
+            self.now = rng.randrange(100) * SECOND
+            self.offset -= self.now
+        self.shifts = [offset - self.offset for offset in self.known] if self.is_booted else [0]
+
+    def compared(self):
+        """From here on, the history has the times of the present boot."""
+        if self.is_booted:
+            self.is_booted = False
+            self.offsets = [self.offset]
+            self.all_offsets = [self.offset]
+
+
+class Life:
+    """One process, from its start on a directory to its end."""
+
+    def __init__(self, history, directory, rng, clocks, sync_interval=0.0):
+        self.history = history
+        self.clocks = clocks
+        self.directory = directory
+        self.rng = rng
+        self.binlog = self.open(
+            segment_size=SEGMENT,
+            sync_interval=sync_interval,
+            clock=lambda: clocks.now,
+            wall_clock=lambda: clocks.now + clocks.offset,
+            boot=clocks.boot,
+            draw_salt=lambda: rng.getrandbits(32),
+        )
+        self.binlog.on_failure = self.failed
+        self.failure = None
+
+    def open(self, **options):
+        return Binlog(self.directory, in_thread=self.in_thread, **options)
+
+    @property
+    def now(self):
+        return self.clocks.now
+
+    @now.setter
+    def now(self, now):
+        self.clocks.now = now
+
+    def failed(self, error):
+        self.failure = error
+
+    async def in_thread(self, work):
+        for _ in range(self.rng.randrange(3)):  # others go on meanwhile
+            await asyncio.sleep(0)
+        return work()
+
+    def start(self):
+        self.broker = Broker(self.binlog, self.now)
+        self.broker.restore(self.clocks.offset, self.now)
+        check_broker(self.broker)
+        self.binlog._log.check()
+        self.client = RecordingClient(self.broker)
+        self.listener = History.Listener(self.history, self.binlog, self.broker)
+
+    async def commit(self):
+        position = self.listener.position()
+        number = self.binlog._log.commit_number
+        await self.binlog.commit()
+        self.history.acknowledge(position)
+        if self.binlog._log.commit_number > number:  # else there was nothing to write, and the disk knows of no clock
+            self.clocks.committed(self.binlog._log.clock_offset)
+
+    async def room(self):
+        """Wait, as a session does before it changes something, while the binlog has no room for it."""
+        for _ in range(1000):
+            if self.binlog.admits == ALL or self.directory.fail:
+                return
+            await self.commit()
+            await self.settle()
+            self.now += SECOND  # after which a full disk is tried again
+        raise AssertionError("the binlog admits no changes any more")
+
+    async def settle(self):
+        """Let the upkeep end."""
+        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
+        if self.directory.crashed:  # within the upkeep
+            raise Crash
+        if self.failure is not None:
+            raise self.failure
+
+    def command(self):
+        """Do something that a client might ask for."""
+        rng, broker, client = self.rng, self.broker, self.client
+        self.now += rng.randrange(SECOND)
+        if rng.random() < 0.05:
+            self.clocks.step(rng)
+        broker.advance(self.now)
+        jobs = broker.jobs
+        number = rng.choice(list(jobs)) if jobs and rng.random() < 0.95 else rng.randrange(1, 50)
+        choice = rng.randrange(14)
+        if choice < 4 or not jobs:
+            body = rng.randbytes(rng.choice((0, 3, 100, 700, 5000 if rng.random() < 0.05 else 10)))
+            delay = rng.choice((0, 0, 2 * SECOND, 1000 * SECOND))
+            broker.use(client, rng.choice(("default", "tube")))
+            key = f"k{rng.randrange(20)}" if rng.random() < 0.3 else ""
+            put(broker, client, rng.randrange(5), delay, 60 * SECOND, body, self.now, key)
+        elif choice < 7:
+            broker.delete(client, number)
+        elif choice == 7:
+            broker.reserve_job(client, number, self.now)
+        elif choice == 8:
+            broker.release(client, number, rng.randrange(5), rng.choice((0, SECOND, 500 * SECOND)), self.now)
+        elif choice == 9:
+            broker.bury(client, number, rng.randrange(5))
+        elif choice == 10:
+            broker.kick(client, rng.randrange(1, 4), self.now)
+        elif choice == 11:
+            broker.reschedule(client, number, rng.choice((0, SECOND, 100 * SECOND)), self.now)
+        elif choice == 12:
+            keyed = [job for job in jobs.values() if job.key]
+            if keyed:
+                job = rng.choice(keyed)
+                broker.use(client, job.tube.name)
+                delay, body = rng.choice((0, 9 * SECOND)), rng.randbytes(20)
+                broker.put_keyed(client, job.key, True, rng.randrange(5), delay, SECOND, body, self.now, self.now)
+        elif choice == 13:
+            broker.reserve(client, 0, self.now)
+            if rng.random() < 0.1:
+                broker.clear(client, "default")
+
+
+class History:
+    """All that was ever recorded of each job, and how much of that was acknowledged."""
+
+    def __init__(self):
+        self.jobs = {}  # id -> [(position, stored job or GONE)]
+        self.clears = []  # (position, ids of the jobs that it has ended)
+        self.position = 0
+        self.acknowledged = 0
+
+    def record(self, number, stored):
+        self.position += 1
+        self.jobs.setdefault(number, []).append((self.position, stored))
+
+    def record_clear(self, numbers):
+        """All at one position: recovery finds either all jobs as they were before, or none."""
+        self.position += 1
+        self.clears.append((self.position, numbers))
+        for number in numbers:
+            self.jobs[number].append((self.position, GONE))
+
+    def acknowledge(self, position):
+        self.acknowledged = max(self.acknowledged, position)
+
+    class Listener:
+        """Listens to what a broker records in its journal."""
+
+        def __init__(self, history, journal, broker):
+            self.history = history
+            put, change, delete, clear = journal.put, journal.change, journal.delete, journal.clear
+
+            def heard_put(job):
+                if not put(job):
+                    return False
+                history.record(job.id, by_clock(journal, job))
+                return True
+
+            def heard_change(job):
+                change(job)
+                history.record(job.id, by_clock(journal, job))
+
+            def heard_delete(job):
+                delete(job)
+                history.record(job.id, GONE)
+
+            def heard_clear(tube_name, reserved_ids):
+                if not clear(tube_name, reserved_ids):
+                    return False
+                tube = broker.tubes[tube_name]
+                gone = [job.id for job in broker.jobs.values() if job.tube is tube and not tube.is_cleared(job)]
+                history.record_clear([number for number in gone if number not in reserved_ids])
+                return True
+
+            journal.put, journal.change, journal.delete = heard_put, heard_change, heard_delete
+            journal.clear = heard_clear
+
+        def position(self):
+            return self.history.position
+
+    def compare(self, life):
+        """Compare what was recovered with what was recorded; the history goes on from there."""
+        broker, now = life.broker, life.now
+        recovered = {}
+        for number, versions in self.jobs.items():
+            job = broker.jobs.get(number)
+            found = GONE if job is None else by_clock(life.binlog, job)
+            possible = [stored for position, stored in versions if position >= self.acknowledged]
+            before = [stored for position, stored in versions if position < self.acknowledged or not self.acknowledged]
+            last = [stored for position, stored in versions if position <= self.acknowledged]
+            possible += last[-1:] if last else [GONE]
+            # What came due before the last boot may have been written again as ready.
+            possible += [stored.replace(state=READY, deadline=0) for stored in possible if life.clocks.was_due(stored)]
+            shifted = [moved(stored, shift) for stored in possible for shift in life.clocks.shifts]
+            matching = [stored for stored in shifted if same(found, stored, now)]
+            assert matching, (found, possible, before[-1:])
+            # A job that is due stays delayed in the history: setting the clock back across a boot undoes that.
+            is_due = found is not GONE and matching[0].state != found.state
+            recovered[number] = matching[0] if is_due else found
+        for number in broker.jobs:
+            assert number in self.jobs, f"job {number} was never recorded"
+        for position, numbers in self.clears:
+            if any(number in broker.jobs for number in numbers):  # so it never happened
+                assert position > self.acknowledged
+                for number in numbers:
+                    kept = self.jobs[number][0][0] > self.acknowledged or number in broker.jobs
+                    assert kept, f"half a clear: job {number} is gone"
+        self.clears.clear()
+        given = [number for number, versions in self.jobs.items() if versions[0][0] <= self.acknowledged]
+        assert broker.next_id > max(given, default=0), "an id is given twice"
+        # What was not acknowledged and has not survived never happened; what has survived counts.
+        self.position += 1
+        self.jobs = {number: [(self.position, recovered[number])] for number in broker.jobs} | {
+            number: [(self.position, GONE)] for number in given if number not in broker.jobs
+        }
+        self.acknowledged = self.position
+        life.clocks.compared()
+
+
+def by_clock(journal, job):
+    """A job as it is stored, but with the times of the server's clock."""
+    return moved(journal.stored(job), -journal.clock_offset())
+
+
+def moved(stored, shift):
+    """The same job, so much later."""
+    if stored is GONE:
+        return GONE
+    deadline = stored.deadline + (shift if stored.state == DELAYED else 0)
+    return stored.replace(created_at=stored.created_at + shift, deadline=deadline)
+
+
+def same(found, recorded, now):
+    """Whether a recovered job is as it was recorded."""
+    if found is GONE or recorded is GONE:
+        return found is recorded
+    if recorded.state == DELAYED and recorded.deadline <= now:
+        recorded = recorded.replace(state=READY, deadline=0)
+    # These two are recorded with the job's next change, or when it is written again.
+    if not (recorded.reserves <= found.reserves and recorded.timeouts <= found.timeouts):
+        return False
+    return found.replace(reserves=0, timeouts=0) == recorded.replace(reserves=0, timeouts=0)
+
+
+async def live(life, commands, commit_chance=0.4):
+    """Do this many commands, with commits now and then; leave when the machine stops."""
+    rng = life.rng
+    commit = None
+    for _ in range(commands):
+        if life.binlog.admits != ALL:
+            if commit is not None:
+                await commit
+                commit = None
+            await life.room()
+        life.command()
+        if life.failure is not None:
+            if commit is not None:
+                await asyncio.gather(commit, return_exceptions=True)  # it fails too
+            raise life.failure
+        if commit is None or commit.done():
+            if commit is not None:
+                commit.result()
+            commit = asyncio.ensure_future(life.commit()) if rng.random() < commit_chance else None
+        if rng.random() < 0.5:
+            await asyncio.sleep(0)
+        if life.binlog.sync_interval > 0 and rng.random() < 0.1:
+            life.binlog._begin_sync()  # what its timer does
+    if commit is not None:
+        await commit
+    await life.commit()
+    await life.settle()
+
+
+def run_life(history, directory, rng, clocks, commands, kind=Life, **options):
+    """Run one process, with its commands, until it ends or the machine stops; return it."""
+    life = kind(history, directory, rng, clocks, **options)
+
+    async def work():
+        life.start()
+        history.compare(life)
+        await live(life, commands)
+        check_broker(life.broker)
+        life.binlog._log.check()
+        assert_bound(life)
+        if rng.random() < 0.5:
+            await life.binlog.close()
+
+    with asyncio.Runner() as runner, contextlib.suppress(Crash):
+        runner.get_loop().set_exception_handler(ignore_crash)
+        runner.run(work())
+    return life
+
+
+def ignore_crash(loop, context):
+    """Ignore the tasks that the machine interrupted when it stopped."""
+    if not isinstance(context.get("exception"), Crash):
+        loop.default_exception_handler(context)
+
+
+def assert_bound(life):
+    log = life.binlog._log
+    largest = max([segment.size for segment in log.segments] + [SEGMENT])
+    files = len(log.segments) + len(log.room.spares)
+    used = sum(len(node.data) for name, node in life.directory.nodes.items() if name != "stopped")
+    assert used <= 2 * log.room.live_size + 2 * largest + 256 * files, log.room.next_step(True)

@@ -27,8 +27,14 @@ class ServerThread:
     server: Server
     address: Address
 
-    def __init__(self, config: Config, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop],
+        make: Callable[[Config], Server] = Server,
+    ) -> None:
         self._config = config
+        self._make = make
         self._loop_factory = loop_factory
         self._started = threading.Event()
         self._error: Exception | None = None
@@ -50,7 +56,7 @@ class ServerThread:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        async with Server(self._config) as self.server:
+        async with self._make(self._config) as self.server:
             self.address = self.server.address
             self._started.set()
             await self._stop.wait()

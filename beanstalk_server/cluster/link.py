@@ -444,6 +444,12 @@ class Link:
             channel.link = None
         return channels
 
+    def let_go(self) -> None:
+        """Call nobody any more: the owner and this link have referred to each other, and the collector may be off."""
+        self._accept = None
+        self._on_open = _ignore_link
+        self._on_output = _ignore
+
     def send(self, kind: int, number: int, payload: bytes) -> None:
         """Send a frame."""
         output = self._output
@@ -570,3 +576,11 @@ def _text(payload: bytes) -> str:
         return payload.decode()
     except UnicodeDecodeError as error:
         raise LinkError("a name that is no text") from error
+
+
+def _ignore() -> None:
+    """Takes the place of `on_output`."""
+
+
+def _ignore_link(_: Link) -> None:
+    """Takes the place of `on_open`."""

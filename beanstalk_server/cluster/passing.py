@@ -173,6 +173,11 @@ class PassingSession:
         self._unsent = data[limit:]
         return data[:limit]
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be something to pass on, if the leader has room or has answered something."""
+        return bool(self._unsent or self._token_line) or (self.input_size > 0 and not self._needs_more)
+
     def take_replies(self) -> bytes:
         """What is answered here, without the leader."""
         data = self.local_replies

@@ -33,7 +33,7 @@ from beanstalk_server.cluster.redis_connection import MISPLACED, RedisConnection
 from beanstalk_server.cluster.redis_primary import Primary, slot_of
 from beanstalk_server.cluster.resp import Reply, bulk, lists_of, number_of, pack, text_of
 from beanstalk_server.cluster.scripts import Script
-from beanstalk_server.cluster.url import ALONE, CLUSTER, EngineURL, Host, read_url
+from beanstalk_server.cluster.url import ALONE, EngineURL, Host, read_url
 
 READ_CHUNK: Final = 1 << 20
 """Bytes that one command reads, which holds up all others on the server."""
@@ -52,8 +52,6 @@ KEYS_KEPT: Final = 100
 
 WRITE_THIRD: Final = b"$1\r\nw\r\n$1\r\n3\r\n"
 """The operation that writes to the file of the third key, as arguments of a request."""
-
-DISAGREE: Final = "engine: its nodes do not agree which of them has the keys"
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which a primary without enough replicas may be another one."""
@@ -87,7 +85,7 @@ class Condition(NamedTuple):
     replicas: tuple[Replica, ...]
 
 
-def open_engine(url: str, name: str, replicas: int, *, timeout: float = 2.0) -> RedisEngine:
+def open_engine(url: str, name: str, replicas: int, *, timeout: float = 2.0) -> Engine:
     """The engine behind a URL. It is not connected before it is used.
 
     Args:
@@ -336,7 +334,7 @@ class RedisEngine:
                     if not isinstance(confirmed, int):
                         raise self._error(connection, confirmed)
                     return reply, confirmed
-                raise EngineError(DISAGREE)
+                raise EngineError("engine: its nodes do not agree who has the keys")
         finally:
             self._drop_if_dead()
 
@@ -348,7 +346,8 @@ class RedisEngine:
             if isinstance(loaded, ResponseError):
                 raise self._error(connection, loaded)
             return True
-        if self._has_moved(connection, reply):
+        if text.startswith("MOVED "):
+            self._primary.moved(text, connection.host)
             self._drop()
             return True
         return False
@@ -362,10 +361,11 @@ class RedisEngine:
                 refused = next((each for each in replies if isinstance(each, ResponseError)), None)
                 if refused is None:
                     return replies
-                if not self._has_moved(connection, refused):
+                if not str(refused).startswith("MOVED "):
                     raise self._error(connection, refused)
+                self._primary.moved(str(refused), connection.host)
                 self._drop()
-            raise EngineError(DISAGREE)
+            raise EngineError("engine: its nodes do not agree who has the keys")
         finally:
             self._drop_if_dead()
 
@@ -382,43 +382,30 @@ class RedisEngine:
         return error
 
     def _connect(self) -> RedisConnection:
-        """Connect to the primary, and make sure that the user may do all that is needed there."""
-        question = pack(b"EVAL", scripts.RIGHTS.text, b"4", self._state, self._files, self._file + b"a", self._nodes)
-        for _ in range(MOVES):
-            connection = self._primary.connect(self._note)
-            try:
-                reply = connection.ask(question)[0]
-                if not isinstance(reply, ResponseError):
-                    self._must_be_allowed(connection, reply)
-                    self._connection = connection
-                    self._found_at = time.monotonic()
-                    return connection
-                if not self._has_moved(connection, reply):
-                    raise connection.error_of(reply)
-            except BaseException:
-                connection.close()
-                raise
+        if self._is_closed:
+            raise EngineError("engine: it is closed")
+        connection = self._primary.connect(self._note)
+        try:
+            reply = connection.ask(
+                pack(b"EVAL", scripts.RIGHTS.text, b"4", self._state, self._files, self._file + b"a", self._nodes)
+            )[0]
+            if isinstance(reply, ResponseError):
+                if str(reply).startswith("MOVED "):
+                    self._primary.moved(str(reply), connection.host)
+                raise connection.error_of(reply)
+            if reply:
+                missing = ", ".join(sorted({text_of(each) for each in lists_of(reply)}))
+                user = self._url.user or "default"
+                raise EngineRefusedError(
+                    f"engine at {connection.host}: user {user!r} may not {missing}: "
+                    f"must have ~{self._prefix.decode()}* and these commands"
+                )
+        except EngineError:
             connection.close()
-        raise EngineError(DISAGREE)
-
-    def _must_be_allowed(self, connection: RedisConnection, refused: Reply) -> None:
-        missing = ", ".join(sorted({text_of(each) for each in lists_of(refused)}))
-        if missing:
-            raise EngineRefusedError(
-                f"engine at {connection.host}: user {self._url.user or 'default'!r} may not {missing}: "
-                f"must have ~{self._prefix.decode()}* and these commands"
-            )
-
-    def _has_moved(self, connection: RedisConnection, reply: ResponseError) -> bool:
-        """Whether a server has done nothing because another one has the keys, which is asked next."""
-        if not str(reply).startswith("MOVED "):
-            return False
-        if self._url.form != CLUSTER:
-            raise EngineRefusedError(
-                f"engine at {connection.host}: {reply}: it is a node of Redis Cluster: must be redis+cluster://…"
-            )
-        self._primary.moved(str(reply), connection.host)
-        return True
+            raise
+        self._connection = connection
+        self._found_at = time.monotonic()
+        return connection
 
     def _note(self, connection: RedisConnection) -> None:
         self._last = connection

@@ -246,6 +246,19 @@ class Connection(CommitWaiter):
         user = self.session.user
         return None if user is None or accounts is None else accounts.by_name(user.name)
 
+    # What a node calls that leads no more
+
+    def can_move(self) -> bool:
+        """Whether the next leader can go on with the client."""
+        return self.connected and not self.transport.is_closing() and not self.uncommitted and self.session.can_move()
+
+    def let_go(self) -> None:
+        """Serve the client no more: its transport has another protocol."""
+        self._unwatch_hangup()
+        self.scheduler.unblock(self)
+        self._disconnect()
+        self.connections.forget(self)
+
     # Replies, reading and the end
 
     def _send(self) -> None:
@@ -293,6 +306,8 @@ class Connection(CommitWaiter):
                 self._watch_hangup()
 
     def _watch_hangup(self) -> None:
+        if self.entrance.is_link:
+            return  # the other node watches it
         descriptor = self.transport.get_extra_info("socket").fileno()
         if self.connections.hangups.watch(descriptor, self.on_hangup):
             self.hangup_fd = descriptor
@@ -348,7 +363,12 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
-        self.listeners.connection_closed()
+        if not connection.entrance.is_link:
+            self.listeners.connection_closed()
+        self.forget(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """Forget a connection whose client is not served here any more."""
         self.open.discard(connection)
         if not self.open:
             self._emptied.set()

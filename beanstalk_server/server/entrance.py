@@ -35,6 +35,7 @@ class Entrance:
         "auth",  # how users are known: NONE, TOKEN, CERTIFICATE or PEER
         "closed",  # the listener is gone, and nobody comes in here any more
         "context",  # an ssl.SSLContext; None for plain connections
+        "is_link",  # clients come through another node, and take no file descriptor here
         "place",
         "trusted",  # the networks whose PROXY headers are believed
         "user",  # where nobody is asked, whoever comes in is this user; None for nobody, who may do everything
@@ -47,6 +48,7 @@ class Entrance:
         self.auth = NONE
         self.closed = False
         self.context: Any = None
+        self.is_link = False
         self.trusted: Sequence[Any] = ()
         self.user: User | None = None
         self.wants_header = False

@@ -103,6 +103,18 @@ class Framer:
         self._queued = None
         self._queued_size = 0
 
+    def is_within(self) -> bool:
+        """Whether the beginning of a body, or of a line that is too long, has been consumed, and the rest has not."""
+        return self._left > 0 or self._in_long_line
+
+    def take_rest(self) -> bytes:
+        """Hand over what has been fed and not consumed."""
+        if self._queued is not None:
+            self._join()
+        rest = self._data[self._position :]
+        self.clear()
+        return rest
+
     def begin_body(self, size: int, is_wanted: bool) -> None:
         """Read the next bytes as a body of this size and its CR LF, and keep it if it is wanted."""
         self._left = size + 2

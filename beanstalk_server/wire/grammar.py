@@ -226,6 +226,11 @@ def read_name(text: bytes, into: Arguments) -> bool:
     return True
 
 
+def is_name(name: str) -> bool:
+    """Whether this may be the name of a tube."""
+    return name.isascii() and _NAME.fullmatch(name.encode()) is not None
+
+
 def read_release(text: bytes, into: Arguments) -> bool:
     """Id, priority and delay."""
     words = text.split(b" ")

@@ -40,7 +40,7 @@ from beanstalk_server.queue.outcome import (
     TOO_LATE,
     Outcome,
 )
-from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line
 from beanstalk_server.wire.framing import (
@@ -335,6 +335,32 @@ class Session(Client):
             self.budget = 0  # no command before the rest has been checked
             self.on_answer()
         return not self.unchecked
+
+    def can_move(self) -> bool:
+        """Whether another server can go on with the client: nothing that it has been promised, or may hope for, would
+        be lost, and it has not been given half of anything."""
+        if self.closed or self.replies or self.put is not None or self.framer.is_within():
+            return False
+        return self.pending is None or self.waiting or self.listing is not None
+
+    def take_commands(self, now: int) -> bytes:
+        """What the client, who `can_move`, has sent and has not been answered, as another server is to get it.
+
+        A reserve that waits waits there for the rest of its time. Only `disconnect` may follow.
+        """
+        return self._pending_line(now) + self.framer.take_rest()
+
+    def _pending_line(self, now: int) -> bytes:
+        if self.listing is not None:
+            return b"list-tubes\r\n"
+        if self.pending is None:
+            return b""
+        if not self.is_linked():
+            return b"reserve\r\n"
+        seconds, milliseconds = divmod(max(self.deadline - now, 0) // MILLISECOND, 1000)
+        if self.batch:
+            return b"reserve-batch %d %d.%03d\r\n" % (self.batch, seconds, milliseconds)
+        return b"reserve-with-timeout %d.%03d\r\n" % (seconds, milliseconds)
 
     def disconnect(self, now: int) -> None:
         """Release what the client holds: it is gone. No other call may follow."""

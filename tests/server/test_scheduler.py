@@ -435,6 +435,7 @@ def test_a_stop_while_suspended_is_final(rounds):
     assert caller.read() == b""
 
 
+@pytest.mark.interpreted
 def test_what_is_due_in_another_broker_comes_due_and_nothing_in_the_one_before(rounds):
     rounds.connect().send(b"put 0 1 60 1\r\nx\r\n")
     rounds.loop.settle()

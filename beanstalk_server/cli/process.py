@@ -104,7 +104,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     systemd = sdnotify.SystemdNotifier()
-    server = Server(config)
+    server = server_of(config)
 
     def stop_starting(*_: object) -> None:
         loop.call_soon_threadsafe(stop.set)
@@ -130,7 +130,19 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     for wait in waits:
         wait.cancel()
     await server.stop()
-    return 0 if server.failure is None else JOURNAL_FAILED
+    failure = server.failure
+    if failure is None:
+        return 0
+    return failure.status if isinstance(failure, StartError) else JOURNAL_FAILED
+
+
+def server_of(config: Config) -> Server:
+    """The server that the settings describe: alone, or a node of a cluster."""
+    if not config.cluster:
+        return Server(config)
+    from beanstalk_server.server.node import Node  # most servers are alone
+
+    return Node(config)
 
 
 def raise_file_limit() -> None:

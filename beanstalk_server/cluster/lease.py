@@ -82,7 +82,9 @@ class Contender:
             self._since = now
         self._seen = now
         self.lease = lease
-        if lease.node == self.node or (lease.address == self.address and lease.node not in ("", UNKNOWN)):
+        if lease.node == self.node or (
+            lease.address and lease.address == self.address and lease.node not in ("", UNKNOWN)
+        ):
             self._gone = lease.epoch, lease.node  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)
 

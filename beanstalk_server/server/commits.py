@@ -180,7 +180,8 @@ class CommitGate:
             if self.broker.last_lsn != self.durable_lsn:
                 self._schedule()
         if self._on_end is not None:
-            self._on_end.set_result(None)
+            if not self._on_end.done():  # else nobody waits any more
+                self._on_end.set_result(None)
             self._on_end = None
 
     def fail(self, error: Exception) -> None:

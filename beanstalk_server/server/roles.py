@@ -39,6 +39,9 @@ TAKING_OVER: Final = "taking over"
 LEADS: Final = "leader"
 IS_SUSPENDED: Final = "suspended"
 
+REPORTS: Final = 10
+"""After so many renewals, a leader reports that it is alive, as a standby does with each look."""
+
 COMPLAINTS: Final = 10 * SECOND
 """Nanoseconds between two lines of the log about an engine that does not answer."""
 
@@ -56,7 +59,7 @@ class Owner(Protocol):
         """Pass clients to this leader: called after each look at the lease while the node stands by."""
 
     async def take_over(self, lease: Lease) -> None:
-        """Bring back the jobs, and serve.
+        """Bring back the jobs, and serve: this is the lease with the position of the last commit.
 
         Raises:
             TakeOverError: that is not possible now.
@@ -68,7 +71,10 @@ class Owner(Protocol):
     def resume(self) -> None:
         """Undo `suspend`."""
 
-    def renewed(self, lease: Lease) -> None:
+    def mark(self) -> Any:
+        """Whatever `renewed` needs from the moment when the renewal was sent."""
+
+    def renewed(self, lease: Lease, mark: Any) -> None:
         """The engine has this lease by now, with the position of its last commit."""
 
     async def finish(self) -> None:
@@ -225,7 +231,7 @@ class Roles:
                 await self._sleep(self.ttl // RETRIES)
                 continue
             if (lease.epoch, lease.node, lease.secret) == (claim.epoch, claim.node, claim.secret):
-                return Tenure(claim, self.ttl, sent)
+                return Tenure(lease, self.ttl, sent)
             contender.observe(lease, self._clock())
             log.info("another node has taken over: %s leads in epoch %d", lease.address, lease.epoch)
             return None
@@ -291,17 +297,22 @@ class Roles:
 
     async def _renew(self, tenure: Tenure) -> None:
         """Renew the lease again and again."""
+        count = 0
         while tenure.state(self._clock()) in (LEADING, SUSPENDED):
             await asyncio.sleep(max(tenure.next_renewal - self._clock(), 0) / SECOND)
             sent = self._clock()
+            mark = self.owner.mark()
             lease = await self._call(partial(self.engine.renew, tenure.lease))
             if lease is None:
                 tenure.failed(self._clock())
             else:
                 tenure.renewed(lease, sent)
                 if tenure.state(self._clock()) == LEADING and self.role in (LEADS, IS_SUSPENDED):
-                    self.owner.renewed(lease)
+                    self.owner.renewed(lease, mark)
             self._settle()
+            if lease is not None and count % REPORTS == 0:
+                await self._call(partial(self.engine.observe, self.node, self.address))
+            count += 1
 
     def _settle(self) -> None:
         """Let the owner do what follows from how things stand with the lease by now."""

@@ -1,0 +1,335 @@
+"""Nodes of a cluster: who serves, and what clients notice of it. Over an engine in memory, with real sockets."""
+
+import asyncio
+import logging
+import threading
+from contextlib import ExitStack
+
+import pytest
+from memory_engine import Servers
+
+from beanstalk_server import Config
+from beanstalk_server.cluster.engine import EngineError, Lease
+from beanstalk_server.config import BAD_OPTION
+from beanstalk_server.server.node import Node
+from beanstalk_server.server.roles import LEADS
+from beanstalk_server.server.start_error import StartError
+from harness.in_thread import ServerThread
+from harness.waiting import eventually
+
+TTL = 2
+
+
+class Locked:
+    """A connection to the engine whose calls happen at once, as Redis's scripts do, although threads make them."""
+
+    def __init__(self, engine, lock):
+        self._engine, self._lock = engine, lock
+
+    def __getattr__(self, name):
+        method = getattr(self._engine, name)
+        if name == "close":
+            return method  # of another thread's call, too
+
+        def call(*arguments, **options):
+            with self._lock:
+                return method(*arguments, **options)
+
+        return call
+
+
+class Cluster:
+    """Nodes, each in a thread, over an engine that the test breaks."""
+
+    def __init__(self):
+        self.servers = Servers()
+        self.lock = threading.Lock()
+        self.stack = ExitStack()
+        self.nodes = []
+
+    def add(self, *, waits_for=None, **options):
+        """Start a node; wait until it has this role."""
+        config = Config(port=0, cluster="redis://127.0.0.1", lease_ttl=TTL, **options)
+        node = ServerThread(config, asyncio.new_event_loop, self.make)
+        node.has_stopped = False
+        self.nodes.append(node)
+        if waits_for:
+            eventually(lambda: role(node) == waits_for, f"its role is {waits_for!r}")
+        return node
+
+    def make(self, config):
+        return Node(config, connect=lambda: Locked(self.servers.connect(), self.lock))
+
+    def two(self, **options):
+        """A leader, and a node that stands by and passes clients on."""
+        leader = self.add(waits_for=LEADS, **options)
+        standby = self.add(**options)
+        eventually(lambda: standby.server.leader.is_open, "clients are passed on")
+        return leader, standby
+
+    def connect(self, node):
+        client = node.connect()
+        self.stack.callback(client.close)
+        return client
+
+    def stop(self, node):
+        if not node.has_stopped:
+            node.has_stopped = True
+            node.stop()
+
+    def close(self):
+        self.servers.is_reachable = True
+        for node in self.nodes:
+            self.stop(node)
+        self.stack.close()
+
+
+@pytest.fixture
+def cluster(caplog):
+    made = Cluster()
+    yield made
+    made.close()
+    said = [record.getMessage() for phase in ("call", "teardown") for record in caplog.get_records(phase)]
+    assert not [line for line in said if "bug in the server" in line]
+
+
+def role(node):
+    return node.server.roles.role
+
+
+def put(client, body=b"x", delay=0):
+    return client.ask(b"put 0 %d 60 %d\r\n%b\r\n" % (delay, len(body), body))
+
+
+def reserved(client):
+    """The rest of the reply to a reserve: the id and the body of the job."""
+    word, job_id, size = client.line().split()
+    assert word == b"RESERVED"
+    return int(job_id), client.read(int(size) + 2)[:-2]
+
+
+def stats(client):
+    size = int(client.ask(b"stats\r\n").split()[1])
+    text = client.read(size + 2).decode()
+    return dict(line.split(": ") for line in text.splitlines() if ": " in line)
+
+
+def test_a_lone_node_serves_and_has_its_jobs_after_a_restart(cluster):
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    assert put(client, b"first") == b"INSERTED 1\r\n"
+    assert client.ask(b"reserve\r\n") == b"RESERVED 1 5\r\n"
+    cluster.stop(node)
+    client = cluster.connect(cluster.add())
+    client.send(b"reserve\r\n")
+    assert reserved(client) == (1, b"first")
+
+
+def test_a_client_of_a_standby_is_served_by_the_leader(cluster):
+    leader, standby = cluster.two()
+    producer, worker = cluster.connect(leader), cluster.connect(standby)
+    assert worker.ask(b"watch mail\r\n") == b"WATCHING 2\r\n"
+    worker.send(b"reserve\r\n")
+    assert producer.ask(b"use mail\r\n") == b"USING mail\r\n"
+    assert put(producer) == b"INSERTED 1\r\n"
+    assert reserved(worker) == (1, b"x")
+    assert worker.ask(b"delete 1\r\n") == b"DELETED\r\n"
+
+
+def test_a_client_that_comes_before_there_is_a_leader_waits(cluster):
+    cluster.servers.lag()
+    node = cluster.add()
+    client = cluster.connect(node)
+    client.send(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
+    cluster.servers.lag(lags=False)
+    assert client.line() == b"INSERTED 1\r\n"
+    assert reserved(client) == (1, b"x")
+
+
+def test_stats_tells_the_leader_at_its_end(cluster):
+    leader, standby = cluster.two()
+    client = cluster.connect(standby)
+    put(client)
+    found = stats(client)
+    assert list(found)[-5:] == [
+        "cluster-role",
+        "cluster-leader",
+        "cluster-epoch",
+        "cluster-commit-latency-p50",
+        "cluster-commit-latency-p99",
+    ]
+    assert (found["cluster-role"], found["cluster-epoch"]) == ("leader", "1")
+    assert found["cluster-leader"] == leader.server.roles.address
+    assert 0 < int(found["cluster-commit-latency-p50"]) <= int(found["cluster-commit-latency-p99"])
+
+
+def test_when_the_leader_stops_the_other_serves_and_its_clients_notice_nothing(cluster):
+    leader, standby = cluster.two()
+    client, worker, gone = cluster.connect(standby), cluster.connect(standby), cluster.connect(leader)
+    assert client.ask(b"use mail\r\n") == b"USING mail\r\n"
+    assert worker.ask(b"watch mail\r\n") == b"WATCHING 2\r\n"
+    assert worker.ask(b"ignore default\r\n") == b"WATCHING 1\r\n"
+    worker.send(b"reserve\r\n")
+    cluster.stop(leader)
+    assert gone.rest() == b""
+    assert put(client) == b"INSERTED 1\r\n"
+    assert reserved(worker) == (1, b"x")
+    assert stats(client)["cluster-epoch"] == "2"
+
+
+def test_a_drained_leader_hands_over_and_keeps_its_clients(cluster):
+    leader, standby = cluster.two()
+    client, worker, other = cluster.connect(leader), cluster.connect(leader), cluster.connect(standby)
+    put(other)
+    assert client.ask(b"use mail\r\n") == b"USING mail\r\n"
+    assert worker.ask(b"watch mail\r\n") == b"WATCHING 2\r\n"
+    worker.send(b"reserve\r\n")
+    assert reserved(worker) == (1, b"x")
+    worker.send(b"reserve\r\n")
+    leader.call(leader.server.drain)
+    eventually(lambda: role(standby) == LEADS, "the other leads")
+    assert reserved(worker) == (1, b"x")  # it was ready at the new leader
+    assert put(client, b"y") == b"INSERTED 2\r\n"
+    assert other.ask(b"peek 2\r\n") == b"FOUND 2 1\r\n"
+    assert stats(client)["cluster-leader"] == standby.server.roles.address
+    assert not leader.server.roles.contends
+
+
+def test_a_node_that_is_drained_alone_takes_no_new_jobs(cluster):
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    node.call(node.server.drain)
+    assert put(client) == b"DRAINING\r\n"
+
+
+def test_a_leader_that_is_fenced_closes_who_waits_for_a_change_and_keeps_the_others(cluster):
+    leader, _ = cluster.two()
+    waiting, harmless = cluster.connect(leader), cluster.connect(leader)
+    assert harmless.ask(b"use mail\r\n") == b"USING mail\r\n"
+    cluster.servers.before_call = fail_to("append")
+    waiting.send(b"put 0 0 60 1\r\nx\r\n")
+    eventually(lambda: leader.call(lambda: leader.server.broker.ready), "it has been put")
+    with cluster.lock:
+        cluster.servers.primary.lease = Lease(7, 0, "", "", "", cluster.servers.primary.lease.position)
+    cluster.servers.before_call = lambda method: None
+    assert waiting.rest() == b""
+    assert harmless.ask(b"list-tube-used\r\n") == b"USING mail\r\n"
+    assert stats(harmless)["cluster-epoch"] == "8"
+    assert put(harmless) != b""
+
+
+def fail_to(what):
+    def before_call(method):
+        if method == what:
+            raise EngineError("the engine cannot be reached")
+
+    return before_call
+
+
+def test_a_leader_that_cannot_renew_hands_nothing_out_until_it_can(cluster):
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    put(client)
+    cluster.servers.is_reachable = False
+    eventually(lambda: role(node) == "suspended", "it is suspended")
+    client.send(b"reserve\r\n")
+    cluster.servers.is_reachable = True
+    assert reserved(client) == (1, b"x")
+    assert stats(client)["cluster-epoch"] == "1"
+
+
+def test_an_engine_that_was_wiped_costs_nothing(cluster):
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    for number in range(100):
+        put(client, b"%d" % number)
+    with cluster.lock:
+        cluster.servers.wipe()
+    assert put(client, b"after") == b"INSERTED 101\r\n"
+    cluster.stop(node)
+    client = cluster.connect(cluster.add())
+    assert stats(client)["current-jobs-ready"] == "101"
+
+
+def test_an_engine_that_loses_its_tail_gets_it_again_although_nobody_asks(cluster):
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    put(client, b"kept")
+    servers = cluster.servers
+    with cluster.lock:
+        copy = servers.copy()
+    put(client, b"lost")
+    with cluster.lock:
+        lost = servers.primary.lease.position
+        servers.primary, servers.replicas = copy.primary, copy.replicas
+    assert copy.primary.lease.position < lost
+    eventually(lambda: servers.primary.lease.position >= lost, "it has the tail again")
+
+
+def test_what_in_the_engine_would_lose_jobs_refuses_the_start(cluster):
+    cluster.servers.faults = ["maxmemory-policy is allkeys-lru: must be noeviction"]
+    with pytest.raises(StartError) as refused:
+        cluster.add()
+    assert "--cluster: maxmemory-policy is allkeys-lru: must be noeviction" in str(refused.value)
+    assert refused.value.status == BAD_OPTION
+    node = cluster.add(unsafe_engine=True)
+    assert put(cluster.connect(node)) == b"INSERTED 1\r\n"
+
+
+def test_an_engine_that_refuses_this_user_refuses_the_start(cluster):
+    cluster.servers.refuses = True
+    with pytest.raises(StartError, match="--cluster: the engine refuses this user"):
+        cluster.add()
+    cluster.servers.refuses = False
+
+
+def test_a_node_starts_before_its_engine_does(cluster, caplog):
+    cluster.servers.is_reachable = False
+    node = cluster.add()
+    client = cluster.connect(node)
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    assert "checked before this node leads" in caplog.text
+    cluster.servers.is_reachable = True
+    assert client.line() == b"INSERTED 1\r\n"
+
+
+def test_an_engine_that_comes_later_is_checked_all_the_same(cluster):
+    cluster.servers.is_reachable = False
+    cluster.servers.faults = ["maxmemory-policy is allkeys-lru: must be noeviction"]
+    node = cluster.add()
+    cluster.servers.is_reachable = True
+    eventually(lambda: node.server.failure is not None, "it ends")
+    assert "noeviction" in str(node.server.failure)
+
+
+def test_a_node_that_stops_without_its_engine_gives_up_after_a_while(cluster, caplog):
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    cluster.servers.is_reachable = False
+    client.send(b"put 0 0 60 1\r\nx\r\n")
+    eventually(lambda: node.call(lambda: node.server.broker.ready), "it has been put")
+    cluster.stop(node)
+    assert client.rest() == b""
+    assert "nobody has been told that they are done" in caplog.text
+
+
+def test_damaged_files_end_the_node_and_nobody_serves_them(cluster, caplog):
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    for _ in range(50):
+        put(client)
+    cluster.stop(node)
+    for name, (_, data) in cluster.servers.primary.files.items():
+        if name.startswith("segment"):
+            data[len(data) // 2] ^= 1
+    node = cluster.add()
+    eventually(lambda: node.server.failure is not None, "it ends")
+    assert "damaged" in str(node.server.failure)
+    assert caplog.text.count("cannot take over") == 2  # perhaps the engine had failed over meanwhile
+
+
+def test_two_nodes_find_each_other_without_being_told_their_addresses(cluster, caplog):
+    caplog.set_level(logging.INFO)
+    leader, _ = cluster.two()
+    assert leader.server.roles.address.startswith("127.0.0.1:")
+    assert "stands by, and passes its clients on" in caplog.text

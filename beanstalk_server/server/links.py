@@ -530,8 +530,9 @@ class LeaderLink:
 
     def follow(self, lease: Lease) -> None:
         """Pass the clients to the holder of this lease; to nobody, if it has none."""
-        before = self._lease
-        if before is not None and (before.epoch, before.secret) == (lease.epoch, lease.secret) and lease.node:
+        before = self._lease or Lease()
+        same = (before.epoch, before.address, before.secret) == (lease.epoch, lease.address, lease.secret)
+        if same and lease.node:
             return
         self.leave()
         if lease.node and lease.address and lease.secret:
@@ -546,7 +547,7 @@ class LeaderLink:
             self._task = None
         end, self._end = self._end, None
         if end is not None:
-            self._standby.follow(None)
+            self._standby.lose(end.link)
             end.close("another node leads, or this one")
 
     async def stop(self) -> None:
@@ -590,28 +591,36 @@ class LeaderLink:
                 on_open=self._on_open,
             )
         )
-        host, _, port = lease.address.rpartition(":")
         try:
-            async with asyncio.timeout(CONNECT_WITHIN):
-                await (self._connect or loop.create_connection)(cast(Any, lambda: end), host.strip("[]"), int(port))
-        except ConnectionRefusedError:
-            self._on_gone(lease.epoch, lease.node)
-            return False, "the connection is refused"
-        except TimeoutError:
-            return False, f"no answer within {CONNECT_WITHIN:g} s"
-        except (OSError, ValueError) as error:
-            return False, str(error)
-        self._end = end
-        try:
+            why = await self._dial(lease, end)
+            if why:
+                return False, why
+            self._end = end
             why = await ended
         finally:
             if self._end is end:
                 self._end = None
-                self._standby.follow(None)
+            self._standby.lose(end.link)
             end.close("another node leads, or this one")
-        if end.link.farewell is not None:
+        if end.link.is_open and end.link.farewell is not None:
             self._on_farewell()
         return end.link.is_open, why
+
+    async def _dial(self, lease: Lease, end: LinkEnd) -> str:
+        """Connect to the leader; return why that has failed, or ""."""
+        host, _, port = lease.address.rpartition(":")
+        connect = self._connect or asyncio.get_running_loop().create_connection
+        try:
+            async with asyncio.timeout(CONNECT_WITHIN):
+                await connect(cast(Any, lambda: end), host.strip("[]"), int(port))
+        except ConnectionRefusedError:
+            self._on_gone(lease.epoch, lease.node)
+            return "the connection is refused"
+        except TimeoutError:
+            return f"no answer within {CONNECT_WITHIN:g} s"
+        except (OSError, ValueError) as error:
+            return str(error) or type(error).__name__
+        return ""
 
     def _on_open(self, link: Link) -> None:
         assert self._lease is not None, "it is being followed"

@@ -344,12 +344,17 @@ class Standby:
         if not self.open:
             self._emptied.set()
 
-    def follow(self, link: Link | None) -> None:
-        """Pass all clients to the leader at the other end of this link; None to let them wait."""
+    def follow(self, link: Link) -> None:
+        """Pass all clients to the leader at the other end of this link."""
         self._link = link
         self._moving.clear()
-        if link is not None:
-            self._move_all()
+        self._move_all()
+
+    def lose(self, link: Link) -> None:
+        """Let clients wait: this link has ended. Each of them is told by its channel."""
+        if self._link is link:
+            self._link = None
+            self._moving.clear()
 
     def lead(self, connections: Connections | None) -> None:
         """Serve all clients here, in these connections; None to pass on those who come from now on."""

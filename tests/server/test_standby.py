@@ -1,6 +1,7 @@
 """Clients of a standby, over sockets: they are passed on, and stay when the leader changes."""
 
 import contextlib
+import gc
 import logging
 import socket
 import struct
@@ -469,3 +470,54 @@ def test_a_node_that_stops_closes_its_passed_clients(pair, caplog):
     assert caller.line() == b""
     assert " at standby connected" in caplog.text
     assert " at standby disconnected" in caplog.text
+
+
+KEPT = "PassedConnection PassingSession LinkTransport Connection Session LinkEnd Link Framer ReplyFramer Task".split()
+
+
+def test_nothing_is_left_of_clients_and_links_that_are_gone_without_the_cycle_collector(pair):
+    def left():
+        names = [type(found).__name__ for found in gc.get_objects()]
+        return {name: names.count(name) for name in KEPT}
+
+    server = pair()
+
+    def come_and_go():
+        staying = server.connect()
+        for sent in (
+            b"put 0 0 60 1\r\nx\r\nreserve\r\nquit\r\n",
+            b"reserve\r\n",
+            b"watch a\r\nignore default\r\nreserve\r\n",
+        ):
+            caller = server.connect()
+            caller.send(sent)
+            if b"quit" in sent:
+                caller.rest()
+            caller.close()
+        assert staying.ask(b"use a\r\n") == b"USING a\r\n"
+        server.stand_by()
+        server.lead_again()
+        assert staying.ask(b"use b\r\n") == b"USING b\r\n"
+        server.take_over()
+        assert staying.ask(b"use c\r\n") == b"USING c\r\n"
+        server.step_down()
+        server.follow(server.leader.lease._replace(address="127.0.0.1:1"))
+        eventually(lambda: server.server.gone, "the address refuses")
+        server.follow(server.leader.lease)
+        eventually(server.is_linked, "there is a link")
+        assert staying.ask(b"use d\r\n") == b"USING d\r\n"
+        staying.close()
+        eventually(lambda: server.passed() == 0 and not server.server.standby.open, "nobody is connected")
+        server.callers.clear()
+        server.server.gone.clear()
+
+    come_and_go()
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        for _ in range(3):
+            come_and_go()
+        eventually(lambda: left() == before, f"nothing is left: {before}, and not {left()}")
+    finally:
+        gc.enable()

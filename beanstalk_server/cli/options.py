@@ -144,6 +144,7 @@ def help_text() -> str:
         [
             "Usage: beanstalk-server [OPTIONS]",
             "       beanstalk-server binlog --help",
+            "       beanstalk-server cluster --help",
             "       beanstalk-server token",
             "",
             fill("A job queue with delays that speaks the beanstalk protocol.", width),

@@ -22,6 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beanstalk_server.cli import binlog
 
         return binlog.main(arguments[1:])
+    if arguments and arguments[0] == "cluster":
+        from beanstalk_server.cli import cluster
+
+        return cluster.main(arguments[1:])
     if arguments and arguments[0] == "token":
         from beanstalk_server.cli import token
 

@@ -33,7 +33,7 @@ from beanstalk_server.cluster.redis_connection import MISPLACED, RedisConnection
 from beanstalk_server.cluster.redis_primary import Primary, slot_of
 from beanstalk_server.cluster.resp import Reply, bulk, lists_of, number_of, pack, text_of
 from beanstalk_server.cluster.scripts import Script
-from beanstalk_server.cluster.url import ALONE, EngineURL, Host, read_url
+from beanstalk_server.cluster.url import ALONE, CLUSTER, EngineURL, Host, read_url
 
 READ_CHUNK: Final = 1 << 20
 """Bytes that one command reads, which holds up all others on the server."""
@@ -52,6 +52,8 @@ KEYS_KEPT: Final = 100
 
 WRITE_THIRD: Final = b"$1\r\nw\r\n$1\r\n3\r\n"
 """The operation that writes to the file of the third key, as arguments of a request."""
+
+DISAGREE: Final = "engine: its nodes do not agree which of them has the keys"
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which a primary without enough replicas may be another one."""
@@ -85,7 +87,7 @@ class Condition(NamedTuple):
     replicas: tuple[Replica, ...]
 
 
-def open_engine(url: str, name: str, replicas: int, *, timeout: float = 2.0) -> Engine:
+def open_engine(url: str, name: str, replicas: int, *, timeout: float = 2.0) -> RedisEngine:
     """The engine behind a URL. It is not connected before it is used.
 
     Args:
@@ -334,7 +336,7 @@ class RedisEngine:
                     if not isinstance(confirmed, int):
                         raise self._error(connection, confirmed)
                     return reply, confirmed
-                raise EngineError("engine: its nodes do not agree who has the keys")
+                raise EngineError(DISAGREE)
         finally:
             self._drop_if_dead()
 
@@ -346,8 +348,7 @@ class RedisEngine:
             if isinstance(loaded, ResponseError):
                 raise self._error(connection, loaded)
             return True
-        if text.startswith("MOVED "):
-            self._primary.moved(text, connection.host)
+        if self._has_moved(connection, reply):
             self._drop()
             return True
         return False
@@ -361,11 +362,10 @@ class RedisEngine:
                 refused = next((each for each in replies if isinstance(each, ResponseError)), None)
                 if refused is None:
                     return replies
-                if not str(refused).startswith("MOVED "):
+                if not self._has_moved(connection, refused):
                     raise self._error(connection, refused)
-                self._primary.moved(str(refused), connection.host)
                 self._drop()
-            raise EngineError("engine: its nodes do not agree who has the keys")
+            raise EngineError(DISAGREE)
         finally:
             self._drop_if_dead()
 
@@ -382,30 +382,43 @@ class RedisEngine:
         return error
 
     def _connect(self) -> RedisConnection:
-        if self._is_closed:
-            raise EngineError("engine: it is closed")
-        connection = self._primary.connect(self._note)
-        try:
-            reply = connection.ask(
-                pack(b"EVAL", scripts.RIGHTS.text, b"4", self._state, self._files, self._file + b"a", self._nodes)
-            )[0]
-            if isinstance(reply, ResponseError):
-                if str(reply).startswith("MOVED "):
-                    self._primary.moved(str(reply), connection.host)
-                raise connection.error_of(reply)
-            if reply:
-                missing = ", ".join(sorted({text_of(each) for each in lists_of(reply)}))
-                user = self._url.user or "default"
-                raise EngineRefusedError(
-                    f"engine at {connection.host}: user {user!r} may not {missing}: "
-                    f"must have ~{self._prefix.decode()}* and these commands"
-                )
-        except EngineError:
+        """Connect to the primary, and make sure that the user may do all that is needed there."""
+        question = pack(b"EVAL", scripts.RIGHTS.text, b"4", self._state, self._files, self._file + b"a", self._nodes)
+        for _ in range(MOVES):
+            connection = self._primary.connect(self._note)
+            try:
+                reply = connection.ask(question)[0]
+                if not isinstance(reply, ResponseError):
+                    self._must_be_allowed(connection, reply)
+                    self._connection = connection
+                    self._found_at = time.monotonic()
+                    return connection
+                if not self._has_moved(connection, reply):
+                    raise connection.error_of(reply)
+            except BaseException:
+                connection.close()
+                raise
             connection.close()
-            raise
-        self._connection = connection
-        self._found_at = time.monotonic()
-        return connection
+        raise EngineError(DISAGREE)
+
+    def _must_be_allowed(self, connection: RedisConnection, refused: Reply) -> None:
+        missing = ", ".join(sorted({text_of(each) for each in lists_of(refused)}))
+        if missing:
+            raise EngineRefusedError(
+                f"engine at {connection.host}: user {self._url.user or 'default'!r} may not {missing}: "
+                f"must have ~{self._prefix.decode()}* and these commands"
+            )
+
+    def _has_moved(self, connection: RedisConnection, reply: ResponseError) -> bool:
+        """Whether a server has done nothing because another one has the keys, which is asked next."""
+        if not str(reply).startswith("MOVED "):
+            return False
+        if self._url.form != CLUSTER:
+            raise EngineRefusedError(
+                f"engine at {connection.host}: {reply}: it is a node of Redis Cluster: must be redis+cluster://…"
+            )
+        self._primary.moved(str(reply), connection.host)
+        return True
 
     def _note(self, connection: RedisConnection) -> None:
         self._last = connection

@@ -1,7 +1,7 @@
 """Finds the primary that has the keys of a cluster: at its address, by Sentinel, or among the nodes of Redis Cluster.
 
-A server that is found says itself that it is the primary, because a Sentinel may not know of a failover yet. Must never
-change anything on any server.
+A server that is found says itself that it is the primary, because neither a name nor a Sentinel may know of a failover
+yet. Must never change anything on any server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
 from beanstalk_server.cluster.redis_connection import RedisConnection
 from beanstalk_server.cluster.resp import lists_of, number_of, pack, text_of
-from beanstalk_server.cluster.url import ALONE, SENTINEL, EngineURL, Host
+from beanstalk_server.cluster.url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
 
 ROLE = pack(b"ROLE")
 SLOTS = pack(b"CLUSTER", b"SLOTS")
@@ -64,6 +64,8 @@ class Primary:
         connection = RedisConnection(host, self._url, self._timeout)
         on_connection(connection)
         connection.connect()
+        if self._url.form == CLUSTER:  # whose replicas send everybody on
+            return connection
         role = connection.ask(ROLE)[0]
         if isinstance(role, ResponseError):
             error = connection.error_of(role)

@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+from commits import MINE, OTHER, Journal
 from memory_engine import Servers
 
 from beanstalk_server.cluster.engine import (
@@ -11,7 +12,6 @@ from beanstalk_server.cluster.engine import (
     REMOVE,
     RENAME,
     RESIZE,
-    START,
     WRITE,
     Commit,
     EngineError,
@@ -21,59 +21,19 @@ from beanstalk_server.cluster.engine import (
     Lease,
     Position,
 )
-from harness.engines import Alone, missing
+from harness.engines import Alone
 from harness.waiting import eventually
-
-MINE = Lease(1, 0, "a", "here:1", "secret")
-OTHER = Lease(2, 0, "b", "there:2", "another secret")
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    if missing() and not os.environ.get("CI"):
-        pytest.skip(missing())
-    return tmp_path_factory.mktemp("redis")
-
-
-@pytest.fixture(scope="module")
-def redis(directory):
-    servers = Alone(directory / "alone", replicas=2)
-    yield servers
-    servers.close()
-
-
-@pytest.fixture
-def name(request):
-    """A cluster of its own for each test."""
-    return request.node.name
-
-
-@pytest.fixture
-def opened():
-    """Engines that are closed at the end."""
-    engines = []
-    yield engines.append
-    for engine in engines:
-        engine.close()
-
-
-def redis_engine(url, name, replicas=1, **options):
-    from beanstalk_server.cluster.redis_engine import open_engine
-
-    return open_engine(url, name, replicas, **options)
 
 
 @pytest.fixture(params=["memory", "redis"])
-def connect(request, opened, name):
+def connect(request, open_engine, name):
     """Makes engines that share their servers."""
     if request.param == "memory":
         return Servers().connect
     url = request.getfixturevalue("redis").url
 
     def connect(replicas=1):
-        engine = redis_engine(url, name, replicas)
-        opened(engine)
-        return engine
+        return open_engine(url, name, replicas)
 
     return connect
 
@@ -81,29 +41,6 @@ def connect(request, opened, name):
 @pytest.fixture
 def engine(connect):
     return connect()
-
-
-class Journal:
-    """Makes commits, each upon the one before."""
-
-    def __init__(self, engine, epoch=1):
-        self.engine = engine
-        self.epoch = epoch
-        self.last = START
-        self.number = 0
-
-    def commit(self, *operations):
-        self.number += 1
-        commit = Commit(Position(self.epoch, self.number), self.last, list(operations), 0)
-        self.last = commit.position
-        return commit
-
-    def append(self, *operations):
-        commit = self.commit(*operations)
-        answer = self.engine.append(commit, may_exceed=False)
-        assert (answer.epoch, answer.position) == (self.epoch, commit.position)
-        assert answer.replicas >= 1
-        return commit
 
 
 @pytest.fixture
@@ -290,13 +227,11 @@ def test_a_closed_engine_does_nothing(engine):
 # What only real servers do
 
 
-def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, opened):
+def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, open_engine):
     for wanted, found in ((0, 0), (2, 2)):
-        engine = redis_engine(redis.url, f"{name}-{wanted}", wanted)
-        opened(engine)
+        engine = open_engine(redis.url, f"{name}-{wanted}", wanted)
         assert engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False).replicas == found
-    engine = redis_engine(redis.url, name, 3)
-    opened(engine)
+    engine = open_engine(redis.url, name, 3)
     answer = engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
     assert (answer.position, answer.replicas) == (Position(1, 1), 2)
     with pytest.raises(EngineError, match="2 replicas have confirmed the lease: must be 3"):
@@ -305,9 +240,8 @@ def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, opene
         engine.renew(OTHER)
 
 
-def test_a_server_that_has_forgotten_the_scripts_gets_them_again(redis, name, opened):
-    engine = redis_engine(redis.url, name)
-    opened(engine)
+def test_a_server_that_has_forgotten_the_scripts_gets_them_again(redis, name, open_engine):
+    engine = open_engine(redis.url, name)
     journal = Journal(engine)
     journal.append((CREATE, "file", 9))
     redis.servers[0].ask("SCRIPT", "FLUSH")
@@ -315,9 +249,8 @@ def test_a_server_that_has_forgotten_the_scripts_gets_them_again(redis, name, op
     assert engine.read("file", 0, 9) == b"text"
 
 
-def test_another_thread_closes_an_engine_that_waits(redis, name, opened):
-    engine = redis_engine(redis.url, name, 3, timeout=30.0)
-    opened(engine)
+def test_another_thread_closes_an_engine_that_waits(redis, name, open_engine):
+    engine = open_engine(redis.url, name, 3, timeout=30.0)
     journal = Journal(engine)
     engine.observe("a", "here:1")
     errors = []
@@ -350,11 +283,10 @@ def _fill(engine, journal):
     raise AssertionError("it has taken 20 MiB")
 
 
-def test_an_engine_that_is_full_takes_only_what_may_exceed_its_limit(directory, opened):
+def test_an_engine_that_is_full_takes_only_what_may_exceed_its_limit(directory, open_engine):
     servers = Alone(directory / "full", replicas=0, options=["--maxmemory", "8mb"])
     try:
-        engine = redis_engine(servers.url, "full", 0)
-        opened(engine)
+        engine = open_engine(servers.url, "full", 0)
         journal = Journal(engine)
         engine.take(Lease(), MINE)
         commit = _fill(engine, journal)
@@ -371,26 +303,23 @@ def test_an_engine_that_is_full_takes_only_what_may_exceed_its_limit(directory, 
         servers.close()
 
 
-def test_a_replica_is_not_taken_for_the_primary(redis, name, opened):
-    engine = redis_engine(f"redis://127.0.0.1:{redis.servers[1].port}", name)
-    opened(engine)
+def test_a_replica_is_not_taken_for_the_primary(redis, name, open_engine):
+    engine = open_engine(f"redis://127.0.0.1:{redis.servers[1].port}", name)
     with pytest.raises(EngineError, match="it is a replica, and not the primary"):
         engine.observe("a", "here:1")
 
 
-def test_nobody_at_the_address_is_told_in_one_line(name, opened):
-    engine = redis_engine("redis://127.0.0.1:1", name)
-    opened(engine)
+def test_nobody_at_the_address_is_told_in_one_line(name, open_engine):
+    engine = open_engine("redis://127.0.0.1:1", name)
     with pytest.raises(EngineError, match=r"^engine at 127\.0\.0\.1:1: .*refused.*$"):
         engine.observe("a", "here:1")
 
 
-def test_a_user_who_may_not_do_everything_is_refused_before_anything_happens(redis, name, opened):
+def test_a_user_who_may_not_do_everything_is_refused_before_anything_happens(redis, name, open_engine):
     server = redis.servers[0]
     server.ask("ACL", "SETUSER", "queue", "on", ">secret", "~*", "+@all", "-rename", "-setrange")
     url = f"redis://queue:secret@127.0.0.1:{server.port}"
-    engine = redis_engine(url, name)
-    opened(engine)
+    engine = open_engine(url, name)
     with pytest.raises(EngineRefusedError, match=r"user 'queue' may not RENAME, SETRANGE: must have ~.*"):
         engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
     server.ask("ACL", "SETUSER", "queue", "resetkeys", "~{other:0}:*", "+@all")
@@ -400,7 +329,6 @@ def test_a_user_who_may_not_do_everything_is_refused_before_anything_happens(red
     assert engine.observe("a", "here:1") == Lease()
     server.ask("ACL", "SETUSER", "queue", ">new", "<secret")
     engine.close()
-    engine = redis_engine(url, name)
-    opened(engine)
+    engine = open_engine(url, name)
     with pytest.raises(EngineRefusedError, match="WRONGPASS"):
         engine.observe("a", "here:1")

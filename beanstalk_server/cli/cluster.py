@@ -1,0 +1,163 @@
+"""The command `beanstalk-server cluster`: runs the tools for the journal of a cluster (docs/cluster.md).
+
+Results go to standard output, errors and progress to standard error. Must never know how an engine is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from beanstalk_server.cli.output import abandon_output
+from beanstalk_server.cluster.engine import EngineError
+from beanstalk_server.config import BAD_OPTION, ConfigError
+from beanstalk_server.storage.errors import UNUSABLE, StorageError
+
+if TYPE_CHECKING:
+    from beanstalk_server.cluster.redis_engine import RedisEngine
+
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "url": "BEANSTALK_SERVER_CLUSTER",
+    "name": "BEANSTALK_SERVER_CLUSTER_NAME",
+    "replicas": "BEANSTALK_SERVER_REPLICAS",
+}
+"""Where a tool finds what is not on its command line: the variables of the server's options."""
+
+_ROW: Final = "{:<10} {}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tool that the arguments after `cluster` name; return the exit status."""
+    try:
+        options = _parser().parse_args(arguments)
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except ConfigError as error:
+        return _fail(error, BAD_OPTION)
+    except StorageError as error:
+        return _fail(error, error.status)
+    except EngineError as error:
+        return _fail(error, UNUSABLE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return abandon_output()
+    except OSError as error:
+        return _fail(f"standard output: cannot be written to: {error.strerror}", UNUSABLE)
+    return status
+
+
+def _fail(error: object, status: int) -> int:
+    print(f"beanstalk-server cluster: {error}", file=sys.stderr)
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="beanstalk-server cluster",
+        description="Tools for the journal of a cluster, in its engine.",
+        epilog=f"Exit status: {UNUSABLE} if the engine cannot be used.",
+        allow_abbrev=False,
+    )
+    tools = parser.add_subparsers(metavar="TOOL", required=True)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], meaning: str) -> argparse.ArgumentParser:
+        tool = tools.add_parser(name, help=meaning, description=meaning[0].upper() + meaning[1:] + ".")
+        tool.add_argument(
+            "url",
+            metavar="URL",
+            nargs="?",
+            default=os.environ.get(VARIABLES["url"], ""),
+            help=f"the engine, as in beanstalk-server --cluster URL; {VARIABLES['url']} keeps its password from others",
+        )
+        tool.add_argument(
+            "--cluster-name",
+            metavar="NAME",
+            default=os.environ.get(VARIABLES["name"], "beanstalk"),
+            help="which cluster of the engine (%(default)s)",
+        )
+        tool.add_argument(
+            "--replicas",
+            metavar="R",
+            type=int,
+            default=os.environ.get(VARIABLES["replicas"], "1"),
+            help="how many replicas must have what is durable (%(default)s)",
+        )
+        tool.set_defaults(run=run)
+        return tool
+
+    add("status", _status, "show who leads, which nodes stand by, and how the engine is")
+    return parser
+
+
+@contextmanager
+def opened(options: argparse.Namespace) -> Iterator[RedisEngine]:
+    """The engine that the options of a tool name.
+
+    Raises:
+        ConfigError: they are bad, or something is not installed.
+    """
+    try:
+        from beanstalk_server.cluster.redis_engine import open_engine
+    except ModuleNotFoundError as error:
+        message = f"needs {error.name}, which is not installed: pip install 'beanstalk-server[cluster]'"
+        raise ConfigError(message) from error
+    if options.replicas < 0:
+        raise ConfigError(f"--replicas: bad value {options.replicas}: must be 0 or more")
+    try:
+        engine = open_engine(options.url, options.cluster_name, options.replicas)
+    except ValueError as error:
+        raise ConfigError(f"URL: {error}") from error
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _status(options: argparse.Namespace) -> int:
+    with opened(options) as engine:
+        condition = engine.inspect()
+        lease = engine.look()
+        members = engine.members()
+        files = engine.files()
+        faults = engine.check()
+    limit = f" of {_counted(condition.limit, 'byte')}" if condition.limit else ""
+    _show("engine", f"{condition.name} at {condition.host}, {_counted(condition.memory, 'byte')} in use{limit}")
+    for replica in condition.replicas:
+        behind = f"{_counted(replica.lag, 'byte')} behind" if replica.is_online else "copies everything, or is away"
+        _show("replica", f"{replica.host}, {behind}")
+    if lease.node:
+        renewals = _counted(lease.renewals, "renewal")
+        _show("leader", f"{lease.address}, epoch {lease.epoch}, {renewals}, node {lease.node}")
+    else:
+        _show("leader", f"none since epoch {lease.epoch}" if lease.epoch else "none yet")
+    for member in sorted(members, key=lambda each: each.address):
+        if member.node != lease.node:
+            _show("stands by", f"{member.address}, seen {member.seen:.1f} s ago, node {member.node}")
+    _show("position", f"{lease.position.epoch}.{lease.position.number}")
+    size = _counted(sum(file.size for file in files.values()), "byte")
+    length = _counted(sum(file.length for file in files.values()), "byte")
+    _show("journal", f"{_counted(len(files), 'file')} of {size}, {length} of them in memory")
+    for fault in faults:
+        _show("wrong", fault)
+    return 0
+
+
+def _show(what: str, text: str) -> None:
+    print(_ROW.format(what, text))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

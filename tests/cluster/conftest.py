@@ -1,0 +1,45 @@
+"""Engines in real servers, where they are installed."""
+
+import os
+
+import pytest
+
+from harness.engines import Alone, missing
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory):
+    """Where servers keep what they keep; without Redis, tests that need it are skipped, but not on CI."""
+    if missing() and not os.environ.get("CI"):
+        pytest.skip(missing())
+    return tmp_path_factory.mktemp("redis")
+
+
+@pytest.fixture(scope="session")
+def redis(directory):
+    """A primary with two replicas, which stays as it is."""
+    servers = Alone(directory / "alone", replicas=2)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def name(request):
+    """A cluster of its own for each test."""
+    return request.node.name
+
+
+@pytest.fixture
+def open_engine():
+    """Opens engines in Redis, which are closed at the end."""
+    from beanstalk_server.cluster import redis_engine
+
+    engines = []
+
+    def open_engine(url, name, replicas=1, **options):
+        engines.append(redis_engine.open_engine(url, name, replicas, **options))
+        return engines[-1]
+
+    yield open_engine
+    for engine in engines:
+        engine.close()

@@ -1,0 +1,342 @@
+"""What an engine in Redis makes of errors, of answers that come half or late, and of servers that change roles."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+from commits import MINE, Journal
+
+from beanstalk_server.cluster import scripts
+from beanstalk_server.cluster.engine import (
+    CREATE,
+    EngineError,
+    EngineFullError,
+    EngineRefusedError,
+    Lease,
+    Position,
+)
+from harness.engines import Alone
+from harness.waiting import eventually
+
+STATE = b"*7\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\n9\r\n$1\r\na\r\n$6\r\nhere:1\r\n$6\r\nsecret\r\n$3\r\n2.7\r\n"
+HELD = Lease(3, 9, "a", "here:1", "secret", Position(2, 7))
+PRIMARY = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+
+
+class PretendedRedis:
+    """Listens, and answers as it is told: a script by the answers in `scripted`, each once, and then well."""
+
+    def __init__(self):
+        self.scripted = []
+        """Bytes; b"" for none at all, and None to close the connection."""
+        self.rights = b"*0\r\n"
+        self.asked = []
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+    def close(self):
+        for each in [self._listener, *self._sockets]:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self.connections += 1
+                self._sockets.append(sock)
+                threading.Thread(target=self._serve, args=[sock], daemon=True).start()
+
+    def _serve(self, sock):
+        with contextlib.suppress(OSError, ValueError), sock.makefile("rb") as file:
+            while line := file.readline():
+                words = []
+                for _ in range(int(line[1:])):
+                    size = int(file.readline()[1:])
+                    words.append(file.read(size + 2)[:size])
+                self.asked.append(words)
+                answer = self._answer(words)
+                if answer is None:
+                    sock.shutdown(socket.SHUT_RDWR)
+                    return
+                sock.sendall(answer)
+
+    def _answer(self, words):
+        if words[0] == b"EVALSHA":
+            if self.scripted:
+                return self.scripted.pop(0)
+            return b":1\r\n" if words[1] == scripts.COMMIT.sha else STATE
+        if words[0] == b"WAIT":
+            return b":1\r\n" if not self.scripted else self.scripted.pop(0)
+        if words[0] == b"CLUSTER":
+            return b"-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n"
+        return {b"ROLE": PRIMARY, b"EVAL": self.rights}.get(words[0], b"+OK\r\n")
+
+
+@pytest.fixture
+def pretended():
+    server = PretendedRedis()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def engine(pretended, open_engine):
+    return open_engine(pretended.url, "x", timeout=0.5)
+
+
+def append(engine):
+    return engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
+
+
+NOT_READY = [
+    "LOADING Redis is loading the dataset in memory",
+    "READONLY You can't write against a read only replica.",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "NOREPLICAS Not enough good replicas to write.",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "CLUSTERDOWN The cluster is down",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "ASK 5 127.0.0.1:1",
+    "ERR something new",
+]
+
+
+@pytest.mark.parametrize("error", NOT_READY)
+def test_an_engine_that_is_not_ready_says_why_and_is_asked_again(pretended, engine, error):
+    pretended.scripted = [b"-%b\r\n" % error.encode(), b":0\r\n"]
+    with pytest.raises(EngineError) as raised:
+        append(engine)
+    assert not isinstance(raised.value, (EngineRefusedError, EngineFullError))
+    assert str(raised.value) == f"engine at 127.0.0.1:{pretended.port}: {error}"
+    assert append(engine).replicas == 1
+    pretended.scripted = [b"-%b\r\n" % error.encode()]
+    with pytest.raises(EngineError, match=error.split()[0]):
+        engine.observe("a", "here:1")
+    assert engine.observe("a", "here:1") == HELD
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("NOAUTH Authentication required.", EngineRefusedError),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", EngineRefusedError),
+        ("OOM command not allowed when used memory > 'maxmemory'.", EngineFullError),
+        ("ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'", EngineRefusedError),
+    ],
+)
+def test_some_errors_have_a_meaning(pretended, engine, error, kind):
+    pretended.scripted = [b"-%b\r\n" % error.encode(), b":0\r\n"]
+    with pytest.raises(kind):
+        append(engine)
+    assert append(engine).replicas == 1
+
+
+def test_a_server_that_is_too_old_is_told_in_one_line(pretended, engine):
+    pretended.scripted = [b"-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'\r\n"]
+    with pytest.raises(EngineRefusedError, match="it is too old: must be Redis 7 or later, or Valkey"):
+        engine.observe("a", "here:1")
+
+
+def test_a_journal_of_a_later_release_is_refused(pretended, engine):
+    pretended.scripted = [STATE.replace(b"*7\r\n$1\r\n1\r\n", b"*7\r\n$1\r\n2\r\n")]
+    with pytest.raises(EngineRefusedError, match=r"has version 2, .* must be a server of a later release"):
+        engine.observe("a", "here:1")
+
+
+HALVES = {
+    "no answer": [None],
+    "a number without its end": [b":1", None],
+    "one answer of two": [b":1\r\n", None],
+    "one and a half": [b":1\r\n:", None],
+    "half an array": [b"*2\r\n$1\r\n7\r\n", None],
+    "half a string": [b"*2\r\n$10\r\n7\r\n", None],
+    "another protocol": [b"HTTP/1.1 400 Bad Request\r\n\r\n", None],
+    "not a number": [b":one\r\n", None],
+    "a string of 4 GB": [b"$4294967296\r\n", None],
+    "arrays within arrays": [b"*1\r\n" * 100, None],
+}
+
+
+@pytest.mark.parametrize("answers", HALVES.values(), ids=HALVES)
+def test_half_an_answer_is_none_and_is_not_taken_for_the_next(pretended, engine, answers):
+    append(engine)
+    pretended.scripted = list(answers)
+    with pytest.raises(EngineError, match=f"^engine at 127.0.0.1:{pretended.port}: ") as raised:
+        append(engine)
+    assert "\n" not in str(raised.value)
+    pretended.scripted = []
+    assert append(engine) == (1, (1, 1), 1)
+    assert pretended.connections == 2
+
+
+def test_an_error_of_wait_says_nothing_about_the_replicas(pretended, engine):
+    pretended.scripted = [b":1\r\n", b"-UNBLOCKED force unblock from blocking operation, instance state changed\r\n"]
+    with pytest.raises(EngineError, match="UNBLOCKED"):
+        append(engine)
+    assert append(engine).replicas == 1
+    assert pretended.connections == 2  # the server may be a replica by now
+
+
+def test_many_replicas_confirm(pretended, engine):
+    pretended.scripted = [b":1\r\n", b":12\r\n", b"*2\r\n$1\r\n9\r\n$3\r\n8.7\r\n", b":0\r\n"]
+    assert append(engine).replicas == 12
+    assert append(engine) == (9, (8, 7), 0)
+    assert append(engine).replicas == 1
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(pretended, engine):
+    append(engine)
+    pretended.scripted = [b"", b""]
+    with pytest.raises(EngineError, match=r"no answer within 0\.5 s"):
+        append(engine)
+    assert append(engine).replicas == 1
+    assert pretended.connections == 2
+
+
+@pytest.fixture
+def other():
+    server = PretendedRedis()
+    yield server
+    server.close()
+
+
+def moved_to(server, host=b"127.0.0.1"):
+    return b"-MOVED 7 %b:%d\r\n" % (host, server.port)
+
+
+@pytest.mark.parametrize("host", [b"127.0.0.1", b"", b"?"])
+def test_in_a_cluster_another_node_is_asked_for_what_has_moved(pretended, other, open_engine, host):
+    engine = open_engine(pretended.url.replace("redis:", "redis+cluster:"), "x")
+    assert append(engine).replicas == 1
+    pretended.scripted = [moved_to(other, host), b":0\r\n"]
+    assert append(engine).replicas == 1
+    assert [b"EVALSHA", scripts.COMMIT.sha] in [each[:2] for each in other.asked]
+    other.scripted = [moved_to(pretended)]
+    assert engine.observe("a", "here:1") == HELD
+
+
+def test_nodes_of_a_cluster_that_do_not_agree_are_not_asked_for_ever(pretended, other, open_engine):
+    engine = open_engine(pretended.url.replace("redis:", "redis+cluster:"), "x")
+    pretended.rights = moved_to(other)
+    other.rights = moved_to(pretended)
+    with pytest.raises(EngineError, match="do not agree"):
+        append(engine)
+    pretended.rights = b"*0\r\n"
+    assert append(engine).replicas == 1
+
+
+def test_a_node_of_a_cluster_is_not_taken_for_a_server_alone(pretended, other, engine):
+    pretended.rights = moved_to(other)
+    with pytest.raises(EngineRefusedError, match=r"must be redis\+cluster://"):
+        append(engine)
+
+
+def test_an_interrupted_answer_is_not_taken_for_the_next(pretended, engine, monkeypatch):
+    append(engine)
+    connection = engine._connection
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(connection._replies, "read_made", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        append(engine)
+    assert append(engine).replicas == 1
+    assert pretended.connections == 2
+
+
+# Real servers
+
+
+@pytest.fixture
+def own(directory, name):
+    """Servers of its own for a test that changes them."""
+    servers = Alone(directory / f"own-{name}", replicas=1)
+    yield servers
+    servers.close()
+
+
+def test_a_primary_that_became_a_replica_is_not_written_to(own, name, open_engine):
+    engine = open_engine(own.url, name)
+    journal = Journal(engine)
+    journal.append((CREATE, "file", 9))
+    first, second = own.servers
+    second.ask("REPLICAOF", "NO", "ONE")
+    first.ask("REPLICAOF", "127.0.0.1", second.port)
+    commit = journal.commit((CREATE, "other", 9))
+    with pytest.raises(EngineError, match="READONLY"):
+        engine.append(commit, may_exceed=False)
+    with pytest.raises(EngineError, match="it is a replica, and not the primary"):
+        engine.append(commit, may_exceed=False)
+    with pytest.raises(EngineError, match="it is a replica, and not the primary"):
+        engine.files()
+
+
+def test_a_server_that_wants_more_replicas_is_not_ready(own, name, open_engine):
+    engine = open_engine(own.url, name)
+    own.servers[0].ask("CONFIG", "SET", "min-replicas-to-write", 2)
+    with pytest.raises(EngineError, match="NOREPLICAS"):
+        engine.take(Lease(), MINE)
+    own.servers[0].ask("CONFIG", "SET", "min-replicas-to-write", 0)
+    assert engine.take(Lease(), MINE) == MINE
+
+
+def test_a_server_that_is_busy_with_another_script_is_not_ready(own, name, open_engine):
+    server = own.servers[0]
+    server.ask("CONFIG", "SET", "busy-reply-threshold", 1)
+    engine = open_engine(own.url, name)
+    assert engine.take(Lease(), MINE) == MINE
+    with socket.create_connection(server.address) as sock:
+        sock.sendall(b"*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n")
+
+        def is_busy():
+            try:
+                engine.renew(MINE)
+            except EngineError as error:
+                return "BUSY" in str(error)
+            return False
+
+        eventually(is_busy, "the server is busy")
+        server.ask("SCRIPT", "KILL")
+        eventually(lambda: not is_busy(), "the server is ready again")
+
+
+def test_a_server_that_stands_still_has_not_answered(own, name, open_engine):
+    engine = open_engine(own.url, name, timeout=0.5)
+    journal = Journal(engine)
+    journal.append((CREATE, "file", 9))
+    own.servers[0].pause()
+    commit = journal.commit((CREATE, "other", 9))
+    began = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(EngineError, match=r"no answer within 0\.5 s"):
+            engine.append(commit, may_exceed=False)
+    assert time.monotonic() - began >= 1
+    own.servers[0].resume()
+    assert engine.append(commit, may_exceed=False).position == commit.position
+
+
+def test_a_server_that_comes_back_has_what_was_confirmed(own, name, open_engine):
+    engine = open_engine(own.url, name)
+    journal = Journal(engine)
+    journal.append((CREATE, "file", 9))
+    own.servers[0].kill()
+    commit = journal.commit((CREATE, "other", 9))
+    with pytest.raises(EngineError, match=r"engine at 127\.0\.0\.1"):
+        engine.append(commit, may_exceed=False)
+    own.restart()
+    own.settle()
+    assert engine.append(commit, may_exceed=False) == (1, commit.position, 1)
+    assert set(engine.files()) == {"file", "other"}

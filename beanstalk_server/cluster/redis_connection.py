@@ -161,6 +161,7 @@ class RedisConnection:
     def _ended_by(self, error: BaseException) -> BaseException:
         """Close the connection, whose next answer may be a late one; return what the error means, in one line."""
         self.close()
+        _forget_frames(error)
         if not isinstance(error, (RedisError, OSError, ValueError)):
             return error
         if isinstance(error, (TimeoutError, BlockingIOError)) or type(error).__name__ == "TimeoutError":
@@ -173,3 +174,11 @@ class RedisConnection:
         if isinstance(error, ssl.SSLError):
             return EngineError(f"engine at {self.host}: TLS: {text}")
         return EngineError(f"engine at {self.host}: {text}")
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Break the cycles of errors and the frames that have them: a server runs without a search for cycles."""
+    last: BaseException | None = error
+    while last is not None:
+        last.__traceback__ = None
+        last = last.__cause__ or last.__context__

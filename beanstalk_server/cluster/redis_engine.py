@@ -107,7 +107,6 @@ class RedisEngine:
 
     def __init__(self, url: EngineURL, name: str, replicas: int, timeout: float) -> None:
         self._url = url
-        self._timeout = timeout
         self._replicas = replicas
         tag = f"{name}:0"
         self._prefix = f"{{{tag}}}:".encode()
@@ -452,7 +451,7 @@ class RedisEngine:
 
     def _check_replica(self, host: Host) -> list[str]:
         """What in the settings of a replica would lose jobs once it is the primary."""
-        connection = RedisConnection(host, self._url, self._timeout)
+        connection = self._primary.connection_to(host)
         self._note(connection)
         try:
             connection.connect()

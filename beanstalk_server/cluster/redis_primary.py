@@ -7,6 +7,7 @@ yet. Must never change anything on any server.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from redis.exceptions import ResponseError
 
@@ -15,8 +16,11 @@ from beanstalk_server.cluster.redis_connection import RedisConnection
 from beanstalk_server.cluster.resp import lists_of, number_of, pack, text_of
 from beanstalk_server.cluster.url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
 
-ROLE = pack(b"ROLE")
-SLOTS = pack(b"CLUSTER", b"SLOTS")
+MOST_HOSTS: Final = 100
+"""How many connections are kept to be used again."""
+
+ROLE: Final = pack(b"ROLE")
+SLOTS: Final = pack(b"CLUSTER", b"SLOTS")
 
 
 class Primary:
@@ -34,6 +38,8 @@ class Primary:
         self._timeout = timeout
         self._hosts = list(url.hosts)  # those to ask first come first
         self._moved_to: Host | None = None
+        # Used again and again: redis-py leaves cycles behind each that it makes, and a server does not search for them.
+        self._connections: dict[tuple[Host, bool], RedisConnection] = {}
 
     def connect(self, on_connection: Callable[[RedisConnection], object]) -> RedisConnection:
         """A connection to the primary.
@@ -60,8 +66,18 @@ class Primary:
         if port.isascii() and port.isdigit():
             self._moved_to = Host(name if name not in ("", "?") else host.name, int(port))
 
+    def connection_to(self, host: Host, *, watches: bool = False) -> RedisConnection:
+        """A connection that is closed, to one of the servers, or to a Sentinel that watches them."""
+        found = self._connections.get((host, watches))
+        if found is None:
+            if len(self._connections) >= MOST_HOSTS:
+                self._connections.clear()
+            user = (self._url.sentinel_user, self._url.sentinel_password) if watches else None
+            found = self._connections[host, watches] = RedisConnection(host, self._url, self._timeout, user)
+        return found
+
     def _connect(self, host: Host, on_connection: Callable[[RedisConnection], object]) -> RedisConnection:
-        connection = RedisConnection(host, self._url, self._timeout)
+        connection = self.connection_to(host)
         on_connection(connection)
         connection.connect()
         if self._url.form == CLUSTER:  # whose replicas send everybody on
@@ -83,8 +99,7 @@ class Primary:
         question = pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._url.service.encode())
         failures: list[EngineError] = []
         for host in list(self._hosts):
-            user = (self._url.sentinel_user, self._url.sentinel_password)
-            sentinel = RedisConnection(host, self._url, self._timeout, user)
+            sentinel = self.connection_to(host, watches=True)
             on_connection(sentinel)
             try:
                 sentinel.connect()
@@ -103,13 +118,16 @@ class Primary:
                 continue
             self._first(host)
             return Host(text_of(place[0]), number_of(place[1]))
-        raise _worst(failures)
+        try:
+            raise _worst(failures)
+        finally:
+            failures.clear()  # or this frame would have the error that has this frame
 
     def _by_slots(self, on_connection: Callable[[RedisConnection], object]) -> Host:
         """What the first node says that answers."""
         failures: list[EngineError] = []
         for host in list(self._hosts):
-            node = RedisConnection(host, self._url, self._timeout)
+            node = self.connection_to(host)
             on_connection(node)
             try:
                 node.connect()
@@ -136,7 +154,10 @@ class Primary:
                 self._first(host)
                 return found
             failures.append(EngineError(f"engine at {host}: no node has slot {self._slot}"))
-        raise _worst(failures)
+        try:
+            raise _worst(failures)
+        finally:
+            failures.clear()  # or this frame would have the error that has this frame
 
     def _first(self, host: Host) -> None:
         """Ask this one first from now on."""

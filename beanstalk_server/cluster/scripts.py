@@ -19,9 +19,6 @@ from typing import Final
 VERSION: Final = "1"
 """Of these keys."""
 
-UNKNOWN: Final = "?"
-"""The node of a lease that an engine has lost, while it has the epoch from a later commit."""
-
 
 class Script:
     """A script, and the name by which an engine knows it."""
@@ -95,7 +92,8 @@ COMMIT: Final = Script("#!lua\n" + _COMMIT)
 """KEYS: state, files, and the key of each file. ARGV: the epoch, the position before, its position, the operations.
 
 An operation is its letter, the number of its key in KEYS, and what else it has. Returns 1 if the commit is the last
-one; else the epoch and the position, and nothing has happened.
+one; else the epoch and the position, and nothing has happened. A commit of an epoch that the engine has lost makes it
+the engine's again; the node of that lease is "?" then, until its leader renews it.
 """
 
 COMMIT_BEYOND: Final = Script("#!lua flags=allow-oom\n" + _COMMIT)

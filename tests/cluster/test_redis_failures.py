@@ -1,6 +1,7 @@
 """What an engine in Redis makes of errors, of answers that come half or late, and of servers that change roles."""
 
 import contextlib
+import gc
 import socket
 import threading
 import time
@@ -253,8 +254,28 @@ def test_an_interrupted_answer_is_not_taken_for_the_next(pretended, engine, monk
     monkeypatch.setattr(connection._replies, "read_made", interrupt)
     with pytest.raises(KeyboardInterrupt):
         append(engine)
+    monkeypatch.undo()
     assert append(engine).replicas == 1
     assert pretended.connections == 2
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1,127.0.0.1:2/x"])
+def test_an_engine_that_is_away_for_long_takes_no_memory(url, open_engine):
+    engine = open_engine(url, "x")
+
+    def ask(count):
+        for _ in range(count):
+            with contextlib.suppress(EngineError):
+                engine.observe("a", "here:1")
+
+    ask(3)
+    gc.collect()
+    gc.disable()  # as in a server
+    try:
+        ask(20)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 # Real servers

@@ -87,6 +87,11 @@ def _parser() -> _Parser:
 def _verify(options: argparse.Namespace) -> int:
     with inspect(RealDirectory(options.directory)) as binlog, _progress(binlog) as on_progress:
         counts = binlog.count(on_progress)
+    return show_counts(counts)
+
+
+def show_counts(counts: list[Count]) -> int:
+    """Print what each segment holds; return the exit status."""
     print(_ROW.format("segment", "records", "live", "dead", "commits", "bytes", "state"))
     for count in counts:
         first, *others = _states(count)
@@ -159,8 +164,14 @@ def _report_torn(binlog: Inspection) -> None:
 @contextmanager
 def _progress(binlog: Inspection, quiet: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a progress bar of the bytes read, if standard error is a terminal."""
-    with tqdm(
-        total=binlog.size(),
+    with byte_bar(binlog.size(), quiet) as bar:
+        yield lambda done: bar.update(done - bar.n)
+
+
+def byte_bar(total: int, quiet: bool = False) -> tqdm[NoReturn]:
+    """A progress bar of so many bytes, which is shown if standard error is a terminal."""
+    return tqdm(
+        total=total,
         unit="B",
         unit_scale=True,
         unit_divisor=1024,
@@ -168,5 +179,4 @@ def _progress(binlog: Inspection, quiet: bool = False) -> Iterator[Callable[[int
         leave=False,
         disable=quiet or not sys.stderr.isatty(),
         file=sys.stderr,
-    ) as bar:
-        yield lambda done: bar.update(done - bar.n)
+    )

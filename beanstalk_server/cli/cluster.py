@@ -10,12 +10,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from beanstalk_server.cli.output import abandon_output
 from beanstalk_server.cluster.engine import EngineError
 from beanstalk_server.config import BAD_OPTION, ConfigError
-from beanstalk_server.storage.errors import UNUSABLE, StorageError
+from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
     from beanstalk_server.cluster.redis_engine import RedisEngine
@@ -68,7 +69,7 @@ def _parser() -> _Parser:
     parser = _Parser(
         prog="beanstalk-server cluster",
         description="Tools for the journal of a cluster, in its engine.",
-        epilog=f"Exit status: {UNUSABLE} if the engine cannot be used.",
+        epilog=f"Exit status: {DAMAGED} if a journal is damaged, {UNUSABLE} if an engine or directory cannot be used.",
         allow_abbrev=False,
     )
     tools = parser.add_subparsers(metavar="TOOL", required=True)
@@ -98,7 +99,23 @@ def _parser() -> _Parser:
         tool.set_defaults(run=run)
         return tool
 
+    def add_with_directory(name: str, run: Callable[[argparse.Namespace], int], meaning: str, what: str) -> None:
+        add(name, run, meaning).add_argument("directory", metavar="DIR", help=what)
+
     add("status", _status, "show who leads, which nodes stand by, and how the engine is")
+    add_with_directory(
+        "import",
+        _import,
+        "copy the jobs of a binlog, also of one that beanstalkd has written, into an engine that has none",
+        "the directory, as in beanstalk-server -b DIR; it is not changed",
+    )
+    add_with_directory(
+        "export",
+        _export,
+        "copy the jobs of an engine to a directory that beanstalk-server -b can start on; nodes may lead meanwhile",
+        "the directory to write to; created if it is missing",
+    )
+    add("verify", _verify, "check every record in an engine, and report what each segment holds")
     return parser
 
 
@@ -153,6 +170,54 @@ def _status(options: argparse.Namespace) -> int:
     for fault in faults:
         _show("wrong", fault)
     return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from beanstalk_server.cluster.transfer import import_files
+    from beanstalk_server.storage.disk import RealDirectory
+
+    with opened(options) as engine, _progress() as on_progress:
+        names = import_files(engine, options.replicas, RealDirectory(options.directory), on_progress)
+    print(f"imported {_counted(len(names), 'file')} from {options.directory}: nodes may start")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from beanstalk_server.cluster.transfer import export_segments
+    from beanstalk_server.storage.disk import RealDirectory
+
+    with opened(options) as engine, _progress() as on_progress:
+        names = export_segments(engine, RealDirectory(options.directory), on_progress)
+    print(f"exported {_counted(len(names), 'segment')} to {options.directory}")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from beanstalk_server.cli.binlog import show_counts
+    from beanstalk_server.cluster.transfer import copy_segments
+    from beanstalk_server.storage.disk import RealDirectory
+    from beanstalk_server.storage.inspection import inspect
+
+    with TemporaryDirectory(prefix="beanstalk-server-") as path:
+        with opened(options) as engine, _progress() as on_progress:
+            copy_segments(engine, RealDirectory(path), on_progress=on_progress)
+        with inspect(RealDirectory(path)) as binlog:
+            counts = binlog.count()
+    return show_counts(counts)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar of the bytes that are copied, if standard error is a terminal."""
+    from beanstalk_server.cli.binlog import byte_bar
+
+    with byte_bar(0) as bar:
+
+        def on_progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield on_progress
 
 
 def _show(what: str, text: str) -> None:

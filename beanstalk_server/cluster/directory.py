@@ -144,11 +144,11 @@ class EngineDirectory:
         self.is_direct = True
         self.is_full = False
         """Set by whoever sends what is collected: nothing new is created."""
+        self.may_exceed = may_exceed
         self.on_refusal: Callable[[], None] | None = None
         """Called when nothing could be created because the engine is full."""
         self._engine = engine
         self._sender = sender
-        self._may_exceed = may_exceed
         self._new_patience = partial(_Patience, patience, clock, sleep)
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
@@ -283,7 +283,7 @@ class EngineDirectory:
                 goes_on = sender.on_answer(self._engine.append(commit, may_exceed=exceeds), exceeds)
                 what = f"fewer than {sender.replicas} replicas have the last commit"
             except EngineFullError as error:
-                if not self._may_exceed:
+                if not self.may_exceed:
                     raise OSError(errno.ENOSPC, FULL) from None
                 goes_on = sender.on_full(exceeds, self._clock())
                 exceeds = True

@@ -128,6 +128,9 @@ class Engine(Protocol):
     def observe(self, node: str, address: str) -> Lease:
         """Report that a node is alive; return who leads."""
 
+    def look(self) -> Lease:
+        """Who leads, without a report that a node is alive."""
+
     def take(self, seen: Lease, lease: Lease) -> Lease:
         """Make this the lease, if the epoch in the engine is still that of `seen`; return the lease as it is then.
 

@@ -1,0 +1,295 @@
+"""The tools carry a binlog into an engine and back, byte for byte, whatever happens meanwhile: all of it or nothing."""
+
+import asyncio
+
+import pytest
+from memory_disk import MemoryDirectory, Node
+from memory_engine import Servers
+from virtual import RecordingClient, put
+
+from beanstalk_server.cluster.directory import EngineDirectory
+from beanstalk_server.cluster.engine import EngineError, Lease
+from beanstalk_server.cluster.sender import Sender
+from beanstalk_server.cluster.transfer import copy_segments, export_segments, import_files
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob
+from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage.beanstalkd import writer
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.errors import DAMAGED, StorageError
+from beanstalk_server.storage.recovery import recover
+from beanstalk_server.storage.segment import segment_names
+
+SEGMENT = 4096
+
+
+class Clock:
+    """Time that passes when somebody sleeps, and a little whenever somebody looks."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.on_sleep = lambda: None
+
+    def __call__(self):
+        self.now += 0.1
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.on_sleep()
+
+
+async def at_once(work):
+    return work()
+
+
+def fill(directory, jobs, *, first=1):
+    """Let a server put so many jobs into a directory, and stop."""
+
+    async def work():
+        binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once)
+        broker = Broker(binlog, SECOND)
+        broker.restore(binlog.clock_offset(), SECOND)
+        client = RecordingClient(broker)
+        for number in range(first, first + jobs):
+            assert put(broker, client, body=b"job %d" % number * 50, now=SECOND) == DONE
+            await binlog.commit()
+        await binlog.close()
+
+    asyncio.run(work())
+    return directory
+
+
+def jobs_of(directory):
+    """The bodies of the jobs that a start finds, in their order."""
+    assert directory.lock()
+    replay = Replay(JobTable())
+    recover(directory, replay, salvage=False, segment_size=SEGMENT, draw_salt=lambda: 5)
+    directory.unlock()
+    return [job.body for job in sorted(replay.jobs.values(), key=lambda job: job.id)]
+
+
+def bodies(count):
+    return [b"job %d" % number * 50 for number in range(1, count + 1)]
+
+
+def in_engine(servers):
+    """The directory that a node would find."""
+    lease = servers.primary.lease
+    return EngineDirectory(servers.connect(), Sender(lease.epoch + 1, lease.position, 1))
+
+
+def carry(servers, source, clock=None, **options):
+    clock = clock or Clock()
+    return import_files(servers.connect(), 1, source, clock=clock, sleep=clock.sleep, **options)
+
+
+@pytest.fixture
+def servers():
+    return Servers()
+
+
+@pytest.fixture
+def source():
+    return fill(MemoryDirectory(), 40)
+
+
+def contents(directory):
+    return {name: bytes(node.data) for name, node in directory.nodes.items()}
+
+
+def test_a_binlog_is_imported_and_a_node_finds_its_jobs(servers, source):
+    before = contents(source)
+    progress = []
+    names = carry(servers, source, on_progress=lambda *shown: progress.append(shown))
+    assert len([name for name in names if name.startswith("segment.")]) > 2
+    assert jobs_of(in_engine(servers)) == bodies(40)
+    assert contents(source) == before
+    assert progress[-1] == (sum(len(data) for name, data in before.items() if name in names),) * 2
+    assert servers.primary.lease.node == "", "the lease is given back"
+
+
+def test_files_of_beanstalkd_are_imported_and_taken_over_by_the_first_node(servers):
+    source = MemoryDirectory()
+    jobs = [StoredJob(number, "default", "", 1, 0, 0, SECOND, b"%d" % number, SECOND, 0) for number in range(1, 9)]
+    writer.write(source, jobs, next_id=21, size=2000)
+    names = carry(servers, source)
+    assert names[0] == "binlog.1"
+    with pytest.raises(StorageError, match="start a node, which takes over"):
+        export_segments(servers.connect(), MemoryDirectory())
+    assert jobs_of(in_engine(servers)) == [b"%d" % number for number in range(1, 9)]
+
+
+def test_what_is_imported_comes_back_byte_for_byte(servers, source):
+    carry(servers, source)
+    to = MemoryDirectory()
+    names = export_segments(servers.connect(), to)
+    assert names == [name for _, name in segment_names(source)]
+    for name in names:
+        data = bytes(source.nodes[name].data)
+        assert data.startswith(bytes(to.nodes[name].data))
+        assert not data[len(to.nodes[name].data) :].strip(b"\0"), "zeros are not copied"
+    assert jobs_of(to) == bodies(40)
+
+
+def test_an_export_is_on_the_disk_when_it_is_done(servers, source):
+    carry(servers, source)
+    to = MemoryDirectory()
+    export_segments(servers.connect(), to)
+    assert jobs_of(to.after_a_crash()) == bodies(40)
+
+
+def test_an_export_that_is_interrupted_is_no_binlog(servers, source):
+    carry(servers, source)
+    to = MemoryDirectory()
+    calls = []
+
+    def fail(method):
+        calls.append(method)
+        if calls.count("read") == 3:
+            raise EngineError("the engine cannot be reached")
+
+    servers.before_call = fail
+    with pytest.raises(EngineError):
+        export_segments(servers.connect(), to)
+    assert not to.nodes
+
+
+def test_a_copy_is_whole_although_a_node_writes_and_removes_segments_meanwhile(servers, source):
+    carry(servers, source)
+    node = in_engine(servers)
+    node.lock()
+    asyncio.run(asyncio.sleep(0))
+    more = iter(range(41, 60))
+    busy = [False]
+
+    def write(method):
+        number = next(more, None)
+        if method == "read" and not busy[0] and number is not None:
+            busy[0] = True
+            fill(in_engine(servers), 1, first=number)
+            busy[0] = False
+
+    servers.before_call = write
+    to = MemoryDirectory()
+    copy_segments(servers.connect(), to)
+    found = jobs_of(to)
+    assert found == bodies(len(found)), "as it was at some moment"
+    assert len(found) >= 40
+
+
+def test_a_segment_that_goes_while_it_is_copied_is_not_in_the_copy(servers, source):
+    carry(servers, source)
+    oldest = segment_names(source)[0][1]
+
+    def remove(method):
+        if method == "read":
+            for dataset in (servers.primary, *(replica.dataset for replica in servers.replicas)):
+                dataset.files.pop(oldest, None)
+
+    servers.after_call = remove
+    to = MemoryDirectory()
+    names = copy_segments(servers.connect(), to)
+    assert oldest not in names
+    assert sorted(to.nodes) == names
+
+
+def test_an_engine_without_jobs_has_nothing_to_export(servers):
+    with pytest.raises(StorageError, match="holds no jobs"):
+        export_segments(servers.connect(), MemoryDirectory())
+
+
+def test_a_directory_with_anything_in_it_is_not_exported_to(servers, source):
+    carry(servers, source)
+    to = MemoryDirectory({"notes": Node(b"mine")})
+    with pytest.raises(StorageError, match="is not empty"):
+        export_segments(servers.connect(), to)
+    assert contents(to) == {"notes": b"mine"}
+
+
+def test_nothing_is_imported_into_an_engine_that_has_a_journal(servers, source):
+    carry(servers, source)
+    before = {name: bytes(data) for name, (_, data) in servers.primary.files.items()}
+    with pytest.raises(StorageError, match="holds a journal already"):
+        carry(servers, source)
+    assert {name: bytes(data) for name, (_, data) in servers.primary.files.items()} == before
+    assert servers.primary.lease.node == ""
+
+
+@pytest.mark.parametrize("names", [(), ("notes",)])
+def test_nothing_is_imported_from_a_directory_without_jobs(servers, names):
+    with pytest.raises(StorageError, match="holds no jobs"):
+        carry(servers, MemoryDirectory({name: Node(b"") for name in names}))
+    assert servers.primary.lease == Lease()
+
+
+def test_nothing_is_imported_from_a_directory_that_a_server_uses(servers, source):
+    source.nodes["lock"] = Node()
+    source.lock()
+    with pytest.raises(StorageError, match="another server uses this directory"):
+        carry(servers, source)
+
+
+def test_nothing_is_imported_that_is_damaged(servers, source):
+    name = segment_names(source)[0][1]
+    source.nodes[name].data[300] ^= 1
+    with pytest.raises(StorageError, match=f"{name}: damaged at offset") as caught:
+        carry(servers, source)
+    assert caught.value.status == DAMAGED
+    assert servers.primary.lease == Lease()
+
+
+def test_nothing_is_imported_while_nodes_use_the_engine(servers, source):
+    servers.connect().observe("a", "here:1")
+    with pytest.raises(StorageError, match="the node at here:1 uses it: stop all nodes"):
+        carry(servers, source)
+
+
+def test_nothing_is_imported_while_a_node_leads(servers, source):
+    engine, clock = servers.connect(), Clock()
+    lease = engine.take(Lease(), Lease(1, 0, "a", "here:1", "secret"))
+    clock.on_sleep = lambda: engine.renew(lease)
+    with pytest.raises(StorageError, match="the node at here:1 leads"):
+        carry(servers, source, clock)
+
+
+def test_a_leader_that_is_gone_does_not_keep_anybody_from_importing(servers, source):
+    servers.connect().take(Lease(), Lease(1, 0, "a", "here:1", "secret"))
+    clock = Clock()
+    carry(servers, source, clock)
+    assert clock.now >= 10.0
+    assert servers.primary.lease.epoch == 2
+
+
+def test_an_import_that_takes_long_keeps_the_lease(servers, source):
+    carry(servers, source)
+    assert servers.primary.lease.renewals > 0
+
+
+def test_an_import_that_does_not_fit_leaves_nothing(source):
+    servers = Servers(limit=3000)
+    with pytest.raises(StorageError, match="cannot be written to: the engine has reached its limit of memory"):
+        carry(servers, source)
+    assert not servers.primary.files
+    assert servers.primary.lease.node == ""
+
+
+def test_an_import_that_is_interrupted_is_no_binlog(servers, source):
+    engine = servers.connect()
+    calls = []
+
+    def stop(method):
+        calls.append(method)
+        if method == "append" and calls.count(method) == 5:
+            raise KeyboardInterrupt
+
+    servers.before_call = stop
+    with pytest.raises(KeyboardInterrupt):
+        import_files(engine, 1, source)
+    assert servers.primary.files
+    assert jobs_of(in_engine(servers)) == []
+    carry(servers, source)
+    assert jobs_of(in_engine(servers)) == bodies(40)

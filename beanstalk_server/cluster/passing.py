@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import DIALECTS, LONG_COMMANDS
@@ -128,8 +128,12 @@ class PassingSession:
         self.max_job_size = 0  # of the leader
         self.used = used
         self.user = user
-        self.user_has_changed = False  # the leader is to be told, before it gets more commands
+        self.user_has_changed = (
+            False  # the leader is to be told, before it gets more commands: whoever does so unsets it
+        )
         self.watched = Watched([DEFAULT] if watched is None else watched)
+        if user is not None:
+            self.judge_watched(user)
 
     # What the client sends
 
@@ -157,14 +161,14 @@ class PassingSession:
     def take_commands(self, limit: int) -> bytes:
         """Bytes for the leader, not more than the limit; b"" if there are none for now.
 
-        If `user_has_changed` is set after that, the leader must be told first.
+        If `user_has_changed` is set after that, the leader must be told, and there may be more.
         """
         if not self._unsent:
             if self._is_opaque:
                 self._unsent = self._take_input(self.input_size)
             elif self._token_line:
                 self._try_token()
-            if not self._unsent and not self._token_line and not self.closed:
+            if not (self._unsent or self._token_line or self.user_has_changed or self.closed):
                 self._unsent = self._frame(limit)
         data = self._unsent
         if len(data) <= limit:
@@ -327,8 +331,6 @@ class PassingSession:
         self._token_line = line
         if not data:
             self._try_token()
-            if not self._token_line and not self.closed:
-                return self._frame(1)
         return data
 
     def _try_token(self) -> None:
@@ -346,9 +348,17 @@ class PassingSession:
         else:
             self.user = user
             self.user_has_changed = True
+            self.judge_watched(user)
             self.local_replies += replies.AUTHENTICATED
 
     # Tubes
+
+    def judge_watched(self, user: User) -> None:
+        """Note that the leader lets this user watch only what it may consume from, as it has the same users."""
+        if not user.everywhere & CONSUME:
+            for name in self.watched.names[::-1]:
+                if not user.rights(name) & CONSUME:
+                    self.watched.remove(name)
 
     def _note_tubes(self, line: bytes, reply: bytes) -> None:
         """Note what has come of a use, a watch or an ignore."""

@@ -74,6 +74,8 @@ class PassedConnection(Channel):
         self.name = name
         authenticate = entrance.authenticate if entrance.auth == TOKEN else None
         self.session = PassingSession(authenticate, user, used, watched)
+        if user is None and entrance.user is not None:
+            self.session.judge_watched(entrance.user)
         self._standby = standby
         self._ended = False
         self._end_sent = False
@@ -256,13 +258,14 @@ class PassedConnection(Channel):
         session = self.session
         while room := self.room():
             data = session.take_commands(room)
+            reply = session.take_replies()
+            if reply:
+                self._transport.write(reply)
             if session.user_has_changed:
                 session.user_has_changed = False
                 assert session.user is not None, "it has proved to be somebody"
                 self.send_user(session.user.name)
-            reply = session.take_replies()
-            if reply:
-                self._transport.write(reply)
+                continue
             if session.closed:
                 self.close_channel(at_once=True)
                 self._transport.close()

@@ -126,10 +126,11 @@ class Passed(Channel):
         session = self.session
         while room := self.room():
             data = session.take_commands(room)
+            self.arrived += session.take_replies()
             if session.user_has_changed:
                 session.user_has_changed = False
                 self.send_user(session.user.name)
-            self.arrived += session.take_replies()
+                continue
             if session.closed:
                 self.closed = True
                 self.close_channel(at_once=True)

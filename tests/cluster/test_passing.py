@@ -131,6 +131,8 @@ def test_a_client_that_authenticates_is_answered_in_its_order(data, cuts, link_c
     client = cluster.connect(token, ann)
     arrived = b"".join(cluster.send(client, piece) for piece in pieces(data, cuts))
     assert arrived == replies
+    if not client.closed:
+        assert client.session.watched.names == [tube.name for tube in cluster.served[0].session.watched]
 
 
 def test_another_user_is_told_to_the_leader_when_all_before_it_has_been_answered():
@@ -143,6 +145,14 @@ def test_another_user_is_told_to_the_leader_when_all_before_it_has_been_answered
     assert cluster.read(client) == b"RESERVED 1 1\r\nj\r\nAUTHENTICATED\r\nFORBIDDEN\r\n"
     assert cluster.served[0].session.user.name == "bob"
     assert b"auth" not in cluster.served[0].received
+
+
+def test_each_of_two_users_is_told_to_the_leader():
+    cluster = Cluster(users=lambda name: token(name[0]))
+    client = cluster.connect(token, token("a"))
+    assert cluster.send(client, b"auth b\r\nauth a\r\nwatch a\r\n") == (
+        b"AUTHENTICATED\r\nAUTHENTICATED\r\nWATCHING 1\r\n"  # bob may not watch default
+    )
 
 
 def test_every_command_may_be_given_again_or_changes_something():

@@ -9,20 +9,24 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
-from lives import Clocks, History, Life, run_life
+from lives import SEGMENT, Clocks, History, Life, live, run_life
 from memory_disk import Crash
 from memory_engine import Servers
+from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.cluster import engine_writer
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import EngineError
+from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
-from beanstalk_server.cluster.engine_writer import EngineWriter
-from beanstalk_server.cluster.sender import Sender
+from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
+from beanstalk_server.cluster.sender import FencedError, Sender
+from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.journal import ALL, NONE
+from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
+from beanstalk_server.queue.units import SECOND
 from harness.waiting import eventually_async
 
 KEPT = 8192
@@ -175,9 +179,23 @@ SEEDS = settings(
 )
 
 
+MANY_SEEDS = settings(SEEDS, max_examples=1500)
+
+
 @SEEDS
 @given(st.integers(0, 1 << 32))
 def test_a_leader_that_stops_anywhere_loses_nothing_that_was_acknowledged(seed):
+    stop_anywhere(seed)
+
+
+@pytest.mark.exhaustive
+@MANY_SEEDS
+@given(st.integers(0, 1 << 32))
+def test_many_leaders_that_stop_anywhere_lose_nothing_that_was_acknowledged(seed):
+    stop_anywhere(seed)
+
+
+def stop_anywhere(seed):
     rng = random.Random(seed)
     history, clocks = History(), Clocks()
     faults = ("cannot_be_reached", "loses_answers", "lags", "fails_over")
@@ -194,6 +212,18 @@ def test_a_leader_that_stops_anywhere_loses_nothing_that_was_acknowledged(seed):
 @SEEDS
 @given(st.integers(0, 1 << 32))
 def test_while_the_leader_lives_the_engine_may_lose_everything(commit_limit, seed):
+    lose_everything(commit_limit, seed)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("commit_limit", [1000, 1 << 20])
+@MANY_SEEDS
+@given(st.integers(0, 1 << 32))
+def test_while_many_leaders_live_the_engine_may_lose_everything(commit_limit, seed):
+    lose_everything(commit_limit, seed)
+
+
+def lose_everything(commit_limit, seed):
     rng = random.Random(seed)
     history, clocks = History(), Clocks()
     faults = ("cannot_be_reached", "loses_answers", "lags", "fails_over", "loses_what_was_confirmed", "is_wiped")
@@ -203,14 +233,13 @@ def test_while_the_leader_lives_the_engine_may_lose_everything(commit_limit, see
         for _ in range(3):
             life = EngineLife(history, engine, rng, clocks)
             asyncio.run(whole_life(life, 60))
+            event(f"{len(life.rewritings) // 2} rewritings")
             clocks.come_back(rng)
             engine = Unreliable(rng, engine.servers.copy(), faults)
 
 
 async def whole_life(life, commands):
     """All of a life, with an engine that is reliable in the end: what it has then is what counts."""
-    from lives import live
-
     life.start()
     life.history.compare(life)
     await live(life, commands)
@@ -229,3 +258,243 @@ async def whole_life(life, commands):
         await life.binlog.close()
     else:
         life.writer.close()
+
+
+class Leader:
+    """A leader with a broker, on servers that do as they are told."""
+
+    def __init__(self, servers):
+        lease = servers.primary.lease
+        engine = servers.connect()
+        self.servers = servers
+        self.sender = Sender(lease.epoch + 1, lease.position, 1, kept=KEPT)
+        self.directory = EngineDirectory(engine, self.sender, "engine", sleep=lambda _: None)
+        self.writer = EngineWriter(engine, self.directory, self.sender)
+        self.binlog = EngineBinlog(self.directory, self.writer, segment_size=SEGMENT)
+        self.failures = []
+        self.binlog.on_failure = self.failures.append
+        self.rewritings = []
+        self.binlog.on_rewriting = self.rewritings.append
+        self.admissions = []
+        self.broker = Broker(self.binlog, SECOND)
+        self.broker.restore(0, SECOND)
+        self.client = RecordingClient(self.broker)
+        self.binlog.on_admission = self.admissions.append
+
+    def put(self, body=b"body", **options):
+        return put(self.broker, self.client, body=body, now=SECOND, **options)
+
+    async def settle(self):
+        await eventually_async(
+            lambda: self.binlog._upkeep is None and self.binlog._rewriting is None, "the upkeep and rewritings end"
+        )
+
+    def begin_commit(self):
+        """Begin a commit in the quick way; return a list that gets its error, or None."""
+        ends = []
+        assert self.binlog.begin_commit(False, ends.append)
+        return ends
+
+    def bodies(self):
+        return sorted(job.body for job in self.broker.jobs.values())
+
+
+def found_in(servers):
+    """The bodies that the next leader finds."""
+
+    async def work():
+        leader = Leader(servers.copy())
+        check_broker(leader.broker)
+        leader.binlog._log.check()
+        bodies = leader.bodies()
+        await leader.binlog.close()
+        return bodies
+
+    return asyncio.run(work())
+
+
+@pytest.fixture
+def servers():
+    return Servers()
+
+
+def test_jobs_of_one_leader_are_those_of_the_next(servers):
+    async def work():
+        leader = Leader(servers)
+        leader.put(b"one")
+        await leader.binlog.commit()
+        leader.put(b"two")
+        ends = leader.begin_commit()
+        await eventually_async(lambda: ends, "the commit ends")
+        assert ends == [None]
+        leader.put(b"three, which nobody has asked for")
+        await leader.binlog.close()
+
+    asyncio.run(work())
+    assert found_in(servers)[-1:] == [b"two"]
+    assert len(found_in(servers)) == 3, "a leader that ends commits what is left"
+    assert "stopped" in servers.primary.files
+
+
+def test_a_leader_that_is_fenced_commits_nothing_more(servers):
+    async def work():
+        leader = Leader(servers)
+        leader.put(b"one")
+        await leader.binlog.commit()
+        servers.connect().take(servers.primary.lease, Lease(5, 0, "b", "there:1", "secret"))
+        leader.put(b"two")
+        ends = leader.begin_commit()
+        await eventually_async(lambda: ends, "the commit ends")
+        assert isinstance(ends[0], FencedError)
+        with pytest.raises(FencedError):
+            await leader.binlog.commit()
+        await leader.binlog.close()
+
+    asyncio.run(work())
+    assert found_in(servers) == [b"one"]
+
+
+def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
+    caplog.set_level("INFO", "beanstalk_server")
+
+    async def work():
+        leader = Leader(servers)
+        for number in range(60):
+            leader.put(b"%02d" % number * 200)
+            await leader.binlog.commit()
+        await leader.settle()
+        servers.wipe()
+        leader.put(b"in the quick way")
+        ends = leader.begin_commit()
+        leader.put(b"in the other way")
+        commit = asyncio.ensure_future(leader.binlog.commit())
+        await eventually_async(lambda: leader.rewritings, "the engine is found to be empty")
+        assert leader.binlog.admits == NONE
+        assert leader.admissions[-1] == NONE
+        assert not leader.binlog.begin_commit(True, ends.append)
+        assert ends == [] and not commit.done()
+        await commit
+        await eventually_async(lambda: ends, "the commit ends")
+        assert ends == [None]
+        assert leader.rewritings == [True, False]
+        assert leader.admissions[-1] == leader.binlog.admits == ALL
+        leader.binlog._log.check()
+        leader.put(b"afterwards")
+        await leader.binlog.commit()
+        await leader.binlog.close()
+        return leader.bodies()
+
+    bodies = asyncio.run(work())
+    assert len(bodies) == 63
+    assert found_in(servers) == bodies
+    lines = [line for line in caplog.messages if "anew" in line or "again" in line]
+    assert lines == [
+        "the engine has lost commits: its last one is 0.0; writing all 62 jobs anew",
+        "the engine has all jobs again",
+    ]
+
+
+def test_ids_are_not_given_twice_although_the_engine_was_wiped_when_there_was_no_job(servers):
+    async def work():
+        leader = Leader(servers)
+        leader.sender.restart(servers.primary.lease.position._replace(number=10_000))
+        for _ in range(3):
+            leader.put()
+        for number in (1, 2, 3):
+            assert leader.broker.delete(leader.client, number) == DONE
+        await leader.binlog.commit()
+        await leader.settle()
+        await leader.binlog.close()
+
+    asyncio.run(work())
+
+    async def next_one():
+        leader = Leader(servers)
+        assert leader.put() == DONE
+        assert list(leader.broker.jobs) == [4]
+        await leader.binlog.close()
+
+    asyncio.run(next_one())
+
+
+def test_what_was_cleared_does_not_come_back_when_everything_is_written_anew(servers):
+    async def work():
+        leader = Leader(servers)
+        for number in range(2000):
+            leader.put(b"%d" % number)
+        await leader.binlog.commit()
+        leader.broker.use(leader.client, "other")
+        leader.put(b"kept")
+        leader.broker.clear(leader.client, "default")  # in slices, of which most are still to come
+        await leader.binlog.commit()
+        await leader.settle()
+        servers.wipe()
+        leader.put(b"new")
+        await leader.binlog.commit()
+        leader.binlog._log.check()
+        leader.writer.close()
+
+    asyncio.run(work())
+    assert found_in(servers) == [b"kept", b"new"]
+
+
+def test_a_leader_that_gives_up_while_it_writes_everything_anew_can_be_closed(servers):
+    async def work():
+        leader = Leader(servers)
+        for number in range(40):
+            leader.put(b"%d" % number * 100)
+            await leader.binlog.commit()
+        await leader.settle()
+        servers.wipe()
+        leader.put(b"last")
+        ends = leader.begin_commit()
+        servers.before_call = lambda method: setattr(
+            servers, "is_reachable", method == "append" and not leader.rewritings
+        )
+        await eventually_async(lambda: leader.rewritings, "the engine is found to be empty")
+        leader.writer.give_up(GivenUpError("enough"))
+        await leader.binlog.close()
+        assert [str(error) for error in ends] == ["enough"]
+        assert [str(error) for error in leader.failures][:1] == ["enough"]
+
+    asyncio.run(work())
+
+
+def test_a_full_engine_refuses_puts_and_nothing_else():
+    servers = Servers(limit=20_000)
+
+    async def work():
+        leader = Leader(servers)
+        acknowledged = 0
+        for number in range(1000):
+            if leader.put(b"%03d" % number * 100) != DONE:
+                break
+            await leader.binlog.commit()
+            await leader.settle()
+            acknowledged += 1
+        assert 30 < acknowledged < 200
+        assert leader.put(bytes(300)) == OUT_OF_MEMORY
+        for number in list(leader.broker.jobs):
+            assert reserve_job(leader.broker, leader.client, number, SECOND)
+            assert leader.broker.release(leader.client, number, 1, 0, SECOND) == DONE
+            await leader.binlog.commit()
+            await leader.settle()
+            assert leader.binlog.admits == ALL
+        assert servers.primary.used() < 40_000
+        for number in list(leader.broker.jobs)[10:]:
+            assert leader.broker.delete(leader.client, number) == DONE
+            await leader.binlog.commit()
+            await leader.settle()
+        leader.sender._tried -= 2.0  # a second has passed
+        leader.binlog._allocator.full_until = 1
+        for _ in range(30):
+            assert leader.put(bytes(300)) == DONE
+            await leader.binlog.commit()
+            await leader.settle()
+        assert not leader.directory.is_full
+        bodies = leader.bodies()
+        await leader.binlog.close()
+        return bodies
+
+    bodies = asyncio.run(work())
+    assert found_in(servers) == bodies

@@ -31,7 +31,7 @@ from beanstalk_server.cluster.engine import (
 )
 from beanstalk_server.cluster.redis_connection import MISPLACED, RedisConnection, ReplyError
 from beanstalk_server.cluster.redis_primary import Primary, slot_of
-from beanstalk_server.cluster.resp import Reply, bulk, lists_of, number_of, pack, text_of
+from beanstalk_server.cluster.resp import Reply, bulk, lists_of, number_of, pack, text_of, understood
 from beanstalk_server.cluster.scripts import Script
 from beanstalk_server.cluster.url import ALONE, CLUSTER, EngineURL, Host, read_url
 
@@ -152,8 +152,9 @@ class RedisEngine:
             if confirmed < self._replicas:
                 self._look_again()
             return Answer(position.epoch, position, confirmed)
-        epoch, last = lists_of(reply)
-        return Answer(number_of(epoch), _position(last), 0)
+        with understood():
+            epoch, last = lists_of(reply)
+            return Answer(number_of(epoch), _position(last), 0)
 
     def _request(self, commit: Commit, script: Script) -> bytes:
         """A commit as a command."""
@@ -212,10 +213,11 @@ class RedisEngine:
             names: list[bytes] = list(sizes[::2])
             questions = [pack(b"STRLEN", self._file + each) for each in names]
             lengths = self._ask(questions) if questions else []
-        found = {}
-        for name, size, length in zip(names, sizes[1::2], lengths, strict=True):
-            found[name.decode()] = File(max(number_of(size), number_of(length)), number_of(length))
-        return found
+        with understood():
+            return {
+                name.decode(): File(max(number_of(size), number_of(length)), number_of(length))
+                for name, size, length in zip(names, sizes[1::2], lengths, strict=True)
+            }
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         key = self._file + name.encode()
@@ -239,16 +241,17 @@ class RedisEngine:
     def members(self) -> list[Member]:
         with self._lock:
             reports, moment = self._ask([pack(b"HGETALL", self._nodes), pack(b"TIME")])
-        seconds, micros = lists_of(moment)
-        now = number_of(seconds) + number_of(micros) / 1e6
-        fields = lists_of(reports)
-        found = []
-        for node, report in zip(fields[::2], fields[1::2], strict=True):
-            address, _, reported = text_of(report).rpartition(" ")
-            seen = now - float(reported)
-            if seen <= REMEMBERED:
-                found.append(Member(text_of(node), address, max(seen, 0.0)))
-        return found
+        with understood():
+            seconds, micros = lists_of(moment)
+            now = number_of(seconds) + number_of(micros) / 1e6
+            fields = lists_of(reports)
+            found = []
+            for node, report in zip(fields[::2], fields[1::2], strict=True):
+                address, _, reported = text_of(report).rpartition(" ")
+                seen = now - float(reported)
+                if seen <= REMEMBERED:
+                    found.append(Member(text_of(node), address, max(seen, 0.0)))
+            return found
 
     def check(self) -> list[str]:
         with self._lock:
@@ -477,16 +480,19 @@ def _condition(connection: RedisConnection) -> Condition:
     reply = connection.ask(INFO)[0]
     if isinstance(reply, ResponseError):
         raise connection.error_of(reply)
-    told = {name: value for name, _, value in (line.partition(":") for line in text_of(reply).splitlines())}
-    offset = int(told.get("master_repl_offset", 0))
-    replicas = []
-    for number in range(int(told.get("connected_slaves", 0))):
-        of_one = dict(each.partition("=")[::2] for each in told.get(f"slave{number}", "").split(","))
-        host = Host(of_one.get("ip", "?"), int(of_one.get("port", 0)))
-        replicas.append(Replica(host, of_one.get("state") == "online", max(offset - int(of_one.get("offset", 0)), 0)))
-    name = f"Valkey {told['valkey_version']}" if "valkey_version" in told else f"Redis {told.get('redis_version', '?')}"
-    memory, limit = (int(told.get(each, 0)) for each in ("used_memory", "maxmemory"))
-    return Condition(name, connection.host, memory, limit, tuple(replicas))
+    with understood():
+        told = {name: value for name, _, value in (line.partition(":") for line in text_of(reply).splitlines())}
+        offset = int(told.get("master_repl_offset", 0))
+        replicas = []
+        for number in range(int(told.get("connected_slaves", 0))):
+            of_one = dict(each.partition("=")[::2] for each in told.get(f"slave{number}", "").split(","))
+            host = Host(of_one.get("ip", "?"), int(of_one.get("port", 0)))
+            lag = max(offset - int(of_one.get("offset", 0)), 0)
+            replicas.append(Replica(host, of_one.get("state") == "online", lag))
+        valkey = told.get("valkey_version")
+        name = f"Valkey {valkey}" if valkey else f"Redis {told.get('redis_version', '?')}"
+        memory, limit = (int(told.get(each, 0)) for each in ("used_memory", "maxmemory"))
+        return Condition(name, connection.host, memory, limit, tuple(replicas))
 
 
 def _lease_of(reply: object) -> Lease:
@@ -495,15 +501,16 @@ def _lease_of(reply: object) -> Lease:
     Raises:
         EngineRefusedError: a later release has written it.
     """
-    version, epoch, renewals, node, address, secret, last = lists_of(reply)
-    if version is not None and text_of(version) != scripts.VERSION:
-        raise EngineRefusedError(
-            f"the journal in the engine has version {text_of(version)}, and this server knows version "
-            f"{scripts.VERSION}: must be a server of a later release"
+    with understood():
+        version, epoch, renewals, node, address, secret, last = lists_of(reply)
+        if version is not None and text_of(version) != scripts.VERSION:
+            raise EngineRefusedError(
+                f"the journal in the engine has version {text_of(version)}, and this server knows version "
+                f"{scripts.VERSION}: must be a server of a later release"
+            )
+        return Lease(
+            number_of(epoch), number_of(renewals), text_of(node), text_of(address), text_of(secret), _position(last)
         )
-    return Lease(
-        number_of(epoch), number_of(renewals), text_of(node), text_of(address), text_of(secret), _position(last)
-    )
 
 
 def _position(reply: object) -> Position:

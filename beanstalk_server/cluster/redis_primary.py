@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
 from beanstalk_server.cluster.redis_connection import RedisConnection
-from beanstalk_server.cluster.resp import lists_of, number_of, pack, text_of
+from beanstalk_server.cluster.resp import lists_of, number_of, pack, text_of, understood
 from beanstalk_server.cluster.url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
 
 MOST_HOSTS: Final = 100
@@ -52,19 +52,23 @@ class Primary:
         """
         if self._url.form == ALONE:
             return self._connect(self._hosts[0], on_connection)
-        if self._url.form == SENTINEL:
-            return self._connect(self._by_sentinel(on_connection), on_connection)
         if self._moved_to is not None:
             host, self._moved_to = self._moved_to, None
             return self._connect(host, on_connection)
-        return self._connect(self._by_slots(on_connection), on_connection)
+        find = self._by_sentinel if self._url.form == SENTINEL else self._by_slots
+        host = find(on_connection)
+        try:
+            return self._connect(host, on_connection)
+        except EngineError:
+            self._hosts.append(self._hosts.pop(0))  # whoever told may be cut off from all others: ask another one
+            raise
 
     def moved(self, text: str, host: Host) -> None:
         """Learn from "MOVED SLOT HOST:PORT", which `host` has answered, where to ask next."""
         place = text.split(" ")[-1]
         name, _, port = place.rpartition(":")
         if port.isascii() and port.isdigit():
-            self._moved_to = Host(name if name not in ("", "?") else host.name, int(port))
+            self._moved_to = _host(name, int(port), host)
 
     def connection_to(self, host: Host, *, watches: bool = False) -> RedisConnection:
         """A connection that is closed, to one of the servers, or to a Sentinel that watches them."""
@@ -116,8 +120,10 @@ class Primary:
             if len(place) != 2:
                 failures.append(EngineError(f"Sentinel at {host}: it does not know {self._url.service!r}"))
                 continue
-            self._first(host)
-            return Host(text_of(place[0]), number_of(place[1]))
+            self._hosts.remove(host)
+            self._hosts.insert(0, host)
+            with understood():
+                return Host(text_of(place[0]), number_of(place[1]))
         try:
             raise _worst(failures)
         finally:
@@ -143,15 +149,15 @@ class Primary:
                 failures.append(node.error_of(reply))
                 continue
             found = None
-            for first, last, *servers in lists_of(reply):
-                for place in servers:
-                    other = Host(text_of(place[0]) or host.name, number_of(place[1]))
-                    if other not in self._hosts:
-                        self._hosts.append(other)
-                    if place is servers[0] and first <= self._slot <= last:
-                        found = other
+            hosts = [host]
+            with understood():
+                for first, last, *servers in lists_of(reply):
+                    places = [_host(text_of(name), number_of(port), host) for name, port, *_ in servers]
+                    hosts += places
+                    if first <= self._slot <= last:
+                        found = places[0]
             if found is not None:
-                self._first(host)
+                self._hosts = list(dict.fromkeys([*hosts, *self._url.hosts]))
                 return found
             failures.append(EngineError(f"engine at {host}: no node has slot {self._slot}"))
         try:
@@ -159,10 +165,10 @@ class Primary:
         finally:
             failures.clear()  # or this frame would have the error that has this frame
 
-    def _first(self, host: Host) -> None:
-        """Ask this one first from now on."""
-        self._hosts.remove(host)
-        self._hosts.insert(0, host)
+
+def _host(name: str, port: int, told_by: Host) -> Host:
+    """A node of Redis Cluster; one that does not know its own name has that of the node which tells."""
+    return Host(told_by.name if name in ("", "?") else name, port)
 
 
 def _worst(failures: list[EngineError]) -> EngineError:

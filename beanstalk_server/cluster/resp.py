@@ -7,11 +7,14 @@ numbers, for which its own way of packing and reading costs several times as muc
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from redis.exceptions import ConnectionError as LostError
 from redis.exceptions import ResponseError
+
+from beanstalk_server.cluster.engine import EngineError
 
 CHUNK: Final = 65_536
 """Bytes that are read at once."""
@@ -160,3 +163,12 @@ def number_of(reply: object) -> int:
 def lists_of(reply: object) -> Sequence[Any]:
     """A reply as an array; an empty one if it is none."""
     return reply if isinstance(reply, list) else ()
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """What takes replies apart within this raises EngineError where they are others than the engine's."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise EngineError(f"engine: an answer that was not expected: {error}") from None

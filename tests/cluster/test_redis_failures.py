@@ -33,6 +33,8 @@ class PretendedRedis:
         self.scripted = []
         """Bytes; b"" for none at all, and None to close the connection."""
         self.rights = b"*0\r\n"
+        self.primary = 1
+        """The port that it names as a Sentinel."""
         self.asked = []
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -79,6 +81,8 @@ class PretendedRedis:
             return b":1\r\n" if words[1] == scripts.COMMIT.sha else STATE
         if words[0] == b"WAIT":
             return b":1\r\n" if not self.scripted else self.scripted.pop(0)
+        if words[0] == b"SENTINEL":
+            return b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n" % (len(str(self.primary)), self.primary)
         if words[0] == b"CLUSTER":
             return b"-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n"
         return {b"ROLE": PRIMARY, b"EVAL": self.rights}.get(words[0], b"+OK\r\n")
@@ -182,6 +186,17 @@ def test_half_an_answer_is_none_and_is_not_taken_for_the_next(pretended, engine,
     assert pretended.connections == 2
 
 
+@pytest.mark.parametrize("answer", [b":0\r\n", b"$-1\r\n", b"*0\r\n", b"*2\r\n$1\r\nx\r\n$3\r\n1.1\r\n", b"+OK\r\n"])
+def test_an_answer_of_another_kind_is_none(pretended, engine, answer):
+    pretended.scripted = [answer, b":1\r\n"]
+    with pytest.raises(EngineError, match="an answer that was not expected"):
+        append(engine)
+    pretended.scripted = [answer]
+    with pytest.raises(EngineError, match="an answer that was not expected"):
+        engine.observe("a", "here:1")
+    assert append(engine).replicas == 1
+
+
 def test_an_error_of_wait_says_nothing_about_the_replicas(pretended, engine):
     pretended.scripted = [b":1\r\n", b"-UNBLOCKED force unblock from blocking operation, instance state changed\r\n"]
     with pytest.raises(EngineError, match="UNBLOCKED"):
@@ -226,6 +241,14 @@ def test_in_a_cluster_another_node_is_asked_for_what_has_moved(pretended, other,
     assert [b"EVALSHA", scripts.COMMIT.sha] in [each[:2] for each in other.asked]
     other.scripted = [moved_to(pretended)]
     assert engine.observe("a", "here:1") == HELD
+
+
+def test_a_sentinel_that_does_not_know_of_a_failover_is_not_asked_for_ever(pretended, other, open_engine):
+    engine = open_engine(f"redis+sentinel://127.0.0.1:{pretended.port},127.0.0.1:{other.port}/x", "x")
+    other.primary = other.port
+    with pytest.raises(EngineError, match=r"127\.0\.0\.1:1: "):
+        append(engine)
+    assert append(engine).replicas == 1
 
 
 def test_nodes_of_a_cluster_that_do_not_agree_are_not_asked_for_ever(pretended, other, open_engine):

@@ -83,6 +83,11 @@ class EngineWriter:
         self._failure: BaseException | None = None  # why nothing is sent
 
     @property
+    def epoch(self) -> int:
+        """Of the leader."""
+        return self._sender.epoch
+
+    @property
     def durable(self) -> Position:
         """The position of the last commit that is durable."""
         return self._sender.durable

@@ -19,7 +19,7 @@ from virtual import RecordingClient, put, reserve_job
 from beanstalk_server.cluster import engine_writer
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine import EngineError, Lease
-from beanstalk_server.cluster.engine_binlog import EngineBinlog
+from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS, EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.queue.broker import Broker
@@ -180,6 +180,22 @@ SEEDS = settings(
 
 
 MANY_SEEDS = settings(SEEDS, max_examples=1500)
+
+
+def test_an_id_that_a_client_may_have_heard_of_is_never_given_again():
+    """A worker may get a job before its put is durable; then the leader stops, and the worker deletes that id."""
+    engine = Unreliable(random.Random(1))
+    heard = []
+    for epoch in range(1, 6):
+        life = EngineLife(History(), engine, random.Random(epoch), Clocks())
+        servers = engine.servers
+        servers.primary.lease = servers.primary.lease._replace(epoch=epoch - 1)
+        life.start()
+        heard.append([life.broker.take_id() for _ in range(3)])
+        life.writer.close()
+    assert heard[0] == [1, 2, 3]
+    given = [number for numbers in heard for number in numbers]
+    assert given == sorted(set(given))
 
 
 @SEEDS
@@ -411,7 +427,7 @@ def test_ids_are_not_given_twice_although_the_engine_was_wiped_when_there_was_no
     async def next_one():
         leader = Leader(servers)
         assert leader.put() == DONE
-        assert list(leader.broker.jobs) == [4]
+        assert list(leader.broker.jobs) == [4 + UNKNOWN_IDS]
         await leader.binlog.close()
 
     asyncio.run(next_one())

@@ -10,6 +10,7 @@ from memory_engine import Servers
 
 from beanstalk_server import Config
 from beanstalk_server.cluster.engine import EngineError, Lease
+from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.server.node import Node
 from beanstalk_server.server.roles import LEADS
@@ -172,8 +173,8 @@ def test_when_the_leader_stops_the_other_serves_and_its_clients_notice_nothing(c
     worker.send(b"reserve\r\n")
     cluster.stop(leader)
     assert gone.rest() == b""
-    assert put(client) == b"INSERTED 1\r\n"
-    assert reserved(worker) == (1, b"x")
+    assert put(client) == b"INSERTED %d\r\n" % (1 + UNKNOWN_IDS)
+    assert reserved(worker) == (1 + UNKNOWN_IDS, b"x")
     assert stats(client)["cluster-epoch"] == "2"
 
 
@@ -189,8 +190,9 @@ def test_a_drained_leader_hands_over_and_keeps_its_clients(cluster):
     leader.call(leader.server.drain)
     eventually(lambda: role(standby) == LEADS, "the other leads")
     assert reserved(worker) == (1, b"x")  # it was ready at the new leader
-    assert put(client, b"y") == b"INSERTED 2\r\n"
-    assert other.ask(b"peek 2\r\n") == b"FOUND 2 1\r\n"
+    number = 2 + UNKNOWN_IDS
+    assert put(client, b"y") == b"INSERTED %d\r\n" % number
+    assert other.ask(b"peek %d\r\n" % number) == b"FOUND %d 1\r\n" % number
     assert stats(client)["cluster-leader"] == standby.server.roles.address
     assert not leader.server.roles.contends
 

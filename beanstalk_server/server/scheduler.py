@@ -154,11 +154,11 @@ class Scheduler:
 
         There is no budget, so whatever comes waits in its connection.
         """
-        if self.stopped:
-            return
         self.halted = True
         self.quantum = 0
         self.budget = min(self.budget, 0)
+        if self.stopped:
+            return
         if self._alarm is not None:
             self._alarm.cancel()
         if self._next_round is not None:

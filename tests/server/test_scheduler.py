@@ -435,6 +435,16 @@ def test_a_stop_while_suspended_is_final(rounds):
     assert caller.read() == b""
 
 
+def test_a_suspension_after_a_stop_ends_what_clients_may_still_do(rounds):
+    """A node that stops waits for the engine first, and its lease may be another's meanwhile."""
+    caller = rounds.connect()
+    rounds.scheduler.stop()
+    rounds.scheduler.suspend()
+    rounds.scheduler.refill()
+    assert caller.send(b"put 0 0 60 1\r\nx\r\n") == b""
+    assert not rounds.broker.jobs
+
+
 @pytest.mark.interpreted
 def test_what_is_due_in_another_broker_comes_due_and_nothing_in_the_one_before(rounds):
     rounds.connect().send(b"put 0 1 60 1\r\nx\r\n")

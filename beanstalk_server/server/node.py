@@ -378,14 +378,12 @@ class Node(Server):
         return self.standby.judge(accounts) + await super()._judge(accounts)
 
     def _begin_stop(self) -> None:
-        if self._stopping is None:
-            self.standby.closing = True
-            self._stopping = asyncio.get_running_loop().create_task(self._stop())
+        self.standby.closing = True
+        super()._begin_stop()
 
     async def _stop(self) -> None:
         self.interrupt()
-        await self.roles.stop()  # clients of other nodes that come meanwhile wait there for the next leader
-        self.service.halt()
+        await self.roles.stop()
         await self.leader.stop()
         await self.standby.abort_all()
         await self.links.stop()

@@ -7,6 +7,7 @@ import pytest
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.journal import Journal
 from tests.cluster.histories import SECOND, History, Recorder, Survivor, kinds_of, problems_of
+from tests.cluster.simulation.commands import command, ids_in
 from tests.virtual import MemoryJournal, World
 
 MILLISECOND = SECOND // 1000
@@ -508,9 +509,7 @@ class RandomTalk:
     def hear(self, name, data):
         _, recorder, known = self.clients[name]
         for call in recorder.receive(data):
-            known += [number for number, _ in call.jobs]
-            if call.reply.startswith((b"INSERTED", b"REPLACED", b"EXISTS")):
-                known.append(int(call.reply.split()[1]))
+            known += ids_in(call)
 
     def restart(self):
         """Everything that was committed is there again; here that is everything."""
@@ -534,48 +533,6 @@ class RandomTalk:
             for job in self.world.broker.jobs.values()
         }
         return problems_of(self.history, survivors, self.world.now, flight=SECOND, notice=0)
-
-
-def command(rng, known, client, number):
-    """Any command, mostly about a job of which the client knows, and the body of a put."""
-    tube = rng.choice(("default", "default", "other"))
-    key = rng.choice(("k", "l", "m"))
-    job = rng.choice(known[-4:]) if known and rng.random() < 0.95 else rng.randrange(1, 50)
-    delay = rng.choice(("0", "0", "0", "0.05", "1"))
-    body = b"%d-%d" % (client, number)
-    fields = f"{rng.randrange(3)} {delay} {rng.choice((1, 2, 60))} {len(body)}"
-    lines = [
-        *[f"put {fields}"] * 6,
-        *[f"put-keyed {key} {fields}"] * 2,
-        f"replace-keyed {key} {fields}",
-        *["reserve-with-timeout 1"] * 5,
-        "reserve",
-        "reserve-batch 3 0",
-        f"reserve-job {job}",
-        *[f"delete {job}"] * 4,
-        *[f"release {job} {rng.randrange(3)} {delay}"] * 2,
-        f"bury {job} {rng.randrange(3)}",
-        f"touch {job}",
-        f"kick {rng.randrange(3)}",
-        f"kick-job {job}",
-        f"cancel {job}",
-        f"cancel-keyed {key}",
-        f"reschedule {job} {delay}",
-        f"reschedule-keyed {key} {delay}",
-        f"peek {job}",
-        f"peek-keyed {key}",
-        "peek-ready",
-        "peek-delayed",
-        "peek-buried",
-        f"stats-job {job}",
-        "stats",
-        f"use {tube}",
-        f"watch {tube}",
-        f"ignore {tube}",
-    ]
-    rare = [f"clear-tube {tube}", f"pause-tube {tube} 0.1"]
-    line = rng.choice(rare) if rng.random() < 0.01 else rng.choice(lines)
-    return line.encode(), body if line.split()[0] in ("put", "put-keyed", "replace-keyed") else None
 
 
 @pytest.mark.parametrize("seed", range(12))

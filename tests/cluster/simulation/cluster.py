@@ -1,0 +1,426 @@
+"""A whole cluster in one process: nodes, clients, an engine, and faults; one seed, one run.
+
+The nodes are the server's own, from their listeners on. What clients are told is judged by the checker of histories,
+and at the end, when every fault is over, everybody must be answered, and the jobs that a fresh node finds in the engine
+are what is left.
+"""
+
+import contextvars
+import logging
+import random
+from collections import Counter
+
+from beanstalk_server.config import Config
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.job import STATES
+from beanstalk_server.server.links import LinkEnd
+from beanstalk_server.server.node import Node
+from beanstalk_server.server.roles import LEADS
+from tests.cluster.histories import History, Recorder, Survivor, problems_of
+from tests.cluster.simulation.commands import command, ids_in
+from tests.cluster.simulation.engines import SimulatedServers, connect
+from tests.cluster.simulation.network import Network
+from tests.cluster.simulation.patches import virtual
+from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, Process, VirtualLoop
+
+TTL = 4
+DRIFT = 0.001
+SKEW = SECOND // 5
+NODES = ("n1", "n2", "n3")
+CLIENTS = 6
+KEEP_BUSY = 60.0
+"""Virtual seconds with clients and faults in a run."""
+
+SETTLE = 90
+"""Virtual seconds until everything must be well again when no fault is left."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class SimulatedNode(Node):
+    """A node that tells the cluster when it serves."""
+
+    cluster = None
+    process = None
+
+    async def take_over(self, lease):
+        await super().take_over(lease)
+        self.cluster.note_takeover(self, lease)
+
+
+class Trace(logging.Handler):
+    """Keeps the log, with virtual time; a bug in the server is a problem."""
+
+    def __init__(self, cluster):
+        super().__init__(logging.DEBUG)
+        self.cluster = cluster
+        self.lines = []
+
+    def emit(self, record):
+        self.cluster.trace(record.getMessage())
+        if record.exc_info:
+            text = logging.Formatter().formatException(record.exc_info)
+            self.cluster.problem("bug", f"{record.getMessage()}\n{text}")
+        elif "bug" in record.getMessage():
+            self.cluster.problem("bug", record.getMessage())
+
+
+class Client:
+    """One connection, which gives random commands until it has had enough."""
+
+    def __init__(self, cluster, name, number, host):
+        self.cluster = cluster
+        self.name = name
+        self.number = number
+        self.host = host
+        self.rng = random.Random(f"{cluster.seed} {name}")
+        self.recorder = Recorder(cluster.history, name, lambda: cluster.loop.now)
+        self.known = []
+        self.transport = None
+        self.left = False
+        self.depth = self.rng.choice((1, 1, 1, 4))
+        self.patience = self.rng.choice((0.01, 0.1, 0.5))
+        self.sent = 0
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.go_on()
+
+    def data_received(self, data):
+        for call in self.recorder.receive(data):
+            self.known += ids_in(call)
+
+    def eof_received(self):
+        return False
+
+    def connection_lost(self, error):
+        self.leave(by_itself=False)
+
+    def pause_writing(self):
+        pass
+
+    def resume_writing(self):
+        pass
+
+    def leave(self, *, by_itself):
+        if not self.left:
+            self.left = True
+            self.recorder.leave(by_itself=by_itself)
+            self.cluster.client_left(self)
+
+    def later(self, seconds):
+        self.cluster.loop.call_in(
+            round(seconds * SECOND), self.go_on, context=self.cluster.clients_process.context.copy()
+        )
+
+    def go_on(self):
+        """Give a command, or hang up, or wait."""
+        if self.left or self.cluster.is_over:
+            return
+        rng = self.rng
+        self.later(rng.expovariate(1 / self.patience))
+        if rng.random() < 0.002:
+            self.leave(by_itself=True)
+            (self.transport.abort if rng.random() < 0.5 else self.transport.close)()
+            return
+        while len(self.recorder.waiting) < self.depth:
+            self.cluster.loop.now += 1
+            self.give(*command(rng, self.known, self.number, self.sent))
+            if rng.random() < 0.7:
+                break
+
+    def give(self, line, body=None):
+        self.sent += 1
+        self.transport.write(self.recorder.send(line, body))
+
+
+class SimulatedCluster:
+    """See above; `run` returns the problems.
+
+    Args:
+        seed: decides everything.
+        seconds: virtual, with clients and faults.
+    """
+
+    def __init__(self, seed, seconds=KEEP_BUSY):
+        self.seed = seed
+        self.seconds = seconds
+        self.rng = random.Random(f"faults {seed}")
+        self.history = History()
+        self.problems = []
+        self.faults = Counter()
+        self.lines = []
+        self.loop = VirtualLoop(self.on_error)
+        self.network = self.loop.network = Network(self.loop, random.Random(f"network {seed}"))
+        self.servers = SimulatedServers(self.loop, self.network, random.Random(f"engine {seed}"))
+        self.clients_process = Process(self.loop, "clients")
+        self.nodes = {}  # name -> SimulatedNode, while it runs
+        self.epochs = []
+        self.is_over = False  # no more commands
+        self.may_be_dangerous = True
+        self.repairs = None  # what the engine must have again before the next fault
+        self.clients = {}
+        self.names = 0
+        self.link_ends = {}
+
+    # What happens
+
+    def trace(self, text):
+        process = PROCESS.get()
+        self.lines.append(f"{self.loop.now / SECOND:14.6f} {process.name if process else '-':8} {text}")
+
+    def problem(self, kind, text):
+        self.problems.append(f"{kind}: {text}")
+        self.trace(f"PROBLEM {kind}: {text}")
+
+    def on_error(self, context):
+        error = context.get("exception")
+        if error is not None:
+            import traceback
+
+            text = "".join(traceback.format_exception(error))
+            self.problem("bug", f"{context.get('message')}\n{text}")
+        else:
+            self.problem("bug", str(context.get("message")))
+
+    def note_takeover(self, node, lease):
+        now = self.loop.now
+        self.history.took_over(now, now)
+        self.trace(f"serves epoch {lease.epoch}")
+        for other in self.nodes.values():
+            serves = other is not node and other.leads and other.process.is_alive and not other.scheduler.halted
+            if serves and not other.process.is_paused:
+                text = f"{node.process} serves epoch {lease.epoch}, and {other.process} still serves"
+                self.problem("two leaders", text)
+        if self.epochs and lease.epoch <= self.epochs[-1]:
+            self.problem("epoch", f"{lease.epoch} after {self.epochs[-1]}")
+        self.epochs.append(lease.epoch)
+
+    def client_left(self, client):
+        del self.clients[client.name]
+        if not self.is_over:
+            self.loop.call_in(
+                self.rng.randrange(1, SECOND), self.connect_client, context=self.clients_process.context.copy()
+            )
+
+    # Nodes and clients
+
+    def start_node(self, name):
+        if name in self.nodes or name in self.network.dead_hosts:
+            return
+        rng = self.rng
+        process = Process(self.loop, name, 1 + rng.uniform(-DRIFT, DRIFT) / 2, rng.randrange(-SKEW // 2, SKEW // 2))
+        self.trace(f"{name} starts")
+
+        def start():
+            node = SimulatedNode(
+                Config(
+                    cluster="redis://engine",
+                    advertise=f"{name}:7000",
+                    lease_ttl=TTL,
+                    replicas=1,
+                    segment_size=65536,
+                    port=0,
+                ),
+                connect=lambda: connect(self.servers),
+            )
+            node.cluster, node.process = self, process
+            self.nodes[name] = node
+            self.loop.create_task(self._live(name, node))
+
+        process.run(start)
+
+    async def _live(self, name, node):
+        await node.start()
+        await node.failed.wait()
+        self.problem("failed", f"{name}: {node.failure!r}")
+
+    def kill_node(self, name, *, host_too=False):
+        node = self.nodes.pop(name, None)
+        if node is None:
+            return
+        self.trace(f"{name} is killed{' with its host' if host_too else ''}")
+        node.process.kill()
+        if host_too:
+            self.network.dead_hosts.add(name)
+        self.network.process_died(node.process, host_too)
+
+    def stop_node(self, name, *, then=None):
+        node = self.nodes.get(name)
+        if node is None or not hasattr(node, "roles"):
+            return
+
+        async def stop():
+            await node.stop()
+            if self.nodes.get(name) is node:
+                del self.nodes[name]
+                self.trace(f"{name} has stopped")
+                node.process.kill()
+                self.network.process_died(node.process, host_too=False)
+                if then is not None:
+                    then()
+
+        self.trace(f"{name} is to stop")
+        node.process.run(self.loop.create_task, stop())
+
+    def connect_client(self):
+        if self.is_over:
+            return
+        names = [name for name in NODES if name in self.nodes]
+        self.names += 1
+        client = Client(self, f"client {self.names}", self.names, self.rng.choice(names or NODES))
+        self.clients[client.name] = client
+        self.loop.create_task(self._connect(client))
+
+    async def _connect(self, client):
+        try:
+            await self.network.connect(self.clients_process, lambda: client, client.host, 11300)
+        except OSError:
+            client.leave(by_itself=False)
+
+    # Who leads
+
+    def leader(self):
+        """The node that serves, if all is well with it."""
+        leading = [
+            node
+            for node in self.nodes.values()
+            if node.leads and hasattr(node, "roles") and node.roles.role == LEADS and not node.process.is_paused
+        ]
+        return leading[0] if len(leading) == 1 and not leading[0].scheduler.halted else None
+
+    def run(self):
+        """Run it all; return the problems."""
+        logger = logging.getLogger("beanstalk_server")
+        handler = Trace(self)
+        level, propagates, handlers = logger.level, logger.propagate, logger.handlers
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
+        originals = self._watch_links()
+        try:
+            with virtual(self.loop, random.Random(f"secrets {self.seed}")):
+                self._run()
+                logger.handlers = [logging.NullHandler()]
+                self.loop.forget()
+        finally:
+            logger.handlers, logger.propagate = handlers, propagates
+            logger.setLevel(level)
+            for name, original in originals.items():
+                setattr(LinkEnd, name, original)
+        return self.problems
+
+    def _watch_links(self):
+        """Let the history know when clients that were passed on may have lost what they hold."""
+        cluster = self
+        originals = {name: getattr(LinkEnd, name) for name in ("close", "say_goodbye", "connection_lost")}
+
+        def watched(name, original):
+            def ends(end, *args):
+                cluster.note_link_end(end)
+                return original(end, *args)
+
+            return ends
+
+        for name, original in originals.items():
+            setattr(LinkEnd, name, watched(name, original))
+        return originals
+
+    def note_link_end(self, end):
+        if end not in self.link_ends:
+            self.link_ends[end] = None
+            now = self.loop.now
+            self.history.cut(now, now + SETTLE * SECOND if end.connections is None else now)
+
+    def _run(self):
+        from tests.cluster.simulation.faults import Faults
+
+        clients = self.clients_process
+        for name in NODES:
+            self.start_node(name)
+        for _ in range(CLIENTS):
+            clients.run(self.connect_client)
+        faults = Faults(self)
+        self.loop.call_in(5 * SECOND, faults.strike, context=contextvars.Context())
+        self.loop.run_until(lambda: bool(self.problems), self.loop.now + round(self.seconds * SECOND))
+        if self.problems:
+            return
+        self._settle(faults)
+        if not self.problems:
+            self._audit()
+
+    def _until(self, condition, what, within=SETTLE):
+        if not self.loop.run_until(lambda: condition() or bool(self.problems), self.loop.now + within * SECOND):
+            self.problem("stuck", f"not within {within} s: {what}")
+        return not self.problems
+
+    def _settle(self, faults):
+        """End all faults; then everybody must be answered."""
+        self.trace("all faults end")
+        self.is_over = True
+        faults.end_all()
+        for name in NODES:
+            self.start_node(name)
+
+        def is_whole():
+            return self.leader() is not None and all(
+                name in self.nodes and hasattr(self.nodes[name], "roles") for name in NODES
+            )
+
+        if not self._until(is_whole, "all nodes run, and one leads"):
+            return
+        waiting = [client for client in self.clients.values() if client.transport is not None]
+        for client in waiting:
+            if not client.transport.peer.process.is_alive:
+                client.transport.reset()  # its host has died, and a client that only waits is never told
+
+        def open_calls():
+            return [
+                call
+                for client in waiting
+                if not client.left
+                for call in client.recorder.waiting[:1]
+                if call.line != b"reserve"
+            ]
+
+        if not self._until(lambda: not open_calls(), "every client is answered"):
+            self.trace(f"not answered: {open_calls()}")
+            self.problems[-1] += f": {open_calls()}"
+            return
+        for client in waiting:
+            if not client.left and not client.recorder.waiting:
+                client.give(b"stats")
+        self._until(lambda: not open_calls(), "every client still has a connection that works")
+
+    def _audit(self):
+        """Stop everything; the jobs that a fresh node finds are what is left."""
+        for client in list(self.clients.values()):
+            client.leave(by_itself=True)
+            if client.transport is not None:
+                client.transport.abort()
+        leader = self.leader()
+        if leader is None:
+            self.problem("stuck", "nobody leads any more")
+            return
+        check_broker(leader.broker)
+        for name in list(self.nodes):
+            self.stop_node(name)
+        if not self._until(lambda: not self.nodes, "all nodes stop"):
+            return
+        self.start_node("n1")
+        if not self._until(lambda: self.leader() is not None, "a fresh node leads"):
+            return
+        broker = self.leader().broker
+        check_broker(broker)
+        survivors = {
+            job.id: Survivor(bytes(job.body), job.tube.name, STATES[job.state], job.key) for job in broker.jobs.values()
+        }
+        self.problems += problems_of(
+            self.history, survivors, self.loop.now, notice=SETTLE * SECOND, drift=2 * DRIFT, skew=SKEW + SECOND // 100
+        )
+
+
+def run(seed, seconds=KEEP_BUSY):
+    """Run one seed; return the SimulatedCluster, with its problems."""
+    cluster = SimulatedCluster(seed, seconds)
+    cluster.run()
+    return cluster

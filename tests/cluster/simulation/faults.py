@@ -1,0 +1,287 @@
+"""What goes wrong in a simulation: one fault after the other, and often several at a time.
+
+Most of them cost nothing that was acknowledged. Those that would, if the leader or what is left of the engine failed
+too before it has repaired the loss (a wipe, a failover to a replica that lacks a commit), strike only while all else is
+well, and nothing else goes wrong until the engine has everything again.
+"""
+
+import contextvars
+
+from tests.cluster.simulation.engines import HOST
+from tests.cluster.simulation.virtual_loop import SECOND
+
+REPAIR = 60
+"""Virtual seconds within which a leader must have repaired an engine that has lost something."""
+
+
+class Faults:
+    """Strikes again and again."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.rng = cluster.rng
+        self.is_over = False
+        self.names = ("n1", "n2", "n3")
+        self.kinds = [
+            *[self.kill_leader] * 4,
+            *[self.kill_any] * 2,
+            self.kill_host,
+            *[self.pause_node] * 3,
+            *[self.cut_nodes] * 3,
+            *[self.cut_engine] * 4,
+            *[self.cut_clients] * 1,
+            *[self.reset_link] * 2,
+            *[self.pause_engine] * 2,
+            *[self.fail_over] * 3,
+            *[self.lag] * 2,
+            *[self.lose_a_replica] * 2,
+            *[self.fill] * 2,
+            *[self.lose_answers] * 3,
+            self.slow_network,
+            *[self.hand_over] * 2,
+            self.restart,
+            *[self.lose_tail] * 2,
+            *[self.wipe] * 1,
+        ]
+
+    def later(self, seconds, call, *args):
+        self.cluster.loop.call_in(round(seconds * SECOND), call, *args, context=contextvars.Context())
+
+    def duration(self):
+        """Short as a rule, sometimes longer than a lease."""
+        return self.rng.choice((0.05, 0.3, 1, 3, 6, 15)) * self.rng.uniform(0.5, 1.5)
+
+    def strike(self):
+        if self.is_over:
+            return
+        fault = self.rng.choice(self.kinds)
+        next_in = self.rng.expovariate(1 / 2.0)
+        if fault in (self.lose_tail, self.wipe):
+            fault()  # it goes on itself
+            return
+        name = fault()
+        if name is not None:
+            self.note(name)
+        self.later(next_in, self.strike)
+
+    def note(self, name):
+        self.cluster.faults[name] += 1
+        self.cluster.trace(f"FAULT {name}")
+
+    def end_all(self):
+        """Let everything be well from now on."""
+        self.is_over = True
+        self.heal_all()
+
+    def heal_all(self):
+        cluster = self.cluster
+        servers = cluster.servers
+        cluster.network.heal_all()
+        cluster.network.slow_until = 0
+        cluster.network.dead_hosts.clear()
+        servers.paused_until = 0
+        servers.lagging_until = 0
+        servers.limit = None
+        servers.lost_answers = 0
+        servers.is_reachable = True
+        for number in range(2):
+            servers.lag_one(number, lags=False)
+
+    # Nodes
+
+    def kill_leader(self):
+        leader = self.cluster.leader()
+        return None if leader is None else self._kill(leader.process.name, "kill leader")
+
+    def kill_any(self):
+        return self._kill(self.rng.choice(self.names), "kill node")
+
+    def _kill(self, name, what):
+        if name not in self.cluster.nodes:
+            return None
+        self.cluster.kill_node(name)
+        self.later(self.duration(), self.cluster.start_node, name)
+        return what
+
+    def kill_host(self):
+        name = self.rng.choice(self.names)
+        if name not in self.cluster.nodes:
+            return None
+        self.cluster.kill_node(name, host_too=True)
+        self.later(self.duration(), self._revive, name)
+        return "kill host"
+
+    def _revive(self, name):
+        self.cluster.network.dead_hosts.discard(name)
+        self.cluster.start_node(name)
+
+    def pause_node(self):
+        name = self.rng.choice(self.names)
+        if self.rng.random() < 0.5 and self.cluster.leader() is not None:
+            name = self.cluster.leader().process.name
+        if name not in self.cluster.nodes:
+            return None
+        self.cluster.nodes[name].process.pause(round(self.duration() * SECOND))
+        return "pause node"
+
+    def hand_over(self):
+        leader = self.cluster.leader()
+        if leader is None or len(self.cluster.nodes) < 2 or not leader.links.links:
+            return None
+        name = leader.process.name
+        leader.process.run(leader.drain)
+        self.later(self.duration() + 3, self._restart, name)
+        return "drain"
+
+    def restart(self):
+        name = self.rng.choice(self.names)
+        if name not in self.cluster.nodes:
+            return None
+        self._restart(name)
+        return "restart"
+
+    def _restart(self, name):
+        self.cluster.stop_node(name, then=lambda: self.later(self.duration(), self.cluster.start_node, name))
+
+    # Network
+
+    def _cut(self, one, other, what):
+        network = self.cluster.network
+        both = self.rng.random() < 0.6
+        if not both and self.rng.random() < 0.5:
+            one, other = other, one
+        network.cut(one, other, both=both)
+        self.later(self.duration(), network.heal, one, other)
+        return what if both else f"{what}, one way"
+
+    def cut_nodes(self):
+        one, other = self.rng.sample(self.names, 2)
+        return self._cut(one, other, "cut nodes")
+
+    def cut_engine(self):
+        name = self.rng.choice(self.names)
+        if self.rng.random() < 0.5 and self.cluster.leader() is not None:
+            name = self.cluster.leader().process.name
+        return self._cut(name, HOST, "cut node from engine")
+
+    def cut_clients(self):
+        return self._cut(self.rng.choice(self.names), "clients", "cut clients")
+
+    def reset_link(self):
+        ends = [
+            end
+            for end in self.cluster.network.ends
+            if end.process.name in self.names and end.peer_name in self.names and end.process.is_alive
+        ]
+        if not ends:
+            return None
+        end = self.rng.choice(ends)
+        end.process.run(end._reset)
+        end.peer.reset()
+        return "reset link"
+
+    def slow_network(self):
+        network = self.cluster.network
+        network.slow_until = max(network.slow_until, self.cluster.loop.now + round(self.duration() * SECOND))
+        return "slow network"
+
+    # Engine
+
+    def pause_engine(self):
+        servers = self.cluster.servers
+        servers.paused_until = max(servers.paused_until, self.cluster.loop.now + round(self.duration() * SECOND))
+        return "pause engine"
+
+    def fail_over(self):
+        """The replica that has most becomes the primary; all that two copies had is there."""
+        servers = self.cluster.servers
+        servers.fail_over()
+        servers.paused_until = max(servers.paused_until, self.cluster.loop.now + round(self.duration() * SECOND / 3))
+        return "fail over"
+
+    def lag(self):
+        servers = self.cluster.servers
+        servers.lagging_until = max(servers.lagging_until, self.cluster.loop.now + round(self.duration() * SECOND / 2))
+        return "replicas lag"
+
+    def lose_a_replica(self):
+        number = self.rng.randrange(2)
+        servers = self.cluster.servers
+        if servers.replicas[1 - number].lags:
+            return None
+        servers.lag_one(number, lags=True)
+        self.later(self.duration(), servers.lag_one, number, False)
+        return "lose a replica"
+
+    def fill(self):
+        servers = self.cluster.servers
+        servers.limit = self.rng.choice((0, servers.primary.used() + self.rng.randrange(3000)))
+        self.later(self.duration(), self._empty)
+        return "full engine"
+
+    def _empty(self):
+        self.cluster.servers.limit = None
+
+    def lose_answers(self):
+        self.cluster.servers.lost_answers += self.rng.randrange(1, 4)
+        return "lose answers"
+
+    # Those that cost something if anything else fails
+
+    def _when_all_is_well(self, call, tries=40):
+        """Call it when one leader is at ease, if that is the case soon; and strike again afterwards."""
+        cluster = self.cluster
+        if self.is_over:
+            return
+        self.heal_all()
+        leader = cluster.leader()
+        if leader is not None and tries < 36 and leader.gate.failure is None:
+            call(leader)
+        elif tries:
+            self.later(0.5, self._when_all_is_well, call, tries - 1)
+        else:
+            self.later(1, self.strike)
+
+    def _repaired(self, leader, position, began):
+        """Strike again when the engine has what it had."""
+        cluster = self.cluster
+        servers = cluster.servers
+        now = cluster.loop.now
+        if not leader.process.is_alive or self.is_over:
+            return
+        writer = leader._writer
+        has_all = servers.primary.lease.position >= position and writer._sender.next() is None
+        if has_all and not leader.scheduler.halted and servers.confirmed() == 2 and now - began > 3 * SECOND:
+            cluster.trace("the engine has everything again")
+            self.strike()
+        elif now - began > REPAIR * SECOND:
+            cluster.problem("stuck", f"{leader.process} has not repaired the engine")
+        else:
+            self.later(0.2, self._repaired, leader, position, began)
+
+    def lose_tail(self):
+        def strike(leader):
+            cluster = self.cluster
+            servers = cluster.servers
+            number = self.rng.randrange(2)
+            servers.lag_one(number, lags=True)
+
+            def fail():
+                position = leader._writer.durable
+                if cluster.leader() is leader and servers.replicas[number].lags:
+                    self.note("lose the tail")
+                    servers.fail_over(number)
+                self._repaired(leader, position, cluster.loop.now)
+
+            self.later(self.rng.choice((0.01, 0.2, 2)), fail)
+
+        self._when_all_is_well(strike)
+
+    def wipe(self):
+        def strike(leader):
+            self.note("wipe")
+            position = leader._writer.durable
+            self.cluster.servers.wipe()
+            self._repaired(leader, position, self.cluster.loop.now)
+
+        self._when_all_is_well(strike)

@@ -134,6 +134,16 @@ def test_the_environment_goes_behind_the_command_line():
             {},
             "--body-cache: 0 beside --cluster, where all bodies stay in memory: must be left out",
         ),
+        (
+            "--cluster redis://h -s 268435457",
+            {},
+            "-s/--segment-size: 268435457 beside --cluster: must be 268435456 at most",
+        ),
+        (
+            "--cluster redis://h -z 1073741824",
+            {},
+            "-z/--max-job-size: 1073741824 beside --cluster: must be 268435456 at most",
+        ),
         ("--config=", {}, "--config: bad value '': must be the path of a file"),
         ("", {"BEANSTALK_SERVER_CONFIG": ""}, "BEANSTALK_SERVER_CONFIG: bad value '': must be the path of a file"),
     ],

@@ -22,6 +22,9 @@ _OF_A_DIRECTORY: Final = {
 }
 """The options that only a server with a directory of its own has, and why a node has none of them."""
 
+LARGEST: Final = 1 << 28
+"""Bytes of a segment, and of a job. A string of Redis has 512 MiB at most, and so has an argument of a script."""
+
 
 def of_config(config: Config) -> list[Mistake]:
     """What does not go together with --cluster."""
@@ -36,6 +39,11 @@ def of_config(config: Config) -> list[Mistake]:
             mistakes.append(
                 Mistake(option(name), f"{value!r} beside {option('cluster')}, where {reason}: must be left out")
             )
+    for name in ("segment_size", "max_job_size"):
+        value = getattr(config, name)
+        if value > LARGEST:
+            place = option(name)
+            mistakes.append(Mistake(place, f"{value} beside {option('cluster')}: must be {LARGEST} at most"))
     return mistakes
 
 

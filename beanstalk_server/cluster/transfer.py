@@ -37,6 +37,9 @@ RENEWAL_INTERVAL: Final = 0.5
 WATCH: Final = 10.0
 """Seconds for which a leader is watched that may be gone: as many as a lease lasts by default."""
 
+LARGEST: Final = 1 << 29
+"""Bytes of a string of Redis at most."""
+
 ATTEMPTS: Final = 100
 """How often what has changed meanwhile is copied."""
 
@@ -282,8 +285,13 @@ def _write(
     renewed = clock()
     for name in names:
         file = source.open(name)
-        progress.total += file.size()
+        size = file.size()
         file.close()
+        if size > LARGEST:
+            raise StorageError(
+                f"{source.path}/{name}: has {size} bytes, and an engine takes {LARGEST} in a file at most"
+            )
+        progress.total += size
     for name in names:
         file = source.open(name)
         try:

@@ -233,6 +233,13 @@ def test_nothing_is_imported_from_a_directory_that_a_server_uses(servers, source
         carry(servers, source)
 
 
+def test_a_file_that_no_engine_takes_is_refused(servers, source, monkeypatch):
+    monkeypatch.setattr("beanstalk_server.cluster.transfer.LARGEST", 2000)
+    with pytest.raises(StorageError, match="an engine takes 2000 in a file at most"):
+        carry(servers, source)
+    assert not servers.primary.files
+
+
 def test_nothing_is_imported_that_is_damaged(servers, source):
     name = segment_names(source)[0][1]
     source.nodes[name].data[300] ^= 1

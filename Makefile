@@ -10,7 +10,7 @@ SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
-WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py
+WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations.py
 IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
 	tests/bench/test_report.py tests/bench/test_samples.py \
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))

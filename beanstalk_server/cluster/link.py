@@ -573,9 +573,12 @@ class Link:
 
 def _text(payload: bytes) -> str:
     try:
-        return payload.decode()
+        text = payload.decode()
     except UnicodeDecodeError as error:
         raise LinkError("a name that is no text") from error
+    if not text.isprintable():  # it is for the log
+        raise LinkError("a name that is no text")
+    return text
 
 
 def _ignore() -> None:

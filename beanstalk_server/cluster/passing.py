@@ -195,6 +195,11 @@ class PassingSession:
             return False
         return self._needs_more or not self.input_size
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the client has sent all that it will, and nothing that it is to be answered."""
+        return self.has_ended and not self._unanswered
+
     # What the leader sends
 
     def note_replies(self, data: bytes) -> None:

@@ -32,7 +32,7 @@ CONNECT_WITHIN: Final = 3.0
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
-"""Seconds between two attempts to reach the leader: each time twice as long."""
+"""Seconds between two attempts to reach the leader: none at first, and then each time twice as long."""
 
 LOSSES: Final = 64
 """Clients that learn in one round of the event loop that their link is gone."""
@@ -560,23 +560,24 @@ class LeaderLink:
 
     async def _follow(self, lease: Lease) -> None:
         """Open a link to the leader, again and again."""
-        pause = FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        pause = 0.0
         try:
             while True:
-                was_open, why = await self._pass(lease)
-                if was_open:
-                    pause = FIRST_PAUSE
+                began = loop.time()
+                why = await self._pass(lease)
+                if loop.time() - began > LONGEST_PAUSE:
+                    pause = 0.0  # the link has been open for a while
                 if why != self._complaint:
                     self._complaint = why
                     log.warning("the leader at %s cannot be reached: %s", lease.address, why)
-                if not was_open:
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, LONGEST_PAUSE)
+                await asyncio.sleep(pause)
+                pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         except Exception:
             log.exception("the leader is followed no more; this is a bug in the server")
 
-    async def _pass(self, lease: Lease) -> tuple[bool, str]:
-        """Open a link, and pass the clients on until it ends; return whether it has been open, and why it ended."""
+    async def _pass(self, lease: Lease) -> str:
+        """Open a link, and pass the clients on until it ends; return why it ended, or could not be opened."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[str] = loop.create_future()
         end = LinkEnd(loop, lambda _, why: None if ended.done() else ended.set_result(why))
@@ -594,7 +595,7 @@ class LeaderLink:
         try:
             why = await self._dial(lease, end)
             if why:
-                return False, why
+                return why
             self._end = end
             why = await ended
         finally:
@@ -604,7 +605,7 @@ class LeaderLink:
             end.close("another node leads, or this one")
         if end.link.is_open and end.link.farewell is not None:
             self._on_farewell()
-        return end.link.is_open, why
+        return why
 
     async def _dial(self, lease: Lease, end: LinkEnd) -> str:
         """Connect to the leader; return why that has failed, or ""."""

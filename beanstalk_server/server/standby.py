@@ -112,7 +112,7 @@ class PassedConnection(Channel):
         self.go_on()
         if not self._end_sent:
             self.send_hangup()
-        return True  # replies may still come
+        return self.link is not None or not self.session.is_done  # else nobody is there who would close
 
     def pause_writing(self) -> None:
         self._output_paused = True
@@ -250,7 +250,7 @@ class PassedConnection(Channel):
             return
         self._was_passed = False
         self.link = None
-        if not self.session.lose_leader():
+        if not self.session.lose_leader() or (self._ended and self.session.is_done):
             self._transport.close()
 
     def go_on(self) -> None:

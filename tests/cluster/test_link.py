@@ -195,6 +195,7 @@ def test_whoever_says_something_else_than_a_greeting_is_refused(sent):
         frame(frames.CHALLENGE, b"short"),
         frame(frames.HELLO, bytes(100)),
         frame(frames.GOODBYE, b"\xff"),
+        frame(frames.GOODBYE, b"two\nlines"),
     ],
 )
 def test_a_leader_that_says_something_else_than_a_greeting_is_refused(sent):

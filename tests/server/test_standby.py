@@ -301,6 +301,22 @@ def test_who_waits_for_a_change_is_disconnected(pair, monkeypatch):
     assert caller.rest() == b""
 
 
+def test_a_client_that_hangs_up_while_nobody_leads_is_gone_at_once_if_it_waits_for_nothing(pair):
+    server = pair()
+    idle, ended, waiting = server.connect(), server.connect(), server.connect()
+    for caller in (idle, ended, waiting):
+        assert caller.ask(b"use a\r\n") == b"USING a\r\n"
+    server.stand_by()
+    idle.socket.shutdown(socket.SHUT_WR)
+    assert idle.rest() == b""
+    waiting.send(b"list-tube-used\r\n")
+    waiting.socket.shutdown(socket.SHUT_WR)
+    eventually(lambda: server.call(lambda: len(server.server.standby.open)) == 2, "one is gone")
+    server.lead_again()
+    assert waiting.rest() == b"USING a\r\n"
+    assert ended.ask(b"list-tube-used\r\n") == b"USING a\r\n"
+
+
 def test_a_leader_whose_process_is_gone_is_noticed(pair):
     server = pair()
     server.call(lambda: server.leader.links._server.close())

@@ -131,24 +131,33 @@ class Connection(CommitWaiter):
         scheduler = self.scheduler
         session = self.session
         if self.queued or scheduler.budget <= 0:
-            scheduler.spend(READ_COST + transfer_cost(len(data)))
-            session.queue_input(data)
-            scheduler.enqueue(self)
-            self._regulate()
-            scheduler.run_pending()
+            self._queue_input(data)
             return
         if data[0] == STATISTICS:
             # The event loop may not have reported earlier hang-ups yet, and the figures have to count them.
             session.queue_input(data)
             scheduler.enqueue_next_round(self)
             return
-        session.receive(data, scheduler.clock())
+        now = scheduler.clock()
+        if now >= scheduler.lease_end:
+            scheduler.lose_lease()
+            self._queue_input(data)
+            return
+        session.receive(data, now)
         scheduler.spend(session.cost + IO_COST + transfer_cost(len(data)))
         if session.replies:
             self._send()
         if session.input_size or session.closed or self.uncommitted_size > OUTPUT_LIMIT:
             self._regulate()
         scheduler.run_pending()
+
+    def _queue_input(self, data: bytes) -> None:
+        """Leave what has come to a later turn."""
+        self.scheduler.spend(READ_COST + transfer_cost(len(data)))
+        self.session.queue_input(data)
+        self.scheduler.enqueue(self)
+        self._regulate()
+        self.scheduler.run_pending()
 
     def eof_received(self) -> bool:
         self.session.end_input()

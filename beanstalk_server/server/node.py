@@ -32,6 +32,7 @@ from beanstalk_server.cluster.url import read_url
 from beanstalk_server.config import BAD_OPTION, Config, option
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
 from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.connection import Connection
 from beanstalk_server.server.links import LeaderLink, LinkListener
 from beanstalk_server.server.listeners import name_of_address
@@ -82,6 +83,7 @@ class Node(Server):
         self.links = LinkListener(self.name, config.max_job_size)
         self.leader = LeaderLink(self.standby, self.name, self._on_gone, self._on_farewell)
         self._writer: EngineWriter  # sends the commits, while it leads
+        self.scheduler.on_lease_end = self._on_lease_end
         self.info.more = self._statistics
 
     @property
@@ -239,6 +241,7 @@ class Node(Server):
         if journal.admits != ALL:
             service.gate.on_admission(journal.admits)
         self._use(service)
+        self._note_lease_end()
         self.links.lead(lease, service.connections, self._find_user)
         self.standby.lead(service.connections)
         took = (monotonic_ns() - began) / MILLISECOND
@@ -293,7 +296,18 @@ class Node(Server):
 
     def renewed(self, lease: Lease, mark: Position) -> None:
         if self.leads and not self._is_finished:
+            self._note_lease_end()
+            self._let_go("lease")
             self._writer.check(lease.position, mark)
+
+    def _note_lease_end(self) -> None:
+        assert self.roles.tenure is not None, "this node leads"
+        self.scheduler.lease_end = self.roles.tenure.end
+
+    def _on_lease_end(self) -> None:
+        """The lease has run out, and no timer has said so: the process was stopped for a while."""
+        self.roles.check()
+        self._hold("lease")
 
     async def finish(self) -> None:
         self._hold("end")
@@ -323,6 +337,7 @@ class Node(Server):
             await service.journal.close()
         self._use(self.idle)
         self._holds.clear()
+        self.scheduler.lease_end = END_OF_TIME
         self.scheduler.resume()
         jobs = len(service.broker.jobs)
         service.broker.drop_jobs()

@@ -176,6 +176,11 @@ class Roles:
             self.tenure.fenced(epoch)
             self._settle()
 
+    def check(self) -> None:
+        """Find out now how things stand with the lease."""
+        if self.tenure is not None:
+            self._settle()
+
     # Standing by
 
     async def _run(self) -> None:

@@ -87,7 +87,9 @@ class Scheduler:
         "clock",
         "halted",
         "handshakes",
+        "lease_end",
         "next_turns",
+        "on_lease_end",
         "quantum",
         "serving",
         "slow_served",
@@ -115,6 +117,8 @@ class Scheduler:
         self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
         self.stopped = False
         self.halted = False  # stopped, or suspended
+        self.lease_end = END_OF_TIME  # from this moment on no turn is given; a node of a cluster sets it
+        self.on_lease_end: Callable[[], None] | None = None  # called then: must call `suspend`
         self._alarm: Alarm | None = None  # from `start` on
         self._next_round: asyncio.Handle | None = None
 
@@ -174,6 +178,18 @@ class Scheduler:
         self.budget = ROUND_QUANTUM
         self.set_alarm()
         self.run_pending_soon()
+
+    def lose_lease(self) -> None:
+        """Suspend, because the lease has run out. Usually that is no news; but the process may have been stopped for a
+        while, or its machine, and what came meanwhile is seen before the timer that should have suspended it."""
+        if self.on_lease_end is not None and not self.halted:
+            self.on_lease_end()
+
+    def _has_lost_lease(self) -> bool:
+        if self.lease_end == END_OF_TIME or self.clock() < self.lease_end:
+            return False
+        self.lose_lease()
+        return True
 
     def serve(self, broker: Broker) -> None:
         """Let what is due in another broker come due from now on, and nothing in the one before."""
@@ -256,7 +272,7 @@ class Scheduler:
         Blocked clients come after them, as long as the journal admits everything. Nothing happens in a turn that has
         been given here: a TLS connection hands input over in its turn, and whoever gets it asks for this again.
         """
-        if self.serving:
+        if self.serving or self._has_lost_lease():
             return
         self.serving = True
         turns = self.turns
@@ -291,6 +307,8 @@ class Scheduler:
 
     def _begin_round(self) -> None:
         self._next_round = None
+        if self._has_lost_lease():
+            return
         self.budget = max(self.quantum + min(self.budget, 0), self.quantum >> 2)
         self.turns.extend(self.next_turns)
         self.next_turns.clear()
@@ -333,6 +351,9 @@ class Scheduler:
             return  # the alarm had gone off already
         broker = self.broker
         now = self.clock()
+        if now >= self.lease_end:
+            self.lose_lease()
+            return
         end = now + ADVANCE_TIME
         while now < end and broker.next_event() <= now:
             try:

@@ -435,6 +435,31 @@ def test_a_stop_while_suspended_is_final(rounds):
     assert caller.read() == b""
 
 
+@pytest.mark.parametrize("sends", ["a command", "statistics", "nothing"])
+def test_a_lease_that_has_run_out_is_noticed_before_anything_is_handed_out(rounds, sends):
+    """A process that was stopped for a while gets its input before its timers."""
+    scheduler = rounds.scheduler
+    caller, worker = rounds.connect(), rounds.connect()
+    caller.send(b"put 0 1 60 1\r\nx\r\n")
+    worker.send(b"reserve\r\n")
+    rounds.loop.settle()
+    caller.read()
+    ends = []
+    scheduler.on_lease_end = lambda: (ends.append(rounds.clock()), scheduler.suspend())
+    scheduler.lease_end = rounds.clock() + SECOND // 2
+    assert caller.send(ASK) == USING
+    rounds.loop.now += 2 * SECOND
+    if sends != "nothing":
+        caller.send(ASK if sends == "a command" else b"stats\r\n")
+    rounds.loop.sleep(1)
+    assert (caller.read(), worker.read(), len(ends)) == (b"", b"", 1)
+    scheduler.lease_end = rounds.clock() + 10 * SECOND
+    scheduler.resume()
+    rounds.loop.settle()
+    assert worker.read() == b"RESERVED 1 1\r\nx\r\n"
+    assert bool(caller.read()) is (sends != "nothing")
+
+
 def test_a_suspension_after_a_stop_ends_what_clients_may_still_do(rounds):
     """A node that stops waits for the engine first, and its lease may be another's meanwhile."""
     caller = rounds.connect()

@@ -20,6 +20,8 @@ SECOND = 1_000_000_000
 START = 1_000 * SECOND
 WALL = 1_800_000_000 * SECOND
 
+LATE = 1 << 60
+
 PROCESS = contextvars.ContextVar("process", default=None)
 
 
@@ -81,12 +83,13 @@ class Process:
 class Handle(asyncio.Handle):
     """A callback, which happens in its process only."""
 
-    __slots__ = ("process", "when")
+    __slots__ = ("number", "process", "when")
 
     def __init__(self, callback, args, loop, context, when=0):
         super().__init__(callback, args, loop, context)
         self.process = self._context.get(PROCESS)
         self.when = when
+        self.number = None  # its place among those that wait until the process goes on
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -236,7 +239,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not process.is_alive:
                 return
             if process.resumes > self.now:
-                heapq.heappush(self._timers, (process.resumes, next(self._numbers), handle))
+                # A process that goes on finds what has come before it looks at its timers.
+                if handle.number is None:
+                    handle.number = next(self._numbers) - (0 if handle.when else LATE)
+                heapq.heappush(self._timers, (process.resumes, handle.number, handle))
                 return
         self.steps += 1
         handle._run()

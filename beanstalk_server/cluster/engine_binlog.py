@@ -16,6 +16,7 @@ from typing import Any, Final
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine_writer import EngineWriter
 from beanstalk_server.cluster.sender import DivergedError
+from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import NONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
@@ -35,6 +36,9 @@ worker may have got such a job, and would delete another one if its id were give
 
 SLICE: Final = 512
 """How many jobs are written anew before the event loop does something else."""
+
+FORGET_SLICE: Final = 16 * SLICE
+"""The same, for jobs that only forget where they were."""
 
 logger = logging.getLogger("beanstalk_server")
 
@@ -185,16 +189,20 @@ class EngineBinlog(Binlog):
     async def _write_all(self) -> None:
         """Write all jobs to new segments, and then put these into the place of all files."""
         directory, run = self._engine_directory, self._engine_writer.run
+        jobs = list(self._log.live.values())
+        for index, job in enumerate(jobs):
+            job.file = 0
+            if index % FORGET_SLICE == 0:
+                await asyncio.sleep(0)
         log = self._begin_log()
         self._writer.close()
         self._writer = SegmentWriter(directory, REWRITING)
         await run(self._remove_remains)
-        jobs = list(log.live.values())
         spares = 1
         self._add_spare(log, spares, 0)
         log.seal()  # even without a job, so that the next id is kept
         for index, job in enumerate(jobs):
-            if log.live.get(job.id) is job and not job.file and not job.tube.is_cleared(job):
+            if log.live.get(job.id) is job and not _has(log, job) and not job.tube.is_cleared(job):
                 size = put_size(job)
                 try:
                     log.append(job)
@@ -228,8 +236,6 @@ class EngineBinlog(Binlog):
         log.set_clocks(self.clock_offset())
         log.live = old.live
         log.room.on_admission = _ignore  # nothing is admitted before the end
-        for job in log.live.values():
-            job.file = 0
         self._log = log
         self._room = log.room
         self._fetches = self._new_fetches()
@@ -258,6 +264,12 @@ class EngineBinlog(Binlog):
                 directory.remove(name)
         for name in names:
             directory.rename(f"{REWRITING}/{name}", name)
+
+
+def _has(log: SegmentLog, job: Job) -> bool:
+    """Whether a log that has just begun has the record of a job. The job may still refer to a segment of an old log."""
+    segment = log.slots[job.file] if job.file < len(log.slots) else None
+    return segment is not None and job.place < len(segment.ids) and segment.ids[job.place] == job.id
 
 
 def _ignore(_: int) -> None:

@@ -231,12 +231,14 @@ class EngineWriter:
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._resume)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         waiting = self._waiting
-        while waiting and waiting[0].position <= sender.durable:
-            ended = waiting.popleft()
-            self.latency.add(self._clock() - ended.began)
-            ended.on_end(None)
-        if not self._is_busy:
-            self._send()
+        try:
+            while waiting and waiting[0].position <= sender.durable:
+                ended = waiting.popleft()
+                self.latency.add(self._clock() - ended.began)
+                ended.on_end(None)
+        finally:  # whoever has waited may fail, and the others must not wait for ever
+            if not self._is_busy and self._failure is None:
+                self._send()
 
     def _resume(self) -> None:
         self._timer = None

@@ -293,6 +293,18 @@ def test_an_error_that_nobody_expects_ends_everything(servers):
         assert isinstance((await step.ended(1))[0], ZeroDivisionError)
 
 
+def test_whoever_fails_at_the_end_of_a_commit_holds_up_nobody(servers):
+    @on(servers)
+    async def _(step):
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        step.write(b"one")
+        step.writer.begin(lambda: step.file.write(3, b"two"), lambda _: 1 // 0)
+        step.write(b"three")
+        assert await step.ended(2) == [b"one", b"three"]
+        assert [type(error) for error in failures] == [ZeroDivisionError]
+
+
 def test_a_full_engine_takes_changes_but_creates_nothing_until_it_has_room_again():
     servers = Servers(limit=0)
     now = [0.0]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from beanstalk_server.cli.output import abandon_output
 from beanstalk_server.cluster.engine import EngineError
-from beanstalk_server.config import BAD_OPTION, ConfigError
+from beanstalk_server.config import BAD_OPTION, OPTIONS, ConfigError
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
@@ -131,8 +131,10 @@ def opened(options: argparse.Namespace) -> Iterator[RedisEngine]:
     except ModuleNotFoundError as error:
         message = f"needs {error.name}, which is not installed: pip install 'beanstalk-server[cluster]'"
         raise ConfigError(message) from error
-    if options.replicas < 0:
-        raise ConfigError(f"--replicas: bad value {options.replicas}: must be 0 or more")
+    given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
+    mistakes = [mistake for each in OPTIONS if each.name in given for mistake in each.mistakes(given[each.name])]
+    if mistakes:
+        raise ConfigError(*mistakes)
     try:
         engine = open_engine(options.url, options.cluster_name, options.replicas)
     except ValueError as error:

@@ -268,7 +268,8 @@ class RedisEngine:
                     found.append(f"engine at {connection.host}: {few}")
                 for replica in replicas:
                     found += self._check_replica(replica.host)
-                for each in settings.advice(_settings(connection) or {}, online, self._replicas):
+                shown = _settings(connection) or {}
+                for each in settings.advice(shown, online, self._replicas, in_cluster=self._url.form == CLUSTER):
                     log.warning("engine at %s: %s", connection.host, each)
                 return found
             finally:

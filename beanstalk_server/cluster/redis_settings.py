@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-ASKED: Final = ("appendonly", "appendfsync", "maxmemory-policy", "repl-backlog-size")
+VALIDITY: Final = "cluster-replica-validity-factor"
+
+ASKED: Final = ("appendonly", "appendfsync", "maxmemory-policy", "repl-backlog-size", VALIDITY)
 """The settings to ask for."""
 
 BACKLOG: Final = 16 << 20
@@ -45,9 +47,17 @@ def too_few(online: int, replicas: int) -> str:
     return f"{has} connected: nothing would be acknowledged: must be {replicas} at least, as --replicas says"
 
 
-def advice(settings: Mapping[str, str], online: int, replicas: int) -> list[str]:
-    """What loses nothing, and had better be otherwise: a sentence each."""
+def advice(settings: Mapping[str, str], online: int, replicas: int, *, in_cluster: bool) -> list[str]:
+    """What loses nothing, and had better be otherwise: a sentence each.
+
+    Args:
+        online: how many replicas follow.
+        in_cluster: the server is a node of Redis Cluster.
+    """
     found = []
+    factor = settings.get(VALIDITY, "0")
+    if in_cluster and factor != "0":
+        found.append(f"{VALIDITY} is {factor}: no replica is promoted if all were away for long: had better be 0")
     if replicas and online == replicas:
         are = "1 replica is" if online == 1 else f"{online} replicas are"
         found.append(f"{are} connected, and none is to spare: when one is away, nothing is acknowledged")

@@ -1,6 +1,7 @@
 """The engine with Sentinel, as Redis Cluster, over TLS, with a user of its own; and what `cluster status` shows."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,21 @@ def test_good_settings_are_not_complained_of(redis, name, open_engine, caplog):
     assert not caplog.records
 
 
+def test_a_redis_cluster_that_might_promote_nobody_is_told(redis_cluster, open_engine, caplog):
+    redis_cluster.settle()
+    engine = open_engine(redis_cluster.url, "beanstalk")
+    assert engine.check() == []
+    assert not caplog.records
+    for server in redis_cluster.servers:
+        server.ask("CONFIG", "SET", "cluster-replica-validity-factor", 10)
+    assert engine.check() == []
+    assert [each.getMessage().partition(": ")[2][:45] for each in caplog.records] == [
+        "cluster-replica-validity-factor is 10: no rep"
+    ]
+    for server in redis_cluster.servers:
+        server.ask("CONFIG", "SET", "cluster-replica-validity-factor", 0)
+
+
 def test_bad_settings_are_told_with_what_would_be_right(directory, open_engine, caplog):
     options = ["--appendonly", "no", "--maxmemory-policy", "allkeys-lru", "--repl-backlog-size", "1mb"]
     servers = Alone(directory / "bad", replicas=1, options=options)
@@ -290,7 +306,8 @@ def test_status_takes_the_url_from_the_environment(redis, monkeypatch, capsys):
     [
         (["http://here"], 5, "URL: must be redis://"),
         ([], 5, "URL: must be redis://"),
-        (["redis://h", "--replicas", "-1"], 5, "--replicas: bad value -1: must be 0 or more"),
+        (["redis://h", "--replicas", "-1"], 5, "--replicas: bad value -1: must be "),
+        (["redis://h", "--cluster-name", "a{b"], 5, "--cluster-name: bad value 'a{b': must be 1 to 100 letters"),
         (["redis://h", "--replicas", "x"], 5, "--replicas"),
         (["redis://127.0.0.1:1"], 10, "engine at 127.0.0.1:1: "),
     ],
@@ -302,3 +319,16 @@ def test_status_says_what_is_wrong_in_one_line(arguments, code, said, monkeypatc
     assert err.startswith("beanstalk-server cluster: ")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_status_says_which_library_is_missing(monkeypatch, capsys):
+    for module in [each for each in sys.modules if each.split(".")[0] == "redis" or ".cluster.re" in each]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    code, _, err = status("redis://h", capsys=capsys)
+    assert code == 5
+    assert re.fullmatch(
+        r"beanstalk-server cluster: needs redis[.a-z]*, which is not installed: "
+        r"pip install 'beanstalk-server\[cluster\]'\n",
+        err,
+    )

@@ -323,6 +323,7 @@ class RedisEngine:
             request += self._wait
         try:
             with self._lock:
+                said = ""
                 for _ in range(MOVES):
                     connection = self._connection or self._connect()
                     confirmed: Reply = 0
@@ -334,12 +335,13 @@ class RedisEngine:
                         reply, confirmed = connection.ask(request, 2)
                     if isinstance(reply, ResponseError):
                         if self._may_ask_again(connection, reply, script):
+                            said = str(reply)
                             continue
                         raise self._error(connection, reply)
                     if not isinstance(confirmed, int):
                         raise self._error(connection, confirmed)
                     return reply, confirmed
-                raise EngineError(DISAGREE)
+                raise EngineError(DISAGREE if said.startswith("MOVED ") else f"engine: {said}")
         finally:
             self._drop_if_dead()
 

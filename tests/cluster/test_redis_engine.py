@@ -130,6 +130,15 @@ def test_a_file_of_many_chunks_is_read(engine, journal):
     assert engine.read("file", 1 << 20, 10 << 20) == chunk * 10
 
 
+def test_any_number_of_files(engine, journal):
+    names = [f"file.{number}" for number in range(250)]
+    journal.append(*((CREATE, name, 9) for name in names))
+    for name in names:
+        journal.append((WRITE, name, 0, name.encode()))
+    assert engine.files() == {name: File(max(9, len(name)), len(name)) for name in names}
+    assert all(engine.read(name, 0, 99) == name.encode() for name in names[::50])
+
+
 def test_the_same_commit_again_changes_nothing(engine, journal):
     journal.append((CREATE, "file", 9), (WRITE, "file", 0, b"text"))
     commit = journal.append((RENAME, "file", "other"))

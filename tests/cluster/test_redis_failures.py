@@ -35,6 +35,8 @@ class PretendedRedis:
         self.rights = b"*0\r\n"
         self.primary = 1
         """The port that it names as a Sentinel."""
+        self.others = {}
+        """Answers to other commands, by their first word."""
         self.asked = []
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -85,7 +87,7 @@ class PretendedRedis:
             return b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n" % (len(str(self.primary)), self.primary)
         if words[0] == b"CLUSTER":
             return b"-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n"
-        return {b"ROLE": PRIMARY, b"EVAL": self.rights}.get(words[0], b"+OK\r\n")
+        return ({b"ROLE": PRIMARY, b"EVAL": self.rights} | self.others).get(words[0], b"+OK\r\n")
 
 
 @pytest.fixture
@@ -249,6 +251,48 @@ def test_a_sentinel_that_does_not_know_of_a_failover_is_not_asked_for_ever(prete
     with pytest.raises(EngineError, match=r"127\.0\.0\.1:1: "):
         append(engine)
     assert append(engine).replicas == 1
+
+
+def test_a_primary_without_replicas_may_be_the_one_before(pretended, other, open_engine, monkeypatch):
+    monkeypatch.setattr("beanstalk_server.cluster.redis_engine.LOOK_AGAIN", 0.0)
+    engine = open_engine(f"redis+sentinel://127.0.0.1:{pretended.port}/x", "x")
+    pretended.primary = pretended.port
+    pretended.scripted = [b":1\r\n", b":0\r\n"]
+    assert append(engine).replicas == 0
+    pretended.primary = other.port
+    assert append(engine).replicas == 1
+    assert [b"EVALSHA", scripts.COMMIT.sha] in [each[:2] for each in other.asked]
+
+
+def test_what_is_read_is_followed_to_another_node(pretended, other, open_engine):
+    engine = open_engine(pretended.url.replace("redis:", "redis+cluster:"), "x")
+    append(engine)
+    pretended.others[b"HGETALL"] = moved_to(other)
+    other.others[b"HGETALL"] = b"*2\r\n$4\r\nfile\r\n$2\r\n10\r\n"
+    other.others[b"STRLEN"] = b":4\r\n"
+    assert engine.files() == {"file": (10, 4)}
+    other.others[b"HGETALL"] = moved_to(pretended)
+    with pytest.raises(EngineError, match="do not agree"):
+        engine.files()
+    pretended.others[b"HGETALL"] = b"-LOADING Redis is loading the dataset in memory\r\n"
+    with pytest.raises(EngineError, match="LOADING"):
+        engine.files()
+
+
+@pytest.mark.parametrize("word", [b"ROLE", b"SCRIPT"])
+def test_an_engine_may_refuse_at_any_moment(pretended, engine, word):
+    pretended.others[word] = b"-NOAUTH Authentication required.\r\n"
+    pretended.scripted = [b"-NOSCRIPT No matching script.\r\n", b":0\r\n"]
+    with pytest.raises(EngineRefusedError, match="NOAUTH"):
+        append(engine)
+    del pretended.others[word]
+    assert append(engine).replicas == 1
+
+
+def test_an_engine_that_never_knows_a_script_is_not_asked_for_ever(pretended, engine):
+    pretended.scripted = [b"-NOSCRIPT No matching script.\r\n", b":0\r\n"] * 10
+    with pytest.raises(EngineError, match="NOSCRIPT"):
+        append(engine)
 
 
 def test_nodes_of_a_cluster_that_do_not_agree_are_not_asked_for_ever(pretended, other, open_engine):

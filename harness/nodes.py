@@ -23,6 +23,7 @@ class Node:
         url: of the engine, for --cluster.
         options: more options of its command line.
         port: where clients connect; if 0, any that is unused.
+        link_port: where other nodes connect; if 0, any that is unused.
         program: OURS or INTERPRETED; by default, the one that this process imports.
 
     Attributes:
@@ -33,9 +34,12 @@ class Node:
         ServerError: it does not start.
     """
 
-    def __init__(self, url: str, options: Sequence[str] = (), *, port: int = 0, program: str = "") -> None:
+    def __init__(
+        self, url: str, options: Sequence[str] = (), *, port: int = 0, link_port: int = 0, program: str = ""
+    ) -> None:
         self.port = port or unused_port()
-        self.link = f"127.0.0.1:{unused_port()}"
+        self.link_port = link_port or unused_port()
+        self.link = f"127.0.0.1:{self.link_port}"
         self._program = program or imported()
         where = ["-l", "127.0.0.1", "-p", str(self.port), "--cluster", url, "--advertise", self.link]
         self._line = [*command(self._program), *where, *options]
@@ -102,7 +106,7 @@ def leader(engine: Alone, nodes: Sequence[Node], within: float = LEADS_WITHIN) -
         with contextlib.suppress(OSError, RefusedError):
             address = lease(engine).get("address")
             for node in nodes:
-                if node.is_running and node.link == address and accepts(int(address.rpartition(":")[2])):
+                if node.is_running and node.link == address and accepts(node.link_port):
                     return node
         return None
 

@@ -10,7 +10,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -33,8 +33,6 @@ class Relay:
 
     Args:
         target: host and port that it connects to. It may be changed, for the connections that come then.
-        rewrite: texts in what the target says, and what comes in the place of each: of the same length. One must come
-            whole in one piece. So a program that is told an address can be sent through another relay.
 
     Attributes:
         address: where it listens.
@@ -42,11 +40,9 @@ class Relay:
 
     address: tuple[str, int]
 
-    def __init__(self, target: tuple[str, int], rewrite: Mapping[bytes, bytes] | None = None) -> None:
+    def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
-        self._rewrite = dict(rewrite or {})
-        if any(len(old) != len(new) for old, new in self._rewrite.items()):
-            raise ValueError(f"texts must be rewritten by some of the same length, not {self._rewrite}")
+        self._rewritten: dict[bytes, bytes] = {}
         self._delay = 0.0
         self._is_cut = False
         self._connections: set[asyncio.Task[None]] = set()
@@ -58,6 +54,14 @@ class Relay:
     @property
     def port(self) -> int:
         return self.address[1]
+
+    def rewrite(self, old: str, new: str) -> None:
+        """Say this in the place of that from now on, where the target says it: of the same length, and whole in one
+        piece of what is read. So a program that is told an address can be sent through another relay.
+        """
+        if len(old) != len(new):
+            raise ValueError(f"{old} must be rewritten as something of the same length, not {new}")
+        self._rewritten = self._rewritten | {old.encode(): new.encode()}
 
     def cut(self) -> None:
         """Reset all connections, and those that come from now on."""
@@ -144,21 +148,22 @@ class Relay:
                 async with asyncio.TaskGroup() as group:
                     for source, sink in ((client, target), (target, client)):
                         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(AHEAD)
-                        group.create_task(self._read(source, waiting, self._rewrite if source is target else {}))
+                        group.create_task(self._read(source, waiting, from_target=source is target))
                         group.create_task(self._pass(sink, waiting))
             except* (OSError, asyncio.CancelledError):
                 for sock in (client, target):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
     async def _read(
-        self, source: socket.socket, waiting: asyncio.Queue[tuple[float, bytes]], rewrite: dict[bytes, bytes]
+        self, source: socket.socket, waiting: asyncio.Queue[tuple[float, bytes]], *, from_target: bool
     ) -> None:
         data = b"more"
         while data:
             await self._passes.wait()
             data = await self._loop.sock_recv(source, PIECE)
-            for old, new in rewrite.items():
-                data = data.replace(old, new)
+            if from_target:
+                for old, new in self._rewritten.items():
+                    data = data.replace(old, new)
             await waiting.put((self._loop.time() + self._delay, data))
 
     async def _pass(self, sink: socket.socket, waiting: asyncio.Queue[tuple[float, bytes]]) -> None:

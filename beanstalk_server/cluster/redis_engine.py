@@ -265,7 +265,7 @@ class RedisEngine:
                     return found
                 online = sum(each.is_online for each in replicas)
                 if few := settings.too_few(online, self._replicas):
-                    found.append(f"engine at {connection.host}: {few}")
+                    log.warning("engine at %s: %s", connection.host, few)
                 for replica in replicas:
                     found += self._check_replica(replica.host)
                 shown = _settings(connection) or {}

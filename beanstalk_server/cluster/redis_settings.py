@@ -40,11 +40,11 @@ def losing(settings: Mapping[str, str], replicas: int) -> list[str]:
 
 
 def too_few(online: int, replicas: int) -> str:
-    """Why nothing could be acknowledged with so many replicas online; "" if it could."""
+    """Why nothing can be acknowledged while so many replicas are online; "" if it can. Nothing is lost by that."""
     if online >= replicas:
         return ""
     has = "no replica is" if not online else "1 replica is" if online == 1 else f"{online} replicas are"
-    return f"{has} connected: nothing would be acknowledged: must be {replicas} at least, as --replicas says"
+    return f"{has} connected: nothing is acknowledged before there are {replicas}, as --replicas says"
 
 
 def advice(settings: Mapping[str, str], online: int, replicas: int, *, in_cluster: bool) -> list[str]:

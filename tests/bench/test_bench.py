@@ -200,6 +200,22 @@ def test_a_server_without_tls_is_measured_behind_stunnel(run):
     assert sample["commands"] == 2 * 20 * 2 * 3
 
 
+def test_a_node_whose_journal_is_in_redis_is_measured_with_its_engine(run):
+    if why := missing("redis"):
+        pytest.skip(why)
+    run.peers = ["interpreted", "redis"]
+    run.scenario = "cluster"
+    SCENARIOS["cluster"](run)
+    assert not run.results.missing
+    points = {(point.server, point.work, point.size): point.samples[0] for point in run.results.points}
+    names = ("interpreted", "interpreted, cluster", "redis")
+    assert set(points) == {
+        (name, work, size) for name in names for work, size in (("", 1), ("", 100), ("put, one connection", 1))
+    }
+    assert points["interpreted, cluster", "", 1]["engine_cpu"] > 0
+    assert "engine_cpu" not in points["interpreted", "", 1]
+
+
 def test_clients_that_come_back_and_clients_without_a_token_are_measured(run):
     run.peers = ["interpreted"]
     run.scenario = "arrivals"

@@ -4,16 +4,19 @@ A *kind* of kill says what is done to a cluster, and how it is undone. In betwee
 """
 
 import contextlib
-import signal
+import random
 import time
+from collections import Counter
 
-from load import DEPTH, WITHIN, Book, Load, jobs_of
+from histories import Survivor, kinds_of, problems_of
+from load import DEPTH, WITHIN, Auditor, Load
 
 from harness.caller import Caller
 from harness.engines import KINDS as ENGINES
 from harness.engines import RefusedError
 from harness.nodes import Node, leader, lease
 from harness.relays import Relay
+from harness.servers import unused_port
 from harness.waiting import eventually
 
 TTL = 4
@@ -21,6 +24,12 @@ TTL = 4
 
 STANDS_STILL = 1.5 * TTL
 """Seconds that a leader is paused or cut off: it is not the leader any more when that ends."""
+
+LINK_IS_DEAD = 4
+"""Seconds after which a standby that hears nothing of the leader has given up."""
+
+PROBLEMS = ("lost", "doubled", "returned", "early", "shared", "keyed", "torn", "order", "refused")
+"""What histories.py finds."""
 
 AUDIT = 5
 """Kills from one audit to the next."""
@@ -32,40 +41,69 @@ class UnderLoad:
     Args:
         engine: how Redis runs: "alone", "sentinel" or "cluster".
         nodes: how many.
-        with_relays: whether each node reaches the engine through a relay, which needs an engine that is alone.
+        with_relays: whether each node reaches the engine, and the other nodes, through relays: needs an engine that is
+            alone.
         options: more options of the nodes.
     """
 
     def __init__(self, directory, engine="alone", nodes=2, clients=4, seed=1, *, with_relays=False, options=()):
         self.stack = contextlib.ExitStack()
+        self.clients, self.rng = clients, random.Random(seed)
+        self.load = None
+        self.first_id = 1  # that the clients of this load may have been given
+        self.kills = 0
+        self.acknowledged = 0
+        self.unanswered = 0
+        self.found = Counter()  # problems by their kind
+        self.takeovers = []  # seconds from a kill of the leader to the first answer at another node
+        self.logs = []  # of nodes that were killed
         try:
             self.engine = ENGINES[engine](directory / "engine")
             self.stack.callback(self.engine.close)
-            self.relays = []
             self.nodes = []
-            for _ in range(nodes):
-                url = self.engine.url
-                if with_relays:
-                    relay = Relay(self.engine.servers[0].address)
-                    self.stack.callback(relay.close)
-                    self.relays.append(relay)
-                    url = f"redis://127.0.0.1:{relay.port}"
-                node = Node(url, ["--lease-ttl", str(TTL), *options])
+            self.relays = []  # of each node, to the engine
+            self.links = []  # relays, from each node to each other
+            ports = [unused_port() for _ in range(nodes)]
+            if with_relays:
+                self.relays = [self._relay(self.engine.servers[0].port) for _ in ports]
+                self._relay_links(ports)
+            for number, port in enumerate(ports):
+                url = f"redis://127.0.0.1:{self.relays[number].port}" if with_relays else self.engine.url
+                node = Node(url, ["--lease-ttl", str(TTL), *options], link_port=port)
                 self.stack.callback(node.kill)
                 self.nodes.append(node)
             leader(self.engine, self.nodes)
-            self.book = Book()
-            self.load = Load(self.book, [node.address for node in self.nodes], clients, seed)
-            self.stack.enter_context(self.load)
+            self._begin_load()
         except BaseException:
             self.close()
             raise
-        self.kills = 0
-        self.takeovers = []  # seconds from a kill of the leader to the first answer at another node
-        self.logs = []  # of nodes that were killed
+
+    def _begin_load(self):
+        self.load = Load([node.address for node in self.nodes], self.clients, self.rng)
+        self.load.__enter__()
+        self.everybody_is_answered()
+
+    def _relay(self, port):
+        relay = Relay(("127.0.0.1", port))
+        self.stack.callback(relay.close)
+        return relay
+
+    def _relay_links(self, ports):
+        """A relay for each link that a node may open to another: the engine tells it that address instead."""
+        for to, port in enumerate(ports):
+            for number, relay in enumerate(self.relays):
+                if number != to:
+                    self.links.append(self._relay(port))
+                    relay.rewrite(f"127.0.0.1:{port}", f"127.0.0.1:{self.links[-1].port}")
 
     def close(self):
-        self.stack.close()
+        with self.stack:  # ends the processes, even if a client never ends
+            self._end_load()
+
+    def _end_load(self):
+        if self.load is not None:
+            load, self.load = self.load, None
+            load.__exit__()
 
     def __enter__(self):
         return self
@@ -83,22 +121,28 @@ class UnderLoad:
     def relay_of(self, node):
         return self.relays[self.nodes.index(node)]
 
+    def mend_links(self):
+        for link in self.links:
+            link.mend()
+        return nothing
+
     def kill(self, kind, after):
         """Do one kill of this kind, so many seconds after all was well; return when all is well again."""
-        self.everybody_is_answered()
         time.sleep(after)  # real time: so long the load goes on as it should
-        self.book.disturb()
+        began = time.monotonic_ns()
         undo = KINDS[kind](self)
         self.everybody_is_answered()
         undo()
         self.restart()
         self.everybody_is_answered()
-        self.book.disturb()
+        ended = time.monotonic_ns()
+        self.load.history.took_over(began, ended)
+        self.load.history.cut(began, ended)
         self.kills += 1
 
     def restart(self):
         """Start again what was killed, wake up what was paused, and wait until the engine has all its copies."""
-        for relay in self.relays:
+        for relay in [*self.relays, *self.links]:
             relay.mend()
         self.engine.restart()
         self.engine.settle()
@@ -114,21 +158,38 @@ class UnderLoad:
         """Wait until each client has had more answers than it can have asked for before."""
         before = self.load.answered()
         eventually(
-            lambda: all(now > then + 2 * DEPTH for now, then in zip(self.load.answered(), before, strict=True)),
+            lambda: all(now > then + DEPTH for now, then in zip(self.load.answered(), before, strict=True)),
             "every client is answered",
             WITHIN,
         )
 
     def audit(self):
-        """Compare what is there with what the clients know."""
-        self.load.rest()
-        self.book.audit(jobs_of(self.leader().address, self.book))
-        self.load.go_on()
-        assert not self.book.mistakes, (self.book.mistakes[:5], self.said())
+        """Compare what the clients have been told with what is left, remove that, and begin anew with other clients."""
+        load = self.load
+        self._end_load()
+        load.check()
+        with Auditor(self.leader().address) as auditor:
+            end = auditor.next_id()
+            jobs = auditor.take_all()
+            moment = time.monotonic_ns()
+            auditor.remove(jobs)
+        problems = problems_of(load.history, {job_id: Survivor(body) for job_id, body in jobs.items()}, moment)
+        problems += [f"returned: job {job_id} was deleted long ago" for job_id in jobs if job_id < self.first_id]
+        self.first_id = end
+        acknowledged, unanswered = load.history.counts()
+        self.acknowledged += acknowledged
+        self.unanswered += unanswered
+        self.found += kinds_of(problems)
+        assert not problems, "\n".join([*problems[:10], *self.said()])
+        self._begin_load()
 
     def said(self):
         """What the nodes have logged last."""
-        return [node.process.log[-1000:] for node in self.nodes]
+        return [node.process.log[-1500:] for node in self.nodes]
+
+    def summary(self):
+        found = ", ".join(f"{self.found[kind]} {kind}" for kind in PROBLEMS)
+        return f"{self.acknowledged:,} commands answered, {self.unanswered:,} not; {found}"
 
     def check_logs(self):
         for text in [*self.logs, *(node.process.log for node in self.nodes)]:
@@ -136,12 +197,12 @@ class UnderLoad:
 
 
 def first_answer(node):
-    """Ask a node something that the leader must answer; return how many seconds that takes."""
+    """Ask a node something that the leader must answer, and that changes nothing; return how many seconds it takes."""
     began = time.monotonic()
     caller = Caller(node.address)
     caller.socket.settimeout(WITHIN)
     try:
-        assert caller.ask(b"delete 18446744073709551615\r\n") == b"NOT_FOUND\r\n"
+        assert caller.ask(b"peek 18446744073709551615\r\n") == b"NOT_FOUND\r\n"
     finally:
         caller.close()
     return time.monotonic() - began
@@ -157,9 +218,10 @@ def kill_leader(cluster):
 def stop_leader(cluster):
     """SIGTERM: it hands over."""
     leads, other = cluster.leader(), cluster.standby()
-    leads.process.send_signal(signal.SIGTERM)
-    cluster.takeovers.append(first_answer(other))
-    assert leads.process.wait() == 0, leads.process.log
+    began = time.monotonic()
+    assert leads.process.stop() == 0, leads.process.log
+    first_answer(other)
+    cluster.takeovers.append(time.monotonic() - began)
     return nothing
 
 
@@ -236,12 +298,28 @@ def delay_leader(cluster):
     return relay.mend
 
 
+def cut_link(cluster):
+    for link in cluster.links:
+        link.cut()
+    time.sleep(LINK_IS_DEAD)
+    return cluster.mend_links()
+
+
+def silence_link(cluster):
+    for link in cluster.links:
+        link.silence()
+    time.sleep(LINK_IS_DEAD)
+    return cluster.mend_links()
+
+
 def _cut_off(cluster, way):
-    """The leader cannot reach the engine any more, and everybody else can."""
-    leads = cluster.leader()
+    """The leader cannot reach the engine any more, and everybody else can. Its own clients wait until it does again."""
+    leads, other = cluster.leader(), cluster.standby()
     epoch = lease(cluster.engine)["epoch"]
     getattr(cluster.relay_of(leads), way)()
     eventually(lambda: lease(cluster.engine)["epoch"] != epoch, "another node has taken the lease", WITHIN)
+    first_answer(other)
+    cluster.relay_of(leads).mend()
     return nothing
 
 
@@ -286,10 +364,12 @@ KINDS = {
     "cut": cut_leader_off,
     "silence": silence_leader,
     "delay": delay_leader,
+    "link-cut": cut_link,
+    "link-silence": silence_link,
 }
 """What is done to a cluster, by the names that `--kinds` has."""
 
-WITH_RELAYS = {"cut", "silence", "delay"}
+WITH_RELAYS = {"cut", "silence", "delay", "link-cut", "link-silence"}
 """Those that need an engine that is alone, and relays."""
 
 WITHOUT_FAILOVER = {"wipe"}

@@ -123,11 +123,9 @@ def test_a_target_that_refuses_resets_the_connection(relay, connect, echo):
     assert connect().ask(b"a\n") == b"a\n"
 
 
-def test_what_the_target_says_may_be_rewritten(echo):
-    relay = Relay(echo.address, {b"127.0.0.1:1234": b"127.0.0.1:5678"})
-    caller = Caller(relay.address)
+def test_what_the_target_says_may_be_rewritten(relay, connect):
+    caller = connect()
+    relay.rewrite("127.0.0.1:1234", "127.0.0.1:5678")
     assert caller.ask(b"go to 127.0.0.1:1234\n") == b"go to 127.0.0.1:5678\n"
-    caller.close()
-    relay.close()
     with pytest.raises(ValueError, match="same length"):
-        Relay(echo.address, {b"a": b"bc"})
+        relay.rewrite("a", "bc")

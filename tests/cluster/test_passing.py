@@ -318,6 +318,83 @@ def test_the_commands_of_a_client_that_is_passed_on_no_more_are_all_that_has_not
     assert client.session.take_all() == b"reserve\r\nwatch b\r\nauth b\r\nput 0 0 60 1\r\nx"
 
 
+class Moving:
+    """A client that is served by a plain session, or passed on to one, in the same world."""
+
+    def __init__(self):
+        self.cluster = Cluster()
+        self.world = self.cluster.world
+        self.plain = self.world.connect()
+        self.passed = None
+
+    def send(self, data):
+        if self.plain is not None:
+            return self.plain.send(data)
+        return self.cluster.send(self.passed, data)
+
+    def move(self):
+        """Change from one to the other, if nothing would be lost."""
+        if self.plain is not None:
+            session = self.plain.session
+            if not session.can_move():
+                return b""
+            data = session.take_commands(self.world.now)
+            state = {"used": session.use.name, "watched": [tube.name for tube in session.watched]}
+            self.plain.disconnect()
+            self.plain = None
+            self.passed = Passed(**state)
+            self.passed.receive_from_client(data)
+            self.passed.begin(self.cluster.standby)
+            return self.cluster.read(self.passed)
+        session = self.passed.session
+        if not session.may_stay:
+            return b""
+        self.passed.close_channel(at_once=True)
+        self.cluster.settle()
+        self.plain = self.world.connect()
+        self.plain.session.restore(session.used, session.watched.names)
+        return self.plain.send(session.take_all())
+
+
+KEEPING = commands.filter(lambda command: not command.startswith((b"reserve", b"stats", b"list-tubes\r", b"touch")))
+
+
+@settings(max_examples=300)
+@given(data=st.lists(st.one_of(KEEPING, st.binary(max_size=8)), max_size=12).map(b"".join), cuts=places)
+def test_a_client_that_moves_to_and_fro_is_answered_as_if_it_had_not(data, cuts):
+    """With commands that tell nothing of other clients, and reserve nothing: that would be ready after each move."""
+    reference = Reference()
+    replies = reference.send(data)
+    moving = Moving()
+    arrived = b""
+    for piece in pieces(data, cuts):
+        arrived += moving.send(piece)
+        arrived += moving.move()
+    assert arrived == replies
+    moving.world.check()
+
+
+def test_a_client_moves_in_the_middle_of_a_line():
+    moving = Moving()
+    assert moving.send(b"use a\r\nuse") == b"USING a\r\n"
+    assert moving.move() == b""
+    assert moving.passed is not None
+    assert moving.send(b" b\r\nlist-tube-") == b"USING b\r\n"
+    assert moving.move() == b""
+    assert moving.plain is not None
+    assert moving.send(b"used\r\n") == b"USING b\r\n"
+
+
+def test_nothing_that_follows_a_quit_is_kept_or_passed_on():
+    session = PassingSession()
+    session.begin(65535)
+    session.receive(b"peek 1\r\nquit\r\npeek 2\r\n")
+    assert session.take_commands(100) == b"peek 1\r\nquit\r\n"
+    session.receive(b"peek 3\r\n")
+    assert session.input_size == 0
+    assert session.take_commands(100) == b""
+
+
 # Replies that are not those of the commands
 
 

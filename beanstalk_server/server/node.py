@@ -343,6 +343,19 @@ class Node(Server):
         service.broker.drop_jobs()
         log.info("leads no more, because %s: %d connections were closed, %d jobs remain", why, count, jobs)
 
+    def cut_off(self) -> None:
+        """Disconnect all clients, so that they find a node that can serve them. What they have changed is kept here."""
+        if self.leader.is_open or self._is_stopping():
+            return
+        connections = [connection.transport for connection in self.service.connections.open]
+        count = len(connections) + len(self.standby.open)
+        if count:
+            log.warning("cut off from the engine: disconnecting %d clients, for which there may be another node", count)
+        for transport in connections:
+            transport.abort()
+        for client in list(self.standby.open):
+            client.abort()
+
     def give_up(self) -> None:
         self._fail(RuntimeError("it can have no role"))
 

@@ -39,6 +39,10 @@ TAKING_OVER: Final = "taking over"
 LEADS: Final = "leader"
 IS_SUSPENDED: Final = "suspended"
 
+CUT_OFF: Final = 2
+"""After so many TTLs without an answer of the engine, a node is cut off: this is no failover any more, and perhaps
+another node can serve its clients."""
+
 REPORTS: Final = 10
 """After so many renewals, a leader reports that it is alive, as a standby does with each look."""
 
@@ -82,6 +86,9 @@ class Owner(Protocol):
 
     async def step_down(self, why: str) -> None:
         """Serve no more. Whatever has been handed out is another leader's by now."""
+
+    def cut_off(self) -> None:
+        """Nobody can be served here: the engine has not answered for long. Called again and again, until it does."""
 
     def give_up(self) -> None:
         """End the process."""
@@ -129,7 +136,8 @@ class Roles:
         self._awake = asyncio.Event()  # something has happened: the task must look again
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the end of the lease
-        self._complained: tuple[str, int] | None = None  # about what, and when
+        self._silent_since = -1  # when the engine has begun not to answer
+        self._complained = -1  # when the log has been told about that last
 
     @property
     def epoch(self) -> int:
@@ -357,17 +365,22 @@ class Roles:
             lease: Lease = await self._in_thread(call)
         except EngineError as error:
             self._complain(str(error))
+            now = self._clock()
+            if self._silent_since < 0:
+                self._silent_since = now
+            elif now - self._silent_since >= CUT_OFF * self.ttl:
+                self.owner.cut_off()
             return None
-        if self._complained is not None:
-            self._complained = None
+        self._silent_since = -1
+        if self._complained >= 0:
+            self._complained = -1
             log.info("the engine answers again")
         return lease
 
     def _complain(self, error: str) -> None:
         now = self._clock()
-        last = self._complained
-        if last is None or last[0] != error or now - last[1] >= COMPLAINTS:
-            self._complained = error, now
+        if self._complained < 0 or now - self._complained >= COMPLAINTS:
+            self._complained = now
             log.warning("the engine: %s", error)
 
     async def _sleep(self, duration: int) -> None:

@@ -240,6 +240,18 @@ def test_a_leader_that_cannot_renew_hands_nothing_out_until_it_can(cluster):
     assert stats(client)["cluster-epoch"] == "1"
 
 
+def test_a_node_that_is_cut_off_disconnects_its_clients_and_keeps_what_they_have_changed(cluster):
+    node = cluster.add(waits_for=LEADS)
+    client, waiting = cluster.connect(node), cluster.connect(node)
+    put(client, b"first")
+    cluster.servers.is_reachable = False
+    waiting.send(b"put 0 0 60 6\r\nsecond\r\n")
+    assert client.rest() == waiting.rest() == b""
+    cluster.servers.is_reachable = True
+    eventually(lambda: role(node) == LEADS, "it leads again")
+    assert stats(cluster.connect(node))["current-jobs-ready"] == "2"
+
+
 def test_an_engine_that_was_wiped_costs_nothing(cluster):
     node = cluster.add(waits_for=LEADS)
     client = cluster.connect(node)

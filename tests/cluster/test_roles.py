@@ -71,6 +71,9 @@ class Owner:
     async def step_down(self, why):
         self.told.append("step down")
 
+    def cut_off(self):
+        self.told.append("cut off")
+
     def give_up(self):
         raise AssertionError("a bug")
 
@@ -208,13 +211,32 @@ async def test_an_engine_that_fails_over_costs_a_pause_only(cluster):
     _, other = cluster.add("b")
     await asyncio.sleep(5)
     cluster.servers.is_reachable = False
-    await asyncio.sleep(3 * TTL)
+    await asyncio.sleep(1.5 * TTL)
     assert first.role == IS_SUSPENDED
     cluster.servers.is_reachable = True
     await until(lambda: first.role == LEADS, "it leads again", within=1)
     assert owner.told == ["serves 1", "suspend", "resume"]
     await asyncio.sleep(3 * TTL)
     assert other.told == []
+
+
+@virtually
+async def test_a_node_that_has_no_answer_for_two_leases_is_cut_off_whatever_its_role(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    _, other = cluster.add("b")
+    await asyncio.sleep(5)
+    cluster.servers.is_reachable = False
+    await asyncio.sleep(2 * TTL)
+    assert "cut off" not in owner.told + other.told
+    await asyncio.sleep(TTL)
+    assert "cut off" in owner.told
+    assert "cut off" in other.told
+    cluster.servers.is_reachable = True
+    await until(lambda: first.role == LEADS, "it leads again", within=1)
+    owner.told.clear()
+    await asyncio.sleep(TTL)
+    assert owner.told == []
 
 
 @virtually

@@ -157,6 +157,7 @@ class SimulatedCluster:
         self.nodes = {}  # name -> SimulatedNode, while it runs
         self.epochs = []
         self.is_over = False  # no more commands
+        self.is_ending = False  # all nodes stop, and none is started by what was planned before
         self.may_be_dangerous = True
         self.repairs = None  # what the engine must have again before the next fault
         self.clients = {}
@@ -206,7 +207,7 @@ class SimulatedCluster:
     # Nodes and clients
 
     def start_node(self, name):
-        if name in self.nodes or name in self.network.dead_hosts:
+        if name in self.nodes or name in self.network.dead_hosts or self.is_ending:
             return
         rng = self.rng
         process = Process(self.loop, name, 1 + rng.uniform(-DRIFT, DRIFT) / 2, rng.randrange(-SKEW // 2, SKEW // 2))
@@ -402,10 +403,12 @@ class SimulatedCluster:
             self.problem("stuck", "nobody leads any more")
             return
         check_broker(leader.broker)
+        self.is_ending = True
         for name in list(self.nodes):
             self.stop_node(name)
         if not self._until(lambda: not self.nodes, "all nodes stop"):
             return
+        self.is_ending = False
         self.start_node("n1")
         if not self._until(lambda: self.leader() is not None, "a fresh node leads"):
             return

@@ -270,12 +270,13 @@ class EngineDirectory:
 
     def _send(self) -> bool:
         """Send what was collected, and wait until it is durable; return whether the engine was full."""
-        if not self._operations:
-            return False
         sender = self._sender
-        if sender is None:
-            raise OSError(errno.EROFS, "the engine is only read")
-        sender.add(*self.take())
+        if self._operations:
+            if sender is None:
+                raise OSError(errno.EROFS, "the engine is only read")
+            sender.add(*self.take())
+        if sender is None or sender.next() is None:  # else something is left of a call that has failed
+            return False
         patience = self._new_patience()
         exceeds = False
         while (commit := sender.next()) is not None:

@@ -201,6 +201,18 @@ def test_an_engine_that_stays_away_is_an_error(servers, clock):
         opened(servers, clock)
 
 
+def test_what_could_not_be_sent_is_not_taken_for_durable_later(servers, clock):
+    directory = opened(servers, clock)
+    directory.create("a").write(0, b"abc")
+    servers.is_reachable = False
+    for _ in range(2):
+        with pytest.raises(OSError, match="cannot be reached"):
+            directory.sync()
+    servers.is_reachable = True
+    directory.sync()
+    assert sent(servers) == 3
+
+
 def test_replicas_that_stay_behind_are_an_error(servers, clock):
     directory = opened(servers, clock)
     servers.lag()

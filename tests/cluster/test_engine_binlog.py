@@ -179,7 +179,7 @@ SEEDS = settings(
 )
 
 
-MANY_SEEDS = settings(SEEDS, max_examples=1500)
+MANY_SEEDS = settings(SEEDS, max_examples=300)
 
 
 def test_an_id_that_a_client_may_have_heard_of_is_never_given_again():

@@ -10,6 +10,8 @@ import logging
 import random
 from collections import Counter
 
+from beanstalk_server.cluster import sender
+from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.config import Config
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
@@ -23,11 +25,9 @@ from tests.cluster.simulation.network import Network
 from tests.cluster.simulation.patches import virtual
 from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, Process, VirtualLoop
 
-TTL = 4
 DRIFT = 0.001
 SKEW = SECOND // 5
 NODES = ("n1", "n2", "n3")
-CLIENTS = 6
 KEEP_BUSY = 60.0
 """Virtual seconds with clients and faults in a run."""
 
@@ -146,6 +146,10 @@ class SimulatedCluster:
         self.seed = seed
         self.seconds = seconds
         self.rng = random.Random(f"faults {seed}")
+        self.ttl = self.rng.choice((2, 4, 4, 8))
+        self.replicas = self.rng.choice((1, 1, 1, 2))
+        self.kept = self.rng.choice((sender.KEPT, sender.KEPT, 5000))  # bytes of commits that can be sent again
+        self.client_count = self.rng.choice((3, 6, 12))
         self.history = History()
         self.problems = []
         self.faults = Counter()
@@ -218,12 +222,12 @@ class SimulatedCluster:
                 Config(
                     cluster="redis://engine",
                     advertise=f"{name}:7000",
-                    lease_ttl=TTL,
-                    replicas=1,
+                    lease_ttl=self.ttl,
+                    replicas=self.replicas,
                     segment_size=65536,
                     port=0,
                 ),
-                connect=lambda: connect(self.servers),
+                connect=lambda: connect(self.servers, self.replicas),
             )
             node.cluster, node.process = self, process
             self.nodes[name] = node
@@ -298,6 +302,7 @@ class SimulatedCluster:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
         originals = self._watch_links()
+        defaults, Sender.__init__.__defaults__ = Sender.__init__.__defaults__, (self.kept,)
         try:
             with virtual(self.loop, random.Random(f"secrets {self.seed}")):
                 self._run()
@@ -306,6 +311,7 @@ class SimulatedCluster:
         finally:
             logger.handlers, logger.propagate = handlers, propagates
             logger.setLevel(level)
+            Sender.__init__.__defaults__ = defaults
             for name, original in originals.items():
                 setattr(LinkEnd, name, original)
         return self.problems
@@ -338,7 +344,7 @@ class SimulatedCluster:
         clients = self.clients_process
         for name in NODES:
             self.start_node(name)
-        for _ in range(CLIENTS):
+        for _ in range(self.client_count):
             clients.run(self.connect_client)
         faults = Faults(self)
         self.loop.call_in(5 * SECOND, faults.strike, context=contextvars.Context())

@@ -246,6 +246,6 @@ class _Call:
         self.network.carry(HOST, self.engine.process.name, lambda: self._end(answer, error))
 
 
-def connect(servers, replicas=1):
+def connect(servers, replicas):
     """A connection of the process that asks."""
     return SimulatedEngine(servers, replicas, PROCESS.get())

@@ -25,6 +25,7 @@ class Faults:
         self.kinds = [
             *[self.kill_leader] * 4,
             *[self.kill_any] * 2,
+            *[self.kill_both] * 2,
             self.kill_host,
             *[self.pause_node] * 3,
             *[self.cut_nodes] * 3,
@@ -92,6 +93,22 @@ class Faults:
     def kill_leader(self):
         leader = self.cluster.leader()
         return None if leader is None else self._kill(leader.process.name, "kill leader")
+
+    def kill_both(self):
+        """The leader and the engine's primary die at once, while the replicas lag."""
+        leader = self.cluster.leader()
+        if leader is None:
+            return None
+        name = leader.process.name
+        servers = self.cluster.servers
+        servers.lagging_until = max(servers.lagging_until, self.cluster.loop.now + 2 * SECOND)
+
+        def strike():
+            servers.fail_over()
+            self._kill(name, "")
+
+        self.later(self.rng.uniform(0.05, 1.9), strike)
+        return "kill leader and primary"
 
     def kill_any(self):
         return self._kill(self.rng.choice(self.names), "kill node")

@@ -21,6 +21,10 @@ from beanstalk_server.queue.units import SECOND
 RENEWALS: Final = 5
 """How many renewals fit into a TTL."""
 
+MISSING: Final = 2
+"""How many renewals must be missing before an address that refuses connections means that its process is gone, if this
+node has never reached it: a firewall refuses too, and so does another machine's loopback address."""
+
 OBSERVATIONS: Final = 10
 """How many looks at the lease fit into a TTL."""
 
@@ -64,7 +68,8 @@ class Contender:
         self.lease: Lease | None = None  # as it was seen last, while the engine answers
         self._since = 0  # when it was seen first
         self._seen = 0  # when it was seen last
-        self._gone: tuple[int, str] | None = None  # the epoch and the node of a leader that is known to be gone
+        self._gone: tuple[int, str] | None = None  # the epoch and the node of a leader that is gone
+        self._is_sure = False  # of that
 
     def observe(self, lease: Lease, now: int) -> None:
         """Note what the engine has answered; `now` is the moment when the answer came.
@@ -85,15 +90,20 @@ class Contender:
         if lease.node == self.node or (
             lease.address and lease.address == self.address and lease.node not in ("", UNKNOWN)
         ):
-            self._gone = lease.epoch, lease.node  # it led from here, and does not any more
+            self.note_gone(lease.epoch, lease.node)  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)
 
     def lose_sight(self) -> None:
         """Note that the engine has not answered: the TTL starts anew."""
         self.lease = None
 
-    def note_gone(self, epoch: int, node: str) -> None:
-        """Note that the process which led in an epoch has ended: its address refuses connections, or is another's."""
+    def note_gone(self, epoch: int, node: str, *, is_sure: bool = True) -> None:
+        """Note that the process which led in an epoch has ended: its address refuses connections, or is another's.
+
+        Args:
+            is_sure: the leader had taken a connection at that address. If not, some renewals must be missing too.
+        """
+        self._is_sure = is_sure or (self._is_sure and self._gone == (epoch, node))
         self._gone = (epoch, node)
 
     def reason(self, now: int) -> str:
@@ -106,7 +116,9 @@ class Contender:
                 return NEVER_USED
             if not lease.node:
                 return GIVEN_BACK
-            if self._gone == (lease.epoch, lease.node):
+            if self._gone == (lease.epoch, lease.node) and (
+                self._is_sure or now - self._since >= MISSING * self.ttl // RENEWALS
+            ):
                 return GONE
         if now - self._since >= self.ttl:
             return RUN_OUT if lease.epoch >= self.highest else LOST

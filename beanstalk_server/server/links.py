@@ -499,7 +499,8 @@ class LeaderLink:
     Args:
         standby: its clients.
         node: what the leader calls this node in its log.
-        on_gone: called with an epoch and a node when the process that leads there is gone: its address refuses.
+        on_gone: called with an epoch and a node when the process that leads there is gone: its address refuses. Also
+            with whether it was reached there before; if not, somebody else may be the one that refuses.
         on_farewell: called when the leader has said that it leads no more.
         connect: opens connections; None for those of the event loop.
     """
@@ -508,7 +509,7 @@ class LeaderLink:
         self,
         standby: Standby,
         node: str,
-        on_gone: Callable[[int, str], None],
+        on_gone: Callable[[int, str, bool], None],
         on_farewell: Callable[[], None],
         connect: Connect | None = None,
     ) -> None:
@@ -518,6 +519,7 @@ class LeaderLink:
         self._on_farewell = on_farewell
         self._connect = connect
         self._lease: Lease | None = None  # of the leader that is followed
+        self._was_reached = False
         self._task: asyncio.Task[None] | None = None
         self._end: LinkEnd | None = None
         self._ended: asyncio.Future[str] | None = None  # of the present link: why it has ended
@@ -537,6 +539,7 @@ class LeaderLink:
         self.leave()
         if lease.node and lease.address and lease.secret:
             self._lease = lease
+            self._was_reached = False
             self._task = asyncio.get_running_loop().create_task(self._follow(lease))
 
     def leave(self) -> None:
@@ -615,12 +618,13 @@ class LeaderLink:
             async with asyncio.timeout(CONNECT_WITHIN):
                 await connect(cast(Any, lambda: end), host.strip("[]"), int(port))
         except ConnectionRefusedError:
-            self._on_gone(lease.epoch, lease.node)
+            self._on_gone(lease.epoch, lease.node, self._was_reached)
             return "the connection is refused"
         except TimeoutError:
             return f"no answer within {CONNECT_WITHIN:g} s"
         except (OSError, ValueError) as error:
             return str(error) or type(error).__name__
+        self._was_reached = True
         return ""
 
     def _on_open(self, link: Link) -> None:

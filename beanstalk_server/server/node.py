@@ -188,9 +188,10 @@ class Node(Server):
         else:
             self.leader.follow(lease)
 
-    def _on_gone(self, epoch: int, node: str) -> None:
-        log.info("the process that led epoch %d is gone", epoch)
-        self.roles.note_gone(epoch, node)
+    def _on_gone(self, epoch: int, node: str, is_sure: bool) -> None:
+        if is_sure:
+            log.info("the process that led epoch %d is gone", epoch)
+        self.roles.note_gone(epoch, node, is_sure=is_sure)
 
     def _on_farewell(self) -> None:
         self.roles.look()

@@ -173,9 +173,9 @@ class Roles:
         """Look at the lease now: something seems to have changed."""
         self._awake.set()
 
-    def note_gone(self, epoch: int, node: str) -> None:
-        """Note that the process that led in an epoch has ended."""
-        self.contender.note_gone(epoch, node)
+    def note_gone(self, epoch: int, node: str, *, is_sure: bool = True) -> None:
+        """Note that the process that led in an epoch seems to have ended."""
+        self.contender.note_gone(epoch, node, is_sure=is_sure)
         self._awake.set()
 
     def fenced(self, epoch: int) -> None:

@@ -13,6 +13,7 @@ from beanstalk_server.cluster.lease import (
     LOST,
     NEVER_USED,
     RELEASED,
+    RENEWALS,
     RUN_OUT,
     SUSPENDED,
     Contender,
@@ -100,6 +101,21 @@ def test_the_lease_of_a_process_that_is_gone_may_be_taken_at_once():
     assert node.reason(0) == GONE
     node.observe(Lease(6, 0, "c", "c:1", "secret of c"), 1)
     assert node.reason(1) == ""
+
+
+def test_a_leader_that_was_never_reached_is_not_gone_while_it_renews_its_lease():
+    """A firewall refuses connections too, and so does another machine's loopback address."""
+    node = contender()
+    for renewals in range(20):
+        node.observe(A._replace(renewals=renewals), renewals * TTL // RENEWALS)
+        node.note_gone(5, "a", is_sure=False)
+        assert node.reason((renewals + 1) * TTL // RENEWALS) == ""
+    node.observe(A._replace(renewals=19), 21 * TTL // RENEWALS)
+    assert node.reason(21 * TTL // RENEWALS) == GONE
+    node.note_gone(5, "a")
+    node.note_gone(5, "a", is_sure=False)  # it was reached once
+    node.observe(A._replace(renewals=20), 22 * TTL // RENEWALS)
+    assert node.reason(22 * TTL // RENEWALS) == GONE
 
 
 @pytest.mark.parametrize("left", [A._replace(node="b"), A._replace(node="x", address="b:1")])

@@ -347,3 +347,14 @@ def test_two_nodes_find_each_other_without_being_told_their_addresses(cluster, c
     leader, _ = cluster.two()
     assert leader.server.roles.address.startswith("127.0.0.1:")
     assert "stands by, and passes its clients on" in caplog.text
+
+
+def test_a_leader_whose_address_refuses_all_others_goes_on_leading(cluster):
+    leader = cluster.add(waits_for=LEADS)
+    leader.call(lambda: leader.server.links._server.close())
+    standby = cluster.add()
+    eventually(lambda: standby.server.roles.contender._gone, "its address refuses")
+    before = cluster.servers.primary.lease.renewals
+    eventually(lambda: cluster.servers.primary.lease.renewals > before + 5, "it renews its lease")
+    assert cluster.servers.primary.lease.epoch == 1
+    assert role(leader) == LEADS

@@ -322,7 +322,14 @@ def test_a_leader_whose_process_is_gone_is_noticed(pair):
     server.call(lambda: server.leader.links._server.close())
     server.call(lambda: [end.transport.abort() for end in server.leader.links._ends])
     eventually(lambda: server.server.gone, "the address refuses")
-    assert server.server.gone[0] == (7, "leader")
+    assert server.server.gone[0] == (7, "leader", True)
+
+
+def test_whoever_refuses_at_an_address_where_the_leader_was_never_reached_may_be_somebody_else(pair):
+    server = pair()
+    server.follow(server.leader.lease._replace(epoch=8, address="127.0.0.1:1"))
+    eventually(lambda: server.server.gone, "the address refuses")
+    assert server.server.gone[0] == (8, "leader", False)
 
 
 def test_a_leader_that_does_not_answer_is_tried_again(pair, caplog):

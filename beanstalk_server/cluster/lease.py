@@ -75,9 +75,10 @@ class Contender:
         """Note what the engine has answered; `now` is the moment when the answer came.
 
         If it comes late, the time until then counts for nothing: perhaps the leader could not reach the engine either.
-        Whoever has the address of this node, or is this node, is not leading any more.
+        Whoever has led at the address of this node before this node came to it is not leading any more.
         """
         before = self.lease
+        is_first = not self.highest
         is_same = before is not None and (before.epoch, before.renewals, before.node) == (
             lease.epoch,
             lease.renewals,
@@ -87,18 +88,27 @@ class Contender:
             self._since = now
         self._seen = now
         self.lease = lease
-        if lease.node == self.node or (
-            lease.address and lease.address == self.address and lease.node not in ("", UNKNOWN)
-        ):
+        if lease.node == self.node or (is_first and self._is_at_this_address(lease)):
             self.note_gone(lease.epoch, lease.node)  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)
+
+    def rival(self) -> Lease | None:
+        """The lease, if its holder has been given the address that this node has, and leads."""
+        lease = self.lease
+        if lease is None or not self._is_at_this_address(lease) or self._gone == (lease.epoch, lease.node):
+            return None
+        return lease
+
+    def _is_at_this_address(self, lease: Lease) -> bool:
+        """Whether another node has given the address of this one for its own."""
+        return lease.address == self.address != "" and lease.node not in ("", UNKNOWN, self.node)
 
     def lose_sight(self) -> None:
         """Note that the engine has not answered: the TTL starts anew."""
         self.lease = None
 
     def note_gone(self, epoch: int, node: str, *, is_sure: bool = True) -> None:
-        """Note that the process which led in an epoch has ended: its address refuses connections, or is another's.
+        """Note that the process which led in an epoch has ended: its address refuses connections.
 
         Args:
             is_sure: the leader had taken a connection at that address. If not, some renewals must be missing too.

@@ -32,6 +32,7 @@ from beanstalk_server.cluster.lease import (
     Contender,
     Tenure,
 )
+from beanstalk_server.config import option
 from beanstalk_server.queue.units import SECOND
 
 STANDING_BY: Final = "standby"
@@ -207,6 +208,7 @@ class Roles:
         contender = self.contender = Contender(self.node, self.address, self.ttl, highest)
         self.tenure = None
         self.role = STANDING_BY
+        rivalled = 0  # the last epoch whose leader has the address of this node
         if self._failed:  # others may be able to
             self._failed = False
             await self._sleep(self.ttl // OBSERVATIONS)
@@ -217,7 +219,16 @@ class Roles:
                 contender.lose_sight()
             else:
                 contender.observe(lease, self._clock())
-                self.owner.follow(lease)
+                rival = contender.rival()
+                if rival is not None and rival.epoch != rivalled:
+                    rivalled = rival.epoch
+                    log.error(
+                        "node %s, which leads, has the address %s of this node: no two must have the same %s",
+                        rival.node,
+                        rival.address,
+                        option("advertise"),
+                    )
+                self.owner.follow(Lease() if rival is not None else lease)
                 reason = contender.reason(self._clock()) if self.contends else ""
                 if reason:
                     tenure = await self._take(contender, reason)
@@ -292,7 +303,6 @@ class Roles:
                 if tenure.highest > tenure.lease.epoch
                 else "its lease is another's"
             )
-            log.warning("leads no more: %s", why)
         else:
             tenure.released()
             await self._give_back(tenure.lease)
@@ -381,7 +391,7 @@ class Roles:
         now = self._clock()
         if self._complained < 0 or now - self._complained >= COMPLAINTS:
             self._complained = now
-            log.warning("the engine: %s", error)
+            log.warning("%s", error)
 
     async def _sleep(self, duration: int) -> None:
         """Let so many nanoseconds pass, or fewer if something happens."""

@@ -125,6 +125,19 @@ def test_what_led_from_here_does_not_any_more(left):
     assert node.reason(0) == GONE
 
 
+def test_a_rival_that_comes_later_to_the_address_of_this_node_leads_on():
+    node = contender()
+    node.observe(A, 0)
+    assert node.rival() is None
+    rival = Lease(6, 0, "x", "b:1", "secret of x")
+    node.observe(rival, 1)
+    assert node.rival() == rival
+    assert node.reason(1) == ""
+    later = Contender("b", "b:1", TTL, 5)  # it has led epoch 5 itself
+    later.observe(rival, 0)
+    assert later.reason(0) == ""
+
+
 def test_a_lease_that_was_lost_but_for_its_epoch_belongs_to_nobody_here():
     node = contender()
     assert watch(node, A._replace(node=UNKNOWN, address="b:1"), TTL - SECOND) == ""

@@ -373,4 +373,21 @@ def test_the_log_complains_of_an_engine_that_does_not_answer_every_ten_seconds_o
         await asyncio.sleep(25)
 
     complains()
-    assert [record.message for record in caplog.records].count("the engine: the engine cannot be reached") == 3
+    assert [record.message for record in caplog.records].count("the engine cannot be reached") == 3
+
+
+def test_two_nodes_with_one_address_do_not_take_the_lease_from_each_other_for_ever(caplog):
+    @virtually
+    async def share(cluster):
+        first, owner = cluster.add("a")
+        await until(lambda: first.role == LEADS, "the first leads")
+        second, _ = cluster.add("b")
+        second.address = second.contender.address = first.address
+        await asyncio.sleep(5 * TTL)
+        assert (first.role, second.role) == (STANDING_BY, LEADS)
+        assert second.epoch == 2
+        assert owner.followed[-1] == Lease()
+
+    share()
+    said = "node b, which leads, has the address a:1 of this node: no two must have the same --advertise"
+    assert [record.message for record in caplog.records].count(said) == 1

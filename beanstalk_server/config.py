@@ -39,6 +39,9 @@ SHORTEST_LEASE: Final = 2
 LONGEST_LEASE: Final = 300
 """Seconds for which nobody is served when the machine of a node has died."""
 
+OF_A_NODE: Final = ("cluster_name", "replicas", "lease_ttl", "advertise", "unsafe_engine")
+"""The options that only a node of a cluster has any use for."""
+
 NEVER_SYNC: Final = "never"
 """The value of --sync-interval that -F stands for."""
 
@@ -463,6 +466,11 @@ class Config:
             from beanstalk_server.cluster import rules as cluster_rules
 
             found += cluster_rules.warnings(self)
+        else:
+            changed = self.changed()
+            found += [
+                f"{option(name)}: means nothing without {option('cluster')}" for name in OF_A_NODE if name in changed
+            ]
         if self.listeners or self.users or self.token_file or self.tls_cert or self.file:
             from beanstalk_server.access import rules
 

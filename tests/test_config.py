@@ -130,6 +130,16 @@ def test_the_environment_goes_behind_the_command_line():
             "-b/--binlog: '/x' beside --cluster, where the engine keeps the jobs: must be left out",
         ),
         (
+            "--cluster redis://h --salvage",
+            {},
+            "--salvage: given beside --cluster, where nothing is lost bit by bit in an engine: must be left out",
+        ),
+        (
+            "--cluster redis://h --advertise 0.0.0.0:7000",
+            {},
+            "--advertise: '0.0.0.0:7000' is every address: must be one of them",
+        ),
+        (
             "--cluster redis://h --body-cache 0",
             {},
             "--body-cache: 0 beside --cluster, where all bodies stay in memory: must be left out",
@@ -202,6 +212,13 @@ def test_the_password_of_an_engine_is_shown_nowhere():
         assert "secret" not in repr(config)
         assert "secret" not in str(config.changed())
     assert Config(cluster="redis://user:secret@h:1/2").changed() == {"cluster": "redis://…@h:1/2"}
+
+
+def test_options_of_a_node_without_a_cluster_are_warned_of():
+    assert Config(replicas=2, lease_ttl=5).warnings() == [
+        "--replicas: means nothing without --cluster",
+        "--lease-ttl: means nothing without --cluster",
+    ]
 
 
 def test_a_cluster_without_replicas_is_warned_of():

@@ -24,7 +24,7 @@ from beanstalk_server.cluster.url import EngineURL, Host
 SEND_CHUNK: Final = 1 << 18
 """Bytes that have the whole timeout to be sent."""
 
-REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS"))
+REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS", "DENIED"))
 """Error codes of an engine that does not know the user, or does not let it do this."""
 
 MISPLACED: Final = frozenset(("READONLY", "MOVED", "ASK", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN"))
@@ -56,10 +56,11 @@ class RedisConnection:
         self.host = host
         self.timeout = timeout
         username, password = user or (url.user, url.password)
+        self._database = 0 if user else url.database
         options: dict[str, Any] = {
             "host": host.name,
             "port": host.port,
-            "db": 0 if user else url.database,
+            "db": self._database,
             "username": username or None,
             "password": password or None,
             "socket_timeout": timeout,
@@ -132,6 +133,10 @@ class RedisConnection:
             return EngineRefusedError(f"engine at {self.host}: {text}")
         if code == "OOM":
             return EngineFullError(f"engine at {self.host}: {text}")
+        if "DB index is out of range" in text:
+            return EngineRefusedError(
+                f"engine at {self.host}: it has no database {self._database}: must be a lower one"
+            )
         if "Error compiling script" in text:
             return EngineRefusedError(f"engine at {self.host}: it is too old: must be Redis 7 or later, or Valkey")
         return ReplyError(self.host, text)

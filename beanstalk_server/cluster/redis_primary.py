@@ -93,8 +93,11 @@ class Primary:
                 return connection
             connection.close()
             raise error
-        if text_of(role[0] if isinstance(role, list) and role else None) != "master":
+        is_a = text_of(role[0] if isinstance(role, list) and role else None)
+        if is_a != "master":
             connection.close()
+            if is_a == "sentinel":
+                raise EngineRefusedError(f"engine at {host}: it is a Sentinel: must be redis+sentinel://…/service")
             raise EngineError(f"engine at {host}: it is a replica, and not the primary")
         return connection
 
@@ -114,7 +117,11 @@ class Primary:
             finally:
                 sentinel.close()
             if isinstance(reply, ResponseError):
-                failures.append(sentinel.error_of(reply))
+                failures.append(
+                    EngineRefusedError(f"Sentinel at {host}: it is none: must be redis://…, or where a Sentinel is")
+                    if "unknown command" in str(reply)
+                    else sentinel.error_of(reply)
+                )
                 continue
             place = lists_of(reply)
             if len(place) != 2:
@@ -146,7 +153,11 @@ class Primary:
             if isinstance(reply, ResponseError):
                 if str(reply).startswith("NOPERM"):  # then MOVED will say
                     return host
-                failures.append(node.error_of(reply))
+                failures.append(
+                    EngineRefusedError(f"engine at {host}: it is no node of Redis Cluster: must be redis://…")
+                    if "cluster support disabled" in str(reply)
+                    else node.error_of(reply)
+                )
                 continue
             found = None
             hosts = [host]

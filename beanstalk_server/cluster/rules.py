@@ -25,6 +25,9 @@ _OF_A_DIRECTORY: Final = {
 LARGEST: Final = 1 << 28
 """Bytes of a segment, and of a job. A string of Redis has 512 MiB at most, and so has an argument of a script."""
 
+EVERYWHERE: Final = ("0.0.0.0", "::", "0")
+"""Hosts that can be listened at, and not connected to."""
+
 
 def of_config(config: Config) -> list[Mistake]:
     """What does not go together with --cluster."""
@@ -36,14 +39,18 @@ def of_config(config: Config) -> list[Mistake]:
     for name, reason in _OF_A_DIRECTORY.items():
         value = getattr(config, name)
         if value != type(config).__dataclass_fields__[name].default:
+            given = "given" if value is True else repr(value)
             mistakes.append(
-                Mistake(option(name), f"{value!r} beside {option('cluster')}, where {reason}: must be left out")
+                Mistake(option(name), f"{given} beside {option('cluster')}, where {reason}: must be left out")
             )
     for name in ("segment_size", "max_job_size"):
         value = getattr(config, name)
         if value > LARGEST:
             place = option(name)
             mistakes.append(Mistake(place, f"{value} beside {option('cluster')}: must be {LARGEST} at most"))
+    host = config.advertise.rpartition(":")[0].strip("[]")
+    if host in EVERYWHERE:
+        mistakes.append(Mistake(option("advertise"), f"{config.advertise!r} is every address: must be one of them"))
     return mistakes
 
 

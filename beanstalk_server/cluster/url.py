@@ -133,6 +133,8 @@ def _host(text: str, default: int) -> Host:
 
 def _path(form: str, path: str) -> tuple[str, int]:
     """The service and the database that the path names."""
+    if "@" in path:
+        raise ValueError("must have no / in a password: it is %2F")
     steps = [unquote(each) for each in path.split("/") if each]
     service = ""
     if form == SENTINEL:

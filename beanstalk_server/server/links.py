@@ -345,7 +345,7 @@ class LinkEnd:
         try:
             self.link.receive(data)
         except LinkError as error:
-            log.warning("link with %s: %s; closed", self._name, error)
+            self._complain(str(error))
             self.close(str(error))
         except Exception:
             log.exception("link with %s failed; this is a bug in the server", self._name)
@@ -389,10 +389,15 @@ class LinkEnd:
         if self.link.closing:
             self.transport.close()
 
+    def _complain(self, why: str) -> None:
+        """Tell the log why the link is closed, unless whoever has opened it does so."""
+        if self.connections is not None:
+            log.warning("link with %s: %s; closed", self._name, why)
+
     def _tick(self) -> None:
         if not self.link.tick():
             why = "it is silent" if self.link.is_open else "it does not prove in time that it knows the secret"
-            log.warning("link with %s: %s; closed", self._name, why)
+            self._complain(why)
             self.close(why)
             return
         self._timer = self.loop.call_later(TICK, self._tick)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import ipaddress
 import logging
 import os
 import socket
@@ -133,13 +134,14 @@ class Node(Server):
             faults = await self._in_thread(self._engine.check)
         except EngineRefusedError as error:
             raise StartError(f"{option('cluster')}: {error}", BAD_OPTION) from error
-        except EngineError as error:
-            log.warning("the engine's settings are checked before this node leads: %s", error)
+        except EngineError:  # which its roles will tell
+            log.info("the engine does not answer yet: its settings are checked before this node leads")
             return
         self._is_checked = True
-        for fault in faults:
-            log.warning("the engine: %s", fault)
-        if faults and not self.config.unsafe_engine:
+        if self.config.unsafe_engine:
+            for fault in faults:
+                log.warning("%s", fault)
+        elif faults:
             raise StartError(
                 "\n".join(
                     [
@@ -163,8 +165,11 @@ class Node(Server):
                     raise
                 found = await self.links.start("", int(port))  # it is that of a router in front of this machine, say
         except OSError as error:
-            raise StartError(f"{option('advertise')} {given or host}: {error.strerror}") from error
-        return given or name_of_address((host, found))
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise StartError(f"{option('advertise')} {given or host}: {why}") from error
+        address = given or name_of_address((host, found))
+        log.info("other nodes%s reach this one at %s", " on this machine" if is_loopback(host) else "", address)
+        return address
 
     def _headroom(self) -> int:
         return JOURNALED_HEADROOM
@@ -203,8 +208,10 @@ class Node(Server):
             try:
                 await self._check()
             except StartError as error:
+                for line in str(error).splitlines():
+                    log.critical("%s", line)
                 self._fail(error)
-                raise TakeOverError(str(error)) from error
+                raise TakeOverError("the engine is refused") from error
         journal, writer = self._make_journal(lease)
         service = Service(
             self.config,
@@ -436,21 +443,35 @@ class Node(Server):
 
 
 def address_towards(url: str) -> str:
-    """The address of this machine by which it reaches the engine. Nothing is sent.
+    """The address of this machine by which it reaches the engine, and others reach it, if possible. Nothing is sent.
 
     Raises:
-        StartError: it does not reach it.
+        StartError: it reaches none of the engine's servers.
     """
-    engine = read_url(url).hosts[0]
+    found, why = "", ""
+    for server in read_url(url).hosts:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(server.name, server.port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as sock:
+                sock.connect(address)
+                host: str = sock.getsockname()[0]
+        except OSError as error:
+            why = why or f"{server.name} cannot be reached: {error.strerror}"
+            continue
+        if not is_loopback(host):
+            return host
+        found = found or host  # a server may be on this machine, whose own name often stands for a loopback address
+    if not found:
+        raise StartError(f"{option('cluster')}: {why}", BAD_OPTION)
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is an address that only the machine itself can use."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(engine.name, engine.port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as sock:
-            sock.connect(address)
-            host: str = sock.getsockname()[0]
-    except OSError as error:
-        said = f"must be given, because {engine.name} cannot be reached: {error.strerror}"
-        raise StartError(f"{option('advertise')}: {said}", BAD_OPTION) from error
-    return host
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def connect_to(config: Config) -> Engine:

@@ -298,6 +298,7 @@ def test_an_engine_that_refuses_this_user_refuses_the_start(cluster):
 
 
 def test_a_node_starts_before_its_engine_does(cluster, caplog):
+    caplog.set_level(logging.INFO)
     cluster.servers.is_reachable = False
     node = cluster.add()
     client = cluster.connect(node)

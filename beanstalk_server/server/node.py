@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import gc
 import ipaddress
 import logging
 import os
@@ -268,6 +269,11 @@ class Node(Server):
         writer.give_up(GivenUpError("it has not led"))
         await service.journal.close()
         service.broker.drop_jobs()
+        self._free_memory()
+
+    def _free_memory(self) -> None:
+        """Collect what is left of a service, soon: its parts refer to each other, and the collector may be off."""
+        asyncio.get_running_loop().call_soon(gc.collect)  # when the last frame has let go of it
 
     def _use(self, service: Service) -> None:
         """Serve those who come from now on with this service."""
@@ -349,6 +355,8 @@ class Node(Server):
         self.scheduler.resume()
         jobs = len(service.broker.jobs)
         service.broker.drop_jobs()
+        del self._writer  # it has the last commits
+        self._free_memory()
         log.info("leads no more, because %s: %d connections were closed, %d jobs remain", why, count, jobs)
 
     def cut_off(self) -> None:

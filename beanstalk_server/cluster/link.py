@@ -240,6 +240,8 @@ class Channel:
             LinkError: it is not what such a frame looks like.
         """
         if kind == DATA:
+            if not payload:
+                raise LinkError("no bytes for a client")
             self._allowed -= len(payload)
             if self._allowed < 0:
                 raise LinkError("more bytes for a client than it has credit for")
@@ -295,6 +297,7 @@ class Link:
         "_opening",
         "_opening_number",
         "_output",
+        "_position",
         "_rest",
         "_secret",
         "_silent",
@@ -347,23 +350,33 @@ class Link:
         self._opening: list[bytes] = []  # the parts of an opening that has not all come
         self._opening_number = 0
         self._output: list[bytes] = []
-        self._rest = b""  # the beginning of a frame
+        self._rest = b""  # has come, and has not been done
+        self._position = 0  # where in the rest begins what has not been done
         self._silent = 0  # ticks since the last frame
         if dials:
             self.send(HELLO, 0, _GREETING.pack(VERSION, epoch, nonce) + node.encode())
 
     # What the owner calls
 
-    def receive(self, data: bytes) -> None:
-        """Take bytes from the other end.
+    def receive(self, data: bytes, most: int = 0) -> bool:
+        """Take bytes from the other end, and do the frames that have come; return whether there are more.
+
+        Args:
+            most: how many frames are done, at most; 0 for all.
 
         Raises:
             LinkError: the link must be closed.
         """
-        if self._rest:
-            data = self._rest + data
-        position, end = 0, len(data)
+        position = self._position
+        if data:
+            data = self._rest[position:] + data if len(self._rest) > position else data
+            position = 0
+        else:
+            data = self._rest
+        end = len(data)
+        left = most or end
         limit = FRAME_LIMIT if self.is_open else GREETING_LIMIT
+        has_more = False
         while end - position >= HEADER.size:
             kind, number, size = HEADER.unpack_from(data, position)
             if size > limit:
@@ -371,6 +384,10 @@ class Link:
             following = position + HEADER.size + size
             if following > end:
                 break
+            if not left:
+                has_more = True
+                break
+            left -= 1
             payload = data[position + HEADER.size : following]
             position = following
             if kind == DATA and self.is_open:
@@ -379,7 +396,13 @@ class Link:
             else:
                 self._take(kind, number, payload)
                 limit = FRAME_LIMIT if self.is_open else GREETING_LIMIT
-        self._rest = data[position:]
+        if has_more:
+            self._rest = data
+            self._position = position
+        else:
+            self._rest = data[position:]
+            self._position = 0
+        return has_more
 
     def take_output(self) -> bytes:
         """What is to be sent, in one piece."""

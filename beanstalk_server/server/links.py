@@ -37,6 +37,10 @@ LONGEST_PAUSE: Final = 1.0
 LOSSES: Final = 64
 """Clients that learn in one round of the event loop that their link is gone."""
 
+FRAMES: Final = 128
+"""Frames of a link that are done in one round of the event loop. A link carries the input of thousands of clients, and
+those who are connected to this node must not wait for all of it."""
+
 MOST_STRANGERS: Final = 64
 """Connections to the listener at a time that have not proved that they know the secret."""
 
@@ -289,6 +293,7 @@ class LinkEnd:
         self._entrance.is_link = True
         self._why = ""  # it ends
         self._flush_is_due = False
+        self._has_more = False  # frames have come that are not done: nothing is read before they are
         self._timer: asyncio.TimerHandle | None = None
         self._name = ""
         self._connected = False
@@ -313,7 +318,7 @@ class LinkEnd:
         self._why = self._why or why
         if self._connected:
             self.transport.abort()
-        self._lose(self.link.take_channels())  # at once, because what they send from now on would be lost
+        self._lose(deque(self.link.take_channels()))  # at once, because what they send from now on would be lost
         self.link.let_go()
 
     def say_goodbye(self, why: str) -> None:
@@ -340,10 +345,11 @@ class LinkEnd:
             self._flush()
 
     def data_received(self, data: bytes) -> None:
-        if self._why:
+        """Do the frames that have come, some in each round."""
+        if self._why or not self._connected:
             return
         try:
-            self.link.receive(data)
+            has_more = self.link.receive(data, FRAMES)
         except LinkError as error:
             self._complain(str(error))
             self.close(str(error))
@@ -354,6 +360,18 @@ class LinkEnd:
             if self.link.farewell is not None:
                 self.close(self.link.farewell)
             self._flush()
+            self._read_later(has_more)
+
+    def _read_later(self, has_more: bool) -> None:
+        """Read nothing while there are frames to be done, which are in the next round."""
+        if has_more is not self._has_more and not self.transport.is_closing():
+            self._has_more = has_more
+            if has_more:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+        if has_more:
+            self.loop.call_soon(self.data_received, b"")
 
     def eof_received(self) -> bool:
         return False
@@ -369,15 +387,17 @@ class LinkEnd:
         if self._timer is not None:
             self._timer.cancel()
         self._on_end(self, self._why or (str(error) if error else "the other end has closed it"))
-        self._lose(self.link.take_channels())
+        self._lose(deque(self.link.take_channels()))
         self.link.let_go()
 
-    def _lose(self, channels: list[Channel]) -> None:
-        """Tell the clients, some in each round."""
-        for channel in channels[:LOSSES]:
-            channel.on_lost()
-        if len(channels) > LOSSES:
-            self.loop.call_soon(self._lose, channels[LOSSES:])
+    def _lose(self, channels: deque[Channel]) -> None:
+        """Tell the clients, some in each round. Those that have another link by now have been told."""
+        for _ in range(min(LOSSES, len(channels))):
+            channel = channels.popleft()
+            if channel.link is None:
+                channel.on_lost()
+        if channels:
+            self.loop.call_soon(self._lose, channels)
 
     def _flush(self) -> None:
         self._flush_is_due = False

@@ -150,6 +150,7 @@ class PassedConnection(Channel):
             return
         self._was_passed = True
         self._end_sent = False
+        self._kept = 0  # what another leader has sent is none of this one's credit
         session.begin(link.max_job_size)
         self.go_on()
         if (self._hung_up or self._ended) and not self._end_sent:

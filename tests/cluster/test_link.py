@@ -305,6 +305,22 @@ def test_a_client_that_one_side_closes_is_closed_at_the_other_after_all_that_was
     pair.wire.run()
 
 
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=20), st.lists(st.integers(1, 2000)), st.integers(1, 5))
+def test_frames_are_done_a_few_at_a_time_in_their_order(sizes, cuts, most):
+    pair = Pair()
+    _, there = pair.open()
+    sent = [bytes([number]) * size for number, size in enumerate(sizes)]
+    for piece in pieces(b"".join(frame(frames.DATA, data, there.number) for data in sent), cuts):
+        before = len(there.events)
+        has_more = pair.leader.receive(piece, most)
+        assert len(there.events) <= before + most
+        while has_more:
+            before = len(there.events)
+            has_more = pair.leader.receive(b"", most)
+            assert before < len(there.events) <= before + most
+    assert there.events == sent
+
+
 def test_a_client_that_does_not_read_is_sent_one_window_and_holds_up_nobody():
     pair = Pair()
     idle, at_idle = pair.open()
@@ -357,6 +373,7 @@ def test_while_the_system_takes_no_more_nothing_is_sent_and_each_goes_on_in_its_
     "sent",
     [
         frame(frames.DATA, b"x" * WINDOW, 1) + frame(frames.DATA, b"x", 1),
+        frame(frames.DATA, b"", 1),
         frame(frames.CREDIT, b"\0\0\0\1", 1),
         frame(frames.CREDIT, b"1", 1),
         frame(frames.USER, b"\xff", 1),

@@ -1,18 +1,20 @@
 """Clients of a standby, over sockets: they are passed on, and stay when the leader changes."""
 
+import asyncio
 import contextlib
 import gc
 import logging
 import socket
 import struct
 import threading
+from collections import deque
 
 import pytest
 from standing_by import PassingServer
 
 from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.cluster.link import HEADER, HELLO
+from beanstalk_server.cluster.link import HEADER, HELLO, PING, WINDOW
 from beanstalk_server.config import ListenerConfig, UserConfig
 from beanstalk_server.server import links
 from harness.caller import Caller
@@ -287,6 +289,78 @@ def test_a_link_that_breaks_makes_reserved_jobs_ready(pair):
     server.call(lambda: [end.transport.abort() for end in server.leader.links._ends])
     assert caller.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"  # by another link
     assert not server.server.gone
+
+
+def test_a_client_learns_late_that_its_link_broke_and_keeps_the_link_that_it_has_by_then(pair):
+    server = pair()
+    callers = [server.connect() for _ in range(3)]
+    for caller in callers:
+        caller.send(b"use mail\r\nreserve\r\n")
+        assert caller.line() == b"USING mail\r\n"
+
+    def cut():
+        end = server.server.link._end
+        channels = end.link.take_channels()
+        end.close("it is cut")
+        return end, channels
+
+    end, channels = server.call(cut)
+    eventually(lambda: server.server.link._end is not end and server.is_linked(), "there is another link")
+    eventually(lambda: all(channel.link is not None for channel in channels), "all have been passed on again")
+    server.call(end._lose, deque(channels))
+    for caller in callers:
+        server.put()
+        assert caller.line().startswith(b"RESERVED")
+        assert caller.line() == b"x\r\n"
+        assert caller.ask(b"list-tube-used\r\n") == b"USING mail\r\n"
+
+
+def test_what_a_client_has_not_read_of_one_leader_is_no_credit_for_the_next_one(pair):
+    server = pair()
+    size = 1008  # with its first line, a reply is 1 KiB, so that no half of one is left when a window is full
+    server.put(b"x" * size)
+    caller, other = server.connect(), server.connect()
+    caller.send(b"peek 1\r\n" * 12000)
+    eventually(
+        lambda: server.call(lambda: WINDOW in [client._kept for client in server.server.standby.open]),
+        "it has been sent all that it may be",
+    )
+    before = server.server.link._end
+    server.call(before.close, "it is cut")
+    eventually(lambda: server.server.link._end is not before and server.is_linked(), "there is another link")
+    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    end = server.server.link._end
+    for _ in range(12000):
+        assert caller.line() == b"FOUND 1 %d\r\n" % size
+        caller.read(size + 2)
+    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+    assert server.server.link._end is end
+
+
+def test_nothing_is_lost_when_a_link_does_a_frame_in_each_round(pair, monkeypatch):
+    monkeypatch.setattr(links, "FRAMES", 1)
+    server = pair()
+    callers = [server.connect() for _ in range(20)]
+    for caller in callers:
+        caller.send(b"use mail\r\n" * 100)
+    for caller in callers:
+        for _ in range(100):
+            assert caller.line() == b"USING mail\r\n"
+
+
+def test_what_a_link_carries_is_done_in_many_rounds_so_that_others_have_a_turn(pair):
+    server = pair()
+    end = next(iter(server.leader.links._ends))
+
+    async def receive():
+        end.data_received(HEADER.pack(PING, 0, 0) * (5 * links.FRAMES))
+        count = 1
+        while not end.transport.is_reading():
+            count += 1
+            await asyncio.sleep(0)
+        return count
+
+    assert server.wait_for(receive()) >= 5
 
 
 def test_who_waits_for_a_change_is_disconnected(pair, monkeypatch):

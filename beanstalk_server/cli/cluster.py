@@ -126,11 +126,13 @@ def opened(options: argparse.Namespace) -> Iterator[RedisEngine]:
     Raises:
         ConfigError: they are bad, or something is not installed.
     """
-    try:
-        from beanstalk_server.cluster.redis_engine import open_engine
-    except ModuleNotFoundError as error:
-        message = f"needs {error.name}, which is not installed: pip install 'beanstalk-server[cluster]'"
-        raise ConfigError(message) from error
+    from beanstalk_server.cluster.rules import missing
+
+    mistakes = missing(options.url)
+    if mistakes:
+        raise ConfigError(*[mistake.said for mistake in mistakes])
+    from beanstalk_server.cluster.redis_engine import open_engine
+
     given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
     mistakes = [mistake for each in OPTIONS if each.name in given for mistake in each.mistakes(given[each.name])]
     if mistakes:

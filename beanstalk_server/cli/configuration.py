@@ -138,6 +138,11 @@ def _missing(values: Mapping[str, Any]) -> list[Mistake]:
         mistakes.append(
             Mistake(option("binlog"), f"{binlog!r} is something else: must be a directory, or not be there")
         )
+    cluster = values.get("cluster")
+    if cluster:
+        from beanstalk_server.cluster import rules as cluster_rules
+
+        mistakes += cluster_rules.missing(cluster)
     return mistakes
 
 

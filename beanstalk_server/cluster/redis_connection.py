@@ -8,6 +8,7 @@ never repeats anything.
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import struct
@@ -30,14 +31,17 @@ REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS", "DENIED"))
 MISPLACED: Final = frozenset(("READONLY", "MOVED", "ASK", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN"))
 """Error codes of a server that is not, or not any more, the primary."""
 
+_PLACE: Final = re.compile(r"Error -?\d+ connecting to \S+\. |Error while (reading|writing) (from|to) \S+ ?: ")
+"""What redis-py says of the place, which all messages name."""
+
 _AUTHENTICATION: Final = ("invalid username-password", "invalid password", "AUTH", "Authentication")
 
 
 class ReplyError(EngineError):
     """The engine has answered with an error."""
 
-    def __init__(self, host: Host, text: str) -> None:
-        super().__init__(f"engine at {host}: {text}")
+    def __init__(self, place: str, text: str) -> None:
+        super().__init__(f"{place}: {text}")
         self.code = text.partition(" ")[0]
         self.text = text
 
@@ -54,6 +58,7 @@ class RedisConnection:
 
     def __init__(self, host: Host, url: EngineURL, timeout: float, user: tuple[str, str] | None = None) -> None:
         self.host = host
+        self.place = f"{'engine' if user is None else 'Sentinel'} at {host}"  # as messages name it
         self.timeout = timeout
         username, password = user or (url.user, url.password)
         self._database = 0 if user else url.database
@@ -130,16 +135,14 @@ class RedisConnection:
         text = str(reply)
         code = text.partition(" ")[0]
         if code in REFUSED:
-            return EngineRefusedError(f"engine at {self.host}: {text}")
+            return EngineRefusedError(f"{self.place}: {text}")
         if code == "OOM":
-            return EngineFullError(f"engine at {self.host}: {text}")
+            return EngineFullError(f"{self.place}: {text}")
         if "DB index is out of range" in text:
-            return EngineRefusedError(
-                f"engine at {self.host}: it has no database {self._database}: must be a lower one"
-            )
+            return EngineRefusedError(f"{self.place}: it has no database {self._database}: must be a lower one")
         if "Error compiling script" in text:
-            return EngineRefusedError(f"engine at {self.host}: it is too old: must be Redis 7 or later, or Valkey")
-        return ReplyError(self.host, text)
+            return EngineRefusedError(f"{self.place}: it is too old: must be Redis 7 or later, or Valkey")
+        return ReplyError(self.place, text)
 
     def _send(self, request: bytes) -> None:
         connected = self._replies.socket
@@ -170,15 +173,15 @@ class RedisConnection:
         if not isinstance(error, (RedisError, OSError, ValueError)):
             return error
         if isinstance(error, (TimeoutError, BlockingIOError)) or type(error).__name__ == "TimeoutError":
-            return EngineError(f"engine at {self.host}: no answer within {self.timeout:g} s")
-        text = " ".join(str(error).split()) or type(error).__name__
+            return EngineError(f"{self.place}: no answer within {self.timeout:g} s")
+        text = _PLACE.sub("", " ".join(str(error).split())) or type(error).__name__
         if isinstance(error, ResponseError):
             if any(each in text for each in _AUTHENTICATION):
-                return EngineRefusedError(f"engine at {self.host}: {text}")
+                return EngineRefusedError(f"{self.place}: {text}")
             return self.error_of(error)
         if isinstance(error, ssl.SSLError):
-            return EngineError(f"engine at {self.host}: TLS: {text}")
-        return EngineError(f"engine at {self.host}: {text}")
+            return EngineError(f"{self.place}: TLS: {text}")
+        return EngineError(f"{self.place}: {text}")
 
 
 def _forget_frames(error: BaseException) -> None:

@@ -5,10 +5,13 @@ Must never ask the engine for anything.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.cluster.url import read_url
 from beanstalk_server.config import Mistake, option
+from beanstalk_server.files import read_file
 
 if TYPE_CHECKING:
     from beanstalk_server.config import Config
@@ -21,6 +24,8 @@ _OF_A_DIRECTORY: Final = {
     "body_cache": "all bodies stay in memory",
 }
 """The options that only a server with a directory of its own has, and why a node has none of them."""
+
+NO_LIBRARY: Final = "needs redis, which is not installed: pip install 'beanstalk-server[cluster]'"
 
 LARGEST: Final = 1 << 28
 """Bytes of a segment, and of a job. A string of Redis has 512 MiB at most, and so has an argument of a script."""
@@ -51,6 +56,24 @@ def of_config(config: Config) -> list[Mistake]:
     host = config.advertise.rpartition(":")[0].strip("[]")
     if host in EVERYWHERE:
         mistakes.append(Mistake(option("advertise"), f"{config.advertise!r} is every address: must be one of them"))
+    return mistakes
+
+
+def missing(url: str) -> list[Mistake]:
+    """What the URL of an engine needs, and is not on this machine."""
+    mistakes = []
+    if importlib.util.find_spec("redis") is None:
+        mistakes.append(Mistake(option("cluster"), NO_LIBRARY))
+    with contextlib.suppress(ValueError):  # which `of_config` tells
+        found = read_url(url)
+        for name, path in (("ca", found.ca), ("cert", found.cert), ("key", found.key)):
+            try:
+                if path:
+                    read_file(path)
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", error)
+                said = f"{name}={path} cannot be read: {reason}: must be a PEM file"
+                mistakes.append(Mistake(option("cluster"), said))
     return mistakes
 
 

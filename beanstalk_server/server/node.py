@@ -29,6 +29,7 @@ from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine import START, UNKNOWN, Engine, EngineError, EngineRefusedError, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
+from beanstalk_server.cluster.rules import missing
 from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.cluster.url import read_url
 from beanstalk_server.config import BAD_OPTION, Config, option
@@ -109,6 +110,9 @@ class Node(Server):
         Raises:
             StartError: a socket cannot be opened, the engine refuses this node, or it would lose jobs.
         """
+        mistakes = missing(self.config.cluster)
+        if mistakes:
+            raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
         self._engine = self._connect()
         try:
             await self._check()
@@ -483,17 +487,8 @@ def is_loopback(host: str) -> bool:
 
 
 def connect_to(config: Config) -> Engine:
-    """A connection to the engine that the settings name.
+    """A connection to the engine that the settings name."""
+    from beanstalk_server.cluster.redis_engine import open_engine  # it needs redis-py
 
-    Raises:
-        StartError: what it needs is not installed.
-    """
-    try:
-        from beanstalk_server.cluster.redis_engine import open_engine
-    except ModuleNotFoundError as error:
-        raise StartError(
-            f"{option('cluster')}: needs {error.name}, which is not installed: pip install 'beanstalk-server[cluster]'",
-            BAD_OPTION,
-        ) from error
     timeout = min(2.0, config.lease_ttl / 5)
     return open_engine(config.cluster, config.cluster_name, config.replicas, timeout=timeout)

@@ -13,7 +13,7 @@ from beanstalk_server import Config
 from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
 from beanstalk_server.config import BAD_OPTION
-from beanstalk_server.server.node import Node
+from beanstalk_server.server.node import Node, address_towards
 from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.start_error import StartError
 from harness.in_thread import ServerThread
@@ -296,6 +296,38 @@ def test_an_engine_that_refuses_this_user_refuses_the_start(cluster):
     with pytest.raises(StartError, match="--cluster: the engine refuses this user"):
         cluster.add()
     cluster.servers.refuses = False
+
+
+def test_a_node_whose_url_names_a_file_that_is_not_there_does_not_start(cluster):
+    config = Config(port=0, cluster="rediss://127.0.0.1?ca=/nowhere")
+    with pytest.raises(StartError, match=r"^--cluster: ca=/nowhere cannot be read: .*: must be a PEM file$"):
+        ServerThread(config, asyncio.new_event_loop, cluster.make)
+
+
+def test_what_the_engine_would_lose_is_told_once(cluster, caplog):
+    cluster.servers.faults = ["appendonly is no: must be yes"]
+    with pytest.raises(StartError, match="appendonly is no"):
+        cluster.add()
+    assert "appendonly" not in caplog.text
+    cluster.add(waits_for=LEADS, unsafe_engine=True)
+    assert caplog.text.count("appendonly") == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://127.0.0.1:6379", "127.0.0.1"),
+        ("redis+sentinel://127.0.0.1,[::1]/x", "127.0.0.1"),
+        ("redis+sentinel://nowhere.invalid,127.0.0.1/x", "127.0.0.1"),
+    ],
+)
+def test_a_node_advertises_the_address_by_which_it_reaches_the_engine(url, address):
+    assert address_towards(url) == address
+
+
+def test_an_engine_without_an_address_is_told(cluster):
+    with pytest.raises(StartError, match=r"^--cluster: nowhere\.invalid cannot be reached: "):
+        address_towards("redis://nowhere.invalid")
 
 
 def test_a_node_starts_before_its_engine_does(cluster, caplog):

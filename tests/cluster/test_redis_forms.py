@@ -311,7 +311,9 @@ def test_status_takes_the_url_from_the_environment(redis, monkeypatch, capsys):
         (["redis://h", "--replicas", "-1"], 5, "--replicas: bad value -1: must be "),
         (["redis://h", "--cluster-name", "a{b"], 5, "--cluster-name: bad value 'a{b': must be 1 to 100 letters"),
         (["redis://h", "--replicas", "x"], 5, "--replicas"),
-        (["redis://127.0.0.1:1"], 10, "engine at 127.0.0.1:1: "),
+        (["rediss://h?ca=/nowhere"], 5, "ca=/nowhere cannot be read: No such file or directory: must be a PEM file"),
+        (["redis://127.0.0.1:1"], 10, "engine at 127.0.0.1:1: Connection refused"),
+        (["redis+sentinel://127.0.0.1:1/x"], 10, "Sentinel at 127.0.0.1:1: Connection refused"),
     ],
 )
 def test_status_says_what_is_wrong_in_one_line(arguments, code, said, monkeypatch, capsys):

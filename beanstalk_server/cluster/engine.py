@@ -59,6 +59,8 @@ class Lease(NamedTuple):
     """What the nodes prove to know when they open a link."""
     position: Position = START
     """Of the last commit."""
+    ttl: int = 0
+    """Nanoseconds for which the leader may lead without a renewal; 0 if it has not said."""
 
 
 class Member(NamedTuple):

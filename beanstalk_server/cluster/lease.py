@@ -66,6 +66,7 @@ class Contender:
         self.ttl = ttl
         self.highest = highest
         self.lease: Lease | None = None  # as it was seen last, while the engine answers
+        self._ttl = 0  # that the leader has
         self._since = 0  # when it was seen first
         self._seen = 0  # when it was seen last
         self._gone: tuple[int, str] | None = None  # the epoch and the node of a leader that is gone
@@ -88,6 +89,7 @@ class Contender:
             self._since = now
         self._seen = now
         self.lease = lease
+        self._ttl = lease.ttl or self._ttl
         if lease.node == self.node or (is_first and self._is_at_this_address(lease)):
             self.note_gone(lease.epoch, lease.node)  # it led from here, and does not any more
         self.highest = max(self.highest, lease.epoch)
@@ -127,12 +129,17 @@ class Contender:
             if not lease.node:
                 return GIVEN_BACK
             if self._gone == (lease.epoch, lease.node) and (
-                self._is_sure or now - self._since >= MISSING * self.ttl // RENEWALS
+                self._is_sure or now - self._since >= MISSING * self._longer_ttl // RENEWALS
             ):
                 return GONE
-        if now - self._since >= self.ttl:
+        if now - self._since >= self._longer_ttl:
             return RUN_OUT if lease.epoch >= self.highest else LOST
         return ""
+
+    @property
+    def _longer_ttl(self) -> int:
+        """That of the leader, which may have been started with another one, or that of this node."""
+        return max(self.ttl, self._ttl)
 
     def has_lost(self) -> bool:
         """Whether the engine has a lower epoch than this node has seen there: it has lost what came since."""
@@ -140,7 +147,7 @@ class Contender:
 
     def claim(self, secret: str) -> Lease:
         """The lease to take."""
-        return Lease(self.highest + 1, 0, self.node, self.address, secret)
+        return Lease(self.highest + 1, 0, self.node, self.address, secret, ttl=self.ttl)
 
 
 class Tenure:

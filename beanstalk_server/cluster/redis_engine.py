@@ -129,13 +129,14 @@ class RedisEngine:
 
     def take(self, seen: Lease, lease: Lease) -> Lease:
         arguments: list[str | int] = [seen.epoch, lease.epoch, lease.renewals, lease.node, lease.address, lease.secret]
+        arguments.append(lease.ttl)
         held, confirmed = self._lease(scripts.TAKE, [self._state], arguments, waits=True)
         if (held.epoch, held.node, held.secret) == (lease.epoch, lease.node, lease.secret):
             self._must_be_enough(confirmed)
         return held
 
     def renew(self, lease: Lease) -> Lease:
-        arguments: list[str | int] = [lease.epoch, lease.renewals, lease.node, lease.address, lease.secret]
+        arguments: list[str | int] = [lease.epoch, lease.renewals, lease.node, lease.address, lease.secret, lease.ttl]
         held, confirmed = self._lease(scripts.RENEW, [self._state], arguments, waits=True)
         if (held.epoch, held.node) == (lease.epoch, lease.node):
             self._must_be_enough(confirmed)
@@ -505,14 +506,20 @@ def _lease_of(reply: object) -> Lease:
         EngineRefusedError: a later release has written it.
     """
     with understood():
-        version, epoch, renewals, node, address, secret, last = lists_of(reply)
+        version, epoch, renewals, node, address, secret, last, ttl = lists_of(reply)
         if version is not None and text_of(version) != scripts.VERSION:
             raise EngineRefusedError(
                 f"the journal in the engine has version {text_of(version)}, and this server knows version "
                 f"{scripts.VERSION}: must be a server of a later release"
             )
         return Lease(
-            number_of(epoch), number_of(renewals), text_of(node), text_of(address), text_of(secret), _position(last)
+            number_of(epoch),
+            number_of(renewals),
+            text_of(node),
+            text_of(address),
+            text_of(secret),
+            _position(last),
+            number_of(ttl),
         )
 
 

@@ -3,7 +3,7 @@
 Each compares before it changes, so that it may run twice. They need Redis 7, or Valkey. The keys of a cluster with the
 name NAME:
 
-    {NAME:0}:state          a hash: version, epoch, renewals, node, address, secret, position ("EPOCH.NUMBER")
+    {NAME:0}:state          a hash: version, epoch, renewals, node, address, secret, position ("EPOCH.NUMBER"), ttl
     {NAME:0}:files          a hash: the size of each file
     {NAME:0}:file:FILE      the bytes of a file, but for the zeros at its end that were never written
     {NAME:0}:nodes          a hash: each node, with the address and the time of its last report
@@ -99,7 +99,7 @@ the engine's again; the node of that lease is "?" then, until its leader renews 
 COMMIT_BEYOND: Final = Script("#!lua flags=allow-oom\n" + _COMMIT)
 """The same, also beyond the limit of memory."""
 
-FIELDS: Final = ("version", "epoch", "renewals", "node", "address", "secret", "position")
+FIELDS: Final = ("version", "epoch", "renewals", "node", "address", "secret", "position", "ttl")
 """The fields of the state, in the order in which the scripts below return them."""
 
 _STATE: Final = "return redis.call('HMGET', KEYS[1], {})\n".format(", ".join([repr(each) for each in FIELDS]))
@@ -128,12 +128,12 @@ local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret')
 local epoch = held[1] or '0'
 if epoch == ARGV[1] or (epoch == ARGV[2] and held[2] == ARGV[6]) then
   redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[2], 'renewals', ARGV[3], 'node', ARGV[4],
-    'address', ARGV[5], 'secret', ARGV[6])
+    'address', ARGV[5], 'secret', ARGV[6], 'ttl', ARGV[7])
 end
 """
     + _STATE
 )
-"""KEYS: state. ARGV: the epoch that was seen; epoch, renewals, node, address and secret of the new lease."""
+"""KEYS: state. ARGV: the epoch that was seen; epoch, renewals, node, address, secret and TTL of the new lease."""
 
 RENEW: Final = Script(
     """\
@@ -142,14 +142,14 @@ local held = redis.call('HMGET', KEYS[1], 'epoch', 'node')
 local epoch = tonumber(held[1] or '0')
 if epoch < tonumber(ARGV[1]) or (epoch == tonumber(ARGV[1]) and held[2] == '?') then
   redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[1], 'renewals', ARGV[2] + 1, 'node', ARGV[3],
-    'address', ARGV[4], 'secret', ARGV[5])
+    'address', ARGV[4], 'secret', ARGV[5], 'ttl', ARGV[6])
 elseif epoch == tonumber(ARGV[1]) and held[2] == ARGV[3] then
   redis.call('HINCRBY', KEYS[1], 'renewals', 1)
 end
 """
     + _STATE
 )
-"""KEYS: state. ARGV: epoch, renewals, node, address and secret of the lease."""
+"""KEYS: state. ARGV: epoch, renewals, node, address, secret and TTL of the lease."""
 
 RELEASE: Final = Script(
     """\

@@ -2,7 +2,7 @@
 
 from beanstalk_server.cluster.engine import START, Commit, Lease, Position
 
-MINE = Lease(1, 0, "a", "here:1", "secret")
+MINE = Lease(1, 0, "a", "here:1", "secret", ttl=4)
 OTHER = Lease(2, 0, "b", "there:2", "another secret")
 
 

@@ -226,7 +226,7 @@ class MemoryEngine:
         if held.epoch > epoch:
             return self._end("append", Answer(held.epoch, held.position, 0))
         if held.epoch < epoch:
-            held = Lease(epoch, node=UNKNOWN, address=held.address, secret=held.secret, position=held.position)
+            held = held._replace(epoch=epoch, renewals=0, node=UNKNOWN)
             servers.change("lease", held)
         if held.position == commit.before:
             servers.change("commit", commit)

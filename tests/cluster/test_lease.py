@@ -45,7 +45,7 @@ def test_a_new_node_takes_an_engine_that_was_never_used_at_once():
     assert node.reason(0) == ""  # before the engine has answered
     node.observe(Lease(), 0)
     assert node.reason(0) == NEVER_USED
-    assert node.claim("s") == Lease(1, 0, "b", "b:1", "s")
+    assert node.claim("s") == Lease(1, 0, "b", "b:1", "s", ttl=TTL)
 
 
 def test_a_lease_that_is_not_renewed_may_be_taken_after_the_whole_ttl():
@@ -56,6 +56,20 @@ def test_a_lease_that_is_not_renewed_may_be_taken_after_the_whole_ttl():
     node.observe(A, TTL)
     assert node.reason(TTL) == RUN_OUT
     assert node.claim("s").epoch == 6
+
+
+def test_a_leader_with_a_longer_ttl_has_that_long():
+    node = contender()
+    slow = A._replace(ttl=3 * TTL)
+    assert watch(node, slow, 3 * TTL - SECOND) == ""
+    assert watch(node, Lease(4, 1, "a"), 6 * TTL - SECOND, 3 * TTL) == ""  # the engine has lost it
+    assert watch(node, slow, 9 * TTL, 6 * TTL) == RUN_OUT
+
+
+def test_a_leader_with_a_shorter_ttl_has_that_of_whoever_waits():
+    node = contender()
+    assert watch(node, A._replace(ttl=TTL // 2), TTL - SECOND) == ""
+    assert watch(node, A._replace(ttl=TTL // 2), TTL) == RUN_OUT
 
 
 def test_each_renewal_starts_the_ttl_anew():

@@ -123,7 +123,7 @@ class Contender:
         lease = self.lease
         if lease is None:
             return ""
-        if lease.epoch >= self.highest:  # else the engine has lost something, and whoever led may be alive
+        if not self.has_lost():  # else whoever led may be alive
             if not lease.epoch:
                 return NEVER_USED
             if not lease.node:
@@ -133,7 +133,7 @@ class Contender:
             ):
                 return GONE
         if now - self._since >= self._longer_ttl:
-            return RUN_OUT if lease.epoch >= self.highest else LOST
+            return LOST if self.has_lost() else RUN_OUT
         return ""
 
     @property

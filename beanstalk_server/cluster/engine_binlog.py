@@ -22,7 +22,7 @@ from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import JobTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY
-from beanstalk_server.storage.errors import unusable
+from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError, unusable
 from beanstalk_server.storage.record import put_size
 from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.room import COMMIT_LIMIT, SEGMENT_OVERHEAD, Spare
@@ -39,6 +39,12 @@ SLICE: Final = 512
 
 FORGET_SLICE: Final = 16 * SLICE
 """The same, for jobs that only forget where they were."""
+
+HOW_TO_GO_ON: Final = (
+    "to go on without what is lost: cluster export DIR, a start with -b DIR --salvage, and cluster import DIR with "
+    "another --cluster-name"
+)
+"""What helps here instead of --salvage, which knows files only."""
 
 logger = logging.getLogger("beanstalk_server")
 
@@ -62,7 +68,12 @@ class EngineBinlog(Binlog):
         self._late_commits: set[asyncio.Task[None]] = set()  # that wait for the end of that
 
     def restore(self, replay: Replay) -> None:
-        super().restore(replay)
+        try:
+            super().restore(replay)
+        except StorageError as error:
+            if error.status != DAMAGED:
+                raise
+            raise StorageError(str(error).replace(HOW_TO_SALVAGE, HOW_TO_GO_ON), DAMAGED) from error
         try:
             self.directory.sync()
         except OSError as error:

@@ -19,6 +19,9 @@ UNUSABLE: Final = 10
 DAMAGED: Final = 65
 """The exit status for a binlog that is damaged (EX_DATAERR of sysexits.h)."""
 
+HOW_TO_SALVAGE: Final = "to start without what is lost, use --salvage"
+"""What helps when a binlog is damaged."""
+
 
 class StorageError(JournalError):
     """The binlog cannot be used."""

@@ -20,7 +20,7 @@ from beanstalk_server.storage.beanstalkd.takeover import take_over
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Tail
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY
 from beanstalk_server.storage.disk import Directory
-from beanstalk_server.storage.errors import DAMAGED, StorageError, unusable
+from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError, unusable
 from beanstalk_server.storage.record import NO_BOOT
 from beanstalk_server.storage.rewriting import Rewriting, finish_rewriting
 from beanstalk_server.storage.segment import Segment, segment_names
@@ -176,8 +176,7 @@ class _Recovery:
         place = f"{self._path}/{damage.segment}"
         if not self._salvage:
             raise StorageError(
-                f"{place}: damaged at offset {damage.offset}: {damage.what}; "
-                "to start without what is lost, use --salvage",
+                f"{place}: damaged at offset {damage.offset}: {damage.what}; {HOW_TO_SALVAGE}",
                 DAMAGED,
             )
         logger.warning("%s: %s", place, damage)

@@ -403,6 +403,8 @@ def test_damaged_files_end_the_node_and_nobody_serves_them(cluster, caplog):
     node = cluster.add()
     eventually(lambda: node.server.failure is not None, "it ends")
     assert "damaged" in str(node.server.failure)
+    assert "cluster export" in str(node.server.failure)
+    assert "use --salvage" not in str(node.server.failure)
     eventually(lambda: caplog.text.count("cannot take over") == 2, "it has tried twice: it might be a failover")
 
 

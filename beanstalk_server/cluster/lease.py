@@ -123,9 +123,7 @@ class Contender:
         lease = self.lease
         if lease is None:
             return ""
-        if not self.has_lost():  # else whoever led may be alive
-            if not lease.epoch:
-                return NEVER_USED
+        if lease.epoch and not self.has_lost():  # else whoever led may be alive
             if not lease.node:
                 return GIVEN_BACK
             if self._gone == (lease.epoch, lease.node) and (
@@ -133,7 +131,9 @@ class Contender:
             ):
                 return GONE
         if now - self._since >= self._longer_ttl:
-            return LOST if self.has_lost() else RUN_OUT
+            if self.has_lost():
+                return LOST
+            return RUN_OUT if lease.epoch else NEVER_USED  # or it was wiped, and its leader would be back by now
         return ""
 
     @property

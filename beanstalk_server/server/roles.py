@@ -134,6 +134,7 @@ class Roles:
         self._stopping = False
         self._may_finish = False  # the lease is to be given back
         self._failed = False  # it had the lease, and could not serve
+        self._is_told = False  # the log has said that there is no lease
         self._awake = asyncio.Event()  # something has happened: the task must look again
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the end of the lease
@@ -229,6 +230,9 @@ class Roles:
                         option("advertise"),
                     )
                 self.owner.follow(Lease() if rival is not None else lease)
+                if not lease.epoch and not self._is_told and self.contends:
+                    self._is_told = True
+                    log.info("the engine is new, or was wiped: leads in %g s if no other node does", self.ttl / SECOND)
                 reason = contender.reason(self._clock()) if self.contends else ""
                 if reason:
                     tenure = await self._take(contender, reason)

@@ -40,11 +40,12 @@ def watch(contender, lease, until, since=0, step=SECOND):
 # A node that stands by
 
 
-def test_a_new_node_takes_an_engine_that_was_never_used_at_once():
+def test_a_new_node_takes_an_engine_that_seems_never_used_after_a_ttl_as_it_may_have_been_wiped():
     node = contender()
     assert node.reason(0) == ""  # before the engine has answered
-    node.observe(Lease(), 0)
-    assert node.reason(0) == NEVER_USED
+    assert watch(node, Lease(), TTL - SECOND) == ""
+    node.observe(Lease(), TTL)
+    assert node.reason(TTL) == NEVER_USED
     assert node.claim("s") == Lease(1, 0, "b", "b:1", "s", ttl=TTL)
 
 

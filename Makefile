@@ -10,8 +10,8 @@ SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
-WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations.py \
-	tests/cluster/test_killed.py
+WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations_with_nodes.py \
+	tests/cluster/test_kills.py
 IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
 	tests/bench/test_report.py tests/bench/test_samples.py \
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
@@ -41,7 +41,7 @@ check-interpreted: $(VENV)/developer beanstalkd proxies redis    ## every test, 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the queue, the wire and what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/access tests/wire tests/server
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server tests/cluster/test_killed.py
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server tests/cluster/test_kills.py
 
 check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler
 	$(VENV)/bin/pytest -m exhaustive -rP --show-capture stdout tests/package

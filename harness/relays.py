@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -26,6 +27,10 @@ RESET: Final = struct.pack("ii", 1, 0)
 
 WITHIN: Final = 20.0
 """Seconds that a change of its ways, or its end, may take."""
+
+
+def _close(client: socket.socket, _: asyncio.Task[None]) -> None:
+    client.close()
 
 
 class Relay:
@@ -131,6 +136,7 @@ class Relay:
                 client, _ = await self._loop.sock_accept(listener)
                 connection = asyncio.create_task(self._serve(client))
                 self._connections.add(connection)
+                connection.add_done_callback(partial(_close, client))  # it may end before it has begun
                 connection.add_done_callback(self._connections.discard)
 
     async def _serve(self, client: socket.socket) -> None:

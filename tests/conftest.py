@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 def pytest_addoption(parser, pluginmanager):
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in PACKAGES.items())
     parser.addoption("--package", choices=PACKAGES, default="sources", help=f"what the tests run on ({meanings})")
-    parser.addoption("--kills", type=int, default=3, help="how often tests/cluster/test_killed.py kills in each way")
+    parser.addoption("--kills", type=int, default=3, help="how often tests/cluster/test_kills.py kills in each way")
     # At once: the other conftest.py files, which import the package, are read before the options are.
     given = pluginmanager.get_plugin("pytestconfig").invocation_params.args
     if parser.parse_known_args(given).package != "sources":

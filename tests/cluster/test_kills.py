@@ -1,7 +1,7 @@
 """A cluster that is killed again and again under load keeps what it has acknowledged, and brings nothing back.
 
 Real processes: this server, Redis, and clients in threads. `pytest -m exhaustive -rP --kills 200 tests/cluster/
-test_killed.py` kills so many times in each way, and prints what became of what was acknowledged.
+test_kills.py` kills so many times in each way, and prints what became of what was acknowledged.
 """
 
 import random

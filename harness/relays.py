@@ -103,10 +103,10 @@ class Relay:
     async def _listen(self) -> None:
         self._passes = asyncio.Event()
         self._passes.set()
-        listener = socket.create_server(("127.0.0.1", 0))
-        listener.setblocking(False)
-        self.address = ("127.0.0.1", listener.getsockname()[1])
-        self._accepting = asyncio.create_task(self._accept(listener))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self.address = ("127.0.0.1", self._listener.getsockname()[1])
+        self._loop.add_reader(self._listener, self._accept)
 
     async def _change(self, *, is_cut: bool = False, is_silent: bool = False, delay: float = 0.0) -> None:
         self._is_cut, self._delay = is_cut, delay
@@ -118,8 +118,8 @@ class Relay:
             await self._end_connections()
 
     async def _end(self) -> None:
-        self._accepting.cancel()
-        await asyncio.wait([self._accepting])
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
         await self._end_connections()
 
     async def _end_connections(self) -> None:
@@ -130,14 +130,14 @@ class Relay:
             if isinstance(result, Exception):
                 raise result
 
-    async def _accept(self, listener: socket.socket) -> None:
-        with listener:
-            while True:
-                client, _ = await self._loop.sock_accept(listener)
-                connection = asyncio.create_task(self._serve(client))
-                self._connections.add(connection)
-                connection.add_done_callback(partial(_close, client))  # it may end before it has begun
-                connection.add_done_callback(self._connections.discard)
+    def _accept(self) -> None:
+        """Take a connection at once: a task that is cancelled while it accepts one would lose it."""
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+            client, _ = self._listener.accept()
+            connection = self._loop.create_task(self._serve(client))
+            self._connections.add(connection)
+            connection.add_done_callback(partial(_close, client))  # it may end before it has begun
+            connection.add_done_callback(self._connections.discard)
 
     async def _serve(self, client: socket.socket) -> None:
         """One connection, from its begin to its end: it ends when both directions have, or one is broken."""

@@ -19,7 +19,7 @@ from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, Engin
 from beanstalk_server.cluster.engine import Answer, Commit, Engine, EngineError, EngineFullError, Position
 from beanstalk_server.cluster.latency import Latency
 from beanstalk_server.cluster.sender import DivergedError, Sender
-from beanstalk_server.storage.write_thread import Writer, WriteThread
+from beanstalk_server.storage.write_thread import Writer, WriteThread, await_end
 
 T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
@@ -127,20 +127,7 @@ class EngineWriter:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do a piece of work; return what it returns when all it has collected is durable, or raise what it raises."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        results: list[T] = []
-
-        def on_end(error: BaseException | None) -> None:
-            if ended.cancelled():
-                return
-            if error is None:
-                ended.set_result(None)
-            else:
-                ended.set_exception(error)
-
-        self.begin(lambda: results.append(work()), on_end)
-        await ended
-        return results[0]
+        return await await_end(self, work)
 
     def close(self) -> None:
         """End the thread. What is still under way is abandoned."""

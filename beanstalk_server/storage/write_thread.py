@@ -79,20 +79,7 @@ class WriteThread:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do a piece of work; return what it returns, or raise what it raises."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        results: list[T] = []
-
-        def on_end(error: BaseException | None) -> None:
-            if ended.cancelled():
-                return
-            if error is None:
-                ended.set_result(None)
-            else:
-                ended.set_exception(error)
-
-        self.begin(lambda: results.append(work()), on_end)
-        await ended
-        return results[0]
+        return await await_end(self, work)
 
     def close(self) -> None:
         """End the thread, after all work."""
@@ -125,3 +112,21 @@ class WriteThread:
                 piece.loop.call_soon_threadsafe(piece.on_end, piece.error)
             else:
                 self._ended.release()
+
+
+async def await_end(writer: Writer, work: Callable[[], T]) -> T:
+    """Let a writer do a piece of work; return what the work returns when it has ended, or raise what it raises."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    results: list[T] = []
+
+    def on_end(error: BaseException | None) -> None:
+        if ended.cancelled():
+            return
+        if error is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(error)
+
+    writer.begin(lambda: results.append(work()), on_end)
+    await ended
+    return results[0]

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.engine import Lease
-from beanstalk_server.cluster.link import NONCE_BYTES, TICK, Channel, Link, LinkError, Opening
-from beanstalk_server.server.connection import Connection, Connections, name_of_peer
+from beanstalk_server.link.link import NONCE_BYTES, Channel, Link
+from beanstalk_server.link.opening import Opening
+from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.entrance import Entrance
+from beanstalk_server.server.link_end import LinkEnd
+from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.server.standby import Standby
 from beanstalk_server.wire.grammar import is_name
-
-CLOGGED: Final = 1 << 20
-"""Bytes that may wait in this process for the system to take them, before nothing more is sent on a link."""
 
 CONNECT_WITHIN: Final = 3.0
 """Seconds until a leader must have accepted a connection."""
@@ -34,13 +34,6 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two attempts to reach the leader: none at first, and then each time twice as long."""
 
-LOSSES: Final = 64
-"""Clients that learn in one round of the event loop that their link is gone."""
-
-FRAMES: Final = 128
-"""Frames of a link that are done in one round of the event loop. A link carries the input of thousands of clients, and
-those who are connected to this node must not wait for all of it."""
-
 MOST_STRANGERS: Final = 64
 """Connections to the listener at a time that have not proved that they know the secret."""
 
@@ -48,379 +41,6 @@ log = logging.getLogger("beanstalk_server")
 
 Connect = Callable[[Callable[[], Any], str, int], Awaitable[Any]]
 """Opens a connection for the protocol that a function makes, to a host and a port."""
-
-
-class LinkTransport(Channel):
-    """A client that has come through another node, as a transport for its plain connection.
-
-    Args:
-        opening: who it is, and what it has told the leader before.
-        user: who it is; None for nobody.
-    """
-
-    __slots__ = (
-        "_closing",
-        "_connection",
-        "_end",
-        "_ended",
-        "_high",
-        "_input",
-        "_lost",
-        "_low",
-        "_opening",
-        "_output",
-        "_output_size",
-        "_position",
-        "_protocol_paused",
-        "_reading",
-        "_user_is_known",
-    )
-
-    def __init__(self, end: LinkEnd, opening: Opening, entrance: Entrance, user: User | None) -> None:
-        super().__init__()
-        assert end.connections is not None, "this node leads"
-        self._end = end
-        self._opening = opening
-        self._user_is_known = opening.user is None or user is not None
-        self._connection: Any = Connection(end.connections, entrance, user, f"{opening.name} at {end.link.peer}")
-        self._closing = False  # nothing more is read
-        self._lost = False  # the connection has been told, or is about to be
-        self._ended = False  # the client has shut down its sending side, and the connection is to be told
-        self._reading = True
-        self._input: deque[bytes] = deque()  # while the connection does not read
-        self._output: deque[bytes] = deque()  # what the standby has no room for
-        self._output_size = 0
-        self._position = 0  # where in the first piece of the output begins what has not been sent
-        self._high = 1 << 16
-        self._low = 1 << 14
-        self._protocol_paused = False
-
-    # What the link calls
-
-    def on_open(self) -> None:
-        connection = self._connection
-        connection.connection_made(self)
-        if self._closing:
-            return
-        opening = self._opening
-        if not self._user_is_known:
-            log.warning("%s: there is no user %r here; disconnected", connection.name, opening.user)
-            self.abort()
-        elif not all(map(is_name, (opening.used, *opening.watched))):
-            log.warning("%s: uses or watches what is no tube; disconnected", connection.name)
-            self.abort()
-        else:
-            connection.session.restore(opening.used, opening.watched)
-
-    def on_data(self, data: bytes) -> None:
-        if self._closing:
-            return
-        if self._reading and not self._input:
-            self.consumed(len(data))
-            self._connection.data_received(data)
-        else:
-            self._input.append(data)
-
-    def on_hangup(self) -> None:
-        if not self._closing:
-            self._connection.on_hangup()
-
-    def on_end(self) -> None:
-        if self._closing:
-            return
-        self._ended = True
-        if self._reading and not self._input:
-            self._deliver()
-        else:
-            self._connection.on_hangup()
-
-    def on_user(self, name: str) -> None:
-        if self._closing:
-            return
-        user = self._end.find_user(name)
-        connection = self._connection
-        if user is None:
-            log.warning("%s: there is no user %r here; disconnected", connection.name, name)
-            self.abort()
-        else:
-            connection.user = user
-            connection.session.change_user(user)
-
-    def on_room(self) -> None:
-        """Send what waits, as far as there is room."""
-        output = self._output
-        while output and (room := self.room()):
-            first = output[0]
-            start = self._position
-            if len(first) - start <= room:
-                output.popleft()
-                self._position = 0
-                piece = first[start:] if start else first
-            else:
-                self._position = start + room
-                piece = first[start : start + room]
-            self._output_size -= len(piece)
-            self.send(piece)
-        if self._protocol_paused and self._output_size <= self._low:
-            self._protocol_paused = False
-            self._connection.resume_writing()
-        if self._closing and not output:
-            self._end_channel()
-
-    def on_close(self, *, at_once: bool) -> None:  # noqa: ARG002 nothing more can be sent to it in any case
-        self._lose()
-
-    def on_lost(self) -> None:
-        self._lose()
-
-    # What the connection calls
-
-    def write(self, data: bytes) -> None:
-        if self._closing or not data:
-            return
-        if not self._output:
-            room = self.room()
-            if len(data) <= room:
-                self.send(data)
-                return
-        self._output.append(data)
-        self._output_size += len(data)
-        self.on_room()
-        if self._output_size > self._high and not self._protocol_paused:
-            self._protocol_paused = True
-            self._connection.pause_writing()
-
-    def close(self) -> None:
-        """Read no more, send what has been written, and then disconnect the client."""
-        if self._closing:
-            return
-        self._closing = True
-        self._input.clear()
-        if not self._output:
-            self._end_channel()
-
-    def abort(self) -> None:
-        """Disconnect the client at once."""
-        if self._lost:
-            return
-        self.close_channel(at_once=True)
-        self._lose()
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def pause_reading(self) -> None:
-        self._reading = False
-
-    def resume_reading(self) -> None:
-        self._reading = True
-        if self._input or self._ended:
-            self._end.loop.call_soon(self._deliver)
-
-    def is_reading(self) -> bool:
-        return self._reading and not self._closing
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high = 1 << 16 if high is None else high
-        self._low = self._high >> 2 if low is None else low
-
-    def get_write_buffer_size(self) -> int:
-        return self._output_size
-
-    def get_extra_info(self, _: str, default: Any = None) -> Any:
-        return default
-
-    def set_protocol(self, protocol: Any) -> None:
-        self._connection = protocol
-
-    def get_protocol(self) -> Any:
-        return self._connection
-
-    def _deliver(self) -> None:
-        """Hand over what has come while the connection did not read."""
-        while self._input and self._reading and not self._closing:
-            data = self._input.popleft()
-            self.consumed(len(data))
-            self._connection.data_received(data)
-        if self._ended and self._reading and not self._input and not self._closing:
-            self._ended = False
-            self._connection.eof_received()
-
-    def _end_channel(self) -> None:
-        """Close when all has been sent."""
-        self.close_channel(at_once=False)
-        self._lose()
-
-    def _lose(self) -> None:
-        """Tell the connection soon that its client is gone."""
-        self._closing = True
-        self._input.clear()
-        self._output.clear()
-        self._output_size = 0
-        if not self._lost:
-            self._lost = True
-            self._end.loop.call_soon(self._tell)
-
-    def _tell(self) -> None:
-        self._connection.connection_lost(None)
-        self._connection = None  # each has referred to the other, and the collector may be off
-
-
-class LinkEnd:
-    """One end of a link over TCP. It has the methods of an asyncio protocol.
-
-    Args:
-        connections: of the leader; None at the other end.
-        find_user: finds the user of a name; at the leader.
-        on_end: called once, with this end and why, when the connection is gone.
-    """
-
-    link: Link
-    transport: asyncio.Transport
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        on_end: Callable[[LinkEnd, str], None],
-        connections: Connections | None = None,
-        find_user: Callable[[str], User | None] = lambda _: None,
-    ) -> None:
-        self.loop = loop
-        self.connections = connections
-        self.find_user = find_user
-        self._on_end = on_end
-        self._entrance = Entrance("link")
-        self._entrance.is_link = True
-        self._why = ""  # it ends
-        self._flush_is_due = False
-        self._has_more = False  # frames have come that are not done: nothing is read before they are
-        self._timer: asyncio.TimerHandle | None = None
-        self._name = ""
-        self._connected = False
-
-    def begin(self, link: Link) -> None:
-        """Use this link, whose `on_output` is `output`, and whose `accept` is `accept`."""
-        self.link = link
-
-    def output(self) -> None:
-        """Send soon what the link has to send."""
-        if not self._flush_is_due:
-            self._flush_is_due = True
-            self.loop.call_soon(self._flush)
-
-    def accept(self, opening: Opening) -> Channel:
-        """Serve a client of the node at the other end."""
-        user = None if opening.user is None else self.find_user(opening.user)
-        return LinkTransport(self, opening, self._entrance, user)
-
-    def close(self, why: str) -> None:
-        """End at once."""
-        self._why = self._why or why
-        if self._connected:
-            self.transport.abort()
-        self._lose(deque(self.link.take_channels()))  # at once, because what they send from now on would be lost
-        self.link.let_go()
-
-    def say_goodbye(self, why: str) -> None:
-        """Let the clients of the other node go, tell it why, and end."""
-        self._why = self._why or why
-        channels = self.link.take_channels()
-        if self._connected and not self.link.closing:
-            self.link.say_goodbye(why)
-            self._flush()
-        for channel in channels:
-            channel.on_lost()
-
-    # What the event loop calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self._connected = True
-        self._name = name_of_peer(self.transport)
-        self.transport.set_write_buffer_limits(CLOGGED)
-        self._timer = self.loop.call_later(TICK, self._tick)
-        if self._why:
-            self.transport.abort()
-        else:
-            self._flush()
-
-    def data_received(self, data: bytes) -> None:
-        """Do the frames that have come, some in each round."""
-        if self._why or not self._connected:
-            return
-        try:
-            has_more = self.link.receive(data, FRAMES)
-        except LinkError as error:
-            self._complain(str(error))
-            self.close(str(error))
-        except Exception:
-            log.exception("link with %s failed; this is a bug in the server", self._name)
-            self.close("it has failed")
-        else:
-            if self.link.farewell is not None:
-                self.close(self.link.farewell)
-            self._flush()
-            self._read_later(has_more)
-
-    def _read_later(self, has_more: bool) -> None:
-        """Read nothing while there are frames to be done, which are in the next round."""
-        if has_more is not self._has_more and not self.transport.is_closing():
-            self._has_more = has_more
-            if has_more:
-                self.transport.pause_reading()
-            else:
-                self.transport.resume_reading()
-        if has_more:
-            self.loop.call_soon(self.data_received, b"")
-
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        self.link.clog()
-
-    def resume_writing(self) -> None:
-        self.link.unclog()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._connected = False
-        if self._timer is not None:
-            self._timer.cancel()
-        self._on_end(self, self._why or (str(error) if error else "the other end has closed it"))
-        self._lose(deque(self.link.take_channels()))
-        self.link.let_go()
-
-    def _lose(self, channels: deque[Channel]) -> None:
-        """Tell the clients, some in each round. Those that have another link by now have been told."""
-        for _ in range(min(LOSSES, len(channels))):
-            channel = channels.popleft()
-            if channel.link is None:
-                channel.on_lost()
-        if channels:
-            self.loop.call_soon(self._lose, channels)
-
-    def _flush(self) -> None:
-        self._flush_is_due = False
-        if not self._connected or self.transport.is_closing():
-            return
-        data = self.link.take_output()
-        if data:
-            self.transport.write(data)
-        if self.link.closing:
-            self.transport.close()
-
-    def _complain(self, why: str) -> None:
-        """Tell the log why the link is closed, unless whoever has opened it does so."""
-        if self.connections is not None:
-            log.warning("link with %s: %s; closed", self._name, why)
-
-    def _tick(self) -> None:
-        if not self.link.tick():
-            why = "it is silent" if self.link.is_open else "it does not prove in time that it knows the secret"
-            self._complain(why)
-            self.close(why)
-            return
-        self._timer = self.loop.call_later(TICK, self._tick)
 
 
 class LinkListener:
@@ -439,6 +59,8 @@ class LinkListener:
         self._lease: Lease | None = None  # while this node leads
         self._connections: Connections | None = None
         self._find_user: Callable[[str], User | None] = _find_nobody
+        self._entrance = Entrance("link")
+        self._entrance.is_link = True
 
     @property
     def links(self) -> list[Link]:
@@ -485,7 +107,7 @@ class LinkListener:
     def make_end(self) -> LinkEnd:
         """The protocol of a connection that another node has opened."""
         lease = self._lease
-        end = LinkEnd(asyncio.get_running_loop(), self._forget, self._connections, self._user)
+        end = LinkEnd(asyncio.get_running_loop(), self._forget, complains=lease is not None)
         link = Link(
             dials=False,
             secret=os.urandom(NONCE_BYTES).hex() if lease is None else lease.secret,
@@ -494,7 +116,7 @@ class LinkListener:
             nonce=os.urandom(NONCE_BYTES),
             on_output=end.output,
             on_open=self._on_open,
-            accept=end.accept,
+            accept=functools.partial(self._accept, end),
             max_job_size=self._max_job_size,
         )
         end.begin(link)
@@ -506,8 +128,36 @@ class LinkListener:
             link.say_goodbye("it does not lead")
         return end
 
-    def _user(self, name: str) -> User | None:
-        return self._find_user(name)
+    def _accept(self, end: LinkEnd, payload: bytes) -> Channel:
+        """Serve a client of another node."""
+        opening = Opening.decode(payload)
+        assert self._connections is not None, "this node leads"
+        user = None if opening.user is None else self._find_user(opening.user)
+        connection = Connection(self._connections, self._entrance, user, f"{opening.name} at {end.link.peer}")
+        begin = functools.partial(self._begin, opening, is_known=opening.user is None or user is not None)
+        return LinkTransport(end.loop, connection, begin, self._change_user)
+
+    def _begin(self, opening: Opening, transport: LinkTransport, *, is_known: bool) -> None:
+        """Go on where the client was before it came here."""
+        connection = transport.get_protocol()
+        if not is_known:
+            log.warning("%s: there is no user %r here; disconnected", connection.name, opening.user)
+            transport.abort()
+        elif not all(map(is_name, (opening.used, *opening.watched))):
+            log.warning("%s: uses or watches what is no tube; disconnected", connection.name)
+            transport.abort()
+        else:
+            connection.session.restore(opening.used, opening.watched)
+
+    def _change_user(self, transport: LinkTransport, name: str) -> None:
+        user = self._find_user(name)
+        connection = transport.get_protocol()
+        if user is None:
+            log.warning("%s: there is no user %r here; disconnected", connection.name, name)
+            transport.abort()
+        else:
+            connection.user = user
+            connection.session.change_user(user)
 
     def _on_open(self, link: Link) -> None:
         log.info("node %s stands by, and passes its clients on", link.peer)

@@ -17,8 +17,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.link import Channel, Link, Opening
 from beanstalk_server.cluster.passing import PassingSession
+from beanstalk_server.link.link import Channel, Link
+from beanstalk_server.link.opening import Opening
 from beanstalk_server.server.connection import INPUT_LIMIT, OUTPUT_LIMIT, Connection, Connections, name_of_peer
 from beanstalk_server.server.entrance import NONE, TOKEN, Entrance
 from beanstalk_server.server.hangups import HangupWatch
@@ -144,7 +145,8 @@ class PassedConnection(Channel):
         if self._transport.is_closing():
             return
         session = self.session
-        if not link.open(self, Opening(self.name, self.user_name(), session.used, session.watched.names)):
+        opening = Opening(self.name, self.user_name(), session.used, session.watched.names)
+        if not link.open(self, opening.encode()):
             log.warning("%s: cannot be passed on: there are too many clients, or it watches too many tubes", self.name)
             self._transport.abort()
             return

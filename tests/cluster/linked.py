@@ -4,8 +4,9 @@ from itertools import pairwise
 
 from virtual import World
 
-from beanstalk_server.cluster.link import NONCE_BYTES, Channel, Link, Opening
 from beanstalk_server.cluster.passing import PassingSession
+from beanstalk_server.link.link import NONCE_BYTES, Channel, Link
+from beanstalk_server.link.opening import Opening
 from beanstalk_server.wire.session import Session
 
 SECRET = "known to both"
@@ -26,7 +27,7 @@ def link(*, dials, secret=SECRET, epoch=7, accept=None, max_job_size=65535, open
         nonce=bytes([dials]) * NONCE_BYTES,
         on_output=lambda: None,
         on_open=lambda end: opened.append(end) if opened is not None else None,
-        accept=accept,
+        accept=accept and (lambda payload: accept(Opening.decode(payload))),
         max_job_size=max_job_size,
     )
 
@@ -117,7 +118,7 @@ class Passed(Channel):
     def begin(self, link):
         session = self.session
         user = None if session.user is None else session.user.name
-        assert link.open(self, Opening("a client", user, session.used, session.watched.names))
+        assert link.open(self, Opening("a client", user, session.used, session.watched.names).encode())
         session.begin(link.max_job_size)
         self.ended = False
         self.pump()

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linked import Wire, link, pieces
 
-from beanstalk_server.cluster import link as frames
-from beanstalk_server.cluster.link import (
+from beanstalk_server.link import link as frames
+from beanstalk_server.link.link import (
     FRAME_LIMIT,
     HEADER,
     NONCE_BYTES,
@@ -15,8 +15,8 @@ from beanstalk_server.cluster.link import (
     Channel,
     Link,
     LinkError,
-    Opening,
 )
+from beanstalk_server.link.opening import Opening
 
 CLIENT = Opening("127.0.0.1:4711", "ann", "default", ["default"])
 
@@ -74,7 +74,7 @@ class Pair:
 
     def open(self, opening=CLIENT):
         channel = Noting()
-        assert self.standby.open(channel, opening)
+        assert self.standby.open(channel, opening.encode())
         self.wire.run()
         return channel, self.accepted[-1]
 
@@ -227,7 +227,7 @@ def test_what_a_client_has_told_the_server_may_take_many_frames():
 def test_who_has_told_the_server_too_much_is_not_passed_on(monkeypatch):
     pair = Pair()
     monkeypatch.setattr(frames, "OPENING_LIMIT", 100)
-    assert not pair.standby.open(Noting(), Opening("x", None, "t" * 200, []))
+    assert not pair.standby.open(Noting(), Opening("x", None, "t" * 200, []).encode())
     pair.standby.send(frames.OPEN_PART, 1, b"x" * 200)
     with pytest.raises(LinkError, match="too much"):
         pair.wire.run()
@@ -237,10 +237,10 @@ def test_there_is_a_most_of_clients(monkeypatch):
     pair = Pair()
     pair.open()
     monkeypatch.setattr(frames, "CHANNEL_LIMIT", 1)
-    assert not pair.standby.open(Noting(), CLIENT)
+    assert not pair.standby.open(Noting(), CLIENT.encode())
     pair.standby.channels.clear()
     channel = Noting()
-    pair.standby.open(channel, CLIENT)
+    pair.standby.open(channel, CLIENT.encode())
     pair.wire.run()
     assert channel.events == ["aborted"]
 

@@ -7,8 +7,8 @@ from linked import Cluster, Passed, pieces
 from virtual import World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.link import WINDOW
 from beanstalk_server.cluster.passing import REPEATABLE, PassingSession, ReplyFramer, Watched
+from beanstalk_server.link.link import WINDOW
 from beanstalk_server.queue.journal import NONE
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, QUIT
 

@@ -14,9 +14,9 @@ from standing_by import PassingServer
 
 from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.cluster.link import HEADER, HELLO, PING, WINDOW
 from beanstalk_server.config import ListenerConfig, UserConfig
-from beanstalk_server.server import links
+from beanstalk_server.link.link import HEADER, HELLO, PING, WINDOW
+from beanstalk_server.server import link_end, links
 from harness.caller import Caller
 from harness.in_thread import ServerThread
 from harness.waiting import at_rest_async, eventually
@@ -338,7 +338,7 @@ def test_what_a_client_has_not_read_of_one_leader_is_no_credit_for_the_next_one(
 
 
 def test_nothing_is_lost_when_a_link_does_a_frame_in_each_round(pair, monkeypatch):
-    monkeypatch.setattr(links, "FRAMES", 1)
+    monkeypatch.setattr(link_end, "FRAMES", 1)
     server = pair()
     callers = [server.connect() for _ in range(20)]
     for caller in callers:
@@ -353,7 +353,7 @@ def test_what_a_link_carries_is_done_in_many_rounds_so_that_others_have_a_turn(p
     end = next(iter(server.leader.links._ends))
 
     async def receive():
-        end.data_received(HEADER.pack(PING, 0, 0) * (5 * links.FRAMES))
+        end.data_received(HEADER.pack(PING, 0, 0) * (5 * link_end.FRAMES))
         count = 1
         while not end.transport.is_reading():
             count += 1
@@ -425,7 +425,7 @@ def test_a_leader_that_does_not_answer_is_tried_again(pair, caplog):
 
 def test_a_link_that_is_silent_is_closed(pair, monkeypatch, caplog):
     server = pair()
-    monkeypatch.setattr(links, "TICK", 0.01)
+    monkeypatch.setattr(link_end, "TICK", 0.01)
     with socket.create_connection(("127.0.0.1", int(server.leader.lease.address.split(":")[1]))) as sock:
         assert sock.recv(100) == b""
     assert "it does not prove in time that it knows the secret; closed" in caplog.text

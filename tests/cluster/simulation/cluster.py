@@ -15,7 +15,7 @@ from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.config import Config
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
-from beanstalk_server.server.links import LinkEnd
+from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.node import Node
 from beanstalk_server.server.roles import LEADS
 from tests.cluster.histories import History, Recorder, Survivor, problems_of
@@ -336,7 +336,7 @@ class SimulatedCluster:
         if end not in self.link_ends:
             self.link_ends[end] = None
             now = self.loop.now
-            self.history.cut(now, now + SETTLE * SECOND if end.connections is None else now)
+            self.history.cut(now, now + SETTLE * SECOND if end.link.dials else now)
 
     def _run(self):
         from tests.cluster.simulation.faults import Faults

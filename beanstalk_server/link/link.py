@@ -35,11 +35,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import logging
 import struct
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 VERSION: Final = 1
 """Of what is said on a link. Both ends must have the same."""
@@ -101,35 +100,6 @@ log = logging.getLogger("beanstalk_server")
 
 class LinkError(Exception):
     """The other end sends what no such end sends, or has not proved that it knows the secret. One line for the log."""
-
-
-class Opening(NamedTuple):
-    """Who a client is, and what it has told the server so far."""
-
-    name: str
-    """As the log calls it."""
-    user: str | None
-    """The name of its user; None for nobody, who may do everything."""
-    used: str
-    """The tube that it uses."""
-    watched: list[str]
-    """The tubes that it watches, in their order."""
-
-    def encode(self) -> bytes:
-        return json.dumps(self._asdict(), separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, payload: bytes) -> Opening:
-        """Raises ValueError."""
-        found = json.loads(payload)
-        if not isinstance(found, dict):
-            raise ValueError("it is no object")
-        name, user, used, watched = (found.get(key) for key in ("name", "user", "used", "watched"))
-        if not isinstance(name, str) or not (user is None or isinstance(user, str)) or not isinstance(used, str):
-            raise ValueError("a name is missing")
-        if not isinstance(watched, list) or not all(isinstance(tube, str) for tube in watched):
-            raise ValueError("the watched tubes are missing")
-        return cls(name, user, used, watched)
 
 
 class Channel:
@@ -283,13 +253,13 @@ class Link:
         nonce: NONCE_BYTES random bytes.
         on_output: called when there is something to send, until `take_output`.
         on_open: called when both ends have proved what they know.
-        accept: makes the channel of a client whom a standby passes on; only at the leader's end.
+        accept: makes the channel of a client that the other end opens, of the bytes that describe it; or raises
+            ValueError. Only at the leader's end.
         max_job_size: of the leader; only at the leader's end, and from `on_open` on at the other.
     """
 
     __slots__ = (
         "_accept",
-        "_dials",
         "_nonce",
         "_number",
         "_on_open",
@@ -305,6 +275,7 @@ class Link:
         "channels",
         "clogged",
         "closing",
+        "dials",
         "epoch",
         "farewell",
         "is_open",
@@ -324,7 +295,7 @@ class Link:
         nonce: bytes,
         on_output: Callable[[], None],
         on_open: Callable[[Link], None],
-        accept: Callable[[Opening], Channel] | None = None,
+        accept: Callable[[bytes], Channel] | None = None,
         max_job_size: int = 0,
     ) -> None:
         if not secret or len(nonce) != NONCE_BYTES:
@@ -339,7 +310,7 @@ class Link:
         self.clogged = False  # what has been sent waits in this process: nothing more is sent on a channel
         self.channels: dict[int, Channel] = {}
         self.waiting: list[Channel] = []  # those that are told when the link takes more
-        self._dials = dials
+        self.dials = dials
         self._secret = secret.encode()
         self._nonce = nonce
         self._their_nonce = b""
@@ -419,9 +390,9 @@ class Link:
             self.send(PING, 0, b"")
         return True
 
-    def open(self, channel: Channel, opening: Opening) -> bool:
-        """Open a channel for a client; False if there are too many, or it has told the server too much."""
-        payload = opening.encode()
+    def open(self, channel: Channel, payload: bytes) -> bool:
+        """Open a channel for a client, which these bytes describe; False if there are too many, or it has told the
+        server too much."""
         if len(self.channels) >= CHANNEL_LIMIT or len(payload) > OPENING_LIMIT:
             return False
         number = self._number
@@ -484,7 +455,7 @@ class Link:
     # Frames
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
-        if kind not in (_FROM_LEADER if self._dials else _FROM_STANDBY):
+        if kind not in (_FROM_LEADER if self.dials else _FROM_STANDBY):
             raise LinkError(f"a frame of type {kind}, which is none of its own")
         if kind == GOODBYE:
             self.farewell = _text(payload)
@@ -527,15 +498,14 @@ class Link:
         self._opening = []
         if number in self.channels:
             raise LinkError(f"channel {number} is open already")
-        try:
-            opening = Opening.decode(b"".join(parts))
-        except (ValueError, RecursionError) as error:
-            raise LinkError(f"an opening that cannot be read: {error}") from error
         if len(self.channels) >= CHANNEL_LIMIT:
             self.send(CLOSE, number, b"\1")
             return
         assert self._accept is not None, "only a leader gets openings"
-        channel = self._accept(opening)
+        try:
+            channel = self._accept(b"".join(parts))
+        except ValueError as error:
+            raise LinkError(f"an opening that cannot be read: {error}") from error
         channel.attach(self, number)
         self.channels[number] = channel
         channel.on_open()
@@ -585,7 +555,7 @@ class Link:
 
     def _proof(self, role: bytes) -> bytes:
         """What only somebody can make who knows the secret, for this link and this end of it."""
-        standby, leader = (self._nonce, self._their_nonce) if self._dials else (self._their_nonce, self._nonce)
+        standby, leader = (self._nonce, self._their_nonce) if self.dials else (self._their_nonce, self._nonce)
         said = b"%b of link %d in epoch %d" % (role, VERSION, self.epoch)
         return hmac.digest(self._secret, said + standby + leader, hashlib.sha256)
 

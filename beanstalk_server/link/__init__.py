@@ -1,0 +1,1 @@
+"""One connection that carries many clients: between nodes, and between the processes of one server."""

@@ -1,0 +1,41 @@
+"""What a leader must know of a client that another node passes on to it.
+
+Must never know how it gets there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+
+class Opening(NamedTuple):
+    """Who a client is, and what it has told the server so far."""
+
+    name: str
+    """As the log calls it."""
+    user: str | None
+    """The name of its user; None for nobody, who may do everything."""
+    used: str
+    """The tube that it uses."""
+    watched: list[str]
+    """The tubes that it watches, in their order."""
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Opening:
+        """Raises ValueError."""
+        try:
+            found = json.loads(payload)
+        except RecursionError as error:
+            raise ValueError("it is too deep") from error
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+        name, user, used, watched = (found.get(key) for key in ("name", "user", "used", "watched"))
+        if not isinstance(name, str) or not (user is None or isinstance(user, str)) or not isinstance(used, str):
+            raise ValueError("a name is missing")
+        if not isinstance(watched, list) or not all(isinstance(tube, str) for tube in watched):
+            raise ValueError("the watched tubes are missing")
+        return cls(name, user, used, watched)

@@ -1,0 +1,171 @@
+"""One end of a link: carries what it says over a connection, as the event loop has it.
+
+It sends once in a round of the event loop, and does a bounded number of frames in each. Must never know who is at the
+other end, or what clients say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from beanstalk_server.link.link import TICK, Channel, Link, LinkError
+from beanstalk_server.server.connection import name_of_peer
+
+CLOGGED: Final = 1 << 20
+"""Bytes that may wait in this process for the system to take them, before nothing more is sent on a link."""
+
+LOSSES: Final = 64
+"""Clients that learn in one round of the event loop that their link is gone."""
+
+FRAMES: Final = 128
+"""Frames of a link that are done in one round of the event loop. A link carries the input of thousands of clients, and
+those who are connected to this process must not wait for all of it."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class LinkEnd:
+    """One end of a link. It has the methods of an asyncio protocol.
+
+    Args:
+        on_end: called once, with this end and why, when the connection is gone.
+        complains: whether the log is told why this end closes the link. Else whoever has opened it does that.
+    """
+
+    link: Link
+    transport: asyncio.Transport
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_end: Callable[[LinkEnd, str], None], *, complains: bool = False
+    ) -> None:
+        self.loop = loop
+        self._on_end = on_end
+        self._complains = complains
+        self._why = ""  # it ends
+        self._flush_is_due = False
+        self._has_more = False  # frames have come that are not done: nothing is read before they are
+        self._timer: asyncio.TimerHandle | None = None
+        self._name = ""
+        self._connected = False
+
+    def begin(self, link: Link) -> None:
+        """Use this link, whose `on_output` is `output`."""
+        self.link = link
+
+    def output(self) -> None:
+        """Send soon what the link has to send."""
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self.loop.call_soon(self._flush)
+
+    def close(self, why: str) -> None:
+        """End at once."""
+        self._why = self._why or why
+        if self._connected:
+            self.transport.abort()
+        self._lose(deque(self.link.take_channels()))  # at once, because what they send from now on would be lost
+        self.link.let_go()
+
+    def say_goodbye(self, why: str) -> None:
+        """Let the clients of the other node go, tell it why, and end."""
+        self._why = self._why or why
+        channels = self.link.take_channels()
+        if self._connected and not self.link.closing:
+            self.link.say_goodbye(why)
+            self._flush()
+        for channel in channels:
+            channel.on_lost()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._connected = True
+        self._name = name_of_peer(self.transport)
+        self.transport.set_write_buffer_limits(CLOGGED)
+        self._timer = self.loop.call_later(TICK, self._tick)
+        if self._why:
+            self.transport.abort()
+        else:
+            self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Do the frames that have come, some in each round."""
+        if self._why or not self._connected:
+            return
+        try:
+            has_more = self.link.receive(data, FRAMES)
+        except LinkError as error:
+            self._complain(str(error))
+            self.close(str(error))
+        except Exception:
+            log.exception("link with %s failed; this is a bug in the server", self._name)
+            self.close("it has failed")
+        else:
+            if self.link.farewell is not None:
+                self.close(self.link.farewell)
+            self._flush()
+            self._read_later(has_more)
+
+    def _read_later(self, has_more: bool) -> None:
+        """Read nothing while there are frames to be done, which are in the next round."""
+        if has_more is not self._has_more and not self.transport.is_closing():
+            self._has_more = has_more
+            if has_more:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+        if has_more:
+            self.loop.call_soon(self.data_received, b"")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.link.clog()
+
+    def resume_writing(self) -> None:
+        self.link.unclog()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connected = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_end(self, self._why or (str(error) if error else "the other end has closed it"))
+        self._lose(deque(self.link.take_channels()))
+        self.link.let_go()
+
+    def _lose(self, channels: deque[Channel]) -> None:
+        """Tell the clients, some in each round. Those that have another link by now have been told."""
+        for _ in range(min(LOSSES, len(channels))):
+            channel = channels.popleft()
+            if channel.link is None:
+                channel.on_lost()
+        if channels:
+            self.loop.call_soon(self._lose, channels)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if not self._connected or self.transport.is_closing():
+            return
+        data = self.link.take_output()
+        if data:
+            self.transport.write(data)
+        if self.link.closing:
+            self.transport.close()
+
+    def _complain(self, why: str) -> None:
+        if self._complains:
+            log.warning("link with %s: %s; closed", self._name, why)
+
+    def _tick(self) -> None:
+        if not self.link.tick():
+            why = "it is silent" if self.link.is_open else "it does not prove in time that it knows the secret"
+            self._complain(why)
+            self.close(why)
+            return
+        self._timer = self.loop.call_later(TICK, self._tick)

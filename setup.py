@@ -68,6 +68,10 @@ HOT = [
     "beanstalk_server/server/connection.py",
     "beanstalk_server/server/refusals.py",
     "beanstalk_server/server/arrivals.py",
+    "beanstalk_server/link/link.py",
+    "beanstalk_server/server/link_transport.py",
+    "beanstalk_server/server/link_end.py",
+    "beanstalk_server/server/carried.py",
 ]
 
 PURE = os.environ.get("BEANSTALK_SERVER_PURE", "")

@@ -39,6 +39,9 @@ SHORTEST_LEASE: Final = 2
 LONGEST_LEASE: Final = 300
 """Seconds for which nobody is served when the machine of a node has died."""
 
+MOST_IO_PROCESSES: Final = 64
+"""More than one process with the jobs can keep busy."""
+
 OF_A_NODE: Final = ("cluster_name", "replicas", "lease_ttl", "advertise", "unsafe_engine")
 """The options that only a node of a cluster has any use for."""
 
@@ -352,6 +355,12 @@ class Config:
         "", kinds.HostPort(), "", "where the other nodes reach this one; a free port, if it is not given"
     )
     unsafe_engine: bool = _option(False, kinds.Switch(), "", "start although the engine's settings would lose jobs")
+    io_processes: int = _option(
+        0,
+        kinds.Whole("N", 0, MOST_IO_PROCESSES),
+        "",
+        "so many processes accept clients and speak TLS, beside the one with the jobs; 0: that one does it",
+    )
     max_job_size: int = _option(
         65535, kinds.JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
     )

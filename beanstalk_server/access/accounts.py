@@ -37,6 +37,11 @@ class Accounts:
         digests = [(bytes.fromhex(text), each.name) for each in users for text in each.token_sha256]
         self._by_digest = {digest: (digest, name) for digest, name in digests}
 
+    @property
+    def configs(self) -> list[UserConfig]:
+        """The users as they are in the settings."""
+        return list(self._configs.values())
+
     def __repr__(self) -> str:
         return f"Accounts({len(self._configs)} users)"
 

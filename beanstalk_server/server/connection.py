@@ -315,8 +315,8 @@ class Connection(CommitWaiter):
                 self._watch_hangup()
 
     def _watch_hangup(self) -> None:
-        if self.entrance.is_link:
-            return  # the other node watches it
+        if self.entrance.carried:
+            return  # whoever has its socket watches it
         descriptor = self.transport.get_extra_info("socket").fileno()
         if self.connections.hangups.watch(descriptor, self.on_hangup):
             self.hangup_fd = descriptor
@@ -372,7 +372,7 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
-        if not connection.entrance.is_link:
+        if not connection.entrance.carried:
             self.listeners.connection_closed()
         self.forget(connection)
 

@@ -7,7 +7,7 @@ sent over a socket.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
@@ -33,9 +33,11 @@ class Entrance:
     __slots__ = (
         "accounts",  # finds users; None if there are none
         "auth",  # how users are known: NONE, TOKEN, CERTIFICATE or PEER
+        "carried",  # its clients' sockets are in another process, which watches them, and counts them
         "closed",  # the listener is gone, and nobody comes in here any more
         "context",  # an ssl.SSLContext; None for plain connections
-        "is_link",  # clients come through another node, and take no file descriptor here
+        "is_link",  # clients come through another node
+        "number",  # names it to I/O processes
         "place",
         "trusted",  # the networks whose PROXY headers are believed
         "user",  # where nobody is asked, whoever comes in is this user; None for nobody, who may do everything
@@ -46,9 +48,11 @@ class Entrance:
         self.place = place
         self.accounts: Accounts | None = None
         self.auth = NONE
+        self.carried = False
         self.closed = False
         self.context: Any = None
         self.is_link = False
+        self.number = 0
         self.trusted: Sequence[Any] = ()
         self.user: User | None = None
         self.wants_header = False
@@ -119,11 +123,17 @@ def accounts_of(config: Config) -> Accounts | None:
     return Accounts(users)
 
 
-def entrance_of(config: ListenerConfig, place: str, accounts: Accounts | None) -> Entrance:
+def entrance_of(
+    config: ListenerConfig,
+    place: str,
+    accounts: Accounts | None,
+    make_context: Callable[[ListenerConfig], Any] | None = None,
+) -> Entrance:
     """The entrance that a listener's settings describe.
 
     Args:
         place: where it is, for messages.
+        make_context: makes the TLS context of a listener with a certificate, if not from its files.
 
     Raises:
         StartError: a certificate cannot be used, or the system does not tell who is at the other end of a socket.
@@ -143,8 +153,10 @@ def entrance_of(config: ListenerConfig, place: str, accounts: Accounts | None) -
         if entrance.user is None:
             raise StartError(f"{place}: user: there is no user {config.user!r}", BAD_OPTION)
     if config.tls_cert:
-        from beanstalk_server.server.tls_context import make_context
+        if make_context is None:
+            from beanstalk_server.server import tls_context
 
+            make_context = tls_context.make_context
         entrance.context = make_context(config)
     return entrance
 

@@ -34,13 +34,19 @@ class LinkEnd:
     Args:
         on_end: called once, with this end and why, when the connection is gone.
         complains: whether the log is told why this end closes the link. Else whoever has opened it does that.
+        name: what the log calls the other end; "" for its address.
     """
 
     link: Link
     transport: asyncio.Transport
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_end: Callable[[LinkEnd, str], None], *, complains: bool = False
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[LinkEnd, str], None],
+        *,
+        complains: bool = False,
+        name: str = "",
     ) -> None:
         self.loop = loop
         self._on_end = on_end
@@ -49,7 +55,7 @@ class LinkEnd:
         self._flush_is_due = False
         self._has_more = False  # frames have come that are not done: nothing is read before they are
         self._timer: asyncio.TimerHandle | None = None
-        self._name = ""
+        self._name = name
         self._connected = False
 
     def begin(self, link: Link) -> None:
@@ -85,7 +91,7 @@ class LinkEnd:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self._connected = True
-        self._name = name_of_peer(self.transport)
+        self._name = self._name or name_of_peer(self.transport)
         self.transport.set_write_buffer_limits(CLOGGED)
         self._timer = self.loop.call_later(TICK, self._tick)
         if self._why:

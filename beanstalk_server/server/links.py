@@ -60,7 +60,7 @@ class LinkListener:
         self._connections: Connections | None = None
         self._find_user: Callable[[str], User | None] = _find_nobody
         self._entrance = Entrance("link")
-        self._entrance.is_link = True
+        self._entrance.is_link = self._entrance.carried = True
 
     @property
     def links(self) -> list[Link]:

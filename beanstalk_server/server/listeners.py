@@ -94,13 +94,30 @@ class Listener:
 
 
 class Listeners:
-    """All listening sockets of a server, and the limit on the connections that come through them."""
+    """All listening sockets of a server, and the limit on the connections that come through them.
 
-    __slots__ = ("_accepting", "_full", "_full_logged_at", "_loop", "all", "inherited", "limit", "taken")
+    Args:
+        accepts: how many connections are accepted from one socket in one round of the event loop, at most.
+    """
+
+    __slots__ = (
+        "_accepting",
+        "_accepts",
+        "_full",
+        "_full_logged_at",
+        "_loop",
+        "_started",
+        "all",
+        "inherited",
+        "limit",
+        "taken",
+    )
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self) -> None:
+    def __init__(self, accepts: int = ACCEPTS) -> None:
+        self._accepts = accepts
+        self._started = False  # connections are accepted here, and not by other processes
         self.limit = sys.maxsize  # how many connections there may be at a time
         self.taken = 0  # how many there are, with those that are being set up
         self.all: list[Listener] = []
@@ -153,6 +170,7 @@ class Listeners:
             headroom: how many file descriptors no connection gets, because the process may need them.
         """
         self._loop = loop
+        self._started = True
         self.limit = connections_allowed(headroom)
         for listener in self.all:
             loop.add_reader(listener.sock.fileno(), self.accept, listener)
@@ -166,20 +184,22 @@ class Listeners:
             if listener in new:
                 new.discard(listener)
             else:
-                self._loop.remove_reader(listener.sock.fileno())
+                if self._started:
+                    self._loop.remove_reader(listener.sock.fileno())
                 listener.close()
                 listener.remove_path()
         self.all = listeners
         if self.limit != sys.maxsize:
             self.limit = max(self.limit - opened, 1)
-        if not self._full:
+        if self._started and not self._full:
             for listener in new:
                 self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
 
     async def stop(self) -> None:
         """Accept nothing more; return when no connection is being set up."""
-        for listener in self.all:
-            self._loop.remove_reader(listener.sock.fileno())
+        if self._started:
+            for listener in self.all:
+                self._loop.remove_reader(listener.sock.fileno())
         self.close()
         await asyncio.gather(*self._accepting)
 
@@ -204,7 +224,7 @@ class Listeners:
     def accept(self, listener: Listener) -> None:
         """Accept the connections that wait at a listener, up to a bound."""
         sock = listener.sock
-        for _ in range(ACCEPTS):
+        for _ in range(self._accepts):
             if self.taken >= self.limit:
                 self._pause_until_one_is_gone()
                 return

@@ -6,8 +6,8 @@ take long. Then, on the event loop, nothing fails. Must never know connections.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from beanstalk_server.access.rules import OF_ONE_LISTENER
 from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig
@@ -36,12 +36,19 @@ class Prepared:
             listener.remove_path()
 
 
-def prepare(config: Config, listeners: Sequence[Listener], *, inherited: bool) -> Prepared:
+def prepare(
+    config: Config,
+    listeners: Sequence[Listener],
+    *,
+    inherited: bool,
+    make_context: Callable[[ListenerConfig], Any] | None = None,
+) -> Prepared:
     """Do everything that may fail.
 
     Args:
         listeners: those that are open.
         inherited: they are systemd's: they stay, in their order, whatever the addresses are.
+        make_context: as `entrance_of` has it.
 
     Raises:
         ConfigError: something fails; each line of the message is one mistake, and nothing has changed.
@@ -57,7 +64,7 @@ def prepare(config: Config, listeners: Sequence[Listener], *, inherited: bool) -
                 listener = open_listener(each, by_options=not config.listeners)
                 prepared.opened.append(listener)
                 listener.listen()
-            entrance = entrance_of(each, name_of_address(listener.address), prepared.accounts)
+            entrance = entrance_of(each, name_of_address(listener.address), prepared.accounts, make_context)
         except StartError as error:
             mistakes.append(str(error))
             continue

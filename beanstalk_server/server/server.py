@@ -14,7 +14,7 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from beanstalk_server.config import BAD_OPTION, Config, ConfigError, option
+from beanstalk_server.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.alarm import finest_alarm
@@ -31,6 +31,7 @@ from beanstalk_server.server.listeners import (
     name_of_address,
 )
 from beanstalk_server.server.process import this_process
+from beanstalk_server.server.reception import Reception
 from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.server.service import Service, journal_of
 from beanstalk_server.server.stalls import Stalls
@@ -40,7 +41,7 @@ from beanstalk_server.version import full_version
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
     from beanstalk_server.server.arrivals import Arrivals
-    from beanstalk_server.server.reload import Prepared
+    from beanstalk_server.server.io_front import IoFront
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""
@@ -83,8 +84,14 @@ class Server:
             self._begin_stop,
             now,
         )
-        self.entrances: list[Entrance] = []  # of the listeners, in the same order
-        self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
+        self.reception = Reception(
+            self.listeners, lambda: self.connections, self._client_maker, accepts=not self.config.io_processes
+        )
+        self._io: IoFront | None = None
+        if self.config.io_processes:
+            from beanstalk_server.server.io_front import IoFront  # most servers are one process
+
+            self._io = IoFront(self.config.io_processes, self.listeners, self._client_maker)
         self._reloading = asyncio.Lock()
         self._stalls = Stalls() if self.config.stalls else None
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
@@ -113,6 +120,16 @@ class Server:
     def connections(self) -> Connections:
         """The clients that are served."""
         return self.service.connections
+
+    @property
+    def entrances(self) -> list[Entrance]:
+        """What the listeners ask of their clients, in their order."""
+        return self.reception.entrances
+
+    @property
+    def arrivals(self) -> Arrivals | None:
+        """Those who are not known yet; None if nobody is asked here."""
+        return self.reception.arrivals
 
     @property
     def address(self) -> Address:
@@ -145,17 +162,21 @@ class Server:
                 from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
 
                 drop_privileges(self.config.user)
+            if self._io is not None:
+                self._io.start()
             self.service.restore()  # as that user, and before clients can connect
             self.listeners.listen()
+            if self._io is not None:
+                await self._io.serve(self.entrances)
         except BaseException:
             self.listeners.close()
             self.listeners.remove_paths()
+            if self._io is not None:
+                self._io.give_up()
             await self.service.give_up()
             raise
         self.hangups.start(loop)
-        for listener, entrance in zip(self.listeners.all, self.entrances, strict=True):
-            self._serve(listener, entrance)
-        self.listeners.start(loop, self._headroom())
+        self.reception.start(loop, self._headroom())
         places = self._places()
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
@@ -193,20 +214,14 @@ class Server:
             accounts = accounts_of(self.config)
         except ConfigError as error:
             raise StartError(str(error), BAD_OPTION) from error
+        make_context = self._make_context()
         for listener in self.listeners.all:
-            self.entrances.append(entrance_of(listener.config, name_of_address(listener.address), accounts))
+            place = name_of_address(listener.address)
+            self.entrances.append(entrance_of(listener.config, place, accounts, make_context))
 
-    def _serve(self, listener: Listener, entrance: Entrance) -> None:
-        """Let a listener make what its entrance asks for: a connection at once, or first an arrival."""
-        if not entrance.asks:
-            listener.make_protocol = functools.partial(self._client_maker(), entrance)
-            return
-        from beanstalk_server.server.arrivals import Arrival, Arrivals  # most servers need neither
-
-        if self.arrivals is None:
-            self.arrivals = Arrivals(self.connections, self._client_maker())
-            self.arrivals.start(asyncio.get_running_loop())
-        listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
+    def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
+        """What makes the TLS contexts of new settings, if not everybody reads the files."""
+        return None if self._io is None else self._io.make_context()
 
     def _client_maker(self) -> Callable[..., Any]:
         """What makes the protocol of a client that is known, of its entrance, its user and its name."""
@@ -237,12 +252,20 @@ class Server:
             loop = asyncio.get_running_loop()
             prepared = await loop.run_in_executor(
                 None,
-                functools.partial(prepare, config, tuple(self.listeners.all), inherited=self.listeners.inherited),
+                functools.partial(
+                    prepare,
+                    config,
+                    tuple(self.listeners.all),
+                    inherited=self.listeners.inherited,
+                    make_context=self._make_context(),
+                ),
             )
             if self._is_stopping():
                 prepared.discard()
                 return
-            self._apply(prepared)
+            self.reception.change(prepared.listeners, prepared.configs, prepared.entrances)
+            if self._io is not None:
+                await self._io.change(self.entrances)
             closed = await self._judge(prepared.accounts)
         log.info("reloaded: listens on %s; connections closed because their user is gone: %d", self._places(), closed)
         for warning in config.warnings():
@@ -250,28 +273,6 @@ class Server:
         later = left_for_later(self.config, config)
         if later:
             log.warning("%s: other values take effect at the next start", ", ".join(map(option, later)))
-
-    def _apply(self, prepared: Prepared) -> None:
-        """Let everything that has been prepared take effect at once, but for the connections that are open."""
-        old = dict(zip(self.listeners.all, self.entrances, strict=True))
-        self.entrances = []
-        for listener, config, new in zip(prepared.listeners, prepared.configs, prepared.entrances, strict=True):
-            entrance = old.pop(listener, None)
-            if entrance is None:
-                entrance = new
-            elif not entrance.become(new):
-                self._abort_arrivals(entrance)
-            listener.config = config
-            self.entrances.append(entrance)
-            self._serve(listener, entrance)
-        for entrance in old.values():
-            entrance.closed = True
-            self._abort_arrivals(entrance)
-        self.listeners.replace(prepared.listeners)
-
-    def _abort_arrivals(self, entrance: Entrance) -> None:
-        if self.arrivals is not None:
-            self.arrivals.abort(self.arrivals.at(entrance))
 
     async def _judge(self, accounts: Accounts | None) -> int:
         """Give all connections the rights in the new settings, a slice at a time; return how many were closed."""
@@ -317,6 +318,8 @@ class Server:
             self._stalls.stop()
         count = len(self.connections.open)
         await self.listeners.stop()
+        if self._io is not None:
+            await self._io.stop()
         if self.arrivals is not None:
             await self.arrivals.stop()
         await self.service.stop()

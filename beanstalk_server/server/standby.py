@@ -130,7 +130,8 @@ class PassedConnection(Channel):
         self._unwatch_hangup()
         self.close_channel(at_once=True)
         standby.remove(self)
-        standby.listeners.connection_closed()
+        if not self.entrance.carried:
+            standby.listeners.connection_closed()
 
     # What the standby calls
 
@@ -297,11 +298,14 @@ class PassedConnection(Channel):
             self._watch_hangup()
 
     def _watch_hangup(self) -> None:
+        if self.entrance.carried:
+            return  # whoever has its socket watches it
         descriptor = self._transport.get_extra_info("socket").fileno()
-        if self._standby.hangups.watch(descriptor, self._on_hangup):
+        if self._standby.hangups.watch(descriptor, self.on_hangup):
             self._hangup_fd = descriptor
 
-    def _on_hangup(self) -> None:
+    def on_hangup(self) -> None:
+        """Tell the leader that the client has hung up while nothing was read from it."""
         self._hangup_fd = -1
         self._hung_up = True
         self.send_hangup()

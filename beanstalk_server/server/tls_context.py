@@ -36,11 +36,19 @@ _KEY: Final = b" PRIVATE KEY-----"
 log = logging.getLogger("beanstalk_server")
 
 
-def make_context(listener: ListenerConfig, warn: Callable[[str], object] = log.warning) -> ssl.SSLContext:
+def same_path(path: str) -> str:
+    """Where a file is: at its path."""
+    return path
+
+
+def make_context(
+    listener: ListenerConfig, warn: Callable[[str], object] = log.warning, place: Callable[[str], str] = same_path
+) -> ssl.SSLContext:
     """The context of a listener with a certificate.
 
     Args:
         warn: is told of a certificate that clients will refuse: one that has expired, say.
+        place: where a file is to be read, of the path that messages name.
 
     Raises:
         StartError: a file cannot be read or used; the message names it.
@@ -50,24 +58,26 @@ def make_context(listener: ListenerConfig, warn: Callable[[str], object] = log.w
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 1
     context.set_alpn_protocols([PROTOCOL.decode()])
-    _load_certificate(context, listener.tls_cert, listener.tls_key, warn)
+    _load_certificate(context, listener.tls_cert, listener.tls_key, warn, place)
     if listener.tls_client_ca:
-        _load_authorities(context, listener.tls_client_ca)
+        _load_authorities(context, listener.tls_client_ca, place)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, path: str, key_path: str, warn: Callable[[str], object]) -> None:
-    certificate = _read("tls-cert", path)
+def _load_certificate(
+    context: ssl.SSLContext, path: str, key_path: str, warn: Callable[[str], object], place: Callable[[str], str]
+) -> None:
+    certificate = _read("tls-cert", path, place)
     if _CERTIFICATE not in certificate:
         _refuse("tls-cert", path, "has no certificate in PEM")
     name, key_path = ("tls-key", key_path) if key_path else ("tls-cert", path)
-    if _KEY not in (_read(name, key_path) if key_path != path else certificate):
+    if _KEY not in (_read(name, key_path, place) if key_path != path else certificate):
         _refuse(name, key_path, "has no private key in PEM")
     if not _is_certificate(certificate):  # as it was read: the file may be written at this moment
         _refuse("tls-cert", path, "its certificate is damaged")
     try:
-        context.load_cert_chain(path, key_path, _no_password)
+        context.load_cert_chain(place(path), place(key_path), _no_password)
     except _EncryptedError:
         _refuse(name, key_path, "the key is encrypted, and nobody can be asked for its password; openssl pkey decrypts")
     except ssl.SSLError as error:
@@ -79,21 +89,22 @@ def _load_certificate(context: ssl.SSLContext, path: str, key_path: str, warn: C
     _check_certificate(context, path, certificate, warn)
 
 
-def _load_authorities(context: ssl.SSLContext, path: str) -> None:
-    if _CERTIFICATE not in _read("tls-client-ca", path):
+def _load_authorities(context: ssl.SSLContext, path: str, place: Callable[[str], str]) -> None:
+    if _CERTIFICATE not in _read("tls-client-ca", path, place):
         _refuse("tls-client-ca", path, "has no certificate in PEM")
     try:
-        context.load_verify_locations(path)
+        context.load_verify_locations(place(path))
     except ssl.SSLError as error:
         _refuse("tls-client-ca", path, f"cannot be used: {_words_of(error)}")
 
 
-def _read(name: str, path: str) -> bytes:
+def _read(name: str, path: str, place: Callable[[str], str]) -> bytes:
     """What a file has: OpenSSL would not say which one it cannot open, and would wait at a pipe."""
     try:
-        if stat.S_ISFIFO(os.stat(path).st_mode):
+        where = place(path)
+        if stat.S_ISFIFO(os.stat(where).st_mode):
             _refuse(name, path, "is a pipe, which can be read once only")
-        content = read_file(path)
+        content = read_file(where)
     except (OSError, ValueError) as error:
         _refuse(name, path, getattr(error, "strerror", "") or str(error))
     if len(content) > LARGEST_FILE:

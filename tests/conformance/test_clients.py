@@ -1,61 +1,17 @@
 """Other people's clients work with this server and with beanstalkd: the programs in conformance/clients."""
 
-import shutil
-import subprocess
-import sys
-
 import pytest
-from programs import missing
+from clients_of_others import COMMANDS, talk_to
 
-from conformance.servers import started
-from harness.servers import BEANSTALKD, ROOT
-
-DIRECTORY = ROOT / "conformance" / "clients"
-
-RUNS_WITHIN = 120
-"""Seconds that a client may take: many times as long as usual."""
-
-
-def python(name):
-    return [sys.executable, DIRECTORY / f"with_{name}.py"]
-
-
-def jackd():
-    node = shutil.which("node")
-    if node is None:
-        missing("node", "nodejs.org")
-    if not (DIRECTORY / "node_modules" / "jackd").exists():
-        missing("jackd", "make conformance/clients/node_modules")
-    return [node, DIRECTORY / "with_jackd.mjs"]
-
-
-def of_debian(interpreter, load, package, program):
-    """The command of a client from Debian; skips the test without it, because CI may lack Debian and a network."""
-    if (
-        not shutil.which(interpreter)
-        or subprocess.run([interpreter, *load], capture_output=True, check=False).returncode
-    ):
-        pytest.skip(f"{package} is not installed (Debian: apt-get install {package})")
-    return [interpreter, DIRECTORY / program]
-
-
-COMMANDS = {
-    "greenstalk": lambda: python("greenstalk"),
-    "pystalkd": lambda: python("pystalkd"),
-    "jackd": jackd,
-    "pheanstalk": lambda: of_debian(
-        "php", ["-r", "require 'Pheanstalk/autoload.php';"], "php-pda-pheanstalk", "with_pheanstalk.php"
-    ),
-    "beaneater": lambda: of_debian("ruby", ["-e", "require 'beaneater'"], "ruby-beaneater", "with_beaneater.rb"),
-}
+from harness.servers import BEANSTALKD, imported
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("program", ["ours", BEANSTALKD], indirect=True)
 def test_a_client_of_other_people_works(name, program):
-    command = COMMANDS[name]()
-    with started(program) as server:
-        done = subprocess.run(
-            [*command, *map(str, server.address)], capture_output=True, text=True, timeout=RUNS_WITHIN, check=False
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+    talk_to(program, name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_client_of_other_people_works_through_other_processes(name):
+    talk_to(imported(), name, ["--io-processes", "2"])

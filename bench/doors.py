@@ -25,6 +25,7 @@ from harness.waiting import eventually
 WITH_TLS = ", TLS"
 BEHIND_STUNNEL = " behind stunnel"
 CLUSTERED = ", cluster"
+CARRIED = ", I/O process"
 """What is added to a server's name in the results."""
 
 CONFIG = """
@@ -74,7 +75,7 @@ class Door:
         also: processes whose CPU time counts as well.
         ca: the authority of its certificate, a file; "" where it speaks plain.
         cert: the certificate that clients show there, a file.
-        engine: the process that keeps its journal, if another one does.
+        engine: the process that keeps its journal, or has its jobs, if another one does.
     """
 
     name: str
@@ -143,6 +144,26 @@ def opened(peer: str, options: str = "") -> Iterator[tuple[servers.Process, dict
             )
         finally:
             running.stop(within=STOP_WITHIN)
+
+
+@contextlib.contextmanager
+def carried(peer: str) -> Iterator[tuple[Door, Door]]:
+    """Start this server with an I/O process, which has the generator's processor; the doors are plain, and by TLS.
+
+    So the engine process has one of its own, as on a machine with enough of them, and answers whatever comes at once:
+    where both share a processor, more comes at a time, and a command costs less.
+
+    Raises:
+        ServerError: it does not start.
+    """
+    with opened(peer, "io-processes = 1") as (running, doors):
+        (process_id,) = process.children(running.pid)
+        os.sched_setaffinity(process_id, {GENERATOR_CPU})
+        for door in (doors["plain"], doors["tls"]):
+            door.name = door.name.replace(peer, peer + CARRIED, 1)
+            door.pid = process_id
+            door.engine = running.pid
+        yield doors["plain"], doors["tls"]
 
 
 @contextlib.contextmanager

@@ -58,6 +58,11 @@ def cpu_of_all(pids: Sequence[int]) -> Cpu:
     )
 
 
+def children(pid: int, proc: Path = PROC) -> list[int]:
+    """The processes that it has started from its first thread, and that live."""
+    return [int(each) for each in (proc / str(pid) / "task" / str(pid) / "children").read_text().split()]
+
+
 def resident(pid: int, proc: Path = PROC) -> int:
     """Bytes of memory in use."""
     return int((proc / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from bench import process
-from bench.doors import BEHIND_STUNNEL, CLUSTERED, Door, behind_stunnel, clustered, opened
+from bench.doors import BEHIND_STUNNEL, CARRIED, CLUSTERED, Door, behind_stunnel, carried, clustered, opened
 from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
@@ -422,6 +422,22 @@ def tls(run: Run) -> None:
             run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
 
 
+def io_processes(run: Run) -> None:
+    """put + reserve + delete, one command in flight on each of so many connections, plain and by TLS: in one process,
+    and with the sockets in another one (--io-processes 1); the CPU of each process apart
+    """
+    for peer in run.own:
+        with contextlib.ExitStack() as stack:
+            servers: list[Server | Door] = []
+            with run.part(peer):
+                _, doors = stack.enter_context(opened(peer))
+                servers += [doors["plain"], doors["tls"]]
+            with run.part(peer + CARRIED):
+                servers += stack.enter_context(carried(peer))
+            for connections in (50, 500):
+                run.in_turn(servers, functools.partial(_cycle, run, connections=connections), size=connections)
+
+
 def arrivals(run: Run) -> None:
     """what clients cost that come in: how long the event loop is held, and what is left of those who are refused"""
     clients = run.sized(1_000)
@@ -606,6 +622,7 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "stalls": stalls,
     "hostile": hostile,
     "tls": tls,
+    "io-processes": io_processes,
     "arrivals": arrivals,
     "cluster": cluster,
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.doors import BEHIND_STUNNEL, CLUSTERED, WITH_TLS
+from bench.doors import BEHIND_STUNNEL, CARRIED, CLUSTERED, WITH_TLS
 from bench.results import Point, Results
 from bench.samples import Spread, generator_was_busier
 from bench.servers import SYNCED
@@ -135,6 +135,11 @@ TABLES = {
         ("most",),
     ),
     "tls": Table("in flight", CYCLE, ("cpu", "rate")),
+    "io-processes": Table(
+        "connections",
+        (RATE, CPU, Column("engine process, µs a command", "engine_cpu", "{:.2f}", spread=True), *LATENCIES),
+        ("cpu",),
+    ),
     "cluster": Table(
         "in flight",
         (RATE, CPU, Column("engine's CPU, µs a command", "engine_cpu", "{:.2f}", spread=True), *LATENCIES),
@@ -207,8 +212,8 @@ def _order(results: Results, point: Point) -> int:
 
 def _measure_of(results: Results, point: Point) -> Point | None:
     """The point that this one is compared with: beanstalkd under the same policy, or the first server; with TLS
-    or in a cluster, the same server without."""
-    for added in (WITH_TLS, BEHIND_STUNNEL, CLUSTERED):
+    in a cluster, or with an I/O process, the same server without."""
+    for added in (WITH_TLS, BEHIND_STUNNEL, CLUSTERED, CARRIED):
         if point.server.endswith(added):
             return results.find(point.scenario, point.server.removesuffix(added), point.work, point.size)
     same = results.select(point.scenario, work=point.work, size=point.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.doors import CLUSTERED, WITH_TLS
+from bench.doors import CARRIED, CLUSTERED, WITH_TLS
 from bench.results import Point, Results
 from bench.samples import Spread, ratio
 
@@ -158,6 +158,34 @@ def _engine(results: Results) -> Spread | None:
     return ratio([{"cpu": sample["engine_cpu"]} for sample in node.samples], scripts.samples, "cpu")
 
 
+def _engine_process(connections: int) -> Callable[[Results], Spread | None]:
+    """The CPU of a command in the process that has the jobs, where another one has the sockets."""
+
+    def found(results: Results) -> Spread | None:
+        point = results.find("io-processes", "ours" + CARRIED, "", connections)
+        return point.spread("engine_cpu") if point else None
+
+    return found
+
+
+def _io_process(connections: int) -> Callable[[Results], Spread | None]:
+    """The CPU of a command in the process that has the sockets, beside that of a server that is one process."""
+
+    def found(results: Results) -> Spread | None:
+        ours, other = (results.find("io-processes", server, "", connections) for server in ("ours" + CARRIED, "ours"))
+        return _ratio(results, ours, other, "cpu")
+
+    return found
+
+
+def _engine_process_with_tls(results: Results) -> Spread | None:
+    """The CPU of a command in the process that has the jobs, where clients speak TLS, beside plain."""
+    secure, plain = (
+        results.find("io-processes", server, "", 50) for server in ("ours" + CARRIED + WITH_TLS, "ours" + CARRIED)
+    )
+    return _ratio(results, secure, plain, "engine_cpu")
+
+
 FORK = "fork"
 """The name that a run gives a C fork of beanstalkd, which syncs in groups with -D."""
 
@@ -219,6 +247,26 @@ TARGETS = [
     Target(
         "worst answer beside a hostile client, worst attack: of 20 ms, or of twice beanstalkd's where that is more",
         *("hostile", "×", 0.5, None, False, _waited),
+    ),
+    Target(
+        "engine process with an I/O process, 50 connections, one in flight: CPU a command",
+        *("io-processes", "µs", 2.5, 2, False, _engine_process(50)),
+    ),
+    Target(
+        "the engine process there, 500 connections",
+        *("io-processes", "µs", 2.5, 2, False, _engine_process(500)),
+    ),
+    Target(
+        "the I/O process there, 50 connections: CPU a command, beside the whole server without one",
+        *("io-processes", "×", 1.2, 1, False, _io_process(50)),
+    ),
+    Target(
+        "the I/O process there, 500 connections: beside the whole server without one",
+        *("io-processes", "×", 1.2, 1, False, _io_process(500)),
+    ),
+    Target(
+        "engine process, 50 connections that speak TLS: CPU a command, beside plain",
+        *("io-processes", "×", 1.1, 1.05, False, _engine_process_with_tls),
     ),
     Target("TLS, 50 connections, one in flight: CPU a command, beside plain", *("tls", "×", 2, 1.6, False, _tls(1))),
     Target("the same, 100 in flight on each", *("tls", "×", 1.5, None, False, _tls(100))),

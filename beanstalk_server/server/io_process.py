@@ -13,6 +13,7 @@ import asyncio
 import functools
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -34,6 +35,7 @@ from beanstalk_server.server.listeners import Listener, Listeners
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.reception import Reception
 from beanstalk_server.server.service import Service
+from beanstalk_server.server.shares import Shares
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""
@@ -50,12 +52,13 @@ class IoProcess:
     Args:
         sock: the link's end of the pair.
         control: where settings come.
+        shares: how many clients each I/O process has; None if that does not matter.
     """
 
-    def __init__(self, sock: socket.socket, control: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, control: socket.socket, shares: Shares | None = None) -> None:
         self._sock = sock
         self._control = control
-        self.listeners = Listeners(accepts=ACCEPTS)
+        self.listeners = Listeners(ACCEPTS, shares)
         self._hangups = HangupWatch()
         now = monotonic_ns()
         # An idle one: arrivals and TLS take turns by its scheduler.
@@ -175,13 +178,16 @@ def _ignore_warning(_: str) -> None:
 
 
 def main() -> None:
-    """Run an I/O process: the arguments are the descriptors of its two sockets."""
+    """Run an I/O process: the arguments are the descriptors of its two sockets, that of the shares, and its place
+    there.
+    """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     gc.disable()  # as in the engine process: nothing here makes reference cycles
-    sock, control = (socket.socket(fileno=int(each)) for each in sys.argv[1:3])
-    process = IoProcess(sock, control)
+    link, control, counts, place = map(int, sys.argv[1:])
+    process = IoProcess(socket.socket(fileno=link), socket.socket(fileno=control), Shares(counts, place))
+    os.close(counts)
     logging.basicConfig(level=logging.INFO, handlers=[NoteHandler(process.send_note)])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(process.run())

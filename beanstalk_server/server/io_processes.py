@@ -25,9 +25,10 @@ from beanstalk_server.link.link import Channel, Link, LinkError
 from beanstalk_server.server.carried import decode_opening
 from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.io_notes import READY, log_line
-from beanstalk_server.server.io_settings import SIGNALS, IoSettings
+from beanstalk_server.server.io_settings import SIGNALS, IoSettings, make_file
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
+from beanstalk_server.server.shares import prepare_shares
 from beanstalk_server.server.start_error import StartError
 
 PROGRAM: Final = "beanstalk_server.server.io_process"
@@ -59,6 +60,7 @@ class IoProcesses:
         self.make_client = make_client
         self.entrances: dict[int, Entrance] = {}
         self.all: list[IoProcess] = [IoProcess(self, number) for number in range(1, count + 1)]
+        self.shares = -1  # the descriptor of what they share, while they run
         self.settings = IoSettings()
         self.stopping = asyncio.Event()
 
@@ -68,6 +70,8 @@ class IoProcesses:
         Raises:
             StartError: a process cannot be started.
         """
+        self.shares = make_file()
+        prepare_shares(self.shares, len(self.all))
         try:
             for each in self.all:
                 each.start()
@@ -79,6 +83,12 @@ class IoProcesses:
         """End them: nobody has been served yet."""
         for each in self.all:
             each.kill()
+        self._close_shares()
+
+    def _close_shares(self) -> None:
+        if self.shares >= 0:
+            os.close(self.shares)
+            self.shares = -1
 
     async def serve(self, entrances: list[Entrance], settings: IoSettings) -> None:
         """Let them accept clients; return when all of them do.
@@ -111,6 +121,7 @@ class IoProcesses:
         """Let them send what they have been given, disconnect their clients, and end."""
         self.stopping.set()
         await asyncio.gather(*(each.stop() for each in self.all))
+        self._close_shares()
 
 
 class IoProcess:
@@ -123,6 +134,7 @@ class IoProcess:
 
     def __init__(self, owner: IoProcesses, number: int) -> None:
         self.name = f"I/O process {number}"
+        self._place = number - 1
         self.restarts = False
         self._owner = owner
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,9 +164,9 @@ class IoProcess:
             # What a signal does to it is decided when it runs; until then it must not be ended by one.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
             try:
-                descriptors = (sock.fileno(), control.fileno())
+                descriptors = (sock.fileno(), control.fileno(), self._owner.shares)
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", PROGRAM, *map(str, descriptors)],
+                    [sys.executable, "-P", "-m", PROGRAM, *map(str, descriptors), str(self._place)],
                     pass_fds=descriptors,
                     env=environment(),
                     stdin=subprocess.DEVNULL,

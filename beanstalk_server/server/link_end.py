@@ -103,6 +103,7 @@ class LinkEnd:
         """Do the frames that have come, some in each round."""
         if self._why or not self._connected:
             return
+        self._flush_is_due = True  # at the end of this, once for all frames
         try:
             has_more = self.link.receive(data, FRAMES)
         except LinkError as error:

@@ -19,16 +19,22 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.config import ListenerConfig, option
 from beanstalk_server.server.start_error import StartError
+
+if TYPE_CHECKING:
+    from beanstalk_server.server.shares import Shares
 
 BACKLOG: Final = 1024
 """Connections that the system keeps for each socket until they are accepted."""
 
 ACCEPTS: Final = 64
 """Connections accepted from one socket in one round of the event loop."""
+
+LEAVE_TO_OTHERS: Final = 0.001
+"""Seconds for which a process that has more clients than another leaves new ones to the others."""
 
 ACCEPT_PAUSE: Final = 1
 """Seconds without accepting after the system had no file descriptor or memory for a connection."""
@@ -98,6 +104,7 @@ class Listeners:
 
     Args:
         accepts: how many connections are accepted from one socket in one round of the event loop, at most.
+        shares: what this process has, and others that accept at the same sockets; None if there are none.
     """
 
     __slots__ = (
@@ -106,6 +113,7 @@ class Listeners:
         "_full",
         "_full_logged_at",
         "_loop",
+        "_shares",
         "_started",
         "all",
         "inherited",
@@ -115,8 +123,9 @@ class Listeners:
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, accepts: int = ACCEPTS) -> None:
+    def __init__(self, accepts: int = ACCEPTS, shares: Shares | None = None) -> None:
         self._accepts = accepts
+        self._shares = shares
         self._started = False  # connections are accepted here, and not by other processes
         self.limit = sys.maxsize  # how many connections there may be at a time
         self.taken = 0  # how many there are, with those that are being set up
@@ -216,13 +225,28 @@ class Listeners:
     def connection_closed(self) -> None:
         """Note that a connection is gone: one that waits may take its place."""
         self.taken -= 1
+        if self._shares is not None:
+            self._shares.note(self.taken)
         if self._full:
             self._full = False
             for listener in self.all:
                 self._loop.call_soon(self.accept_again, listener)
 
     def accept(self, listener: Listener) -> None:
-        """Accept the connections that wait at a listener, up to a bound."""
+        """Accept the connections that wait at a listener, up to a bound, or leave them to another process."""
+        if self._shares is not None and self._shares.is_ahead():
+            self._loop.remove_reader(listener.sock.fileno())
+            self._loop.call_later(LEAVE_TO_OTHERS, self._accept_what_is_left, listener)
+        else:
+            self._accept(listener)
+
+    def _accept_what_is_left(self, listener: Listener) -> None:
+        """Accept what no other process has taken."""
+        if listener.sock.fileno() >= 0 and not self._full:
+            self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
+            self._accept(listener)
+
+    def _accept(self, listener: Listener) -> None:
         sock = listener.sock
         for _ in range(self._accepts):
             if self.taken >= self.limit:
@@ -240,6 +264,8 @@ class Listeners:
                 return
             accepted.setblocking(False)
             self.taken += 1
+            if self._shares is not None:
+                self._shares.note(self.taken)
             task = self._loop.create_task(self._set_up(listener, accepted))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)

@@ -1,0 +1,40 @@
+"""How many clients each of the processes that accept at the same sockets has, in memory that they share.
+
+The system wakes all of them for a client that comes, and often the same one is first. So one that has more clients than
+another leaves a client to the others for a moment, and accepts it only then. Must never know clients.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Final
+
+COUNT_BYTES: Final = 4
+
+
+class Shares:
+    """The counts, as one of the processes sees them.
+
+    Args:
+        descriptor: of a file that `prepare_shares` has prepared. It is not needed any more.
+        index: which of the counts is its own.
+    """
+
+    def __init__(self, descriptor: int, index: int) -> None:
+        self._counts = memoryview(mmap.mmap(descriptor, 0)).cast("I")
+        self._index = index
+        self.note(0)  # another process may have had this place, and have ended
+
+    def note(self, count: int) -> None:
+        """Tell the others how many clients this process has."""
+        self._counts[self._index] = count
+
+    def is_ahead(self) -> bool:
+        """Whether another process has fewer clients."""
+        return self._counts[self._index] > min(self._counts)
+
+
+def prepare_shares(descriptor: int, count: int) -> None:
+    """Give an empty file room for the counts of so many processes."""
+    os.ftruncate(descriptor, count * COUNT_BYTES)

@@ -103,7 +103,7 @@ class IoProcesses:
             if why:
                 raise StartError(f"{option('io_processes')}: {each.name} does not start: {why}")
         for each in self.all:
-            each.restarts = True
+            each.keep_alive()
 
     async def change(self, entrances: list[Entrance], settings: IoSettings) -> None:
         """Let new settings take effect; return when they do in all processes that live."""
@@ -129,14 +129,13 @@ class IoProcess:
 
     Attributes:
         name: what the log calls it.
-        restarts: whether it is started again when it ends.
     """
 
     def __init__(self, owner: IoProcesses, number: int) -> None:
         self.name = f"I/O process {number}"
         self._place = number - 1
-        self.restarts = False
         self._owner = owner
+        self._restarts = False  # it is started again when it ends
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket
         self._control: socket.socket
@@ -184,7 +183,7 @@ class IoProcess:
         self._ready = loop.create_future()
         self._untaken = 0
         self._began = loop.time()
-        end = self._end = LinkEnd(loop, self._on_end, complains=True, name=self.name)
+        end = self._end = LinkEnd(loop, self._on_end, name=self.name)
         end.begin(
             Link(
                 dials=False,
@@ -239,17 +238,25 @@ class IoProcess:
         assert self._end is not None, "it is connected"
         return LinkTransport(self._end.loop, self._owner.make_client(entrance, user, name))
 
-    def _on_end(self, end: LinkEnd, why: str) -> None:
+    def _on_end(self, _: LinkEnd, why: str) -> None:
         """Begin to replace it."""
         self._end = None
         self._control.close()
-        process = self._process
-        assert process is not None, "it was started"
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(why)
-        if self.restarts and not self._owner.stopping.is_set():
-            log.error("%s (pid %d) has ended, and its clients with it: %s", self.name, process.pid, why)
-            self._replacing = end.loop.create_task(self._replace(process))
+        if self._restarts and not self._owner.stopping.is_set():
+            log.error("%s (pid %d) has ended, and its clients with it: %s", self.name, self.pid, why)
+            self._begin_replacing()
+
+    def keep_alive(self) -> None:
+        """Start it again from now on when it ends, or has ended."""
+        self._restarts = True
+        if self._end is None:
+            self._begin_replacing()
+
+    def _begin_replacing(self) -> None:
+        assert self._process is not None, "it was started"
+        self._replacing = asyncio.get_running_loop().create_task(self._replace(self._process))
 
     async def _replace(self, old: subprocess.Popen[bytes]) -> None:
         """Start another one, again and again, until one lives."""
@@ -273,16 +280,15 @@ class IoProcess:
                 return
             await self.connect()
             if not await self.is_ready():
-                assert self._process is not None, "it was started"
-                log.info("%s has been started again (pid %d)", self.name, self._process.pid)
+                log.info("%s has been started again (pid %d)", self.name, self.pid)
             return  # if it has ended, that has begun the next replacement
 
     async def stop(self) -> None:
         """Tell it to end; return when it has."""
-        if self._end is not None:
-            self._end.say_goodbye("the server stops")
         if self._replacing is not None:
             await self._replacing
+        if self._end is not None:
+            self._end.say_goodbye("the server stops")
         if self._process is not None:
             await asyncio.to_thread(end_process, self._process, END_WITHIN)
             self._process = None

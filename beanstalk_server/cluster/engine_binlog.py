@@ -162,10 +162,13 @@ class EngineBinlog(Binlog):
         if self._rewriting is None:
             super()._schedule_retry()
 
-    async def close(self) -> None:
-        if self._rewriting is not None:
-            await asyncio.wait([self._rewriting])
-        await super().close()
+    async def _end_log(self) -> None:
+        while True:
+            if self._rewriting is not None:
+                await asyncio.wait([self._rewriting])
+            await super()._end_log()
+            if self._rewriting is None:  # else the engine has lost something meanwhile
+                return
 
     # Writing everything anew
 

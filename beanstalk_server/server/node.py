@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
 
 FINISH_WITHIN: Final = 5
-"""Seconds after which a node that hands over waits for the engine no longer."""
+"""Seconds after which a node that hands over waits for the engine no longer, unless that has lost what only the node
+has."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -81,6 +82,7 @@ class Node(Server):
         self._is_checked = False  # the engine's settings are good enough
         self._damaged = 0  # how often in a row the files have been found damaged
         self._holds: set[str] = set()  # why nothing is handed out
+        self._finishing: asyncio.Timeout | None = None  # the end of leading, and how long that may take
         self.roles: Roles
         self.standby = Standby(self.listeners, self.hangups, config.verbosity)
         self.links = LinkListener(self.name, config.max_job_size)
@@ -297,6 +299,7 @@ class Node(Server):
             self._hold("rewriting")
         else:
             self._let_go("rewriting")
+        self._limit_finish()
 
     def _hold(self, why: str) -> None:
         """Hand nothing out."""
@@ -330,12 +333,21 @@ class Node(Server):
     async def finish(self) -> None:
         self._hold("end")
         try:
-            async with asyncio.timeout(FINISH_WITHIN):
+            async with asyncio.timeout(None) as self._finishing:
+                self._limit_finish()
                 await self.gate.commit_rest()
                 await self.journal.close()
                 self._is_finished = True
         except TimeoutError:
             log.error("the engine has not confirmed the last changes in time: nobody has been told that they are done")
+        finally:
+            self._finishing = None
+
+    def _limit_finish(self) -> None:
+        """Let the end take so long and no longer; but while all jobs are written anew, only this process has them."""
+        if self._finishing is not None and not self._finishing.expired():
+            is_rewriting = "rewriting" in self._holds
+            self._finishing.reschedule(None if is_rewriting else asyncio.get_running_loop().time() + FINISH_WITHIN)
 
     async def step_down(self, why: str) -> None:
         service = self.service

@@ -484,12 +484,7 @@ class Binlog(Journal):
         for task in (self._upkeep, self._syncing, self._fetches.task):
             if task is not None:
                 await task
-        async with self._writing:  # even after a failure: no file may be closed during a write
-            if self._failure is self._unreadable:  # a commit after a damaged one tells the next start that it was whole
-                self._failure = None
-                await self._write_last()
-                if self._unreadable is not None:
-                    self._failure = self._unreadable
+        await self._end_log()
         self._write_thread.close()
         if self._threads is not None:
             self._threads.shutdown()
@@ -497,16 +492,22 @@ class Binlog(Journal):
         self._writer.close()
         self.directory.unlock()
 
+    async def _end_log(self) -> None:
+        """Write the last changes, and that the stop was a clean one, unless the binlog has failed."""
+        async with self._writing:  # even after a failure: no file may be closed during a write
+            if self._failure is self._unreadable:  # a commit after a damaged one tells the next start that it was whole
+                self._failure = None
+                await self._write_last()
+                if self._unreadable is not None:
+                    self._failure = self._unreadable
+
     async def _write_last(self) -> None:
         try:
             await self._write(sync=True)
             await self._write_batches(self._log.checkpoint(self._wall_clock(), self.clock_offset()), sync=True)
-        except Exception as error:
-            self._failure = error
-            if self.on_failure is not None:
-                self.on_failure(error)
-        else:
             await self._leave_mark()
+        except Exception as error:
+            self._fail(error)
 
     async def _leave_mark(self) -> None:
         """Leave the mark of a clean stop for the next start."""

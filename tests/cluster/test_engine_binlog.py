@@ -476,6 +476,60 @@ def test_a_leader_that_gives_up_while_it_writes_everything_anew_can_be_closed(se
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("when", range(1, 6))
+@pytest.mark.parametrize("has_more", [False, True], ids=["nothing-new", "a-change"])
+def test_a_leader_that_ends_leaves_all_jobs_although_the_engine_is_wiped_meanwhile(servers, when, has_more):
+    calls = []
+
+    def wipe_once(method):
+        if method == "append":
+            calls.append(method)
+            if len(calls) == when:
+                servers.wipe()
+
+    async def work():
+        leader = Leader(servers)
+        for number in range(40):
+            leader.put(b"%d" % number * 100)
+            await leader.binlog.commit()
+        await leader.settle()
+        if has_more:
+            leader.put(b"last")
+        servers.before_call = wipe_once
+        await leader.binlog.close()
+        assert leader.failures == []
+        return leader.bodies(), leader.rewritings
+
+    bodies, rewritings = asyncio.run(work())
+    calls_of_an_end = 2 + has_more  # the last changes, if there are any, a checkpoint, and the mark of a clean end
+    assert rewritings == ([True, False] if when <= calls_of_an_end else [])
+    servers.before_call = lambda _: None
+    assert found_in(servers) == bodies
+    assert "stopped" in servers.primary.files
+
+
+def test_a_leader_that_is_fenced_when_it_leaves_its_last_mark_says_so(servers):
+    calls = []
+
+    def fence(method):
+        if method == "append":
+            calls.append(method)
+            if len(calls) == 2:
+                servers.connect().take(servers.primary.lease, Lease(5, 0, "b", "there:1", "secret"))
+
+    async def work():
+        leader = Leader(servers)
+        leader.put(b"one")
+        await leader.binlog.commit()
+        await leader.settle()
+        servers.before_call = fence
+        await leader.binlog.close()
+        assert [type(error) for error in leader.failures] == [FencedError]
+
+    asyncio.run(work())
+    assert found_in(servers) == [b"one"]
+
+
 def test_a_full_engine_refuses_puts_and_nothing_else():
     servers = Servers(limit=20_000)
 

@@ -13,6 +13,7 @@ from beanstalk_server import Config
 from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
 from beanstalk_server.config import BAD_OPTION
+from beanstalk_server.server import node as node_module
 from beanstalk_server.server.node import Node, address_towards
 from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.start_error import StartError
@@ -264,6 +265,54 @@ def test_an_engine_that_was_wiped_costs_nothing(cluster):
     cluster.stop(node)
     client = cluster.connect(cluster.add())
     assert stats(client)["current-jobs-ready"] == "101"
+
+
+def put_by_an_earlier_leader(cluster, count):
+    """Put jobs of which the next leader has no commits that it could send again."""
+    node = cluster.add(waits_for=LEADS)
+    client = cluster.connect(node)
+    for number in range(count):
+        put(client, b"%d" % number)
+    cluster.stop(node)
+
+
+@pytest.mark.parametrize("end", ["stop", "drain"])
+def test_a_leader_that_goes_when_the_engine_was_just_wiped_leaves_all_jobs(cluster, end):
+    put_by_an_earlier_leader(cluster, 100)
+    leader, standby = cluster.two()
+    client = cluster.connect(standby)
+    with cluster.lock:
+        cluster.servers.wipe()
+    if end == "stop":
+        cluster.stop(leader)
+    else:
+        leader.call(leader.server.drain)
+    eventually(lambda: role(standby) == LEADS, "the other leads")
+    assert leader.server.failure is None
+    assert stats(client)["current-jobs-ready"] == "100"
+
+
+def test_a_leader_that_goes_takes_all_the_time_that_writing_everything_anew_needs(cluster, caplog, monkeypatch):
+    monkeypatch.setattr(node_module, "FINISH_WITHIN", 0.1)
+    put_by_an_earlier_leader(cluster, 100)
+    node = cluster.add(waits_for=LEADS)
+    asked = []
+
+    def refuse_files(method):
+        if method == "files":
+            asked.append(method)
+            raise EngineError("the engine is busy")
+
+    with cluster.lock:
+        cluster.servers.wipe()
+        cluster.servers.before_call = refuse_files
+    stopping = threading.Thread(target=cluster.stop, args=[node])
+    stopping.start()
+    eventually(lambda: len(asked) > 5, "it tries for longer than an end may take")  # 0.02 s, twice as long...
+    cluster.servers.before_call = lambda _: None
+    stopping.join()
+    assert "has not confirmed the last changes in time" not in caplog.text
+    assert stats(cluster.connect(cluster.add()))["current-jobs-ready"] == "100"
 
 
 def test_an_engine_that_loses_its_tail_gets_it_again_although_nobody_asks(cluster):

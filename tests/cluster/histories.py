@@ -123,6 +123,21 @@ class Leaving(NamedTuple):
     """Whether it has hung up itself; otherwise it was disconnected, and nobody knows since when."""
 
 
+class Cut(NamedTuple):
+    """A node has lost its leader, and the leader that node."""
+
+    began: float
+    ended: float
+    """The bounds of the moment when the node has lost its leader."""
+    noticed: float
+    """When the leader has certainly noticed, and what was reserved over the link is ready."""
+    clients: frozenset | None
+    """Those that the node has passed on, or None if nobody knows which."""
+
+    def concerns(self, client):
+        return self.clients is None or client in self.clients
+
+
 class Survivor(NamedTuple):
     """A job that is left at the end."""
 
@@ -140,7 +155,7 @@ class History:
         self.calls = []
         self.leavings = {}  # client -> Leaving
         self.takeovers = []  # (began, ended)
-        self.cuts = []  # (began, ended)
+        self.cuts = []
         self._open = defaultdict(list)  # client -> its calls without a reply
 
     def send(self, client, line, now, body=None):
@@ -165,12 +180,18 @@ class History:
         """
         self.takeovers.append((began, ended))
 
-    def cut(self, began, ended):
-        """Record that nodes have lost their connection, and until when each of them has certainly noticed.
+    def cut(self, began, ended, noticed=None, clients=None):
+        """Record that a node has lost its leader within these bounds; clients need not notice.
 
-        What was reserved over it is ready by then; clients need not notice.
+        What they had reserved is ready when the leader has noticed. A reserve that waits is given again, and so may get
+        one job after another: the first one was on its way when the link was cut.
+
+        Args:
+            noticed: when the leader has certainly noticed; the end, if it is not given.
+            clients: those that the node has passed on, or None if nobody knows which.
         """
-        self.cuts.append((began, ended))
+        clients = None if clients is None else frozenset(clients)
+        self.cuts.append(Cut(began, ended, ended if noticed is None else noticed, clients))
 
     def counts(self):
         """How many commands were acknowledged, and how many were sent and never answered."""
@@ -298,6 +319,15 @@ class Hold(NamedTuple):
     call: Call
 
 
+class Unknown(NamedTuple):
+    """A time in which a client may have held a job of which it was not told."""
+
+    start: float
+    end: float
+    tubes: frozenset
+    """It was of one of these."""
+
+
 class JobHistory:
     """What is known of one job."""
 
@@ -311,6 +341,7 @@ class JobHistory:
         self.seen = []  # effects: it was there
         self.absent = []  # effects: it was not there
         self.reservations = []
+        self.unknown_holds = []  # Unknown: somebody may have reserved just this one, and was not told
         self.dues = []  # effects that decide when it may be handed out
         self.touched = []  # effects that may have changed its state
         self.starts = []  # (effect, priority) from which on it is ready
@@ -337,7 +368,6 @@ class Analysis:
         self.notice = notice
         self.drift = drift
         self.skew = skew
-        self.interruptions = history.takeovers + history.cuts
         self.problems = []
         self.jobs = {}
         self.tubes = defaultdict(Tube)
@@ -345,7 +375,7 @@ class Analysis:
         self.by_key = defaultdict(list)  # (tube, key) -> (what, Effect) of commands that name the key
         self.unknown_puts = {}  # body -> (call, tube) of puts without a reply
         self.born = {}  # body -> id, of puts with a reply
-        self.unknown_reserves = []  # (start, end, tubes) in which a job may be held by somebody who was not told
+        self.unknown_holds = []  # Unknown: a job may be held by somebody who was not told
         self.own = defaultdict(list)  # (client, id) -> moments when the client may have given the job away
         self.touches = defaultdict(list)  # (client, id) -> effects
         self.misses = defaultdict(list)  # (client, id) -> effects: NOT_FOUND to a command of a holder
@@ -364,6 +394,9 @@ class Analysis:
         clients = defaultdict(list)
         for call in self.history.calls:
             clients[call.client].append(call)
+        self._cut_moments = Effects()
+        for cut in self.history.cuts:
+            self._cut_moments.append(Effect(cut.began, cut.ended))
         for calls in clients.values():
             self._read_client(calls)
         self._bind_bodies()
@@ -487,8 +520,14 @@ class Analysis:
                 job = self.job(int(words[1]))
                 job.touched.append(effect)
                 job.dues.append(effect._replace(due=0))
-            self.unknown_reserves.append((effect.low, end, watched, effect))
+                job.unknown_holds.append(Unknown(effect.low, end, frozenset()))
+            else:
+                self.unknown_holds.append(Unknown(effect.low, end, frozenset(watched)))
             return
+        if what != b"reserve-job" and self._cut_moments.any_within(effect.low, effect.high):
+            end = max((self._end_of(cut) for cut in self.history.cuts if _was_cut(call, cut)), default=None)
+            if end is not None:
+                self.unknown_holds.append(Unknown(effect.low, end, frozenset(watched)))
         if what == b"reserve-job" and word == b"RESERVED":
             self.job(int(words[1])).dues.append(effect)  # also of a delayed or a buried job
         for number, body in call.jobs:
@@ -496,6 +535,10 @@ class Analysis:
             self._see(effect, number, body)
             job.reservations.append(effect._replace(body=body))
             job.touched.append(effect)
+
+    def _end_of(self, cut):
+        """When what was reserved over a link is certainly ready again."""
+        return min([cut.noticed, *(ended for began, ended in self.history.takeovers if began >= cut.ended)])
 
     def _read_change(self, effect, what, words, word):
         call = effect.call
@@ -546,13 +589,13 @@ class Analysis:
                 put, tube, key = self.unknown_puts[body]
                 bound[body] = number
                 if job.birth is None:
+                    self._bear_before(job, put, tube, key, bound)
+                if job.birth is None:
                     self._bear(job, put, tube, key)
                 elif (
                     key is not None and (tube, key) == (job.tube, job.key) and REPLACE in (_word(put), _word(job.birth))
                 ):
-                    job.bodies.append(put)
-                    job.dues.append(put)
-                    job.touched.append(put)
+                    self._replace(job, put)
                 else:
                     self.report("doubled", f"id {number} was given to {job.birth.call!r}, and to {put.call!r}")
             elif owner is None:
@@ -560,6 +603,31 @@ class Analysis:
             elif owner != number:
                 self.report("doubled", f"jobs {owner} and {number} have the body of one put: {body[:60]!r}")
             job.seen.append(effect._replace(body=body))
+
+    def _replace(self, job, put):
+        """Note that a put may have given a job another body, and all that comes with it."""
+        job.bodies.append(put)
+        job.dues.append(put)
+        job.touched.append(put)
+
+    def _bear_before(self, job, put, tube, key, bound):
+        """If a job was there before the put whose body was seen first, that has replaced the body of an earlier one.
+
+        Nobody has seen that body, so it is one of the puts with this key without a reply, or several of them.
+        """
+        seen = min((sight.high for sight in job.seen), default=NEVER)
+        if _word(put) != REPLACE or seen >= put.low:
+            return
+        earlier = [
+            other
+            for body, (other, *place) in self.unknown_puts.items()
+            if place == [tube, key] and body not in bound and other.low <= seen
+        ]
+        if earlier:
+            first, *others = sorted(earlier, key=lambda other: other.low)
+            self._bear(job, first, tube, key)
+            for other in others:
+                self._replace(job, other)
 
     def _resolve_keys(self):
         """Find out which jobs the commands concern that name a key only."""
@@ -615,13 +683,18 @@ class Analysis:
 
     def _sure_clears(self, job):
         """The clears that have certainly ended a job: nobody can have held it then."""
+        clears = self.tubes[job.tube].clears.all
+        if not clears:
+            return []
         first = min((effect.low for effect in job.reservations), default=NEVER)
-        unknown = min((low for low, _, _, _ in self.unknown_reserves), default=NEVER)
-        held = min(first, unknown)
+        unknown = [*job.unknown_holds, *(hold for hold in self.unknown_holds if job.tube in hold.tubes)]
         return [
             clear
-            for clear in self.tubes[job.tube].clears.all
-            if clear.is_sure and job.birth.high < clear.low and held > clear.high
+            for clear in clears
+            if clear.is_sure
+            and job.birth.high < clear.low
+            and first > clear.high
+            and not any(hold.start <= clear.high and hold.end >= clear.low for hold in unknown)
         ]
 
     def _check_bodies(self, job):
@@ -700,9 +773,12 @@ class Analysis:
         leaving = self.history.leavings.get(client)
         if leaving is not None:
             end = min(end, leaving.now if leaving.by_itself else self.last_heard[client])
-        for began, ended in self.interruptions:
+        for began, ended in self.history.takeovers:
             if ended >= effect.low:
                 end = min(end, began)
+        for cut in self.history.cuts:
+            if cut.noticed >= effect.low and cut.concerns(client):
+                end = min(end, cut.began)
         return Hold(start, end, effect.call)
 
     def _check_keys(self):
@@ -725,12 +801,10 @@ class Analysis:
 
     def _check_order(self):
         covers = defaultdict(Effects)
-        for start, end, watched, _ in self.unknown_reserves:
-            for name in watched:
-                covers[name].append(Effect(start, end))
+        for hold in self.unknown_holds:
+            for name in hold.tubes:
+                covers[name].append(Effect(hold.start, hold.end))
         for name, tube in self.tubes.items():
-            for began, ended in self.history.cuts:
-                covers[name].append(Effect(began, ended))
             self._check_order_of(tube, covers[name])
 
     def _check_order_of(self, tube, covers):
@@ -775,6 +849,11 @@ def _latest(effects, event):
     effects = [effect for effect in effects if effect.low <= event.high]
     since = max((effect.low for effect in effects if effect.high < event.low), default=-NEVER)
     return [effect for effect in effects if effect.high >= since]
+
+
+def _was_cut(call, cut):
+    """Whether a reserve that was answered may have waited when its node lost the leader, and so was given again."""
+    return cut.began <= call.answered and call.sent <= cut.ended and cut.concerns(call.client)
 
 
 def _word(effect):

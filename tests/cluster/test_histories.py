@@ -141,6 +141,67 @@ def test_a_job_that_somebody_may_have_held_during_the_clear_may_be_there(talk):
     assert talk.problems({1: "one"}) == []
 
 
+def test_a_reserve_that_somebody_was_not_answered_holds_nothing_when_the_client_is_known_to_be_gone(talk):
+    talk.put("a", 1, "one")
+    talk.say("b", "reserve", None)
+    talk.leave("b")
+    talk.sleep(2)
+    talk.say("a", "clear-tube default", "CLEARED 1")
+    assert talk.problems({1: "one"}) == []
+    assert talk.kinds({1: "one"}, notice=SECOND) == {"returned": 1}
+
+
+def test_a_job_that_was_reserved_by_its_id_may_have_been_held_during_the_clear(talk):
+    talk.put("a", 1, "one")
+    talk.put("a", 2, "two")
+    talk.say("b", "reserve-job 1", None)
+    talk.say("a", "clear-tube default", "CLEARED 1")
+    assert talk.problems({1: "one"}) == []
+    assert talk.kinds({2: "two"}) == {"returned": 1}
+
+
+@pytest.mark.parametrize("reply", ["RESERVED 2 3", "TIMED_OUT", "DEADLINE_SOON"])
+def test_a_job_may_be_there_after_a_clear_if_a_reserve_that_was_given_twice_may_have_held_it(talk, reply):
+    talk.put("a", 1, "one")
+    reserve = talk.say("b", "reserve-with-timeout 9", None)
+    talk.say("a", "clear-tube default", "CLEARED 0")
+    lost = talk.now + 1
+    talk.history.cut(lost, lost, lost + SECOND, ["b", "c"])
+    talk.put("a", 2, "two")
+    talk.hear(reserve, reply, [(2, "two")] if reply.startswith("RESERVED") else ())
+    assert talk.problems({1: "one", 2: "two"}) == []
+
+
+@pytest.mark.parametrize("why", ["another client", "another tube", "answered before", "over before"])
+def test_a_reserve_that_was_given_twice_may_not_have_held_what_it_cannot_have_been_given(talk, why):
+    talk.put("a", 1, "one")
+    if why == "another tube":
+        talk.say("b", "watch other", "WATCHING 2")
+        talk.say("b", "ignore default", "WATCHING 1")
+    reserve = talk.say("b", "reserve-with-timeout 9", None)
+    if why == "answered before":
+        talk.hear(reserve, "TIMED_OUT")
+    lost = talk.now + 1
+    talk.history.cut(lost, lost, lost + SECOND, ["c"] if why == "another client" else ["b"])
+    if why == "over before":
+        talk.sleep(2)
+    talk.say("a", "clear-tube default", "CLEARED 1")
+    if why != "answered before":
+        talk.hear(reserve, "TIMED_OUT")
+    assert talk.kinds({1: "one"}) == {"returned": 1}
+
+
+def test_what_a_reserve_that_was_given_twice_may_have_held_is_ready_at_the_next_leader(talk):
+    talk.put("a", 1, "one")
+    reserve = talk.say("b", "reserve-with-timeout 9", None)
+    lost = talk.now + 1
+    talk.history.cut(lost, lost, lost + 60 * SECOND, ["b"])
+    talk.take_over()
+    talk.say("a", "clear-tube default", "CLEARED 1")
+    talk.hear(reserve, "TIMED_OUT")
+    assert talk.kinds({1: "one"}) == {"returned": 1}
+
+
 def test_a_job_is_deleted_once(talk):
     talk.put("a", 1, "one")
     talk.say("a", "delete 1", "DELETED")
@@ -181,6 +242,21 @@ def test_a_replacement_that_was_not_answered_may_have_happened(talk):
     talk.say("a", "replace-keyed k 0 0 60 3", None, "new")
     assert talk.problems({1: "new"}) == []
     assert talk.problems({1: "one"}) == []
+
+
+@pytest.mark.parametrize("what", ["put-keyed", "replace-keyed"])
+def test_the_body_of_a_put_that_was_not_answered_may_have_been_replaced_before_anybody_saw_it(talk, what):
+    talk.say("a", f"{what} k 0 0 60 3", None, "one")
+    talk.say("b", "replace-keyed k 0 0 60 3", "REPLACED 1", "two")
+    talk.say("c", "replace-keyed k 0 0 60 5", None, "three")
+    assert talk.problems({1: "three"}) == []
+
+
+def test_a_job_that_was_there_before_anybody_had_put_it_is_torn(talk):
+    talk.say("a", "put-keyed other 0 0 60 3", None, "one")
+    talk.say("b", "replace-keyed k 0 0 60 3", "REPLACED 1", "two")
+    talk.say("c", "replace-keyed k 0 0 60 5", None, "three")
+    assert talk.kinds({1: "three"}) == {"torn": 1}
 
 
 def test_a_job_that_is_handed_out_before_it_was_put_is_torn(talk):
@@ -436,6 +512,23 @@ def test_somebody_who_was_not_told_may_hold_what_comes_first(talk):
     talk.put("a", 3, "three")
     talk.reserve("d", 3, "three")
     assert talk.kinds({1: "one", 2: "two", 3: "three"}, notice=SECOND) == {"order": 1}
+
+
+def test_a_reserve_that_was_given_twice_may_have_held_what_comes_first(talk):
+    talk.put("a", 1, "one")
+    talk.put("a", 2, "two")
+    reserve = talk.say("b", "reserve", None)
+    talk.reserve("c", 2, "two")
+    lost = talk.now + 1
+    talk.history.cut(lost, lost, lost + SECOND, ["b"])
+    talk.put("a", 3, "three")
+    talk.hear(reserve, "RESERVED 3 5", [(3, "three")])
+    left = {1: "one", 2: "two", 3: "three", 4: "four"}
+    talk.sleep(2)
+    talk.put("a", 4, "four")
+    assert talk.problems(left) == []
+    talk.reserve("d", 4, "four")
+    assert talk.kinds(left) == {"order": 1}
 
 
 # Refused

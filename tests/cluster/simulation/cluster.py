@@ -166,7 +166,8 @@ class SimulatedCluster:
         self.repairs = None  # what the engine must have again before the next fault
         self.clients = {}
         self.names = 0
-        self.link_ends = {}
+        self.link_ends = {}  # those that have ended
+        self.stopping = set()  # names of nodes that have been told to
 
     # What happens
 
@@ -244,6 +245,7 @@ class SimulatedCluster:
         node = self.nodes.pop(name, None)
         if node is None:
             return
+        self.stopping.discard(name)
         self.trace(f"{name} is killed{' with its host' if host_too else ''}")
         node.process.kill()
         if host_too:
@@ -254,9 +256,11 @@ class SimulatedCluster:
         node = self.nodes.get(name)
         if node is None or not hasattr(node, "roles"):
             return
+        self.stopping.add(name)
 
         async def stop():
             await node.stop()
+            self.stopping.discard(name)
             if self.nodes.get(name) is node:
                 del self.nodes[name]
                 self.trace(f"{name} has stopped")
@@ -333,10 +337,13 @@ class SimulatedCluster:
         return originals
 
     def note_link_end(self, end):
-        if end not in self.link_ends:
+        if end not in self.link_ends and hasattr(end, "transport"):
             self.link_ends[end] = None
             now = self.loop.now
-            self.history.cut(now, now + SETTLE * SECOND if end.link.dials else now)
+            leads = not end.link.dials
+            name = end.transport.peer_name if leads else end.transport.process.name
+            clients = [client.name for client in self.clients.values() if client.host == name]
+            self.history.cut(now, now, now if leads else now + SETTLE * SECOND, clients)
 
     def _run(self):
         from tests.cluster.simulation.faults import Faults
@@ -369,9 +376,8 @@ class SimulatedCluster:
             self.start_node(name)
 
         def is_whole():
-            return self.leader() is not None and all(
-                name in self.nodes and hasattr(self.nodes[name], "roles") for name in NODES
-            )
+            runs = all(name in self.nodes and hasattr(self.nodes[name], "roles") for name in NODES)
+            return runs and not self.stopping and self.leader() is not None
 
         if not self._until(is_whole, "all nodes run, and one leads"):
             return

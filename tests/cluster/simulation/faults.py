@@ -70,9 +70,12 @@ class Faults:
         self.cluster.trace(f"FAULT {name}")
 
     def end_all(self):
-        """Let everything be well from now on."""
+        """Let everything be well from now on. A node that only stands by is started again, because it never leads."""
         self.is_over = True
         self.heal_all()
+        for name, node in list(self.cluster.nodes.items()):
+            if hasattr(node, "roles") and not node.roles.contends and name not in self.cluster.stopping:
+                self._restart(name)
 
     def heal_all(self):
         cluster = self.cluster
@@ -147,8 +150,12 @@ class Faults:
             return None
         name = leader.process.name
         leader.process.run(leader.drain)
-        self.later(self.duration() + 3, self._restart, name)
+        self.later(self.duration() + 3, self._end_drain, name)
         return "drain"
+
+    def _end_drain(self, name):
+        if not self.is_over:
+            self._restart(name)
 
     def restart(self):
         name = self.rng.choice(self.names)
@@ -264,7 +271,10 @@ class Faults:
         cluster = self.cluster
         servers = cluster.servers
         now = cluster.loop.now
-        if not leader.process.is_alive or self.is_over:
+        if self.is_over:
+            return
+        if not leader.process.is_alive or not leader.leads:  # it was told to stop, and has repaired the engine before
+            self.strike()
             return
         writer = leader._writer
         has_all = servers.primary.lease.position >= position and writer._sender.next() is None
@@ -284,10 +294,13 @@ class Faults:
             servers.lag_one(number, lags=True)
 
             def fail():
+                if cluster.leader() is not leader or not servers.replicas[number].lags:
+                    servers.lag_one(number, lags=False)
+                    self.strike()
+                    return
+                self.note("lose the tail")
                 position = leader._writer.durable
-                if cluster.leader() is leader and servers.replicas[number].lags:
-                    self.note("lose the tail")
-                    servers.fail_over(number)
+                servers.fail_over(number)
                 self._repaired(leader, position, cluster.loop.now)
 
             self.later(self.rng.choice((0.01, 0.2, 2)), fail)

@@ -6,6 +6,7 @@ replaced while a simulation runs. That works with the sources only, and not with
 
 import contextlib
 import os
+import resource
 import secrets
 import sys
 import time
@@ -137,6 +138,10 @@ def virtual(loop, rng):
                 put(module, name, places[value])
         if module_name.startswith("beanstalk_server.server.connection"):
             put(module, "set", OrderedSet)
+    # What a process says of itself in stats: how long that is must be the same in each run.
+    put(os, "getpid", lambda: 12345)
+    put(os, "uname", lambda: os.uname_result(("Linux", "node", "6.1", "#1", "machine")))
+    put(resource, "getrusage", lambda _: types.SimpleNamespace(ru_utime=12.0, ru_stime=12.0))
     put(os, "urandom", rng.randbytes)
     put(secrets, "token_hex", lambda size: rng.randbytes(size).hex())
     put(secrets, "randbits", rng.getrandbits)

@@ -1,8 +1,9 @@
-"""Engines in real servers, where they are installed."""
+"""Engines in real servers, where they are installed, and clusters whose engine is in memory."""
 
 import os
 
 import pytest
+from node_threads import Cluster
 
 from harness.engines import Alone, missing
 
@@ -43,3 +44,12 @@ def open_engine():
     yield open_engine
     for engine in engines:
         engine.close()
+
+
+@pytest.fixture
+def cluster(caplog):
+    made = Cluster()
+    yield made
+    made.close()
+    said = [record.getMessage() for phase in ("call", "teardown") for record in caplog.get_records(phase)]
+    assert not [line for line in said if "bug in the server" in line]

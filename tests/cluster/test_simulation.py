@@ -3,6 +3,8 @@
 More of it: python -m tests.cluster.simulation --seconds 3600
 """
 
+import os
+
 import pytest
 
 from tests.cluster.simulation.cluster import run
@@ -25,8 +27,10 @@ def test_nothing_acknowledged_is_lost_whatever_fails(seed):
     assert cluster.faults
 
 
-def test_a_seed_replays():
-    one, same, other = (run(seed, 10) for seed in (3, 3, 4))
+def test_a_seed_replays(monkeypatch):
+    one, other = run(3, 10), run(4, 10)
+    monkeypatch.setattr(os, "getpid", lambda: 123456789)  # stats is longer in this process
+    same = run(3, 10)
     assert one.lines == same.lines
     assert list(map(repr, one.history.calls)) == list(map(repr, same.history.calls))
     assert one.lines != other.lines

@@ -7,13 +7,12 @@ what is kept there.
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from harness.servers import REDIS, Process, ServerError, command, unused_port
+from harness.servers import REDIS, Restartable, ServerError, command, unused_port
 from harness.waiting import eventually
 
 Reply = bytes | int | list["Reply"] | None
@@ -42,8 +41,8 @@ class RefusedError(Exception):
     """Redis has answered a question with an error; the message is its own."""
 
 
-class RedisServer:
-    """One process of Redis, which may be killed, paused and started again.
+class RedisServer(Restartable):
+    """One process of Redis, which starts again with what it has on its disk. One that is loading counts as started.
 
     Args:
         directory: of its own; it is made.
@@ -55,47 +54,20 @@ class RedisServer:
     """
 
     def __init__(self, directory: Path, options: Sequence[str] = (), *, sentinel: str = "") -> None:
-        self.port = unused_port()
+        port = unused_port()
         self.directory = directory
         directory.mkdir(parents=True)
-        address = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(directory)]
-        self._line = [*command(REDIS), *address, *options]
+        address = ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory)]
+        line = [*command(REDIS), *address, *options]
         if sentinel:
-            (directory / "sentinel.conf").write_text(f"bind 127.0.0.1\nport {self.port}\ndir {directory}\n{sentinel}")
-            self._line = [*command(REDIS), str(directory / "sentinel.conf"), "--sentinel"]
-        self.start()
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return "127.0.0.1", self.port
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self.process.status is None
-
-    def start(self) -> None:
-        """Start it, or start it again with what it has on its disk. A server that is loading counts as started."""
-        self.process = Process(REDIS, self._line, self.address, directory=self.directory)
-
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        self.process.kill()
+            (directory / "sentinel.conf").write_text(f"bind 127.0.0.1\nport {port}\ndir {directory}\n{sentinel}")
+            line = [*command(REDIS), str(directory / "sentinel.conf"), "--sentinel"]
+        super().__init__(REDIS, line, port, address=("127.0.0.1", port), directory=directory)
 
     def wipe(self) -> None:
         """Remove what it has on its disk, when it is not running."""
         for path in self.directory.glob("appendonlydir/*"):
             path.unlink()
-
-    def pause(self) -> None:
-        """Let it stand still, with its connections open."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
 
     def ask(self, *words: str | int) -> Reply:
         """Give one command on a connection of its own.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Sequence
 from typing import Final
 
 from harness.caller import Caller
 from harness.engines import KEY, Alone, RefusedError
-from harness.servers import Process, accepts, command, imported, unused_port
+from harness.servers import Restartable, accepts, command, imported, unused_port
 from harness.waiting import eventually
 
 LEADS_WITHIN: Final = 60.0
 """Seconds until one of the nodes must lead: many times the time to live of a lease."""
 
 
-class Node:
-    """One node, which may be killed, paused and started again, on the same ports.
+class Node(Restartable):
+    """One node, which starts again on the same ports. It has started when it listens.
 
     Args:
         url: of the engine, for --cluster.
@@ -37,40 +36,12 @@ class Node:
     def __init__(
         self, url: str, options: Sequence[str] = (), *, port: int = 0, link_port: int = 0, program: str = ""
     ) -> None:
-        self.port = port or unused_port()
+        port = port or unused_port()
         self.link_port = link_port or unused_port()
         self.link = f"127.0.0.1:{self.link_port}"
-        self._program = program or imported()
-        where = ["-l", "127.0.0.1", "-p", str(self.port), "--cluster", url, "--advertise", self.link]
-        self._line = [*command(self._program), *where, *options]
-        self.start()
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return "127.0.0.1", self.port
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self.process.status is None
-
-    def start(self) -> None:
-        """Start it, or start it again; return when it listens."""
-        self.process = Process(self._program, self._line)
-
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        self.process.kill()
-
-    def pause(self) -> None:
-        """Let it stand still, with its connections open."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        program = program or imported()
+        where = ["-l", "127.0.0.1", "-p", str(port), "--cluster", url, "--advertise", self.link]
+        super().__init__(program, [*command(program), *where, *options], port)
 
     def connect(self) -> Caller:
         return Caller(self.address)

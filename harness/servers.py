@@ -17,8 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.caller import Address
 
@@ -121,6 +122,55 @@ def accepts(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+class Restartable:
+    """A server in a process that may be killed, paused and started again, on the same port of 127.0.0.1.
+
+    Args:
+        program: as Process has it.
+        line: the whole command line.
+        port: where it listens.
+        options: more arguments of Process.
+
+    Attributes:
+        process: its latest one.
+
+    Raises:
+        ServerError: it does not start.
+    """
+
+    def __init__(self, program: str, line: Sequence[str], port: int, **options: Any) -> None:
+        self.port = port
+        self._make_process = partial(Process, program, line, **options)
+        self.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.status is None
+
+    def start(self) -> None:
+        """Start it, or start it again; return when it answers, or says that it listens."""
+        self.process = self._make_process()
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self.process.kill()
+
+    def pause(self) -> None:
+        """Let it stand still, with its connections open."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
 
 class Process:

@@ -14,17 +14,14 @@ from typing import Final, NoReturn
 
 from tqdm import tqdm
 
-from beanstalk_server.cli.output import abandon_output
-from beanstalk_server.config import BAD_OPTION, Config, ConfigError
+from beanstalk_server.cli.tool import ToolParser, run_tool
+from beanstalk_server.config import Config
 from beanstalk_server.storage.beanstalkd.export import export
 from beanstalk_server.storage.binlog_reader import Damage
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
+from beanstalk_server.storage.errors import DAMAGED, UNUSABLE
 from beanstalk_server.storage.inspection import Count, Inspection, inspect
 from beanstalk_server.storage.shown import shown_job
-
-INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
 
 BAR_DELAY: Final = 1
 """Seconds until a progress bar appears."""
@@ -34,35 +31,11 @@ _ROW: Final = "{:<20} {:>10} {:>10} {:>10} {:>8} {:>13}  {}"
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tool that the arguments after `binlog` name; return the exit status."""
-    try:
-        options = _parser().parse_args(arguments)
-        status: int = options.run(options)
-        sys.stdout.flush()
-    except ConfigError as error:
-        return _fail(error, BAD_OPTION)
-    except StorageError as error:
-        return _fail(error, error.status)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        return abandon_output()
-    except OSError as error:
-        return _fail(f"standard output: cannot be written to: {error.strerror}", UNUSABLE)
-    return status
+    return run_tool(_parser(), arguments)
 
 
-def _fail(error: object, status: int) -> int:
-    print(f"beanstalk-server binlog: {error}", file=sys.stderr)
-    return status
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> ToolParser:
+    parser = ToolParser(
         prog="beanstalk-server binlog",
         description="Tools for the directory of a binlog. They do not change it, and lock servers out while they run.",
         epilog=f"Exit status: {DAMAGED} if the binlog is damaged, {UNUSABLE} if the directory cannot be used.",

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.cli.output import abandon_output
+from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.cluster.engine import EngineError
-from beanstalk_server.config import BAD_OPTION, OPTIONS, ConfigError
-from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
+from beanstalk_server.config import OPTIONS, ConfigError
+from beanstalk_server.storage.errors import DAMAGED, UNUSABLE
 
 if TYPE_CHECKING:
     from beanstalk_server.cluster.redis_engine import RedisEngine
-
-INTERRUPTED: Final = 130
-"""The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
 
 VARIABLES: Final[Mapping[str, str]] = {
     "url": "BEANSTALK_SERVER_CLUSTER",
@@ -36,37 +32,11 @@ _ROW: Final = "{:<10} {}"
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tool that the arguments after `cluster` name; return the exit status."""
-    try:
-        options = _parser().parse_args(arguments)
-        status: int = options.run(options)
-        sys.stdout.flush()
-    except ConfigError as error:
-        return _fail(error, BAD_OPTION)
-    except StorageError as error:
-        return _fail(error, error.status)
-    except EngineError as error:
-        return _fail(error, UNUSABLE)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        return abandon_output()
-    except OSError as error:
-        return _fail(f"standard output: cannot be written to: {error.strerror}", UNUSABLE)
-    return status
+    return run_tool(_parser(), arguments, (EngineError,))
 
 
-def _fail(error: object, status: int) -> int:
-    print(f"beanstalk-server cluster: {error}", file=sys.stderr)
-    return status
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> ToolParser:
+    parser = ToolParser(
         prog="beanstalk-server cluster",
         description="Tools for the journal of a cluster, in its engine.",
         epilog=f"Exit status: {DAMAGED} if a journal is damaged, {UNUSABLE} if an engine or directory cannot be used.",

@@ -1,0 +1,55 @@
+"""What the commands with tools share, `beanstalk-server binlog` and `cluster`: one line for each failure, and a status.
+
+Must never know what the tools do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from beanstalk_server.cli.output import abandon_output
+from beanstalk_server.config import BAD_OPTION, ConfigError
+from beanstalk_server.storage.errors import UNUSABLE, StorageError
+
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
+
+
+class ToolParser(argparse.ArgumentParser):
+    """Reads the arguments of a tool; what is wrong with them is a ConfigError."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def run_tool(parser: ToolParser, arguments: Sequence[str], unusable: tuple[type[Exception], ...] = ()) -> int:
+    """Run the tool that the arguments name, which is the `run` of its options; return the exit status.
+
+    Args:
+        unusable: errors that mean, as some StorageErrors do, that what a tool works on cannot be used.
+    """
+    try:
+        options = parser.parse_args(arguments)
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except ConfigError as error:
+        return _fail(parser, error, BAD_OPTION)
+    except StorageError as error:
+        return _fail(parser, error, error.status)
+    except unusable as error:
+        return _fail(parser, error, UNUSABLE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return abandon_output()
+    except OSError as error:
+        return _fail(parser, f"standard output: cannot be written to: {error.strerror}", UNUSABLE)
+    return status
+
+
+def _fail(parser: ToolParser, error: object, status: int) -> int:
+    print(f"{parser.prog}: {error}", file=sys.stderr)
+    return status

@@ -1,5 +1,5 @@
 """The doors of a server: one process that clients reach plain, by TLS, with certificates and with tokens, at a port for
-each; stunnel in front of a server that has no TLS; and a node whose journal is in Redis.
+each; stunnel in front of a server that has no TLS; and nodes whose journal is in Redis.
 
 Must never know the work.
 """
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from bench import process
 from bench.servers import GENERATOR_CPU, PEERS, SERVER_CPU, START_WITHIN, STOP_WITHIN, Server
 from harness import servers
 from harness.engines import Alone
+from harness.nodes import Node, leader
 from harness.servers import ServerError
 from harness.waiting import eventually
 
@@ -181,6 +182,37 @@ def clustered(peer: str, directory: Path) -> Iterator[Door]:
         node = Server(peer, ["--cluster", engine.url], name=peer + CLUSTERED)
         stack.callback(node.stop)
         yield Door(node.name, node.port, node.pid, engine=engine.primary().pid)
+
+
+@contextlib.contextmanager
+def two_nodes(peer: str, directory: Path) -> Iterator[Callable[[], tuple[Node, Door]]]:
+    """Start two nodes over such an engine; yield what finds the one that leads, and the door of the other.
+
+    The one that was killed is started again then, and both are on the server's processor.
+
+    Raises:
+        ServerError: as above.
+    """
+    with contextlib.ExitStack() as stack:
+        engine = Alone(directory)
+        stack.callback(engine.close)
+        for each in engine.servers:
+            os.sched_setaffinity(each.pid, {GENERATOR_CPU})
+        nodes = []
+        for _ in range(2):
+            nodes.append(Node(engine.url, program=peer))
+            stack.callback(nodes[-1].kill)
+
+        def roles() -> tuple[Node, Door]:
+            for node in nodes:
+                if not node.is_running:
+                    node.start()
+                os.sched_setaffinity(node.pid, {SERVER_CPU})
+            leads = leader(engine, nodes)
+            other = next(node for node in nodes if node is not leads)
+            return leads, Door(peer + CLUSTERED, other.port, other.pid)
+
+        yield roles
 
 
 def missing_stunnel() -> str:

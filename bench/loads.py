@@ -13,6 +13,7 @@ import itertools
 import os
 import random
 import select
+import signal
 import socket
 import struct
 import time
@@ -677,6 +678,20 @@ def unauthorized(subject: Subject, *, count: int) -> Sample:
     return meter.sample(count - count // 10) | {"grown": process.resident(subject.pid) - early}
 
 
+def taken_over(subject: Subject, *, leader: int) -> Sample:
+    """Kill the process of the leader, and wait for the next one's first answer to a client of a node that stood by."""
+    question, answer = b"list-tube-used\r\n", b"USING default\r\n"
+    with subject.connect() as sock:
+        answers = [ask(sock, question)]  # it is the leader's: the link is there
+        os.kill(leader, signal.SIGKILL)
+        killed = clock()
+        answers.append(ask(sock, question))
+        took = clock() - killed
+    if answers != [answer, answer]:
+        raise UnexpectedReplyError(f"list-tube-used: {answers}")
+    return {"to_first_answer": took / MILLISECOND}
+
+
 def _peek(sock: socket.socket) -> list[int]:
     asked = clock()
     answer = ask(sock, b"peek 999999999999\r\n")
@@ -720,6 +735,7 @@ LOADS: dict[str, Callable[..., Any]] = {
         hostile,
         backlog,
         unauthorized,
+        taken_over,
     )
 }
 

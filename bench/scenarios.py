@@ -11,7 +11,17 @@ import time
 from collections.abc import Callable
 
 from bench import process
-from bench.doors import BEHIND_STUNNEL, CARRIED, CLUSTERED, Door, behind_stunnel, carried, clustered, opened
+from bench.doors import (
+    BEHIND_STUNNEL,
+    CARRIED,
+    CLUSTERED,
+    Door,
+    behind_stunnel,
+    carried,
+    clustered,
+    opened,
+    two_nodes,
+)
 from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
@@ -471,7 +481,8 @@ def _returning(run: Run, peer: str, clients: int) -> tuple[Door, Sample]:
 
 def cluster(run: Run) -> None:
     """put + reserve + delete, 50 connections, so many commands in flight on each; put alone, one connection: with the
-    journal in a directory and in Redis with two replicas (--cluster), and a delay queue in Redis
+    journal in a directory and in Redis with two replicas (--cluster), and a delay queue in Redis; and how long clients
+    wait when the leader is killed
     """
     for peer in run.own:
         with contextlib.ExitStack() as stack:
@@ -483,6 +494,8 @@ def cluster(run: Run) -> None:
             for depth in (1, 100):
                 run.in_turn(servers, functools.partial(_cycle, run, depth=depth), size=depth)
             run.in_turn(servers, functools.partial(_commits, run), COMMITS, size=1)
+        for jobs in (1_000, 1_000_000):
+            _take_over(run, peer, jobs)
 
 
 COMMITS = "put, one connection"
@@ -491,6 +504,21 @@ COMMITS = "put, one connection"
 def _commits(run: Run, server: Server | Door) -> Sample:
     """One change at a time, each with a commit of its own: a latency is that of the commit, and little more."""
     return _cycle(run, server, connections=1, steps=["put"])
+
+
+def _take_over(run: Run, peer: str, jobs: int) -> None:
+    work = f"leader killed, {jobs:,} jobs"
+    with (
+        run.part(peer + CLUSTERED, work, 1),
+        directories(run.directory) as directory,
+        two_nodes(peer, directory / "engine") as roles,
+    ):
+        run.load("stream", roles()[1], kind="put", count=run.sized(jobs), delays=(HOUR, 24 * HOUR))
+        for pair in range(run.pairs):
+            run.tell(f"{work}, {pair + 1} of {run.pairs}: {peer}")
+            leads, other = roles()
+            run.add(other, run.load("taken_over", other, leader=leads.pid), work, 1)
+            leads.kill()  # it is dead: this takes note of it
 
 
 # Under attack

@@ -142,7 +142,13 @@ TABLES = {
     ),
     "cluster": Table(
         "in flight",
-        (RATE, CPU, Column("engine's CPU, µs a command", "engine_cpu", "{:.2f}", spread=True), *LATENCIES),
+        (
+            RATE,
+            CPU,
+            Column("engine's CPU, µs a command", "engine_cpu", "{:.2f}", spread=True),
+            *LATENCIES,
+            Column("next leader's first answer, ms", "to_first_answer", "{:,.0f}", spread=True),
+        ),
         ("cpu", "rate"),
     ),
     "arrivals": Table(

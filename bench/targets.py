@@ -158,6 +158,16 @@ def _engine(results: Results) -> Spread | None:
     return ratio([{"cpu": sample["engine_cpu"]} for sample in node.samples], scripts.samples, "cpu")
 
 
+def _taken_over(jobs: str) -> Callable[[Results], Spread | None]:
+    """How long clients wait for the next leader, in milliseconds."""
+
+    def found(results: Results) -> Spread | None:
+        point = results.find("cluster", "ours" + CLUSTERED, f"leader killed, {jobs} jobs", 1)
+        return point.spread("to_first_answer") if point else None
+
+    return found
+
+
 def _engine_process(connections: int) -> Callable[[Results], Spread | None]:
     """The CPU of a command in the process that has the jobs, where another one has the sockets."""
 
@@ -279,6 +289,11 @@ TARGETS = [
         "CPU of Redis's primary there, beside that of a delay queue in Redis",
         *("cluster", "×", 0.2, 0.1, False, _engine),
     ),
+    Target(
+        "leader killed with 1,000 jobs, to the first answer of the next one",
+        *("cluster", "ms", 1000, 500, False, _taken_over("1,000")),
+    ),
+    Target("the same with a million jobs", *("cluster", "ms", 3500, None, False, _taken_over("1,000,000"))),
     Target(
         "1,000 clients with certificates come back: longest stretch the event loop is held, its own CPU time",
         *("arrivals", "ms", 5, 2, False, _of_arrivals("held_cpu")),

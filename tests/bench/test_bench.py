@@ -211,7 +211,8 @@ def test_a_node_whose_journal_is_in_redis_is_measured_with_its_engine(run):
     names = ("interpreted", "interpreted, cluster", "redis")
     assert set(points) == {
         (name, work, size) for name in names for work, size in (("", 1), ("", 100), ("put, one connection", 1))
-    }
+    } | {("interpreted, cluster", f"leader killed, {jobs} jobs", 1) for jobs in ("1,000", "1,000,000")}
+    assert points["interpreted, cluster", "leader killed, 1,000 jobs", 1]["to_first_answer"] > 0
     assert points["interpreted, cluster", "", 1]["engine_cpu"] > 0
     assert "engine_cpu" not in points["interpreted", "", 1]
 

@@ -106,7 +106,8 @@ class Connection(CommitWaiter):
         connections = self.connections
         entrance = self.entrance
         user = self.user
-        if connections.closing or entrance.closed or (user is None and entrance.auth != NONE):
+        is_late = connections.closing and not entrance.is_link  # another node's client will have another leader soon
+        if is_late or entrance.closed or (user is None and entrance.auth != NONE):
             self.transport.abort()  # it was accepted before the sockets were closed, or before a reload
             return
         self.transport.set_write_buffer_limits(OUTPUT_LIMIT)

@@ -280,6 +280,20 @@ def test_clients_wait_for_the_next_leader(pair):
     assert late.line() == b"OK 14\r\n"
 
 
+def test_a_client_that_comes_while_the_leader_ends_is_not_refused(pair):
+    server = pair()
+    connections = server.leader.connections
+    server.call(setattr, connections, "closing", True)  # as when the leader makes its last commit
+    caller = server.connect()
+    caller.send(b"list-tube-used\r\n")
+    assert caller.line() == b"USING default\r\n"
+    assert server.passed() == 1
+    server.call(setattr, connections, "closing", False)
+    server.stand_by()
+    server.lead_again()
+    assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+
+
 def test_a_link_that_breaks_makes_reserved_jobs_ready(pair):
     server = pair()
     caller = server.connect()

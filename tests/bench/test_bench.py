@@ -217,6 +217,22 @@ def test_a_node_whose_journal_is_in_redis_is_measured_with_its_engine(run):
     assert "engine_cpu" not in points["interpreted", "", 1]
 
 
+def test_an_io_process_and_its_engine_process_are_measured_apart(run):
+    run.peers = ["interpreted"]
+    run.scenario = "io-processes"
+    SCENARIOS["io-processes"](run)
+    assert not run.results.missing
+    points = {(point.server, point.size): point.samples[0] for point in run.results.points}
+    direct, carried = (
+        {name: points[server, 50] for name, server in (("plain", name), ("tls", f"{name}, TLS"))}
+        for name in ("interpreted", "interpreted, I/O process")
+    )
+    assert len(points) == 8
+    for name in ("plain", "tls"):
+        assert "engine_cpu" not in direct[name]
+        assert carried[name]["engine_cpu"] > 0 and carried[name]["cpu"] > 0
+
+
 def test_clients_that_come_back_and_clients_without_a_token_are_measured(run):
     run.peers = ["interpreted"]
     run.scenario = "arrivals"

@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 
@@ -515,6 +517,36 @@ def test_sockets_of_systemd_are_handed_on(launch):
         put(caller)
         assert server.stop() == 0
         caller.close()
+
+
+def may_run_python(user):
+    """Whether this process may become a user who can run this Python."""
+    if os.getuid():
+        return False
+    asked = subprocess.run(
+        [sys.executable, "-P", "-c", ""], user=user, env=servers.environment_of(servers.imported()), check=False
+    )
+    return asked.returncode == 0
+
+
+def test_keys_that_only_root_may_read_are_handed_on_when_the_server_has_become_another_user(launch, tmp_path):
+    try:
+        if not may_run_python("nobody"):
+            pytest.skip("nobody cannot run this Python")
+    except OSError as error:
+        pytest.skip(f"nobody cannot run this Python: {error.strerror}")
+    files = Files(tmp_path)
+    os.chmod(files.key, 0o600)
+    tls = ("--tls-cert", files.cert, "--tls-key", files.key)
+    server = launch("-p", "0", "-u", "nobody", "--io-processes", "1", *tls)
+    before = children(server.pid)
+    for _ in range(2):
+        caller = TlsCaller(server.address)
+        put(caller)
+        caller.socket.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(before[0], signal.SIGKILL)
+        eventually(lambda: not is_alive(before[0]), "the process has ended")
 
 
 def test_a_server_that_cannot_start_them_says_so(monkeypatch, run):

@@ -4,20 +4,10 @@ import contextlib
 import os
 import signal
 
-import pytest
-from test_node import Cluster, put, reserved, role
+from node_threads import put, reserved, role
 
 from beanstalk_server.server.roles import LEADS
 from harness.waiting import eventually
-
-
-@pytest.fixture
-def cluster(caplog):
-    made = Cluster()
-    yield made
-    made.close()
-    said = [record.getMessage() for phase in ("call", "teardown") for record in caplog.get_records(phase)]
-    assert not [line for line in said if "bug in the server" in line]
 
 
 def waiting_at(node):

@@ -149,17 +149,15 @@ def opened(peer: str, options: str = "") -> Iterator[tuple[servers.Process, dict
 
 @contextlib.contextmanager
 def carried(peer: str) -> Iterator[tuple[Door, Door]]:
-    """Start this server with an I/O process, which has the generator's processor; the doors are plain, and by TLS.
-
-    So the engine process has one of its own, as on a machine with enough of them, and answers whatever comes at once:
-    where both share a processor, more comes at a time, and a command costs less.
+    """Start this server with an I/O process; the doors are plain, and by TLS. Both processes share the server's
+    processor: the generator needs the other one.
 
     Raises:
         ServerError: it does not start.
     """
     with opened(peer, "io-processes = 1") as (running, doors):
         (process_id,) = process.children(running.pid)
-        os.sched_setaffinity(process_id, {GENERATOR_CPU})
+        os.sched_setaffinity(process_id, {SERVER_CPU})
         for door in (doors["plain"], doors["tls"]):
             door.name = door.name.replace(peer, peer + CARRIED, 1)
             door.pid = process_id

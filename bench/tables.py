@@ -260,7 +260,7 @@ def _ratio_cell(results: Results, point: Point, other: Point | None, measure: st
 
 def written(figure: Spread, unit: str) -> str:
     """A figure with its unit and spread."""
-    digits = 2 if unit == "×" else 1 if unit == "ms" else 0
+    digits = 2 if unit in ("×", "µs") else 1 if unit == "ms" else 0
     text = f"{figure.median:,.{digits}f} {unit}"
     low, high = f"{figure.low:,.{digits}f}", f"{figure.high:,.{digits}f}"
     return text if low == high else f"{text} ({low} to {high})"

@@ -142,6 +142,7 @@ IN_A_FILE = {
     "tls_client_ca": ('"clients.pem"', "clients.pem"),
     "token_file": ('"tokens"', "tokens"),
     "user": ('"nobody"', "nobody"),
+    "io_processes": ("2", "2"),
     "binlog": ('"jobs"', "jobs"),
     "sync_interval": ('"never"', "never"),
     "segment_size": ("4096", "4096"),

@@ -54,11 +54,12 @@ class LinkListener:
     def __init__(self, node: str, max_job_size: int) -> None:
         self.node = node
         self._max_job_size = max_job_size
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.Server | None = None
         self._ends: dict[LinkEnd, None] = {}
         self._lease: Lease | None = None  # while this node leads
         self._connections: Connections | None = None
         self._find_user: Callable[[str], User | None] = _find_nobody
+        self._emptied = asyncio.Event()
         self._entrance = Entrance("link")
         self._entrance.is_link = self._entrance.carried = True
 
@@ -97,12 +98,19 @@ class LinkListener:
             end.say_goodbye(why)
 
     async def stop(self) -> None:
-        """Close the socket and all links."""
+        """Close the socket and all links; return when they are gone."""
         self.stand_by("the node stops")
         if self._server is not None:
+            # asyncio loses who has been accepted and has no protocol yet, which follows in the next round.
+            for sock in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+            await asyncio.sleep(0)
             self._server.close()
-        for end in list(self._ends):
-            end.close("the node stops")
+        while self._ends:
+            self._emptied.clear()
+            for end in list(self._ends):
+                end.close("the node stops")
+            await self._emptied.wait()
 
     def make_end(self) -> LinkEnd:
         """The protocol of a connection that another node has opened."""
@@ -164,6 +172,8 @@ class LinkListener:
 
     def _forget(self, end: LinkEnd, why: str) -> None:
         self._ends.pop(end, None)
+        if not self._ends:
+            self._emptied.set()
         if end.link.is_open:
             log.info("node %s has gone: %s", end.link.peer, why)
 

@@ -160,6 +160,9 @@ class Server:
     def getsockname(self):
         return self.process.name, self.port
 
+    def fileno(self):
+        return -1
+
     def close(self):
         self.network._unlisten(self.process, self.port)
 

@@ -592,6 +592,8 @@ class Analysis:
                     self._bear_before(job, put, tube, key, bound)
                 if job.birth is None:
                     self._bear(job, put, tube, key)
+                elif put.call in [each.call for each in (job.birth, *job.bodies)]:
+                    pass  # what was seen first had replaced it, and that was never confirmed
                 elif (
                     key is not None and (tube, key) == (job.tube, job.key) and REPLACE in (_word(put), _word(job.birth))
                 ):

@@ -252,6 +252,26 @@ def test_the_body_of_a_put_that_was_not_answered_may_have_been_replaced_before_a
     assert talk.problems({1: "three"}) == []
 
 
+def test_a_body_may_come_back_with_a_leader_that_has_not_heard_of_the_put_that_replaced_it(talk):
+    talk.say("a", "put-keyed k 0 0 60 3", None, "one")
+    talk.say("d", "peek-keyed k", "FOUND 1 3", jobs=[(1, "one")])
+    talk.say("b", "replace-keyed k 0 0 60 3", None, "two")
+    talk.reserve("c", 1, "two")
+    talk.take_over()
+    talk.reserve("d", 1, "one")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_so_may_a_body_that_nobody_had_seen_before_it_was_replaced(talk):
+    talk.say("a", "put-keyed k 0 0 60 3", None, "one")
+    talk.say("d", "put-keyed k 0 0 60 4", "EXISTS 1", "none")
+    talk.say("b", "replace-keyed k 0 0 60 3", None, "two")
+    talk.reserve("c", 1, "two")
+    talk.take_over()
+    talk.reserve("d", 1, "one")
+    assert talk.problems({1: "one"}) == []
+
+
 def test_a_job_that_was_there_before_anybody_had_put_it_is_torn(talk):
     talk.say("a", "put-keyed other 0 0 60 3", None, "one")
     talk.say("b", "replace-keyed k 0 0 60 3", "REPLACED 1", "two")

@@ -373,7 +373,8 @@ class Analysis:
         self.tubes = defaultdict(Tube)
         self.keys = defaultdict(list)  # (tube, key) -> its jobs
         self.by_key = defaultdict(list)  # (tube, key) -> (what, Effect) of commands that name the key
-        self.unknown_puts = {}  # body -> (call, tube) of puts without a reply
+        self.unknown_puts = {}  # body -> (call, tube, key) of puts without a reply
+        self.unseen = defaultdict(list)  # (tube, key) -> puts without a reply whose bodies nobody has seen
         self.born = {}  # body -> id, of puts with a reply
         self.unknown_holds = []  # Unknown: a job may be held by somebody who was not told
         self.own = defaultdict(list)  # (client, id) -> moments when the client may have given the job away
@@ -605,6 +606,9 @@ class Analysis:
             elif owner != number:
                 self.report("doubled", f"jobs {owner} and {number} have the body of one put: {body[:60]!r}")
             job.seen.append(effect._replace(body=body))
+        for body, (put, *place) in self.unknown_puts.items():
+            if body not in bound:
+                self.unseen[tuple(place)].append(put)
 
     def _replace(self, job, put):
         """Note that a put may have given a job another body, and all that comes with it."""
@@ -641,7 +645,8 @@ class Analysis:
                     for job in jobs
                     if job.birth.low <= effect.high and not any(end.high < effect.low for end in job.ends)
                 ]
-                if len(candidates) > 1:
+                unseen = [put for put in self.unseen.get(place, ()) if put.low <= effect.high]
+                if len(candidates) + len(unseen) > 1:
                     effect = effect._replace(high=NEVER)
                 for job in candidates:
                     job.touched.append(effect)

@@ -272,6 +272,15 @@ def test_so_may_a_body_that_nobody_had_seen_before_it_was_replaced(talk):
     assert talk.problems({1: "one"}) == []
 
 
+def test_what_was_cancelled_by_its_key_may_have_been_a_job_that_nobody_has_seen(talk):
+    talk.say("a", "put-keyed k 0 1 60 3", None, "one")
+    cancelling = talk.say("b", "cancel-keyed k", None)
+    talk.say("c", "put-keyed k 0 0 60 3", "INSERTED 2", "two")
+    talk.hear(cancelling, "CANCELLED")
+    talk.reserve("d", 2, "two")
+    assert talk.problems({2: "two"}) == []
+
+
 def test_a_job_that_was_there_before_anybody_had_put_it_is_torn(talk):
     talk.say("a", "put-keyed other 0 0 60 3", None, "one")
     talk.say("b", "replace-keyed k 0 0 60 3", "REPLACED 1", "two")

@@ -118,12 +118,12 @@ def _waited(results: Results) -> Spread | None:
     return max(found, default=None)
 
 
-def _tls(depth: int) -> Callable[[Results], Spread | None]:
-    """The CPU of a command with TLS, beside the same without."""
+def _beside_plain(scenario: str, size: int, added: str) -> Callable[[Results], Spread | None]:
+    """The CPU of a command where this is added to the server's name, beside the same server without."""
 
     def found(results: Results) -> Spread | None:
-        secure, plain = (results.find("tls", server, "", depth) for server in ("ours" + WITH_TLS, "ours"))
-        return _ratio(results, secure, plain, "cpu")
+        more, plain = (results.find(scenario, server, "", size) for server in ("ours" + added, "ours"))
+        return _ratio(results, more, plain, "cpu")
 
     return found
 
@@ -135,16 +135,6 @@ def _of_arrivals(measure: str, scale: float = 1.0) -> Callable[[Results], Spread
         points = results.select("arrivals", server="ours")
         values = [sample[measure] * scale for point in points for sample in point.samples if measure in sample]
         return Spread(max(values), min(values), max(values)) if values else None
-
-    return found
-
-
-def _clustered(depth: int) -> Callable[[Results], Spread | None]:
-    """The CPU of a command of a node that leads, beside the same server with a directory."""
-
-    def found(results: Results) -> Spread | None:
-        ours, other = (results.find("cluster", server, "", depth) for server in ("ours" + CLUSTERED, "ours"))
-        return _ratio(results, ours, other, "cpu")
 
     return found
 
@@ -174,16 +164,6 @@ def _engine_process(connections: int) -> Callable[[Results], Spread | None]:
     def found(results: Results) -> Spread | None:
         point = results.find("io-processes", "ours" + CARRIED, "", connections)
         return point.spread("engine_cpu") if point else None
-
-    return found
-
-
-def _io_process(connections: int) -> Callable[[Results], Spread | None]:
-    """The CPU of a command in the process that has the sockets, beside that of a server that is one process."""
-
-    def found(results: Results) -> Spread | None:
-        ours, other = (results.find("io-processes", server, "", connections) for server in ("ours" + CARRIED, "ours"))
-        return _ratio(results, ours, other, "cpu")
 
     return found
 
@@ -268,23 +248,29 @@ TARGETS = [
     ),
     Target(
         "the I/O process there, 50 connections: CPU a command, beside the whole server without one",
-        *("io-processes", "×", 1.2, 1, False, _io_process(50)),
+        *("io-processes", "×", 1.2, 1, False, _beside_plain("io-processes", 50, CARRIED)),
     ),
     Target(
         "the I/O process there, 500 connections: beside the whole server without one",
-        *("io-processes", "×", 1.2, 1, False, _io_process(500)),
+        *("io-processes", "×", 1.2, 1, False, _beside_plain("io-processes", 500, CARRIED)),
     ),
     Target(
         "engine process, 50 connections that speak TLS: CPU a command, beside plain",
         *("io-processes", "×", 1.1, 1.05, False, _engine_process_with_tls),
     ),
-    Target("TLS, 50 connections, one in flight: CPU a command, beside plain", *("tls", "×", 2, 1.6, False, _tls(1))),
-    Target("the same, 100 in flight on each", *("tls", "×", 1.5, None, False, _tls(100))),
+    Target(
+        "TLS, 50 connections, one in flight: CPU a command, beside plain",
+        *("tls", "×", 2, 1.6, False, _beside_plain("tls", 1, WITH_TLS)),
+    ),
+    Target("the same, 100 in flight on each", *("tls", "×", 1.5, None, False, _beside_plain("tls", 100, WITH_TLS))),
     Target(
         "the journal in Redis, confirmed by a replica, 50 connections, one in flight: CPU a command, beside -b",
-        *("cluster", "×", 1.3, 1.1, False, _clustered(1)),
+        *("cluster", "×", 1.3, 1.1, False, _beside_plain("cluster", 1, CLUSTERED)),
     ),
-    Target("the same journal, 100 in flight on each", *("cluster", "×", 1.15, 1, False, _clustered(100))),
+    Target(
+        "the same journal, 100 in flight on each",
+        *("cluster", "×", 1.15, 1, False, _beside_plain("cluster", 100, CLUSTERED)),
+    ),
     Target(
         "CPU of Redis's primary there, beside that of a delay queue in Redis",
         *("cluster", "×", 0.2, 0.1, False, _engine),

@@ -16,6 +16,8 @@ import queue
 import threading
 from collections import deque
 
+from beanstalk_server.storage.write_thread import await_end
+
 SECOND = 1_000_000_000
 START = 1_000 * SECOND
 WALL = 1_800_000_000 * SECOND
@@ -390,20 +392,7 @@ class VirtualWriteThread:
             self._next()
 
     async def run(self, work):
-        ended = asyncio.get_running_loop().create_future()
-        results = []
-
-        def on_end(error):
-            if ended.cancelled():
-                return
-            if error is None:
-                ended.set_result(None)
-            else:
-                ended.set_exception(error)
-
-        self.begin(lambda: results.append(work()), on_end)
-        await ended
-        return results[0]
+        return await await_end(self, work)
 
     def close(self):
         """What is under way goes on, although nobody waits for it: worse than what a real thread does."""

@@ -8,7 +8,7 @@ The command line is `beanstalk-server`. From Python, the same server runs inside
 
 from typing import TYPE_CHECKING
 
-from beanstalk_server.config import Config, ConfigError, ListenerConfig, UserConfig
+from beanstalk_server.config import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.version import VERSION
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-__all__ = ["Config", "ConfigError", "ListenerConfig", "Server", "StartError", "UserConfig", "__version__"]
+__all__ = ["Config", "ConfigError", "ListenerConfig", "Server", "StartError", "TubeConfig", "UserConfig", "__version__"]
 
 
 def __getattr__(name: str) -> object:

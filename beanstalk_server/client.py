@@ -19,12 +19,13 @@ token, nor show one: neither in `repr` nor in an error.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 import re
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
-from typing import overload
+from typing import TypeVar, overload
 
 import greenstalk
 from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, ConnectionTarget, Job, JobOrID, TBody
@@ -32,9 +33,12 @@ from greenstalk import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUB
 MAX_TIMEOUT = 2**31 - 1
 """The longest timeout of a command, in seconds; 68 years."""
 
+MAX_SECONDS = 2**32 - 1
+"""The longest duration of an attribute, in seconds; 136 years. The latest moment as well, in 2106."""
+
 
 class ExistsError(greenstalk.BeanstalkdError):
-    """A live job of the tube already has the key. Nothing was changed."""
+    """A job of the tube already has the key, or had it and the key is held. Nothing was changed."""
 
     def __init__(self, values: list[bytes]) -> None:
         #: The id of that job.
@@ -42,7 +46,7 @@ class ExistsError(greenstalk.BeanstalkdError):
 
 
 class TooLateError(greenstalk.BeanstalkdError):
-    """The job is no longer delayed (for replace_keyed: a worker has reserved it). Nothing was changed."""
+    """The job is no longer delayed (when it is replaced: reserved, or done and its key held). Nothing was changed."""
 
 
 class UnauthorizedError(greenstalk.BeanstalkdError):
@@ -60,6 +64,8 @@ TOKEN = r"[!-~]+"
 """The pattern of a token that can be sent: one word of a command line. Which ones are valid, the server knows."""
 
 ALPN_PROTOCOL = "beanstalk"
+
+_Number = TypeVar("_Number", int, float)
 
 ERROR_RESPONSES = {
     b"EXISTS": ExistsError,
@@ -164,7 +170,7 @@ class Client(greenstalk.Client[TBody]):
         :param delay: The number of seconds to delay the job for.
         :param ttr: The maximum number of seconds the job can be reserved for before timing out.
         """
-        return self._int_cmd(self._put(b"put-keyed", key, body, priority, delay, ttr), b"INSERTED")
+        return self._int_cmd(self._put(b"put-keyed " + _key(key), body, priority, delay, ttr), b"INSERTED")
 
     def replace_keyed(
         self,
@@ -184,12 +190,58 @@ class Client(greenstalk.Client[TBody]):
         :param delay: The number of seconds to delay the job for, from now.
         :param ttr: The maximum number of seconds the job can be reserved for before timing out.
         """
-        try:
-            return self._int_cmd(self._put(b"replace-keyed", key, body, priority, delay, ttr), b"INSERTED")
-        except greenstalk.UnknownResponseError as error:
-            if error.status != b"REPLACED":
-                raise
-            return int(error.values[0])
+        return self._insert(self._put(b"replace-keyed " + _key(key), body, priority, delay, ttr))
+
+    def put_with(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: float = DEFAULT_DELAY,
+        ttr: float = DEFAULT_TTR,
+        *,
+        key: str = "",
+        replace: bool = False,
+        at: float | datetime.datetime | None = None,
+        tries: int = 0,
+        backoff: float = 0,
+        ttl: float = 0,
+        hold: float = 0,
+    ) -> int:
+        """Inserts a job into the currently used tube, and demands something special of it. Returns the job ID.
+
+        What is 0 or not given is as the policy of the tube says. An :class:`ExistsError` or a :class:`TooLateError` is
+        raised as in :meth:`put_keyed` and :meth:`replace_keyed`; a ``ValueError``, before anything is sent, if the
+        attributes do not go together or are out of range.
+
+        :param body: The data representing the job.
+        :param priority: An integer between 0 and 4,294,967,295 where 0 is the most urgent.
+        :param delay: The number of seconds to delay the job for.
+        :param ttr: The maximum number of seconds the job can be reserved for before timing out.
+        :param key: The name of the job, by the rules of tube names.
+        :param replace: Whether to replace the job that has this key.
+        :param at: When the job is to be ready by the server's wall clock, instead of a delay: Unix time in seconds, or
+            a datetime, which without a time zone is local time.
+        :param tries: How often it may be released, time out or lose its worker, before it is buried or goes to the dead
+            tube.
+        :param backoff: The number of seconds to delay it for after the first of these, doubled with each further one.
+        :param ttl: The number of seconds for which it may be ready, before it is deleted or goes to the dead tube.
+        :param hold: The number of seconds for which its key stays taken when it has been deleted.
+        """
+        if (replace or hold) and not key:
+            raise ValueError("replace and hold are about a key: it must be given")
+        if at is not None and delay:
+            raise ValueError("at and delay: only one of them may be given")
+        attributes = [b" key=%b" % _key(key)] if key else []
+        if replace:
+            attributes.append(b" replace=1")
+        if at is not None:
+            attributes.append(b" at=%b" % _moment(at))
+        if tries:
+            attributes.append(b" tries=%d" % _within("tries", tries))
+        for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):
+            if duration:
+                attributes.append(b" %b=%b" % (name.encode(), _seconds(_within(name, duration))))
+        return self._insert(self._put(b"put-with", body, priority, delay, ttr, b"".join(attributes)))
 
     def cancel(self, job: JobOrID[TBody]) -> None:
         """Deletes a job that is still delayed, so that no worker ever receives it.
@@ -253,15 +305,34 @@ class Client(greenstalk.Client[TBody]):
         """
         return self._int_cmd(b"clear-tube %b" % tube.encode("ascii"), b"CLEARED")
 
-    def _put(self, command: bytes, key: str, body: TBody, priority: int, delay: float, ttr: float) -> bytes:
+    def redrive(self, tube: str, limit: int) -> int:
+        """Sends jobs of a dead tube back to the tubes that they have come from, ready. Returns how many.
+
+        :param tube: The dead tube.
+        :param limit: The maximum number of jobs to send back.
+        """
+        return self._int_cmd(b"redrive %b %d" % (tube.encode("ascii"), limit), b"REDRIVEN")
+
+    def _insert(self, command: bytes) -> int:
+        """Send a put that may replace a job, and return the id of the job."""
+        try:
+            return self._int_cmd(command, b"INSERTED")
+        except greenstalk.UnknownResponseError as error:
+            if error.status != b"REPLACED":
+                raise
+            return int(error.values[0])
+
+    def _put(
+        self, command: bytes, body: TBody, priority: int, delay: float, ttr: float, attributes: bytes = b""
+    ) -> bytes:
         if isinstance(body, str):
             if self.encoding is None:
                 raise TypeError("Unable to encode string with no encoding set")
             data = body.encode(self.encoding)
         else:
             data = body
-        arguments = (command, _key(key), priority, _seconds(delay), _seconds(ttr), len(data), data)
-        return b"%b %b %d %b %b %d\r\n%b" % arguments
+        arguments = (command, priority, _seconds(delay), _seconds(ttr), len(data), attributes, data)
+        return b"%b %d %b %b %d%b\r\n%b" % arguments
 
     def _read_reserved(self) -> tuple[int, bytes]:
         job_id, size = greenstalk._parse_response(self._reader.readline(), b"RESERVED")
@@ -330,6 +401,18 @@ def _seconds(duration: float) -> bytes:
         return b"%d" % duration
     milliseconds = math.ceil(round(duration * 1000, 6))  # 1.1 seconds are 1100.0000000000002 milliseconds
     return b"%d.%03d" % divmod(milliseconds, 1000)
+
+
+def _moment(at: float | datetime.datetime) -> bytes:
+    """Encode a moment as Unix time."""
+    return b"%.9f" % _within("at", at.timestamp() if isinstance(at, datetime.datetime) else at)
+
+
+def _within(name: str, number: _Number) -> _Number:
+    """The value of an attribute. A bad one is refused here, as a bad key is."""
+    if not 0 <= number <= MAX_SECONDS:
+        raise ValueError(f"{name} is {number}: must be from 0 to {MAX_SECONDS}")
+    return number
 
 
 def _to_id(job: JobOrID[TBody]) -> int:

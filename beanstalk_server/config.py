@@ -2,8 +2,8 @@
 
 An option is a field of `Config`. The command line, the environment, the config file, the checks, `--help` and the
 README's table are all derived from that field, so a new option is just a new field. Options with a short form are
-beanstalkd's. The keys of a `[[listener]]` and of a `[[user]]` are fields in the same way. Must never know what the
-server does with a value.
+beanstalkd's. The keys of a `[[listener]]`, of a `[[user]]` and of a `[[tube]]` are fields in the same way. Must never
+know what the server does with a value.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ LARGEST_SEGMENT_SIZE: Final = 1 << 37
 LARGEST_MEMORY: Final = 1 << 50
 """Bytes: more than a machine has."""
 
+MOST_COUNTED: Final = 1 << 50
+"""More jobs, or bytes of them, than a server has."""
+
 LONGEST_SYNC_INTERVAL: Final = 1 << 31
 """Milliseconds, which is 24 days."""
 
@@ -32,6 +35,9 @@ LONGEST_TICK: Final = 1000
 
 MOST_REPLICAS: Final = 100
 """More than an engine has."""
+
+MOST_SHARDS: Final = 1024
+"""More than a cluster has machines to lead them."""
 
 SHORTEST_LEASE: Final = 2
 """Seconds: a node hands nothing out in the last of them."""
@@ -42,7 +48,10 @@ LONGEST_LEASE: Final = 300
 MOST_IO_PROCESSES: Final = 64
 """More than one process with the jobs can keep busy."""
 
-OF_A_NODE: Final = ("cluster_name", "replicas", "lease_ttl", "advertise", "unsafe_engine")
+MOST_TRIES: Final = (1 << 32) - 1
+MOST_TOKENS: Final = 1_000_000
+
+OF_A_NODE: Final = ("cluster_name", "shards", "replicas", "lease_ttl", "advertise", "unsafe_engine")
 """The options that only a node of a cluster has any use for."""
 
 NEVER_SYNC: Final = "never"
@@ -157,7 +166,7 @@ def _key(default: Any, kind: kinds.Kind, meaning: str) -> Any:
     return field(default=default, metadata=metadata, repr=kind.shows)
 
 
-def _take(section: ListenerConfig | UserConfig, keys: Iterable[Option]) -> None:
+def _take(section: ListenerConfig | UserConfig | TubeConfig, keys: Iterable[Option]) -> None:
     """Replace the values of a section by what they stand for: a single value by a list of it, say.
 
     Raises:
@@ -259,15 +268,60 @@ class UserConfig:
     produce: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may put to")
     consume: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may reserve from")
     inspect: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may look into")
-    admin: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may kick, pause and clear")
+    admin: tuple[str, ...] = _key(
+        (), kinds.Several(kinds.Pattern()), "tubes that it may kick, pause, clear and redrive"
+    )
 
     def __post_init__(self) -> None:
         _take(self, USER_KEYS)
 
 
 @dataclass(frozen=True, kw_only=True)
+class TubeConfig:
+    """One `[[tube]]`: the policy of the tubes that match it, unless they match an earlier one.
+
+    Durations are in seconds. 0 stands for no limit, and for nothing of the kind.
+
+    Raises:
+        ConfigError: bad values, or values that do not go together; the places are keys.
+    """
+
+    match: tuple[str, ...] = _key(
+        MISSING, kinds.Several(kinds.Pattern(), 1), "the tubes that it is for; of several sections, the first counts"
+    )
+    max_jobs: int = _key(0, kinds.Whole("", 0, MOST_COUNTED), "jobs in the tube; a put beyond it is refused")
+    max_bytes: int = _key(0, kinds.Size(0, MOST_COUNTED), "bytes of their bodies; a put beyond it is refused")
+    max_delay: float = _key(0, kinds.Duration(), "longest delay that a put may have")
+    max_job_size: int = _key(
+        0, kinds.Size(0, LARGEST_JOB_SIZE), "size of the largest body that a put may have, if -z allows it"
+    )
+    max_tries: int = _key(
+        0,
+        kinds.Whole("", 0, MOST_TRIES),
+        "so often a job may be released, run out of time or lose its worker; then it is buried, or goes to the dead "
+        "tube",
+    )
+    dead_tube: str = _key("", kinds.TubeName(), "tube for jobs that have been tried too often, or have expired")
+    backoff: float = _key(0, kinds.Duration(), "delay after the first failed try; each further one doubles it")
+    backoff_max: float = _key(0, kinds.Duration(), "longest such delay")
+    ttl: float = _key(0, kinds.Duration(), "so long a job may be ready; then it is deleted, or goes to the dead tube")
+    key_hold: float = _key(0, kinds.Duration(), "so long a key stays taken after its job is done")
+    max_reserved: int = _key(0, kinds.Whole("", 0, MOST_COUNTED), "so many jobs may be reserved at a time")
+    rate: str = _key("", kinds.Rate(), "so many jobs may be reserved in a time")
+    burst: int = _key(1, kinds.Whole("", 1, MOST_TOKENS), "with a rate: so many may be reserved at once")
+
+    def __post_init__(self) -> None:
+        _take(self, TUBE_KEYS)
+        from beanstalk_server.access import rules  # few servers have a [[tube]]
+
+        mistakes = rules.of_tube(self)
+        if mistakes:
+            raise ConfigError(*mistakes)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
-    """The options of a server, its listeners and its users.
+    """The options of a server, its listeners, its users and the policies of its tubes.
 
     Raises:
         ConfigError: bad values, or values that do not go together.
@@ -342,6 +396,12 @@ class Config:
     cluster_name: str = _option(
         "beanstalk", kinds.ClusterName(), "", "name of the cluster, of which an engine may have several"
     )
+    shards: int = _option(
+        1,
+        kinds.Whole("S", 1, MOST_SHARDS),
+        "",
+        "parts of a cluster's tubes, each of which has a leader of its own; the same for all nodes, and for ever",
+    )
     replicas: int = _option(
         1, kinds.Whole("N", 0, MOST_REPLICAS), "", "in a cluster, a change is durable when so many replicas have it"
     )
@@ -377,6 +437,8 @@ class Config:
     """The `[[listener]]` sections. With any, the options that describe one listener must not be given."""
     users: tuple[UserConfig, ...] = ()
     """The `[[user]]` sections; `all_users` has those of the token file, too."""
+    tubes: tuple[TubeConfig, ...] = ()
+    """The `[[tube]]` sections, in their order: the first that matches a tube counts."""
     file: str = field(default="", compare=False)
     """The config file that this was read from, or ""."""
 
@@ -392,6 +454,7 @@ class Config:
             mistakes = rules.of_config(self)
             if mistakes:
                 raise ConfigError(*mistakes)
+        object.__setattr__(self, "tubes", tuple(self.tubes))
         if self.cluster:
             from beanstalk_server.cluster import rules as cluster_rules  # most servers are alone
 
@@ -404,7 +467,7 @@ class Config:
         how many there are."""
         values = {each: getattr(self, each.name) for each in OPTIONS}
         changed = {each.name: each.kind.logged(value) for each, value in values.items() if value != each.default}
-        sections = {"listeners": len(self.listeners), "users": len(self.users)}
+        sections = {"listeners": len(self.listeners), "users": len(self.users), "tubes": len(self.tubes)}
         return changed | {name: count for name, count in sections.items() if count}
 
     def all_listeners(self) -> tuple[ListenerConfig, ...]:
@@ -480,14 +543,14 @@ class Config:
             found += [
                 f"{option(name)}: means nothing without {option('cluster')}" for name in OF_A_NODE if name in changed
             ]
-        if self.listeners or self.users or self.token_file or self.tls_cert or self.file:
+        if self.listeners or self.users or self.tubes or self.token_file or self.tls_cert or self.file:
             from beanstalk_server.access import rules
 
             found += rules.warnings(self)
         return found
 
 
-def _options_of(section: type[Config | ListenerConfig | UserConfig]) -> tuple[Option, ...]:
+def _options_of(section: type[Config | ListenerConfig | UserConfig | TubeConfig]) -> tuple[Option, ...]:
     return tuple(
         [Option(name=each.name, default=each.default, **each.metadata) for each in fields(section) if each.metadata]
     )
@@ -496,6 +559,12 @@ def _options_of(section: type[Config | ListenerConfig | UserConfig]) -> tuple[Op
 OPTIONS: Final = _options_of(Config)
 LISTENER_KEYS: Final = _options_of(ListenerConfig)
 USER_KEYS: Final = _options_of(UserConfig)
+TUBE_KEYS: Final = _options_of(TubeConfig)
+
+
+def label_of(match: Sequence[str]) -> str:
+    """What messages call the `[[tube]]` with these patterns."""
+    return f'tube "{match[0]}"' + (", …" if len(match) > 1 else "")
 
 
 def option(name: str) -> str:

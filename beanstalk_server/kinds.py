@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, TypeGuard
 
+from beanstalk_server.queue.units import SECOND
+
 UNIX: Final = "unix:"
 """What the address of a UNIX socket begins with; its path follows."""
 
@@ -22,6 +24,12 @@ LONGEST_SHOWN: Final = 80
 
 LARGEST_UID: Final = (1 << 32) - 2
 """The system keeps 2^32 - 1 for "no user"."""
+
+LONGEST_DURATION: Final = (1 << 32) - 1
+"""Seconds: the longest delay of the protocol, 136 years."""
+
+SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+"""The units of durations."""
 
 
 class Kind:
@@ -337,6 +345,54 @@ class Pattern(Kind):
         return isinstance(value, str) and len(value) <= 1000 and re.fullmatch(rf"(?!-)(?:{part})+", value) is not None
 
 
+class TubeName(Kind):
+    """The name of a tube, as the protocol has it; "" if there is none."""
+
+    def __init__(self) -> None:
+        super().__init__("a tube's name: 1 to 200 letters, digits, or - + / ; . $ _ ( ), the first not a hyphen")
+
+    def fits(self, value: object) -> bool:
+        names = r"(?!-)[A-Za-z0-9+/;.$_()-]{1,200}"
+        return isinstance(value, str) and (value == "" or re.fullmatch(names, value) is not None)
+
+
+class Duration(Kind):
+    """A number of seconds, or a text with a unit that stands for one; 0 if there is no limit, or nothing of the kind.
+
+    It may have a fraction; of that, a nanosecond is the smallest part.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            f'a number of seconds from 0 to {LONGEST_DURATION}, or a whole number with a unit: "90s", "15m", "24h", '
+            '"30d"'
+        )
+
+    def take(self, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        found = re.fullmatch("([0-9]{1,10})([smhd])", value)
+        if found is None:
+            raise ValueError
+        return int(found[1]) * SECONDS[found[2]]
+
+    def fits(self, value: object) -> bool:
+        return (isinstance(value, float) or is_whole(value)) and (value == 0 or 1e-9 <= value <= LONGEST_DURATION)
+
+
+class Rate(Kind):
+    """So many in a time; "" if there is no limit."""
+
+    def __init__(self) -> None:
+        super().__init__('a number for each unit of time: "100/s", "5/m", "1000/h", or "1/10s"')
+
+    def fits(self, value: object) -> bool:
+        try:
+            return isinstance(value, str) and (value == "" or 1 <= interval_of(value) <= LONGEST_DURATION * SECOND)
+        except ValueError:
+            return False
+
+
 class TokenHash(Kind):
     """The SHA-256 of a token. A message does not show it: whoever mistakes one for the other gives the token."""
 
@@ -392,11 +448,16 @@ class Network(Kind):
 
 
 class Several(Kind):
-    """A list of values, or a single one."""
+    """A list of values, or a single one.
 
-    def __init__(self, each: Kind) -> None:
+    Args:
+        least: how many there must be.
+    """
+
+    def __init__(self, each: Kind, least: int = 0) -> None:
         super().__init__(f"a list, each of it {each.wanted}")
         self.each = each
+        self._least = least
         self.shows = each.shows
 
     def take(self, value: object) -> object:
@@ -404,11 +465,26 @@ class Several(Kind):
         return tuple([self.each.take(each) for each in values])
 
     def fits(self, value: object) -> bool:
-        return isinstance(value, tuple) and all(self.each.fits(each) for each in value)
+        return isinstance(value, tuple) and len(value) >= self._least and all(self.each.fits(each) for each in value)
 
     def mistakes(self, value: object) -> list[str]:
         values = value if isinstance(value, (list, tuple)) else [value]
+        if len(values) < self._least:
+            return [f"bad value []: must be {self.typed}, and not be empty"]
         return [mistake for each in values for mistake in self.each.mistakes(each)]
+
+
+def interval_of(rate: str) -> int:
+    """The time from one to the next at this rate, in nanoseconds: no less, so that it is kept.
+
+    Raises:
+        ValueError: it is not a rate.
+    """
+    found = re.fullmatch("([1-9][0-9]{0,9})/([1-9][0-9]{0,9})?([smhd])", rate)
+    if found is None:
+        raise ValueError(rate)
+    time = int(found[2] or 1) * SECONDS[found[3]] * SECOND
+    return -(-time // int(found[1]))
 
 
 def is_whole(value: object) -> TypeGuard[int]:

@@ -108,6 +108,8 @@ def main() -> int:
         command_line.error(f"--jobs: must be at least 1, not {options.jobs}")
     if not SMALLEST_BODY <= options.body <= LARGEST_BODY:
         command_line.error(f"--body: must be from {SMALLEST_BODY} to {LARGEST_BODY} bytes, not {options.body}")
+    if options.results and not options.results.suffix:
+        command_line.error(f"--results: must end in a suffix, such as {options.results}.json: plots are put beside it")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     results = Results()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from bench import process
 from bench.servers import GENERATOR_CPU, PEERS, SERVER_CPU, START_WITHIN, STOP_WITHIN, Server
 from harness import servers
 from harness.engines import Alone
-from harness.nodes import Node, leader
+from harness.nodes import Node, leader, leaders
 from harness.servers import ServerError
 from harness.waiting import eventually
 
@@ -27,6 +28,9 @@ WITH_TLS = ", TLS"
 BEHIND_STUNNEL = " behind stunnel"
 CLUSTERED = ", cluster"
 CARRIED = ", I/O process"
+SHARDED = ", {} shards"
+ROUTED = ", routed"
+OF_OTHERS = ", policies of other tubes"
 """What is added to a server's name in the results."""
 
 CONFIG = """
@@ -77,6 +81,7 @@ class Door:
         ca: the authority of its certificate, a file; "" where it speaks plain.
         cert: the certificate that clients show there, a file.
         engine: the process that keeps its journal, or has its jobs, if another one does.
+        url: that a node knows its engine by.
     """
 
     name: str
@@ -87,6 +92,7 @@ class Door:
     cert: str = ""
     protocol: str = "beanstalk"
     engine: int = 0
+    url: str = ""
 
     def resident(self) -> int:
         return process.resident(self.pid)
@@ -148,6 +154,28 @@ def opened(peer: str, options: str = "") -> Iterator[tuple[servers.Process, dict
 
 
 @contextlib.contextmanager
+def with_policies(peer: str, sections: Mapping[str, str]) -> Iterator[servers.Process]:
+    """Start this server with policies of tubes; stop it at the end.
+
+    Args:
+        sections: the settings of all tubes whose names begin like this, as lines of its config file.
+
+    Raises:
+        ServerError: it does not start.
+    """
+    lines = [f'[[tube]]\nmatch = "{tubes}*"\n{settings}' for tubes, settings in sections.items()]
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        config = Path(name) / "server.toml"
+        config.write_text("\n".join(lines) + "\n")
+        asked = ["--config", str(config)]
+        running = servers.start(PEERS[peer].program, asked, within=START_WITHIN, processor=SERVER_CPU)
+        try:
+            yield running
+        finally:
+            running.stop(within=STOP_WITHIN)
+
+
+@contextlib.contextmanager
 def carried(peer: str) -> Iterator[tuple[Door, Door]]:
     """Start this server with an I/O process; the doors are plain, and by TLS. Both processes share the server's
     processor: the generator needs the other one.
@@ -166,20 +194,66 @@ def carried(peer: str) -> Iterator[tuple[Door, Door]]:
 
 
 @contextlib.contextmanager
-def clustered(peer: str, directory: Path) -> Iterator[Door]:
-    """Start a node that leads, over a primary of Redis with two replicas, which share the generator's processor.
+def clustered(peer: str, directory: Path, shards: int = 1) -> Iterator[Door]:
+    """Start a node that leads all shards, over a primary of Redis with two replicas, which share the generator's
+    processor.
 
     Raises:
         ServerError: Redis is not installed, or something does not start.
     """
     with contextlib.ExitStack() as stack:
-        engine = Alone(directory)
-        stack.callback(engine.close)
+        engine = stack.enter_context(_engine(directory))
+        node = _node(stack, peer, engine, shards)
+        leaders(engine, [node], shards)
+        name = peer + CLUSTERED + of_shards(shards)
+        yield Door(name, node.port, node.pid, engine=engine.primary().pid, url=engine.url)
+
+
+@contextlib.contextmanager
+def routed(peer: str, directory: Path, shards: int = 1) -> Iterator[Door]:
+    """Start two nodes over such an engine, on the server's processor; the door is that of the one that leads nothing.
+    The CPU of the one that leads all shards is measured apart.
+
+    Raises:
+        ServerError: as above.
+    """
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(_engine(directory))
+        leads = _node(stack, peer, engine, shards)
+        leaders(engine, [leads], shards)
+        other = _node(stack, peer, engine, shards)
+        if shards > 1:
+            with contextlib.closing(other.connect()) as caller:
+                caller.ask(b"ping\r\n")  # it answers, so it hears signals
+            other.process.send_signal(signal.SIGUSR1)  # otherwise it gets its share of them
+            eventually(lambda: "draining" in other.process.log, "it does not want to lead")
+        name = peer + CLUSTERED + of_shards(shards) + ROUTED
+        yield Door(name, other.port, other.pid, engine=leads.pid)
+
+
+def of_shards(count: int) -> str:
+    """What is added to a server's name for so many shards."""
+    return SHARDED.format(count) if count > 1 else ""
+
+
+@contextlib.contextmanager
+def _engine(directory: Path) -> Iterator[Alone]:
+    """A primary with two replicas, on the generator's processor."""
+    engine = Alone(directory)
+    try:
         for each in engine.servers:
             os.sched_setaffinity(each.pid, {GENERATOR_CPU})
-        node = Server(peer, ["--cluster", engine.url], name=peer + CLUSTERED)
-        stack.callback(node.stop)
-        yield Door(node.name, node.port, node.pid, engine=engine.primary().pid)
+        yield engine
+    finally:
+        engine.close()
+
+
+def _node(stack: contextlib.ExitStack, peer: str, engine: Alone, shards: int) -> Node:
+    """A node on the server's processor."""
+    node = Node(engine.url, ["--shards", str(shards)] if shards > 1 else [], program=peer)
+    stack.callback(node.kill)
+    os.sched_setaffinity(node.pid, {SERVER_CPU})
+    return node
 
 
 @contextlib.contextmanager
@@ -192,14 +266,8 @@ def two_nodes(peer: str, directory: Path) -> Iterator[Callable[[], tuple[Node, D
         ServerError: as above.
     """
     with contextlib.ExitStack() as stack:
-        engine = Alone(directory)
-        stack.callback(engine.close)
-        for each in engine.servers:
-            os.sched_setaffinity(each.pid, {GENERATOR_CPU})
-        nodes = []
-        for _ in range(2):
-            nodes.append(Node(engine.url, program=peer))
-            stack.callback(nodes[-1].kill)
+        engine = stack.enter_context(_engine(directory))
+        nodes = [_node(stack, peer, engine, 1) for _ in range(2)]
 
         def roles() -> tuple[Node, Door]:
             for node in nodes:

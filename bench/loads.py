@@ -25,7 +25,7 @@ from typing import Any
 from bench import process
 from bench.attacks import Attack
 from bench.backlog import backlog
-from bench.protocols import MOVED, PROTOCOLS, QueueProtocol
+from bench.protocols import MOVED, PRIORITY, PROTOCOLS, TTR, QueueProtocol
 from bench.samples import Sample, percentiles
 from bench.subject import (
     BUFFER,
@@ -86,12 +86,14 @@ class Client:
 
     __slots__ = ("data", "first", "left", "lines", "pieces", "recv", "round", "sendall", "sent", "sock", "step", "tube")
 
-    def __init__(self, subject: Subject, tube: bytes) -> None:
+    def __init__(self, subject: Subject, tube: bytes, watching: int = 1) -> None:
         self.sock = subject.connect()
         self.tube = tube
         self.recv = self.sock.recv
         self.sendall = self.sock.sendall
         ask(self.sock, *subject.commands.begin(tube))
+        for number in range(1, watching):
+            ask(self.sock, b"watch %b-%d\r\n" % (tube, number))
         self.step = 0
         self.round = 0  # how often it has completed all its steps
         self.left = 0  # lines of the reply that are still to come
@@ -112,13 +114,19 @@ def cycle(
     steps: Sequence[str] = ("put", "reserve", "delete"),
     seconds: float = 0.0,
     rounds: int = 0,
+    watching: int = 1,
+    attributes: str = "",
 ) -> Sample:
     """Each client repeats these steps, with `depth` commands in flight, for this many seconds or rounds.
 
     A latency is that of a whole step, from sending it to its last reply.
+
+    Args:
+        watching: how many tubes each client watches; all but one are empty.
+        attributes: what put-with demands of each job; "{}" stands for a number that no other job has.
     """
-    clients = [Client(subject, b"%b-%d" % (tube.encode(), number)) for number in range(connections)]
-    cycling = _Cycling(subject, clients, depth, body, steps)
+    clients = [Client(subject, b"%b-%d" % (tube.encode(), number), watching) for number in range(connections)]
+    cycling = _Cycling(subject, clients, depth, body, steps, attributes)
     if seconds:
         cycling.go(clock() + round(seconds * WARM_UP * SECOND), 0)
     cycling.commands = 0
@@ -131,7 +139,9 @@ def cycle(
 
 
 class _Cycling:
-    def __init__(self, subject: Subject, clients: list[Client], depth: int, body: int, steps: Sequence[str]) -> None:
+    def __init__(
+        self, subject: Subject, clients: list[Client], depth: int, body: int, steps: Sequence[str], attributes: str
+    ) -> None:
         self.protocol = subject.commands
         self.clients = clients
         self.depth = depth
@@ -142,10 +152,12 @@ class _Cycling:
         self.poll = select.epoll()
         self.prepared: dict[tuple[bytes, str], bytes] = {}
         payload = b"x" * body
+        self.put_with = put_with(attributes, payload) if attributes else None
+        self.numbers = itertools.count(1)
         for client in clients:
             self.poll.register(client.sock, select.EPOLLIN)
             for step in self.steps:
-                if step == "put":
+                if step == "put" and not attributes:
                     self.prepared[client.tube, step] = self.protocol.put(client.tube, payload) * depth
                 elif step == "reserve":
                     self.prepared[client.tube, step] = self.protocol.reserve(client.tube) * depth
@@ -156,6 +168,10 @@ class _Cycling:
         step = self.steps[client.step]
         if step == "delete":
             client.data = self.protocol.delete(client.tube, self.protocol.ids(replies))
+        elif step == "release":
+            client.data = b"".join([b"release %b 0 0\r\n" % number for number in self.protocol.ids(replies)])
+        elif step == "put" and self.put_with is not None:
+            client.data = b"".join([self.put_with(next(self.numbers)) for _ in range(self.depth)])
         else:
             client.data = self.prepared[client.tube, step]
         client.lines = self.protocol.lines[step] * self.depth
@@ -203,6 +219,13 @@ class _Cycling:
         self.poll.close()
         for client in self.clients:
             client.sock.close()
+
+
+def put_with(attributes: str, payload: bytes) -> Callable[[int], bytes]:
+    """Make puts with attributes, of which each is given its number."""
+    head = f"put-with {PRIORITY} 0 {TTR} {len(payload)} "
+    tail = b"\r\n" + payload + b"\r\n"
+    return lambda number: f"{head}{attributes.replace('{}', str(number))}".encode() + tail
 
 
 def _other(replies: bytes, first: bytes) -> bytes:
@@ -481,11 +504,36 @@ def _reserved_by_polling(
 
 
 def idle(subject: Subject, *, seconds: float) -> Sample:
-    """Do nothing for this many seconds: measures what an idle server uses."""
+    """Do nothing for this many seconds: measures what an idle server uses, and its engine."""
+    engine = process.cpu(subject.engine) if subject.engine else None
     before, slept = process.cpu(subject.pid), process.switches(subject.pid)
     time.sleep(seconds)
     spent = process.cpu(subject.pid).since(before)
-    return {"cpu_ms": spent.total * 1e3, "woken": process.switches(subject.pid) - slept, "seconds": seconds}
+    apart = {} if engine is None else {"engine_ms": process.cpu(subject.engine).since(engine).total * 1e3}
+    return apart | {"cpu_ms": spent.total * 1e3, "woken": process.switches(subject.pid) - slept, "seconds": seconds}
+
+
+def looks(subject: Subject, *, url: str, shards: int, seconds: float) -> Sample:
+    """Look at the leases of all shards, as a node does that leads none, again and again: measures the engine."""
+    from beanstalk_server.cluster.engine import EngineError, observe  # the other loads need no redis-py
+    from beanstalk_server.cluster.redis_engine import RedisConnector
+    from beanstalk_server.config import Config
+
+    registry = RedisConnector(url, Config().cluster_name, 0, timeout=REPLY_WITHIN).registry()
+    try:
+        asked = [observe(shard) for shard in range(shards)]
+        registry.perform(asked)  # it connects, and has all fields of all leases
+        meter = Meter(subject)
+        count = 0
+        end = clock() + round(seconds * SECOND)
+        while clock() < end:
+            for lease in registry.perform(asked):
+                if isinstance(lease, EngineError):
+                    raise UnexpectedReplyError(str(lease))
+            count += shards
+        return meter.sample(count)
+    finally:
+        registry.close()
 
 
 # A long life in a short time
@@ -621,6 +669,53 @@ def come_and_go(subject: Subject, *, total: int, alive: int) -> Sample:
     return {"jobs": total, "grown": process.resident(subject.pid) - early}
 
 
+def lapse(subject: Subject, *, state: str, count: int, ttr: int = TTR) -> Sample:
+    """So many jobs are put, and reserved if `state` says so; how long another client waits for its answers while time
+    alone lets them leave that state.
+
+    Args:
+        state: "ready" or "reserved".
+        ttr: their time to run, in seconds: reserving them all must not take as long.
+    """
+    put = b"put 0 0 %d 8\r\nxxxxxxxx\r\n" % ttr
+    with subject.connect() as client, subject.connect() as other:
+        ask(client, *subject.commands.begin(MOVED))
+        for left in range(count, 0, -1000):
+            ask(client, put * min(left, 1000), min(left, 1000))
+        if state == "reserved":
+            for left in range(count, 0, -1000):
+                ask(client, b"reserve\r\n" * min(left, 1000), 2 * min(left, 1000))
+        end = clock() + REPLY_WITHIN * SECOND
+        while number_of_jobs(client, state) == count:
+            if clock() > end:
+                raise UnexpectedReplyError(f"all jobs are {state} after {REPLY_WITHIN} s")
+            time.sleep(0.01)
+        answers = array("q")
+        meter = Meter(subject)
+        while left := number_of_jobs(client, state):
+            if clock() > end:
+                raise UnexpectedReplyError(f"{left} jobs are {state} after {REPLY_WITHIN} s")
+            for _ in range(50):
+                asked = clock()
+                ask(other, b"list-tube-used\r\n")
+                answers.append(clock() - asked)
+                time.sleep(0.001)
+        return meter.sample(count, answers)
+
+
+def number_of_jobs(sock: socket.socket, state: str) -> int:
+    """How many jobs of the tube of all loads but `cycle` are in this state."""
+    sock.sendall(b"stats-tube %b\r\n" % MOVED)
+    received = b""
+    while not received.endswith(b"\r\n") or received.count(b"\r\n") < 2:
+        data = sock.recv(BUFFER)
+        if not data:
+            raise UnexpectedReplyError("the server closed a connection")
+        received += data
+    name = b"\ncurrent-jobs-%b: " % state.encode()
+    return int(received.partition(name)[2].partition(b"\n")[0])
+
+
 # Under attack
 
 
@@ -729,9 +824,11 @@ LOADS: dict[str, Callable[..., Any]] = {
         handover,
         lateness,
         idle,
+        looks,
         steady,
         clear,
         come_and_go,
+        lapse,
         hostile,
         backlog,
         unauthorized,

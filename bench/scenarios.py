@@ -8,25 +8,32 @@ import functools
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from bench import process
 from bench.doors import (
     BEHIND_STUNNEL,
     CARRIED,
     CLUSTERED,
+    OF_OTHERS,
+    ROUTED,
     Door,
     behind_stunnel,
     carried,
     clustered,
+    of_shards,
     opened,
+    routed,
     two_nodes,
+    with_policies,
 )
 from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
 from bench.samples import Sample
 from bench.servers import PEERS, SYNCED, Server, directories, stalls_of, stalls_of_nothing
+from harness.servers import Process
 
 HOUR = 3600
 CONNECTIONS = 50
@@ -413,6 +420,90 @@ def _among_only(run: Run, server: Server) -> None:
     run.load("one_by_one", server, commands=["kick 1000"] * 100, lines=1)
 
 
+# Policies of tubes
+
+SETTINGS = {
+    "max-jobs": "max-jobs = 1_000_000",
+    "max-bytes": "max-bytes = 1_000_000_000",
+    "max-delay": 'max-delay = "1h"',
+    "max-job-size": "max-job-size = 1_000",
+    "max-tries": "max-tries = 3",
+    "backoff": 'backoff = "1h"',
+    "ttl": 'ttl = "1h"',
+    "max-reserved": "max-reserved = 1_000",
+    "rate": 'rate = "1000000/s"\nburst = 1_000_000',
+    "key-hold": 'key-hold = "1s"',
+}
+"""The policy of tubes whose names begin like this. None refuses anything here, or holds it up."""
+
+ATTRIBUTES = {
+    "tries": "tries=3",
+    "backoff": "backoff=3600",
+    "ttl": "ttl=3600",
+    "at": "at=1",
+    "key": "key=k{}",
+    "key and hold": "key=k{} hold=1",
+}
+"""What put-with demands of each job."""
+
+FAILS_ONCE = ("put", "reserve", "release", "reserve", "delete")
+
+
+def policies(run: Run) -> None:
+    """put + reserve + delete, 50 connections, one command in flight on each, in tubes with each policy alone, and of
+    jobs with each attribute alone; the same with jobs that fail once; and what another client waits for an answer while
+    a million jobs expire or run out of time
+    """
+    for peer in run.own:
+        with contextlib.ExitStack() as stack, run.part(peer):
+            plain = stack.enter_context(with_policies(peer, {}))
+            limited = stack.enter_context(with_policies(peer, {f"{name}-": SETTINGS[name] for name in SETTINGS}))
+            without = _LimitedDoor.into(plain, peer)
+            beside = _LimitedDoor.into(limited, peer + OF_OTHERS)
+            within = [_LimitedDoor.into(limited, f"{peer}, {name}", tubes=f"{name}-") for name in SETTINGS]
+            asking = [
+                _LimitedDoor.into(plain, f"{peer}, put-with {name}", attributes=ATTRIBUTES[name]) for name in ATTRIBUTES
+            ]
+            run.in_turn([without, beside, *within, *asking], functools.partial(_limited, run))
+            failing = [without, *[door for door in within if door.tubes == "max-tries-"]]
+            run.in_turn(failing, functools.partial(_limited, run, steps=FAILS_ONCE), "jobs that fail once")
+        _lapsing(run, peer)
+
+
+@dataclasses.dataclass
+class _LimitedDoor(Door):
+    """A server whose clients all use tubes with the same beginning, or demand the same of each job."""
+
+    tubes: str = ""
+    attributes: str = ""
+
+    @classmethod
+    def into(cls, running: Process, name: str, tubes: str = "", attributes: str = "") -> _LimitedDoor:
+        return cls(name, int(running.address[1]), running.pid, tubes=tubes, attributes=attributes)
+
+
+def _limited(run: Run, door: _LimitedDoor, steps: Sequence[str] = ("put", "reserve", "delete")) -> Sample:
+    return _cycle(run, door, tube=door.tubes + run.tube(), attributes=door.attributes, steps=steps)
+
+
+def _lapsing(run: Run, peer: str) -> None:
+    """What another client waits for while the time of a million jobs runs out."""
+    count = run.sized(1_000_000)
+    ttl, ttr = max(count // 125_000, 2), max(count // 50_000, 5)  # putting and reserving them all takes less
+    loads: dict[str, tuple[str, dict[str, Any]]] = {
+        f"{count:,} jobs expire": (f'ttl = "{ttl}s"', {"state": "ready"}),
+        f"{count:,} jobs run out of time, into backoff": ('backoff = "1h"', {"state": "reserved", "ttr": ttr}),
+    }
+    for pair in range(min(run.pairs, 3)):
+        for work, (settings, arguments) in loads.items():
+            if run.has_failed(peer, work, count):
+                continue
+            run.tell(f"{work}, {pair + 1}: {peer}")
+            with run.part(peer, work, count), with_policies(peer, {MOVED.decode(): settings}) as running:
+                door = _LimitedDoor.into(running, peer)
+                run.add(door, run.load("lapse", door, count=count, **arguments), work, count)
+
+
 # Who is let in
 
 
@@ -496,6 +587,66 @@ def cluster(run: Run) -> None:
             run.in_turn(servers, functools.partial(_commits, run), COMMITS, size=1)
         for jobs in (1_000, 1_000_000):
             _take_over(run, peer, jobs)
+
+
+def shards(run: Run) -> None:
+    """put + reserve + delete, 50 connections, so many commands in flight on each, and put alone, one connection: a node
+    that leads one shard, and one that leads eight; a node that leads nothing, whose clients another one serves; clients
+    that watch tubes of all shards; and what nodes and engine do when nobody asks for anything
+    """
+    for peer in run.own:
+        with contextlib.ExitStack() as stack:
+            whole: list[Door] = []
+            parted: list[Door] = []
+            away: list[Door] = []
+            for count in (1, SHARDS):
+                with run.part(peer + CLUSTERED + of_shards(count)):
+                    directory = stack.enter_context(directories(run.directory))
+                    door = stack.enter_context(clustered(peer, directory / "engine", count))
+                    (whole if count == 1 else parted).append(door)
+            for count in (1, SHARDS):
+                with run.part(peer + CLUSTERED + of_shards(count) + ROUTED):
+                    directory = stack.enter_context(directories(run.directory))
+                    away.append(stack.enter_context(routed(peer, directory / "engine", count)))
+            for depth in (1, 100):
+                run.in_turn([*whole, *parted, *away], functools.partial(_cycle, run, depth=depth), size=depth)
+            wide = functools.partial(_cycle, run, watching=WATCHED)
+            for depth in (1, 100):
+                run.in_turn([*whole, *parted], functools.partial(wide, depth=depth), WATCHING, size=depth)
+            run.in_turn([*whole, *parted], functools.partial(_commits, run), COMMITS, size=1)
+        for count in (1, SHARDS, MANY_SHARDS):
+            _at_rest(run, peer, count)
+
+
+SHARDS = 8
+MANY_SHARDS = 64
+
+WATCHED = 8
+WATCHING = f"watching {WATCHED} tubes"
+
+AT_REST = "nothing to do"
+
+LOOKS = f"looks at {MANY_SHARDS} leases"
+
+
+def _at_rest(run: Run, peer: str, count: int) -> None:
+    """A node that leads all shards, and one that leads none: what they, and the engine, use when nobody asks."""
+    work = f"{AT_REST}, {count} shards"
+    with run.part(peer + CLUSTERED, work), directories(run.directory) as directory:
+        with clustered(peer, directory / "engine", count) as door:
+            run.tell(f"{work}: {peer}")
+            run.results.add(run.scenario, peer + CLUSTERED, work, 0, [_idle(run, door)])
+            if count == MANY_SHARDS:
+                looks = run.load("looks", door, url=door.url, shards=count, seconds=run.seconds(2))
+                run.results.add(run.scenario, peer + CLUSTERED, LOOKS, 0, [looks])
+        with routed(peer, directory / "other", count) as door:
+            run.tell(f"{work}, another node: {peer}")
+            run.results.add(run.scenario, peer + CLUSTERED + ROUTED, work, 0, [_idle(run, door)])
+
+
+def _idle(run: Run, door: Door) -> Sample:
+    sample: Sample = run.load("idle", door, seconds=run.seconds(10))
+    return sample
 
 
 COMMITS = "put, one connection"
@@ -648,11 +799,13 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "backlog": backlog,
     "launch": launch,
     "stalls": stalls,
+    "policies": policies,
     "hostile": hostile,
     "tls": tls,
     "io-processes": io_processes,
     "arrivals": arrivals,
     "cluster": cluster,
+    "shards": shards,
 }
 
 ON_REQUEST = ("backlog",)

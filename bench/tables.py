@@ -151,6 +151,29 @@ TABLES = {
         ),
         ("cpu", "rate"),
     ),
+    "shards": Table(
+        "in flight",
+        (
+            RATE,
+            CPU,
+            Column("leader's or engine's CPU, µs a command", "engine_cpu", "{:.2f}", spread=True),
+            *LATENCIES,
+            Column("at rest: CPU, ms", "cpu_ms", "{:.1f}"),
+            Column("leader's or engine's, ms", "engine_ms", "{:.1f}"),
+            Column("in, s", "seconds", "{:.0f}"),
+        ),
+        ("cpu",),
+    ),
+    "policies": Table(
+        "",
+        (
+            RATE,
+            CPU,
+            *LATENCIES,
+            Column("most", "most", "{:.1f}", spread=True),
+        ),
+        ("cpu",),
+    ),
     "arrivals": Table(
         "",
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.doors import CARRIED, CLUSTERED, WITH_TLS
+from bench.doors import CARRIED, CLUSTERED, OF_OTHERS, WITH_TLS, of_shards
 from bench.results import Point, Results
 from bench.samples import Spread, ratio
 
@@ -176,6 +176,29 @@ def _engine_process_with_tls(results: Results) -> Spread | None:
     return _ratio(results, secure, plain, "engine_cpu")
 
 
+def _beside_policies(results: Results) -> Spread | None:
+    """CPU a command where other tubes have policies, beside a server without any."""
+    with_others, without = (results.find("policies", "ours" + how, "", 0) for how in (OF_OTHERS, ""))
+    return _ratio(results, with_others, without, "cpu")
+
+
+def _lapsed(results: Results) -> Spread | None:
+    """What another client waits for an answer, under the worse of the two loads."""
+    points = [point for point in results.select("policies", server="ours") if point.size]
+    return max((point.spread("most") for point in points), default=None)
+
+
+def _sharded(size: int) -> Callable[[Results], Spread | None]:
+    """The CPU of a command at a node that leads eight shards, beside one that leads one."""
+
+    def found(results: Results) -> Spread | None:
+        whole = "ours" + CLUSTERED
+        more, one = (results.find("shards", server, "", size) for server in (whole + of_shards(8), whole))
+        return _ratio(results, more, one, "cpu")
+
+    return found
+
+
 FORK = "fork"
 """The name that a run gives a C fork of beanstalkd, which syncs in groups with -D."""
 
@@ -280,6 +303,19 @@ TARGETS = [
         *("cluster", "ms", 1000, 500, False, _taken_over("1,000")),
     ),
     Target("the same with a million jobs", *("cluster", "ms", 3500, None, False, _taken_over("1,000,000"))),
+    Target(
+        "a node that leads 8 shards, 50 connections, one in flight: CPU a command, beside one that leads 1",
+        *("shards", "×", 1.1, 1.05, False, _sharded(1)),
+    ),
+    Target("a node that leads 8 shards, 100 in flight on each", *("shards", "×", 1.1, 1.05, False, _sharded(100))),
+    Target(
+        "policies of other tubes, 50 connections, one in flight: CPU a command, beside none",
+        *("policies", "×", 1.02, 1.01, False, _beside_policies),
+    ),
+    Target(
+        "a million jobs expire, or run out of time: what another client waits for an answer at the most",
+        *("policies", "ms", 5, None, False, _lapsed),
+    ),
     Target(
         "1,000 clients with certificates come back: longest stretch the event loop is held, its own CPU time",
         *("arrivals", "ms", 5, 2, False, _of_arrivals("held_cpu")),

@@ -57,6 +57,8 @@ EXTENSIONS: Final = [
     "reschedule-keyed",
     "reserve-batch",
     "clear-tube",
+    "put-with",
+    "redrive",
 ]
 
 QUOTES: Final = "strings in statistics"

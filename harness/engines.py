@@ -30,11 +30,17 @@ NODE_TIMEOUT: Final = 1500
 SERVICE: Final = "queue"
 """The name of the primary in Sentinel."""
 
-KEY: Final = b"{beanstalk:0}"
-"""What decides where Redis Cluster keeps a journal."""
-
 SAFE: Final = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb")
 """The options of every server that keeps something: what docs/cluster.md asks for, and no pause before a copy."""
+
+
+CLUSTER: Final = "beanstalk"
+"""The name of a cluster that has been given none."""
+
+
+def key(shard: int = 0, name: str = CLUSTER) -> str:
+    """What the names of all keys of a shard begin with, and what decides where Redis Cluster keeps its journal."""
+    return f"{{{name}:{shard}}}"
 
 
 class RefusedError(Exception):
@@ -159,17 +165,17 @@ class Alone:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.servers[0].port}"
 
-    def primary(self) -> RedisServer:
-        """The server that keeps the journal now.
+    def primary(self, shard: int = 0) -> RedisServer:  # noqa: ARG002 the override below needs it
+        """The server that keeps the journal of a shard now.
 
         Raises:
             OSError: nobody knows at the moment.
         """
         return self.servers[0]
 
-    def replicas(self) -> list[RedisServer]:
+    def replicas(self, shard: int = 0) -> list[RedisServer]:
         """Those that copy it and run."""
-        ports = {replica["port"] for replica in _replicas_of(self.primary())}
+        ports = {replica["port"] for replica in _replicas_of(self.primary(shard))}
         return [server for server in self.servers if str(server.port) in ports]
 
     def settle(self) -> None:
@@ -178,11 +184,17 @@ class Alone:
 
     def _has_settled(self) -> bool:
         with contextlib.suppress(OSError, RefusedError):
-            primary = self.primary()
-            offset = int(primary.info("replication")["master_repl_offset"])
-            copies = [one for one in _replicas_of(primary) if one["state"] == "online" and int(one["offset"]) >= offset]
-            return len(copies) >= self._copies
+            return all(self._has_copies(primary) for primary in self._primaries())
         return False
+
+    def _primaries(self) -> list[RedisServer]:
+        return [self.primary()]
+
+    def _has_copies(self, primary: RedisServer) -> bool:
+        found = primary.info("replication")
+        offset = int(found["master_repl_offset"])
+        copies = [one for one in _replicas_of(primary) if one["state"] == "online" and int(one["offset"]) >= offset]
+        return found["role"] == "master" and len(copies) >= self._copies
 
     @property
     def _copies(self) -> int:
@@ -230,7 +242,7 @@ class WithSentinel(Alone):
     def url(self) -> str:
         return f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in self.others)}/{SERVICE}"
 
-    def primary(self) -> RedisServer:
+    def primary(self, shard: int = 0) -> RedisServer:  # noqa: ARG002 it keeps all of them
         found = self.others[0].ask("SENTINEL", "get-master-addr-by-name", SERVICE)
         assert isinstance(found, list), found
         return next(server for server in self.servers if found[1] == b"%d" % server.port)
@@ -267,6 +279,7 @@ class AsCluster(Alone):
             self._add(
                 *("--cluster-enabled", "yes", "--cluster-port", str(unused_port())),
                 *("--cluster-node-timeout", str(NODE_TIMEOUT), "--cluster-replica-validity-factor", "0"),
+                *("--cluster-allow-replica-migration", "no"),  # each primary keeps as many replicas as it has
             )
         first, *others = self.servers
         for number, server in enumerate(self.servers):
@@ -288,11 +301,11 @@ class AsCluster(Alone):
     def url(self) -> str:
         return f"redis+cluster://{','.join(f'127.0.0.1:{server.port}' for server in self.servers)}"
 
-    def primary(self) -> RedisServer:
+    def primary(self, shard: int = 0) -> RedisServer:
         told: list[OSError] = []
         for server in self._running():
             try:
-                return self._primary_as_told_by(server)
+                return self._primary_as_told_by(server, shard)
             except OSError as error:
                 told.append(error)
         raise ConnectionError(f"no server of Redis Cluster answers: {told}")
@@ -300,8 +313,8 @@ class AsCluster(Alone):
     def _running(self) -> Iterator[RedisServer]:
         return (server for server in self.servers if server.is_running)
 
-    def _primary_as_told_by(self, server: RedisServer) -> RedisServer:
-        slot = server.ask("CLUSTER", "KEYSLOT", KEY.decode())
+    def _primary_as_told_by(self, server: RedisServer, shard: int = 0) -> RedisServer:
+        slot = server.ask("CLUSTER", "KEYSLOT", key(shard))
         assert isinstance(slot, int), slot
         for line in server.text("CLUSTER", "NODES").splitlines():
             _, address, flags, _, _, _, _, state, *ranges = line.split()
@@ -316,11 +329,15 @@ class AsCluster(Alone):
     def _copies(self) -> int:
         return len(self.servers) // self.PRIMARIES - 1
 
+    def _primaries(self) -> list[RedisServer]:
+        return [server for server in self.servers if server.info("replication")["role"] == "master"]
+
     def _has_settled(self) -> bool:
         with contextlib.suppress(OSError, RefusedError):
             return (
                 all("cluster_state:ok" in server.text("CLUSTER", "INFO") for server in self.servers)
                 and len({self._primary_as_told_by(server).port for server in self.servers}) == 1
+                and len(self._primaries()) == self.PRIMARIES
                 and super()._has_settled()
             )
         return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.caller import Caller
-from harness.engines import KEY, Alone, RefusedError
+from harness.engines import CLUSTER, Alone, RefusedError, key
 from harness.servers import Restartable, accepts, command, imported, unused_port
 from harness.waiting import eventually
 
@@ -57,30 +57,49 @@ class Node(Restartable):
         return {name: value.strip('"') for name, _, value in (line.partition(": ") for line in text.splitlines())}
 
 
-def lease(engine: Alone) -> dict[str, str]:
-    """Who leads, as the engine has it: epoch, node, address, and so on.
+def lease(engine: Alone, shard: int = 0, name: str = CLUSTER) -> dict[str, str]:
+    """Who leads a shard, as the engine has it: epoch, node, address, and so on.
+
+    Args:
+        name: of the cluster.
 
     Raises:
         OSError: the engine does not answer.
         RefusedError: it answers with an error.
     """
-    found = engine.primary().ask("HGETALL", f"{KEY.decode()}:state")
+    found = engine.primary(shard).ask("HGETALL", f"{key(shard, name)}:state")
     assert isinstance(found, list), found
     words = [word.decode() for word in found if isinstance(word, bytes)]
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def leader(engine: Alone, nodes: Sequence[Node], within: float = LEADS_WITHIN) -> Node:
-    """The node that leads, as soon as one does that runs and takes links."""
+def leader(engine: Alone, nodes: Sequence[Node], within: float = LEADS_WITHIN, shard: int = 0) -> Node:
+    """The node that leads a shard, as soon as one does that runs and takes links."""
 
     def leads() -> Node | None:
         with contextlib.suppress(OSError, RefusedError):
-            address = lease(engine).get("address")
+            address = lease(engine, shard).get("address")
             for node in nodes:
                 if node.is_running and node.link == address and accepts(node.link_port):
                     return node
         return None
 
-    found = eventually(leads, "a node leads", within)
+    found = eventually(leads, f"a node leads shard {shard}", within)
     assert found is not None
     return found
+
+
+def leaders(engine: Alone, nodes: Sequence[Node], shards: int, within: float = LEADS_WITHIN) -> list[Node]:
+    """The node that leads each shard, as soon as all have one."""
+    return [leader(engine, nodes, within, shard) for shard in range(shards)]
+
+
+def spread(engine: Alone, nodes: Sequence[Node], shards: int, within: float = LEADS_WITHIN) -> list[Node]:
+    """The same, as soon as each node leads its share."""
+
+    def is_spread() -> list[Node]:
+        found = leaders(engine, nodes, shards, within)
+        shares = [found.count(node) for node in nodes]
+        return found if max(shares) - min(shares) <= 1 else []
+
+    return eventually(is_spread, f"{shards} shards are spread over {len(nodes)} nodes", within)

@@ -52,9 +52,12 @@ COMMANDS = {
 
 def talk_to(program, name, options=()):
     """Let a client do all that it can with a server that is started for it."""
-    command = COMMANDS[name]()
     with started(program, options) as server:
-        done = subprocess.run(
-            [*command, *map(str, server.address)], capture_output=True, text=True, timeout=RUNS_WITHIN, check=False
-        )
+        tell(name, server.address)
+
+
+def tell(name, address, *stories):
+    """Let a client tell its ordinary stories, or others, to a server."""
+    command = [*COMMANDS[name](), *map(str, address), *stories]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUNS_WITHIN, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

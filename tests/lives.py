@@ -12,8 +12,9 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.job import DELAYED, READY
+from beanstalk_server.queue.job import DELAYED, HELD, READY
 from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from harness.waiting import eventually_async
@@ -42,7 +43,9 @@ class Clocks:
 
     def was_due(self, stored):
         """Whether a job came due before the last process ended."""
-        return stored is not GONE and stored.state == DELAYED and stored.deadline <= self.ended
+        if stored is GONE or stored.state != DELAYED:
+            return False
+        return stored.at > 0 or stored.deadline <= self.ended  # nobody knows how far the wall clock has ever gone
 
     def committed(self, offset):
         """A commit has returned that recorded this offset."""
@@ -110,8 +113,11 @@ class Life:
             await asyncio.sleep(0)
         return work()
 
+    def new_broker(self):
+        return Broker(self.binlog, self.now)
+
     def start(self):
-        self.broker = Broker(self.binlog, self.now)
+        self.broker = self.new_broker()
         self.broker.restore(self.clocks.offset, self.now)
         check_broker(self.broker)
         self.binlog._log.check()
@@ -161,7 +167,7 @@ class Life:
             key = f"k{rng.randrange(20)}" if rng.random() < 0.3 else ""
             put(broker, client, rng.randrange(5), delay, 60 * SECOND, body, self.now, key)
         elif choice < 7:
-            broker.delete(client, number)
+            broker.delete(client, number, self.now)
         elif choice == 7:
             broker.reserve_job(client, number, self.now)
         elif choice == 8:
@@ -178,7 +184,8 @@ class Life:
                 job = rng.choice(keyed)
                 broker.use(client, job.tube.name)
                 delay, body = rng.choice((0, 9 * SECOND)), rng.randbytes(20)
-                broker.put_keyed(client, job.key, True, rng.randrange(5), delay, SECOND, body, self.now, self.now)
+                fresh = Attributes(key=job.key, replaces=True)
+                broker.put_with(client, fresh, rng.randrange(5), delay, SECOND, body, self.now, self.now)
         elif choice == 13:
             broker.reserve(client, 0, self.now)
             if rng.random() < 0.1:
@@ -213,7 +220,8 @@ class History:
 
         def __init__(self, history, journal, broker):
             self.history = history
-            put, change, delete, clear = journal.put, journal.change, journal.delete, journal.clear
+            put, change, hold = journal.put, journal.change, journal.hold
+            delete, clear = journal.delete, journal.clear
 
             def heard_put(job):
                 if not put(job):
@@ -225,6 +233,10 @@ class History:
                 change(job)
                 history.record(job.id, by_clock(journal, job))
 
+            def heard_hold(held):
+                hold(held)
+                history.record(held.id, by_clock(journal, held))
+
             def heard_delete(job):
                 delete(job)
                 history.record(job.id, GONE)
@@ -233,50 +245,54 @@ class History:
                 if not clear(tube_name, reserved_ids):
                     return False
                 tube = broker.tubes[tube_name]
-                gone = [job.id for job in broker.jobs.values() if job.tube is tube and not tube.is_cleared(job)]
+                jobs = [*broker.jobs.values(), *broker.held.values()]
+                gone = [job.id for job in jobs if job.tube is tube and not tube.is_cleared(job)]
                 history.record_clear([number for number in gone if number not in reserved_ids])
                 return True
 
-            journal.put, journal.change, journal.delete = heard_put, heard_change, heard_delete
-            journal.clear = heard_clear
+            journal.put, journal.change, journal.hold = heard_put, heard_change, heard_hold
+            journal.delete, journal.clear = heard_delete, heard_clear
 
         def position(self):
             return self.history.position
 
     def compare(self, life):
         """Compare what was recovered with what was recorded; the history goes on from there."""
-        broker, now = life.broker, life.now
+        now = life.now
+        jobs = {job.id: job for table in (life.broker.jobs, life.broker.held) for job in table.values()}
         recovered = {}
         for number, versions in self.jobs.items():
-            job = broker.jobs.get(number)
+            job = jobs.get(number)
             found = GONE if job is None else by_clock(life.binlog, job)
             possible = [stored for position, stored in versions if position >= self.acknowledged]
             before = [stored for position, stored in versions if position < self.acknowledged or not self.acknowledged]
             last = [stored for position, stored in versions if position <= self.acknowledged]
             possible += last[-1:] if last else [GONE]
             # What came due before the last boot may have been written again as ready.
-            possible += [stored.replace(state=READY, deadline=0) for stored in possible if life.clocks.was_due(stored)]
+            possible += [
+                stored.replace(state=READY, deadline=0, at=0) for stored in possible if life.clocks.was_due(stored)
+            ]
             shifted = [moved(stored, shift) for stored in possible for shift in life.clocks.shifts]
-            matching = [stored for stored in shifted if same(found, stored, now)]
+            matching = [stored for stored in shifted if same(found, stored, now, life.clocks.offset)]
             assert matching, (found, possible, before[-1:])
             # A job that is due stays delayed in the history: setting the clock back across a boot undoes that.
             is_due = found is not GONE and matching[0].state != found.state
             recovered[number] = matching[0] if is_due else found
-        for number in broker.jobs:
+        for number in jobs:
             assert number in self.jobs, f"job {number} was never recorded"
         for position, numbers in self.clears:
-            if any(number in broker.jobs for number in numbers):  # so it never happened
+            if any(number in jobs for number in numbers):  # so it never happened
                 assert position > self.acknowledged
                 for number in numbers:
-                    kept = self.jobs[number][0][0] > self.acknowledged or number in broker.jobs
+                    kept = self.jobs[number][0][0] > self.acknowledged or number in jobs
                     assert kept, f"half a clear: job {number} is gone"
         self.clears.clear()
         given = [number for number, versions in self.jobs.items() if versions[0][0] <= self.acknowledged]
-        assert broker.next_id > max(given, default=0), "an id is given twice"
+        assert life.broker.next_id > max(given, default=0), "an id is given twice"
         # What was not acknowledged and has not survived never happened; what has survived counts.
         self.position += 1
-        self.jobs = {number: [(self.position, recovered[number])] for number in broker.jobs} | {
-            number: [(self.position, GONE)] for number in given if number not in broker.jobs
+        self.jobs = {number: [(self.position, recovered[number])] for number in jobs} | {
+            number: [(self.position, GONE)] for number in given if number not in jobs
         }
         self.acknowledged = self.position
         life.clocks.compared()
@@ -291,20 +307,32 @@ def moved(stored, shift):
     """The same job, so much later."""
     if stored is GONE:
         return GONE
-    deadline = stored.deadline + (shift if stored.state == DELAYED else 0)
-    return stored.replace(created_at=stored.created_at + shift, deadline=deadline)
+    deadline = stored.deadline + (shift if stored.state in (DELAYED, HELD) and not stored.at else 0)
+    ready_since = stored.ready_since + shift if stored.ready_since else 0
+    return stored.replace(created_at=stored.created_at + shift, deadline=deadline, ready_since=ready_since)
 
 
-def same(found, recorded, now):
+def same(found, recorded, now, offset=0):
     """Whether a recovered job is as it was recorded."""
     if found is GONE or recorded is GONE:
         return found is recorded
-    if recorded.state == DELAYED and recorded.deadline <= now:
-        recorded = recorded.replace(state=READY, deadline=0)
-    # These two are recorded with the job's next change, or when it is written again.
+    if recorded.state == HELD:  # nothing else of it is of use to anybody
+        return all(
+            getattr(found, name) == getattr(recorded, name) for name in ("id", "tube", "key", "state", "deadline")
+        )
+    if recorded.state == DELAYED and recorded.deadline - (offset if recorded.at else 0) <= now:
+        recorded = recorded.replace(state=READY, deadline=0, at=0)
+    # A reservation need not be recorded, so a job may live longer, but it never expires early. (What was recorded is
+    # still to come if the wall clock has been set back across a boot.)
+    if recorded.ready_since and min(recorded.ready_since, now) > found.ready_since:
+        return False
+    # These are recorded with the job's next change, or when it is written again.
     if not (recorded.reserves <= found.reserves and recorded.timeouts <= found.timeouts):
         return False
-    return found.replace(reserves=0, timeouts=0) == recorded.replace(reserves=0, timeouts=0)
+    later = {"reserves": 0, "timeouts": 0, "ready_since": 0}
+    # Only a job that is changed or put under a policy is recorded with the terms that it has got.
+    later["has_terms"] = recorded.has_terms
+    return found.replace(**later) == recorded.replace(**later)
 
 
 async def live(life, commands, commit_chance=0.4):

@@ -48,11 +48,11 @@ class Node:
 
 
 def apply(data, offset, written):
+    if offset > len(data):
+        data.extend(bytes(offset - len(data)))
     if written is None:
         del data[offset:]
         return
-    if offset > len(data):
-        data.extend(bytes(offset - len(data)))
     data[offset : offset + len(written)] = written
 
 

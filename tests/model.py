@@ -4,22 +4,29 @@ Time is as coarse as the wheel's: what has a deadline happens at the first tick 
 which the deadlines were set.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.job import DISCONNECTED, EXPIRED, MAX_U32, NO_REASON, RELEASED, RUN_OUT
 from beanstalk_server.queue.outcome import (
+    BURIED_INSTEAD,
     DEADLINE_SOON,
     DONE,
+    DRAINING,
     EXISTS,
     NOT_FOUND,
     NOT_IGNORED,
     PENDING,
     REPLACED,
     TIMED_OUT,
+    TOO_BIG,
     TOO_LATE,
 )
+from beanstalk_server.queue.policy import NO_POLICY, Attributes
 
 SAFETY_MARGIN = 1_000_000_000
+NO_ATTRIBUTES = Attributes()
 
 
 @dataclass(eq=False)
@@ -34,12 +41,38 @@ class ModelJob:
     deadline: int = 0
     in_safety_margin: bool = False
     key: str = ""
+    ttl: int = 0
+    key_hold: int = 0
+    has_terms: bool = False
+    since: int = 0  # since when it is ready, or was before it was reserved; 0 if that is not known
+    is_stored: bool = False  # a restart knows since when
+    expires_at: int = 0  # while it is ready; 0 for never
+    expiry_order: int = 0
+    at: int = 0  # while it waits for a moment of the wall clock: that moment
     order: int = 0  # of the last thing that happened to it: of setting its deadline, of being buried
     reserves: int = 0
     timeouts: int = 0
     releases: int = 0
     buries: int = 0
     kicks: int = 0
+    max_tries: int = 0
+    backoff: int = 0
+    tries: int = 0
+    reason: int = NO_REASON
+    origin: str = ""
+    size: int = 0  # of its body
+    letter: int = 0  # of its arrival in a dead tube, as an order
+
+
+@dataclass(eq=False)
+class ModelKey:
+    """A held key."""
+
+    id: int
+    tube: str
+    key: str
+    free_at: int
+    order: int
 
 
 @dataclass(eq=False)
@@ -48,6 +81,10 @@ class ModelClient:
     watched: list = field(default_factory=lambda: ["default"])
     held: list = field(default_factory=list)
     batch: int = 0
+    uses: bool = True  # else a tube elsewhere
+    counted: bool = True
+    producer: bool = False
+    worker: bool = False
     waiting: int = 0  # since when, as an order; 0 while it is not
     until: int = 0
     answers: list = field(default_factory=list)
@@ -61,6 +98,15 @@ class Model:
         self.paused = {}  # tube -> (end, order)
         self.deletes = 0
         self.order = 0
+        self.total_connections = 0
+        self.wall_offset = 0  # the wall clock minus the clock
+        self.wall_timer = None  # when the next moment of the wall clock comes, and since when that is known
+        self.policies = {}  # of the tubes that have one
+        self.held = []
+        self.counted = Counter()  # what the policies have done
+        self.full_at = {}  # tube -> when its bucket is full again; not in here if it is
+        self.tokenless = {}  # tube without a token -> (when it has one, order)
+        self.freed = {}  # tube where a place has become free for a client that waits -> order
 
     def next_order(self):
         self.order += 1
@@ -73,40 +119,111 @@ class Model:
         return [job for job in self.jobs if job.tube == tube and job.state == state]
 
     def tubes(self):
-        names = {"default"} | {job.tube for job in self.jobs}
+        return self.needed_tubes() | set(self.full_at)
+
+    def needed_tubes(self):
+        names = {"default"} | {job.tube for job in self.jobs + self.held}
         for client in self.clients:
             names |= {client.use, *client.watched}
         return names
 
     # What clients do
 
-    def put(self, client, job_id, priority, delay, ttr, now, key=""):
-        job = ModelJob(job_id, priority, delay, ttr, client.use, key=key)
+    def connect(self, client):
+        self.clients.append(client)
+        self.total_connections += client.counted
+
+    def counts(self):
+        """The clients that the statistics count: all, producers, workers, those that wait."""
+        counted = [client for client in self.clients if client.counted]
+        return [
+            len(counted),
+            sum(client.producer for client in self.clients),
+            sum(client.worker for client in self.clients),
+            sum(client.waiting > 0 for client in self.clients),
+        ]
+
+    def put(self, client, job_id, priority, delay, ttr, now, size, attributes=NO_ATTRIBUTES):
+        refused = self.refused(client.use, delay, size, now, attributes.at)
+        if refused is not None:
+            return refused
+        job = ModelJob(job_id, priority, delay, ttr, client.use, key=attributes.key, size=size)
         self.jobs.append(job)
-        self.ready_or_delayed(job, delay, now)
+        self.demand(job, attributes)
+        self.ready_or_delayed(job, delay, now, attributes.at)
+        return DONE
+
+    def refused(self, tube, delay, size, now, at, replaced=None):
+        """The outcome of a put that a limit refuses, or None."""
+        policy = self.policies.get(tube, NO_POLICY)
+        if at:
+            delay = max(at - self.wall_offset - now, 0)
+        jobs = [job for job in self.jobs if job.tube == tube]
+        growth = size - replaced.size if replaced else size
+        limits = [
+            ("refused_size", TOO_BIG, size, policy.max_job_size),
+            ("refused_delay", DRAINING, delay, policy.max_delay),
+            ("refused_jobs", DRAINING, 0 if replaced else len(jobs) + 1, policy.max_jobs),
+            ("refused_bytes", DRAINING, growth and sum(job.size for job in jobs) + growth, policy.max_bytes),
+        ]
+        if growth < 0:
+            limits.pop()
+        for name, outcome, wanted, limit in limits:
+            if limit and wanted > limit:
+                self.counted[name] += 1
+                return outcome
+        return None
 
     def find_keyed(self, tube, key):
         return next((job for job in self.jobs if job.tube == tube and job.key == key), None)
 
-    def put_keyed(self, client, job_id, key, replaces, priority, delay, ttr, now):
-        job = self.find_keyed(client.use, key)
-        client.answers.append(("keyed", job.id if job else job_id))
+    def find_held(self, tube, key):
+        return next((held for held in self.held if held.tube == tube and held.key == key), None)
+
+    def put_with(self, client, job_id, attributes, priority, delay, ttr, now, size):
+        key, replaces, at = attributes.key, attributes.replaces, attributes.at
+        job = self.find_keyed(client.use, key) if key else None
+        held = self.find_held(client.use, key)
+        client.answers.append(("keyed", (job or held).id if job or held else job_id))
+        if held:
+            return TOO_LATE if replaces else EXISTS
         if job is None:
-            self.put(client, job_id, priority, delay, ttr, now, key)
-            return DONE
+            return self.put(client, job_id, priority, delay, ttr, now, size, attributes)
         if not replaces:
             return EXISTS
         if job.client is not None:
             return TOO_LATE
+        refused = self.refused(job.tube, delay, size, now, at, job)
+        if refused is not None:
+            return refused
+        self.renew(job)
+        job.size = size
+        self.demand(job, attributes)
         job.priority, job.delay, job.ttr = priority, delay, ttr
-        self.ready_or_delayed(job, delay, now)
+        self.ready_or_delayed(job, delay, now, at)
         return REPLACED
+
+    def demand(self, job, attributes):
+        """This is what its producer and its tube demand of a job that is put."""
+        job.max_tries, job.backoff = attributes.max_tries, attributes.backoff
+        job.ttl, job.key_hold = attributes.ttl, attributes.key_hold
+        ttl = self.policies.get(job.tube, NO_POLICY).ttl
+        job.has_terms = any((attributes.at, job.max_tries, job.backoff, job.ttl, job.key_hold, job.origin, ttl))
+
+    def renew(self, job):
+        """Another job takes its place, which has its id, its key and its past, and all its tries."""
+        job.max_tries = job.backoff = job.tries = job.ttl = job.key_hold = 0
+        if job.origin:
+            job.letter = self.next_order()
+        else:
+            job.reason = NO_REASON
 
     def cancel(self, job_id):
         job = self.find(job_id)
         if job is None or job.state != "delayed":
             return NOT_FOUND if job is None else TOO_LATE
         self.jobs.remove(job)
+        self.set_wall_timer()
         return DONE
 
     def reschedule(self, job_id, delay, now):
@@ -120,13 +237,16 @@ class Model:
     def clear(self, client, tube):
         if tube not in self.tubes():
             return NOT_FOUND
+        self.held = [held for held in self.held if held.tube != tube]
         cleared = [job for job in self.jobs if job.tube == tube and job.state != "reserved"]
         for job in cleared:
             self.jobs.remove(job)
+        self.set_wall_timer()
         client.answers.append(("cleared", len(cleared)))
         return DONE
 
     def reserve(self, client, timeout, now):
+        client.worker = True
         job = self.reserve_best(client, now)
         if job is None:
             return self.wait(client, timeout, 0, now)
@@ -134,42 +254,128 @@ class Model:
         return DONE
 
     def reserve_batch(self, client, limit, timeout, now):
+        client.worker = True
         batch = self.best_batch(client, limit, now)
         if not batch:
             return self.wait(client, timeout, limit, now)
         client.answers.append(("batch", *batch))
         return DONE
 
-    def best_batch(self, client, limit, now):
+    def best_batch(self, client, limit, now, tube=None):
+        """The ids of the jobs that the client gets: of all tubes that it watches, or of this one."""
         job_ids = []
-        while len(job_ids) < limit and (job := self.reserve_best(client, now)):
+        while len(job_ids) < limit and (job := self.reserve_best(client, now, tube)):
             job_ids.append(job.id)
         return job_ids
 
-    def ready_or_delayed(self, job, delay, now):
+    def ready_or_delayed(self, job, delay, now, at=0, since=0):
+        self.end_moment(job)
+        job.since, job.expires_at = since, 0
         job.client = None
         job.in_safety_margin = False
-        if delay:
+        if at > now + self.wall_offset:
+            job.state, job.at = "delayed", at
+            self.set_wall_timer()
+        elif delay:
             job.state, job.deadline, job.order = "delayed", now + delay, self.next_order()
         else:
             job.state = "ready"
-            self.match(now)
+            self.set_expiry(job, now)
+            self.match(now, job.tube)
 
-    def reserve_best(self, client, now):
+    def ttl_of(self, job):
+        return job.ttl or self.policies.get(job.tube, NO_POLICY).ttl
+
+    def set_expiry(self, job, now):
+        """Let a job that is ready expire in time, if it has a time to live."""
+        ttl = self.ttl_of(job)
+        job.has_terms = job.has_terms or ttl > 0
+        job.since = (job.since or now) if job.has_terms else 0
+        job.is_stored = ttl > 0
+        expires_at = max(job.since + ttl, now // self.tick * self.tick) if ttl else 0
+        if job.expires_at != expires_at:
+            job.expires_at, job.expiry_order = expires_at, self.next_order()
+
+    def change_policy(self, tube, policy, now):
+        """Waiting clients come first. Another time to live concerns the ready jobs, from the last to the first."""
+        before = {job: self.ttl_of(job) for job in self.jobs}
+        old = self.policies.get(tube, NO_POLICY)
+        self.policies[tube] = policy
+        if (policy.interval, policy.burst) != (old.interval, old.burst):
+            self.change_rate(tube, old, policy, now)
+        self.match(now, tube)
+        for job in sorted(self.jobs, key=lambda job: -job.id):
+            if job.state == "ready" and self.ttl_of(job) != before[job]:
+                self.set_expiry(job, now)
+                job.is_stored = False
+
+    def on_expiry(self, job, now):
+        dead_tube = self.policies.get(job.tube, NO_POLICY).dead_tube
+        self.counted["expired"] += 1
+        if dead_tube not in ("", job.tube):
+            job.reason = EXPIRED
+            self.give_up(job, dead_tube, now)
+        else:
+            self.jobs.remove(job)
+            self.hold_key(job, now)
+
+    def hold_key(self, job, now):
+        hold = job.key_hold or self.policies.get(job.tube, NO_POLICY).key_hold
+        if job.key and hold:
+            self.held.append(ModelKey(job.id, job.tube, job.key, now + hold, self.next_order()))
+
+    def on_free(self, held, now):
+        self.held.remove(held)
+
+    def find_best(self, client, tube=None):
+        tubes = [tube] if tube else client.watched
         ready = [
-            job
-            for job in self.jobs
-            if job.state == "ready" and job.tube in client.watched and job.tube not in self.paused
+            job for job in self.jobs if job.state == "ready" and job.tube in tubes and not self.is_blocked(job.tube)
         ]
-        if not ready:
-            return None
-        job = min(ready, key=lambda job: (job.priority, job.id))
-        self.hold(job, client, now)
+        return min(ready, key=lambda job: (job.priority, job.id), default=None)
+
+    def probe(self, client):
+        client.worker = True
+        job = self.find_best(client)
+        if job is None:
+            return DEADLINE_SOON if any(job.in_safety_margin for job in client.held) else NOT_FOUND
+        client.answers.append(("best", job.priority, job.id))
+        return DONE
+
+    def reserve_best(self, client, now, tube=None):
+        job = self.find_best(client, tube)
+        if job is not None:
+            self.hold(job, client, now)
         return job
 
+    def end_moment(self, job):
+        """It waits for the wall clock no longer."""
+        job.at = 0
+        self.set_wall_timer()
+
+    def set_wall_timer(self):
+        moment = min((job.at for job in self.jobs if job.at), default=None)
+        if moment is None:
+            self.wall_timer = None
+        elif self.wall_timer is None or self.wall_timer[0] != moment - self.wall_offset:
+            self.wall_timer = (moment - self.wall_offset, self.next_order())
+
+    def set_wall_offset(self, offset):
+        self.wall_offset = offset
+        self.set_wall_timer()
+
+    def due(self, job):
+        """When the delay of a delayed job ends, or the ttr of a reserved one, by the clock."""
+        return job.at - self.wall_offset if job.at else job.deadline
+
     def hold(self, job, client, now):
+        self.end_moment(job)
+        if job.state != "ready":
+            job.since = 0
+        job.is_stored, job.expires_at = self.ttl_of(job) > 0, 0
         job.state, job.client = "reserved", client
         job.reserves += 1
+        self.take_token(job.tube, now)
         client.held.append(job)
         self.set_time_to_run(job, now)
 
@@ -187,8 +393,58 @@ class Model:
         client.until = 0 if timeout == FOREVER else now + timeout
         return PENDING
 
-    def match(self, now):
-        """Give ready jobs to waiting clients, as long as there is a pair."""
+    def lacks_place(self, tube):
+        limit = self.policies.get(tube, NO_POLICY).max_reserved
+        return 0 < limit <= len(self.of(tube, "reserved"))
+
+    def is_throttled(self, tube):
+        return tube in self.tokenless or self.lacks_place(tube)
+
+    def is_blocked(self, tube):
+        return tube in self.paused or self.is_throttled(tube)
+
+    def change_rate(self, tube, old, new, now):
+        """There are as many tokens as before, or the whole burst if that is less or there was no rate."""
+        exists = tube in self.tubes()
+        full_at = max(self.full_at.pop(tube, 0), now)
+        self.tokenless.pop(tube, None)
+        if exists and new.interval and old.interval:
+            token_in = full_at - (old.burst - 1) * old.interval - now
+            full_at = now + token_in * new.interval // old.interval + (new.burst - 1) * new.interval
+            if full_at > now:
+                self.full_at[tube] = full_at
+                self.await_token(tube, now)
+
+    def is_waited_for(self, tube):
+        return any(client.waiting and tube in client.watched for client in self.clients)
+
+    def take_token(self, tube, now):
+        interval = self.policies.get(tube, NO_POLICY).interval
+        if interval:
+            full_at = self.full_at.get(tube, 0)
+            if full_at <= now - self.tick or not full_at:
+                full_at = now
+            self.full_at[tube] = full_at + interval
+            self.await_token(tube, now)
+
+    def give_token_back(self, tube, now):
+        if tube in self.full_at:
+            self.full_at[tube] -= self.policies[tube].interval
+            self.await_token(tube, now)
+            if not self.full_at[tube]:
+                del self.full_at[tube]
+
+    def await_token(self, tube, now):
+        policy = self.policies[tube]
+        token_at = self.full_at[tube] - (policy.burst - 1) * policy.interval
+        lacked_token = self.tokenless.pop(tube, None)
+        if token_at > now:
+            self.tokenless[tube] = (token_at, self.next_order())
+        elif lacked_token and self.is_waited_for(tube) and self.of(tube, "ready"):
+            self.freed[tube] = self.next_order()
+
+    def match(self, now, tube):
+        """Give ready jobs of a tube to waiting clients, as long as there is a pair."""
         while True:
             pairs = [
                 (job.priority, job.id, client.waiting, job, client)
@@ -196,15 +452,16 @@ class Model:
                 for client in self.clients
                 if job.state == "ready"
                 and client.waiting
-                and job.tube in client.watched
-                and job.tube not in self.paused
+                and job.tube == tube
+                and tube in client.watched
+                and not self.is_blocked(tube)
             ]
             if not pairs:
                 return
             *_, job, client = min(pairs, key=lambda pair: pair[:3])
             client.waiting = 0
             if client.batch:
-                client.answers.append(("batch", *self.best_batch(client, client.batch, now)))
+                client.answers.append(("batch", *self.best_batch(client, client.batch, now, tube)))
             else:
                 self.hold(job, client, now)
                 client.answers.append(("reserved", job.id))
@@ -212,14 +469,20 @@ class Model:
     def drop(self, job):
         """The client that held it holds it no longer."""
         if job.client is not None:
+            tube = job.tube
+            lacked_place = self.lacks_place(tube)
             job.client.held.remove(job)
             job.client = None
             job.in_safety_margin = False
+            job.state = "dropped"
+            if lacked_place and not self.is_blocked(tube) and self.is_waited_for(tube) and self.of(tube, "ready"):
+                self.freed[tube] = self.next_order()
 
     def reserve_job(self, client, job_id, now):
         job = self.find(job_id)
         if job is None or job.state == "reserved":
             return NOT_FOUND
+        client.worker = True
         self.hold(job, client, now)
         client.answers.append(("reserved", job.id))
         return DONE
@@ -228,12 +491,14 @@ class Model:
         job = self.find(job_id)
         return job if job is not None and job.client is client else None
 
-    def delete(self, client, job_id):
+    def delete(self, client, job_id, now):
         job = self.find(job_id)
         if job is None or (job.state == "reserved" and job.client is not client):
             return NOT_FOUND
         self.drop(job)
         self.jobs.remove(job)
+        self.set_wall_timer()
+        self.hold_key(job, now)
         return DONE
 
     def release(self, client, job_id, priority, delay, now):
@@ -243,7 +508,72 @@ class Model:
         self.drop(job)
         job.priority, job.delay = priority, delay
         job.releases += 1
+        return self.fail(job, RELEASED, delay, now)
+
+    def fail(self, job, reason, delay, now):
+        """Nobody has the job any more, and it has not been done."""
+        policy = self.policies.get(job.tube, NO_POLICY)
+        limit, backoff = job.max_tries or policy.max_tries, job.backoff or policy.backoff
+        if limit or backoff:
+            job.has_terms = True
+            job.tries, job.reason = job.tries + 1, reason
+            if limit and job.tries >= limit:
+                return self.give_up(job, policy.dead_tube, now)
+            if backoff and not delay:
+                longest = MAX_U32 * 1_000_000_000
+                delay = min(backoff * 2 ** (job.tries - 1), policy.backoff_max or longest, longest)
+                self.counted["retried"] += 1
         self.ready_or_delayed(job, delay, now)
+        return DONE
+
+    def give_up(self, job, dead_tube, now):
+        if dead_tube in ("", job.tube):
+            self.set_aside(job)
+            return BURIED_INSTEAD
+        self.counted["dead"] += 1
+        self.move(job, dead_tube, job.origin or job.tube, now)
+        return DONE
+
+    def move(self, job, tube, origin, now):
+        if self.find_keyed(tube, job.key) or self.find_held(tube, job.key):
+            job.key = ""
+        job.tube, job.tries = tube, 0
+        job.origin, job.letter = (origin, self.next_order()) if origin != tube else ("", 0)
+        self.ready_or_delayed(job, 0, now)
+
+    def letters(self, tube):
+        """Those that have come from other tubes, first come first."""
+        found = [job for job in self.jobs if job.tube == tube and job.origin]
+        return sorted(found, key=lambda job: job.letter)
+
+    def redrive(self, client, tube, bound, now):
+        if tube not in self.tubes():
+            return NOT_FOUND
+        count = 0
+        for job in self.letters(tube):
+            if count == bound:
+                break
+            if job.state == "reserved":
+                job.letter = self.next_order()
+            else:
+                self.move(job, job.origin, job.origin, now)
+                count += 1
+        self.counted["redriven"] += count
+        client.answers.append(("redriven", count))
+        return DONE
+
+    def set_aside(self, job):
+        job.state, job.order = "buried", self.next_order()
+        job.buries += 1
+
+    def unreserve(self, client, job_id, now):
+        job = self.held_by(client, job_id)
+        if job is None:
+            return NOT_FOUND
+        self.drop(job)
+        self.give_token_back(job.tube, now)
+        job.reserves -= 1
+        self.ready_or_delayed(job, 0, now, since=job.since)
         return DONE
 
     def bury(self, client, job_id, priority):
@@ -251,8 +581,8 @@ class Model:
         if job is None:
             return NOT_FOUND
         self.drop(job)
-        job.priority, job.state, job.order = priority, "buried", self.next_order()
-        job.buries += 1
+        job.priority = priority
+        self.set_aside(job)
         return DONE
 
     def touch(self, client, job_id, now):
@@ -265,7 +595,7 @@ class Model:
     def kick(self, client, bound, now):
         kicked = sorted(self.of(client.use, "buried"), key=lambda job: job.order)
         if not kicked:
-            kicked = sorted(self.of(client.use, "delayed"), key=lambda job: (job.deadline, job.id))
+            kicked = sorted(self.of(client.use, "delayed"), key=lambda job: (self.due(job), job.id))
         for job in kicked[:bound]:
             self.kick_job(job.id, now)
         client.answers.append(("kicked", len(kicked[:bound])))
@@ -276,6 +606,7 @@ class Model:
         if job is None or job.state not in ("buried", "delayed"):
             return NOT_FOUND
         job.kicks += 1
+        job.tries = 0
         self.ready_or_delayed(job, 0, now)
         return DONE
 
@@ -290,7 +621,7 @@ class Model:
         """The jobs of a tube in one state, as peek-ready, peek-delayed and peek-buried order them."""
         orders = {
             "ready": lambda job: (job.priority, job.id),
-            "delayed": lambda job: (job.deadline, job.id),
+            "delayed": lambda job: (self.due(job), job.id),
             "buried": lambda job: job.order,
         }
         return sorted(self.of(tube, state), key=orders[state])
@@ -317,15 +648,62 @@ class Model:
         self.paused.pop(tube, None)
         if duration:
             self.paused[tube] = (now + duration, self.next_order())
-        self.match(now)
+        self.match(now, tube)
         return DONE
 
-    def disconnect(self, client, now):
+    def disconnect(self, client, now, has_left=True):
         client.waiting = 0
         self.clients.remove(client)
         for job in list(client.held):
             self.drop(job)
-            self.ready_or_delayed(job, 0, now)
+            if has_left:
+                self.fail(job, DISCONNECTED, 0, now)
+            else:
+                self.ready_or_delayed(job, 0, now)
+
+    def restart(self, now, wall_offset, known):
+        """The process has ended, and another one begins: nobody is connected, and no pause is left.
+
+        Reservations are not recorded, nor is it that one has ended, nor since when a job is ready while that means
+        nothing: these are taken from `known`, the jobs of the new process.
+        """
+        self.clients = []
+        self.paused = {}
+        self.full_at, self.tokenless, self.freed = {}, {}, {}
+        self.total_connections = 0
+        self.counted.clear()
+        self.wall_offset, self.wall_timer = wall_offset, None
+        moments = {job: job.at for job in self.jobs}
+        for job in self.jobs:
+            job.client, job.in_safety_margin, job.at, job.expires_at = None, False, 0, 0
+        for job in sorted(self.jobs, key=lambda job: job.id):
+            if job.state in ("ready", "reserved") and known[job.id].is_timed():
+                # Its moment had come by a clock that is behind now, and nothing has been recorded since.
+                job.state, moments[job] = "delayed", known[job.id].terms().at
+            is_due = (moments[job] <= now + wall_offset) if moments[job] else (job.deadline <= now)
+            if job.state == "ready" or job.state == "reserved" or (job.state == "delayed" and is_due):
+                was_delayed = job.state == "delayed"
+                is_stored = was_delayed or (job.state == "ready" and job.is_stored)
+                if was_delayed:
+                    job.since = moments[job] - wall_offset if moments[job] else job.deadline
+                elif job.state != "ready":
+                    job.since = 0
+                job.state, job.has_terms = "ready", known[job.id].terms() is not None
+                if job.has_terms and not is_stored:
+                    job.since = known[job.id].terms().ready_since
+                self.set_expiry(job, now)
+                job.is_stored = is_stored and not moments[job]  # the next start may have another wall clock
+            elif job.state == "delayed" and moments[job]:
+                job.at = moments[job]
+                self.set_wall_timer()
+            elif job.state == "delayed":
+                job.order = self.next_order()
+            if job.origin:
+                job.letter = self.next_order()
+            job.reserves, job.timeouts = known[job.id].reserves, known[job.id].extras.timeouts
+            job.has_terms = known[job.id].terms() is not None
+        for held in sorted(self.held, key=lambda held: held.id):
+            held.free_at, held.order = max(held.free_at, now // self.tick * self.tick), self.next_order()
 
     # Time
 
@@ -337,6 +715,10 @@ class Model:
         """(tick, order, what, whom) of everything that time will do."""
         found = []
         for job in self.jobs:
+            if job.at:
+                continue
+            if job.state == "ready" and job.expires_at:
+                found.append((job.expires_at, job.expiry_order, self.on_expiry, job))
             if job.state == "delayed":
                 found.append((job.deadline, job.order, self.on_delay_over, job))
             elif job.state == "reserved":
@@ -345,8 +727,19 @@ class Model:
         for client in self.clients:
             if client.waiting and client.until:
                 found.append((client.until, client.waiting, self.on_timeout, client))
+        for held in self.held:
+            found.append((held.free_at, held.order, self.on_free, held))
         for tube, (end, order) in self.paused.items():
             found.append((end, order, self.on_unpause, tube))
+        for tube, (moment, order) in self.tokenless.items():
+            found.append((moment, order, self.on_token, tube))
+        for tube, order in self.freed.items():
+            found.append((0, order, self.on_place, tube))
+        for tube, moment in self.full_at.items():
+            if tube not in self.tokenless and tube not in self.needed_tubes():
+                found.append((moment, 0, self.on_bucket_full, tube))
+        if self.wall_timer is not None:
+            found.append((*self.wall_timer, self.on_moment, self.wall_offset))
         return [(-(-deadline // self.tick), order, what, whom) for deadline, order, what, whom in found]
 
     def sleep(self, now, end):
@@ -355,8 +748,22 @@ class Model:
             now = max(now, tick * self.tick)
             what(whom, now)
 
+    def on_moment(self, wall_offset, now):
+        due = [job for job in self.jobs if 0 < job.at <= now + wall_offset]
+        due.sort(key=lambda job: (job.at, job.id))
+        for job in due:
+            job.at = 0
+        self.wall_timer = None
+        moments, self.set_wall_timer = self.set_wall_timer, lambda: None  # it is set when all of them are ready
+        for job in due:
+            self.ready_or_delayed(job, 0, now)
+            if job.state == "ready":
+                job.is_stored = False
+        self.set_wall_timer = moments
+        self.set_wall_timer()
+
     def on_delay_over(self, job, now):
-        self.ready_or_delayed(job, 0, now)
+        self.ready_or_delayed(job, 0, now, since=job.deadline)
 
     def on_time_running_out(self, job, now):
         client = job.client
@@ -368,7 +775,7 @@ class Model:
             return
         job.timeouts += 1
         self.drop(job)
-        self.ready_or_delayed(job, 0, now)
+        self.fail(job, RUN_OUT, 0, now)
 
     def on_timeout(self, client, now):
         client.waiting = 0
@@ -376,4 +783,16 @@ class Model:
 
     def on_unpause(self, tube, now):
         del self.paused[tube]
-        self.match(now)
+        self.match(now, tube)
+
+    def on_token(self, tube, now):
+        del self.tokenless[tube]
+        self.match(now, tube)
+
+    def on_place(self, tube, now):
+        del self.freed[tube]
+        self.match(now, tube)
+
+    def on_bucket_full(self, tube, now):
+        """Nothing keeps the tube any more."""
+        del self.full_at[tube]

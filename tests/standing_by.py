@@ -3,15 +3,17 @@
 As a program, it takes the command line of beanstalk-server: the standby listens where that says.
 """
 
+import asyncio
 import dataclasses
+import functools
 import sys
 
 from beanstalk_server.cli import process, server
 from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.server.clients import Clients
 from beanstalk_server.server.entrance import accounts_of
 from beanstalk_server.server.links import LeaderLink, LinkListener
 from beanstalk_server.server.server import Server
-from beanstalk_server.server.standby import Standby
 
 
 class Leader(Server):
@@ -30,7 +32,7 @@ class Leader(Server):
         self.lead()
 
     def lead(self):
-        self.links.lead(self.lease, self.connections, self.find_user)
+        self.links.lead(0, self.lease, self.connections, self.find_user)
 
     def find_user(self, name):
         return None if self.users is None else self.users.by_name(name)
@@ -46,18 +48,26 @@ class PassingServer(Server):
     def __init__(self, config):
         super().__init__(dataclasses.replace(config, binlog=""))
         self.leader = Leader(config)
-        self.standby = Standby(self.listeners, self.hangups, self.config.verbosity)
+        self.clients = Clients(1, self.listeners, self.hangups, self.config.verbosity, self.info)
         self.gone = []
         self.farewells = 0
-        self.link = LeaderLink(self.standby, "standby", lambda *who: self.gone.append(who), self._on_farewell)
+        self.link = LeaderLink(
+            0,
+            "standby",
+            functools.partial(self.clients.follow, 0),
+            functools.partial(self.clients.lose, 0),
+            lambda *who: self.gone.append(who),
+            self._on_farewell,
+        )
 
     def _client_maker(self):
-        return self.standby.make_client
+        return self.clients.make_client
 
     def _on_farewell(self):
         self.farewells += 1
 
     async def start(self):
+        self.clients.start(asyncio.get_running_loop())
         await self.leader.start()
         try:
             await super().start()
@@ -71,7 +81,7 @@ class PassingServer(Server):
 
     async def _stop(self):
         await self.link.stop()
-        await self.standby.abort_all()
+        await self.clients.abort_all()
         await super()._stop()
         await self.leader.stop()
 

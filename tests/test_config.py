@@ -32,8 +32,15 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("-z 99999999999", Config(max_job_size=1 << 30)),
         ("--tick 0.5", Config(tick=0.5)),
         (
-            "--cluster redis://u:p@h --cluster-name jobs --replicas 2 --lease-ttl 5 --advertise 10.0.0.1:7000",
-            Config(cluster="redis://u:p@h", cluster_name="jobs", replicas=2, lease_ttl=5, advertise="10.0.0.1:7000"),
+            "--cluster redis://u:p@h --cluster-name jobs --shards 8 --replicas 2 --lease-ttl 5 --advertise 10.0.0.1:7",
+            Config(
+                cluster="redis://u:p@h",
+                cluster_name="jobs",
+                shards=8,
+                replicas=2,
+                lease_ttl=5,
+                advertise="10.0.0.1:7",
+            ),
         ),
         ("--advertise [::1]:7000 --unsafe-engine", Config(advertise="[::1]:7000", unsafe_engine=True)),
         ("--stalls", Config(stalls=True)),
@@ -110,6 +117,8 @@ def test_the_environment_goes_behind_the_command_line():
             "BEANSTALK_SERVER_TOKEN_FILE: bad value '': must be the path of a file",
         ),
         ("--lease-ttl 1", {}, "--lease-ttl: bad value '1': must be a number of seconds from 2 to 300"),
+        ("--shards 0", {}, "--shards: bad value '0': must be a whole number from 1 to 1024"),
+        ("--shards 1025", {}, "--shards: bad value '1025': must be a whole number from 1 to 1024"),
         ("--replicas -1", {}, "--replicas: bad value '-1': must be a whole number from 0 to 100"),
         ("--advertise h:0", {}, "--advertise: bad value 'h:0': must be host:port or [v6]:port"),
         ("--advertise unix:/x", {}, "--advertise: bad value 'unix:/x': must be host:port or [v6]:port"),
@@ -215,7 +224,8 @@ def test_the_password_of_an_engine_is_shown_nowhere():
 
 
 def test_options_of_a_node_without_a_cluster_are_warned_of():
-    assert Config(replicas=2, lease_ttl=5).warnings() == [
+    assert Config(shards=8, replicas=2, lease_ttl=5).warnings() == [
+        "--shards: means nothing without --cluster",
         "--replicas: means nothing without --cluster",
         "--lease-ttl: means nothing without --cluster",
     ]

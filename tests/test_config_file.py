@@ -14,12 +14,12 @@ import trustme
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
+from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access import rules
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.cli import server
 from beanstalk_server.cli.options import parse
-from beanstalk_server.config import LISTENER_KEYS, OPTIONS, USER_KEYS
+from beanstalk_server.config import LISTENER_KEYS, OPTIONS, TUBE_KEYS, USER_KEYS
 from beanstalk_server.files import LARGEST_FILE
 
 DOCUMENT = Path(__file__).parents[1] / "docs/config.md"
@@ -61,6 +61,20 @@ consume = "bill-*"
 name = "mail"
 inspect = ["*"]
 admin = []
+
+[[tube]]
+match = "mail-*"
+max-jobs = 1000
+max-delay = "30d"
+max-tries = 5
+dead-tube = "dead"
+backoff = 0.5
+rate = "100/s"
+burst = 10
+
+[[tube]]
+match = ["bill-*", "default"]
+ttl = 60
 """
 
 
@@ -104,7 +118,7 @@ def mistakes(write):
     return of_file
 
 
-def test_a_file_has_options_listeners_and_users(write):
+def test_a_file_has_options_listeners_users_and_tubes(write):
     assert parse(["--config", write(GOOD)], {}) == Config(
         tick=0.5,
         verbosity=2,
@@ -131,6 +145,19 @@ def test_a_file_has_options_listeners_and_users(write):
             ),
             UserConfig(name="mail", inspect=("*",)),
         ),
+        tubes=(
+            TubeConfig(
+                match=("mail-*",),
+                max_jobs=1000,
+                max_delay=30 * 86400,
+                max_tries=5,
+                dead_tube="dead",
+                backoff=0.5,
+                rate="100/s",
+                burst=10,
+            ),
+            TubeConfig(match=("bill-*", "default"), ttl=60),
+        ),
     )
 
 
@@ -151,6 +178,7 @@ IN_A_FILE = {
     "salvage": ("true", None),
     "cluster": ('"redis://h"', "redis://h"),
     "cluster_name": ('"jobs"', "jobs"),
+    "shards": ("8", "8"),
     "replicas": ("2", "2"),
     "lease_ttl": ("5", "5"),
     "advertise": ('"h:1"', "h:1"),
@@ -272,9 +300,10 @@ def test_a_file_of_somebody_else(write):
         ("'a\\nb' = 1", r"'a\\\\nb': no such key: must be one of .*"),
         ("auth = 'none'", r"auth: no such key: it must stand in a \[\[listener\]\]"),
         ("produce = 'x'", r"produce: no such key: it must stand in a \[\[user\]\]"),
-        ("[[tube]]\nmatch = '*'", "tube: no such key: .*"),
+        ("burst = 5", r"burst: no such key: it must stand in a \[\[tube\]\]"),
         ("[[listeners]]\naddress = 'h:1'", r"listeners: no such key: did you mean \[\[listener\]\][?]"),
         ("[[Listener]]\naddress = 'h:1'", r"Listener: no such key: did you mean \[\[listener\]\][?]"),
+        ("[[tubes]]\nmatch = '*'", r"tubes: no such key: did you mean \[\[tube\]\][?]"),
         ("[[users]]\nname = 'a'", r"users: no such key: did you mean \[\[user\]\][?]"),
         (
             "[[listener]]\naddress = 'h:1'\ntick = 1",
@@ -298,6 +327,7 @@ def test_a_file_of_somebody_else(write):
             r"user: bad value 'queue': must be sections that begin with \[\[user\]\]; "
             "the option --user is `run-as` here",
         ),
+        ("[tube]\nmatch = '*'", r"tube: bad value \[...\]: must be sections that begin with \[\[tube\]\]"),
         ("listener = []", r"listener: bad value \[\]: must be sections that begin with .*"),
         ("listener = [1]", r"listener: bad value \[1\]: must be sections that begin with .*"),
         ("tick = true", "tick: bad value true: must be a number of milliseconds from 0.001 to 1000"),
@@ -325,6 +355,31 @@ def test_a_file_of_somebody_else(write):
         ("[[user]]", "user 1: name: missing: must be a name: .*"),
         ("[[user]]\nname = 'a\\nb'".replace("'", '"'), r"user 1: name: bad value 'a\\nb': must be a name: .*"),
         ("[[user]]\nname = 'a'\nproduce = ['x y']", "user \"a\": produce: bad value 'x y': must be a pattern: .*"),
+        ("[[tube]]\nttl = 1", "tube 1: match: missing: must be a list, each of it a pattern: .*"),
+        ("[[tube]]\nmatch = 'a b'", "tube 1: match: bad value 'a b': must be a pattern: .*"),
+        ("[[tube]]\nmatch = []", r"tube 1: match: bad value \[\]: must be a list, .*, and not be empty"),
+        ("[[tube]]\nmatch = 'a'\nmax-jobs = -1", 'tube "a": max-jobs: bad value -1: must be a whole number from 0 .*'),
+        ("[[tube]]\nmatch = ['a', 'b']\nmax-bytes = 1.5", 'tube "a", …: max-bytes: bad value 1.5: must be .*'),
+        ("[[tube]]\nmatch = 'a'\nttl = '5 m'", "tube \"a\": ttl: bad value '5 m': must be a number of seconds .*"),
+        ("[[tube]]\nmatch = 'a'\nttl = '50000d'", "tube \"a\": ttl: bad value '50000d': must be .*"),
+        ("[[tube]]\nmatch = 'a'\nttl = ''", "tube \"a\": ttl: bad value '': must be .*"),
+        ("[[tube]]\nmatch = 'a'\nttl = true", 'tube "a": ttl: bad value true: must be .*'),
+        ("[[tube]]\nmatch = 'a'\nbackoff = -0.5", 'tube "a": backoff: bad value -0.5: must be .*'),
+        ("[[tube]]\nmatch = 'a'\nkey-hold = inf", 'tube "a": key-hold: bad value inf: must be .*'),
+        ("[[tube]]\nmatch = 'a'\nmax-delay = 1e-10", 'tube "a": max-delay: bad value 1e-10: must be .*'),
+        ("[[tube]]\nmatch = 'a'\nrate = 5", 'tube "a": rate: bad value 5: must be a number for each unit of time: .*'),
+        ("[[tube]]\nmatch = 'a'\nrate = '0/s'", "tube \"a\": rate: bad value '0/s': must be .*"),
+        ("[[tube]]\nmatch = 'a'\nburst = 0", 'tube "a": burst: bad value 0: must be a whole number from 1 .*'),
+        ("[[tube]]\nmatch = 'a'\ndead-tube = '-b'", "tube \"a\": dead-tube: bad value '-b': must be a tube's name: .*"),
+        ("[[tube]]\nmatch = 'a'\ndead-tube = ''", "tube \"a\": dead-tube: bad value '': must be .*, or be left out"),
+        ("[[tube]]\nmatch = 'a'\nmax-job = 1", 'tube "a": max-job: no such key: did you mean max-jobs[?]'),
+        ("[[tube]]\nmatch = 'a'\ntick = 1", 'tube "a": tick: no such key: it is an option, .*'),
+        ("[[tube]]\nmatch = 'a'\nburst = 5", 'tube "a": burst: 5 without a rate: must be left out, .*'),
+        (
+            "[[tube]]\nmatch = 'a'\nbackoff = '1m'\nbackoff-max = 30",
+            'tube "a": backoff-max: 30 below the first delay: must be 60 or more',
+        ),
+        ("[[tube]]\nmatch = ['b', 'a*']\ndead-tube = 'b'", "tube \"b\", …: dead-tube: 'b' is what .*"),
         (
             "[[user]]\nname = 'a'\n[[user]]\nname = 'a'",
             'user "a": name: \'a\' is that of user "a", too: must be given once',
@@ -518,6 +573,16 @@ def test_a_start_says_the_same_as_check_config(checks, write, capsys):
     ]
 
 
+def test_check_config_warns_of_policies_that_are_probably_not_meant(write, capsys):
+    path = write("[[tube]]\nmatch = '*'\ndead-tube = 'dead'\n")
+    os.chmod(path, 0o600)
+    warning = (
+        "server.toml: warning: tube \"*\": dead-tube: 'dead' has this policy itself: "
+        "should have a [[tube]] of its own before it"
+    )
+    assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: good"], [])
+
+
 def test_check_config_looks_for_the_user_and_the_directory_too(mistakes):
     assert mistakes("run-as = 'no-such-user'\nbinlog = 'tokens'", "--check-config") == [
         "server.toml: run-as: 'no-such-user' is not here: must be the name of a user of this system",
@@ -548,7 +613,7 @@ def documented():
     return DOCUMENT.read_text()
 
 
-@pytest.mark.parametrize(("section", "keys"), [("listener", LISTENER_KEYS), ("user", USER_KEYS)])
+@pytest.mark.parametrize(("section", "keys"), [("listener", LISTENER_KEYS), ("user", USER_KEYS), ("tube", TUBE_KEYS)])
 def test_the_document_has_every_key(section, keys):
     rows = ["| key | value | default | what it is |", "|---|---|---|---|"]
     for key in keys:
@@ -563,6 +628,16 @@ def test_the_example_of_the_document_is_a_good_file(write):
     config = parse(["--config", write(example_file)], {})
     assert [each.address for each in config.listeners] == ["0.0.0.0:11301", "unix:/run/queue.sock"]
     assert config.users[1] == UserConfig(name="deploy", uid=(0, 1000), inspect=("*",), admin=("*",))
+    assert config.tubes == (TubeConfig(match="mail-*", max_tries=5, backoff=10, dead_tube="dead"),)
+
+
+def test_the_example_of_policies_is_a_good_file_without_a_warning(write):
+    (example_file,) = re.findall(r"```toml\n(.*?)```", (DOCUMENT.parent / "policies.md").read_text(), re.DOTALL)
+    path = write(example_file)
+    os.chmod(path, 0o600)
+    config = parse(["--config", path], {})
+    assert [each.match[0] for each in config.tubes] == ["dead", "payment-*", "mail-*", "thumbnails"]
+    assert config.warnings() == []
 
 
 def test_the_hash_in_the_document_is_that_of_its_token():
@@ -573,8 +648,28 @@ def test_the_hash_in_the_document_is_that_of_its_token():
 def pieces():
     """Good and bad pieces of a file."""
     words = st.sampled_from(
-        [each.key for each in (*OPTIONS, *LISTENER_KEYS, *USER_KEYS)]
-        + ["[[listener]]", "[[user]]", "[user]", "[", "]", "=", '"', "'", "{", "}", ",", ".", "\n", "#", "-", "\\u0000"]
+        [each.key for each in (*OPTIONS, *LISTENER_KEYS, *USER_KEYS, *TUBE_KEYS)]
+        + [
+            "[[listener]]",
+            "[[user]]",
+            "[[tube]]",
+            '"5/m"',
+            '"9d"',
+            "[user]",
+            "[",
+            "]",
+            "=",
+            '"',
+            "'",
+            "{",
+            "}",
+            ",",
+            ".",
+            "\n",
+            "#",
+            "-",
+            "\\u0000",
+        ]
         + ["1", "-1", "1e400", "nan", "true", "0x" + "f" * 4000, "9" * 4400, "1979-05-27", '"*"', '""', '"unix:"']
         + ['"token"', '"0.0.0.0:1"', '["10.0.0.0/8"]', "\ufeff", "\r", "\x85", "\u2028", '"""', "[[[["]
     )

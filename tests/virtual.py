@@ -3,9 +3,10 @@
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.job import NOT_IN_MEMORY
+from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING, TIMED_OUT
+from beanstalk_server.queue.policy import NO_POLICY, Attributes
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 from beanstalk_server.wire.server_info import ServerInfo
@@ -13,16 +14,35 @@ from beanstalk_server.wire.session import Session
 
 
 class World:
-    """A broker, its clients and a clock that only `sleep` moves."""
+    """A broker, its clients, the policies of its tubes by name, and a clock that only `sleep` moves."""
 
-    def __init__(self, journal=None, max_job_size=65535, tick=TICK, compat="1.13", max_memory=0):
+    def __init__(
+        self,
+        journal=None,
+        max_job_size=65535,
+        tick=TICK,
+        compat="1.13",
+        max_memory=0,
+        shards=1,
+        shard=0,
+        policies=None,
+    ):
         self.now = 7 * SECOND + 1234567
-        self.broker = Broker(journal or Journal(), self.now, tick, max_memory)
+        self.policies = policies or {}
+        self.broker = Broker(
+            journal or Journal(),
+            self.now,
+            tick,
+            max_memory,
+            shards,
+            shard,
+            lambda name: self.policies.get(name, NO_POLICY),
+        )
         self.info = ServerInfo(max_job_size=max_job_size, compat=compat, started_at=self.now)
         self.answered = []
 
-    def connect(self, user=None, authenticate=None):
-        return Caller(self, user, authenticate)
+    def connect(self, user=None, authenticate=None, **how):
+        return Caller(self, user, authenticate, **how)
 
     def settle(self):
         """Let everything happen that needs no time to pass."""
@@ -50,10 +70,10 @@ class World:
 class Caller:
     """One client: what it sends, and what it has been sent."""
 
-    def __init__(self, world, user=None, authenticate=None):
+    def __init__(self, world, user=None, authenticate=None, **how):
         self.world = world
         self.session = Session(
-            world.broker, world.info, lambda: world.answered.append(self), user=user, authenticate=authenticate
+            world.broker, world.info, lambda: world.answered.append(self), user=user, authenticate=authenticate, **how
         )
 
     def send(self, data):
@@ -102,10 +122,10 @@ class RecordingClient(Client):
 
     __slots__ = ("answers",)
 
-    def __init__(self, broker):
+    def __init__(self, broker, counted=True):
         super().__init__()
         self.answers = []
-        broker.connect(self)
+        broker.connect(self, counted)
 
     def on_reserved(self, job):
         assert job.body is not NOT_IN_MEMORY
@@ -114,6 +134,9 @@ class RecordingClient(Client):
     def on_reserved_batch(self, jobs):
         assert all(job.body is not NOT_IN_MEMORY for job in jobs)
         self.answers.append(("batch", *[job.id for job in jobs]))
+
+    def on_best(self, job):
+        self.answers.append(("best", job.priority, job.id))
 
     def on_found(self, job):
         assert job.body is not NOT_IN_MEMORY
@@ -125,6 +148,9 @@ class RecordingClient(Client):
     def on_cleared(self, count):
         self.answers.append(("cleared", count))
 
+    def on_redriven(self, count):
+        self.answers.append(("redriven", count))
+
     def on_keyed(self, job_id):
         self.answers.append(("keyed", job_id))
 
@@ -135,7 +161,7 @@ class RecordingClient(Client):
 def put(broker, client, priority=0, delay=0, ttr=SECOND, body=b"x", now=SECOND, key=""):
     """Put a job, under a key if there is one; return the outcome."""
     if key:
-        return broker.put_keyed(client, key, False, priority, delay, ttr, body, now, now)
+        return broker.put_with(client, Attributes(key=key), priority, delay, ttr, body, now, now)
     return broker.put(client, broker.take_id(), priority, delay, ttr, body, now, now)
 
 
@@ -172,6 +198,9 @@ class MemoryJournal(Journal):
         self.delete(job)
         self.jobs[job.id] = self.stored(job)
 
+    def hold(self, held):
+        self.change(held)
+
     def delete(self, job):
         self.jobs.pop(job.id, None)
 
@@ -189,9 +218,22 @@ class BodilessJournal(MemoryJournal):
         self.bodies = {}  # by job: each that was ever put
         self.fetches = []  # (jobs, on_fetched) of those that are under way
 
+    def restarted(self):
+        journal = BodilessJournal()
+        journal.jobs = dict(self.jobs)
+        return journal
+
+    def restore(self, replay):
+        for stored in self.load():
+            job = replay.put(stored)
+            if isinstance(job, Job):
+                self.bodies[job] = job.body
+                job.body = NOT_IN_MEMORY
+
     def stored(self, job):
         stored = super().stored(job)
-        stored.body = self.bodies[job]
+        if isinstance(job, Job):
+            stored.body = self.bodies[job]
         return stored
 
     def put(self, job):

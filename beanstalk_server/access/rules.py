@@ -1,4 +1,4 @@
-"""Which settings of listeners and users go together: what must be refused, and what deserves a warning.
+"""Which settings of listeners, users and tubes go together: what must be refused, and what deserves a warning.
 
 A rule that concerns one value alone is in its kind. Must never open a file or a socket.
 """
@@ -8,10 +8,14 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.config import ConfigError, ListenerConfig, Mistake, UserConfig, option
+from beanstalk_server.access.patterns import ALL_TUBES
+from beanstalk_server.access.policies import Policies
+from beanstalk_server.config import ConfigError, ListenerConfig, Mistake, TubeConfig, UserConfig, label_of, option
+from beanstalk_server.kinds import interval_of
+from beanstalk_server.queue.units import MILLISECOND
 
 if TYPE_CHECKING:
     from beanstalk_server.config import Config
@@ -117,6 +121,22 @@ def of_users(users: Iterable[UserConfig]) -> list[Mistake]:
     ]
 
 
+def of_tube(tube: TubeConfig) -> list[Mistake]:
+    """What does not go together in one [[tube]]; the places are keys."""
+    mistakes = []
+    if tube.burst > 1 and not tube.rate:
+        mistakes.append(Mistake("burst", f"{tube.burst} without a rate: must be left out, or rate be given"))
+    if 0 < tube.backoff_max < tube.backoff:
+        mistakes.append(
+            Mistake("backoff-max", f"{tube.backoff_max:g} below the first delay: must be {tube.backoff:g} or more")
+        )
+    if tube.dead_tube in tube.match:
+        mistakes.append(
+            Mistake("dead-tube", f"{tube.dead_tube!r} is what the section is for: must be the name of another tube")
+        )
+    return mistakes
+
+
 def _twice(key: str, values: Iterable[tuple[str, str, Hashable]]) -> list[Mistake]:
     """Which values are given again: each is what has it, how a message shows it, and what it is."""
     first: dict[Hashable, str] = {}
@@ -179,7 +199,50 @@ def warnings(config: Config) -> list[str]:
     for name, path in (("--config", config.file), (option("token_file"), config.token_file)):
         if path and _mode(path) & stat.S_IWOTH:
             found.append(f"{name} {path}: everybody on this machine can write it")
+    return found + _of_policies(config)
+
+
+def _of_policies(config: Config) -> list[str]:
+    """The same, of the policies of tubes."""
+    found = []
+    places: dict[str, str] = {}  # what each pattern has been given for first
+    policies = Policies(config.tubes)
+    for index, each in enumerate(config.tubes):
+        label = label_of(each.match)
+        earlier = {places.get(pattern) or places.get(ALL_TUBES) for pattern in each.match}
+        if None not in earlier:
+            found.append(f"{label}: counts for no tube: {' and '.join(sorted(filter(None, earlier)))} comes before it")
+        for pattern in each.match:
+            places.setdefault(pattern, label)
+        if each.max_job_size > config.max_job_size:
+            found.append(
+                f"{label}: max-job-size {each.max_job_size}: the server takes {config.max_job_size} bytes at most "
+                f"({option('max_job_size')})"
+            )
+        tick = round(config.tick * MILLISECOND)
+        if each.rate and interval_of(each.rate) * each.burst < tick:
+            found.append(
+                f"{label}: rate {each.rate} with a burst of {each.burst}: will be less, because the server looks each "
+                f"{config.tick:g} ms ({option('tick')}): should have a burst of {-(-tick // interval_of(each.rate))}"
+            )
+        if each.dead_tube:
+            found += _of_dead_tube(label, index, config.tubes, policies)
     return found
+
+
+def _of_dead_tube(label: str, index: int, tubes: Sequence[TubeConfig], policies: Policies) -> list[str]:
+    """What is probably not meant with the dead tube of a section: jobs there that are not left in peace."""
+    name = tubes[index].dead_tube
+    found = policies.section(name)
+    if found == index:
+        return [f"{label}: dead-tube: {name!r} has this policy itself: should have a [[tube]] of its own before it"]
+    seen = {index}
+    while found >= 0 and tubes[found].dead_tube and found not in seen:
+        seen.add(found)
+        found = policies.section(tubes[found].dead_tube)
+    if found == index:
+        return [f"{label}: dead-tube: jobs come back from {name!r}, whose dead tubes lead here: should end somewhere"]
+    return []
 
 
 def _mode(path: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.access.user import ALL_TUBES
+from beanstalk_server.access.patterns import ALL_TUBES
 from beanstalk_server.config import USER_KEYS, ConfigError, Mistake, UserConfig, option
 from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
 

@@ -1,17 +1,15 @@
 """A user: which rights it has to which tubes.
 
-Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered. A user is made
-when somebody has proved to be it, while others wait, so that must be quick however many patterns it has: to compile one
-to a regular expression takes a tenth of a millisecond. Must never know commands, tokens or certificates: only names of
-tubes.
+Rights are given by patterns of tube names. The rights to one tube are found once, and then remembered. Must never know
+commands, tokens or certificates: only names of tubes.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Sequence
 from typing import Final
+
+from beanstalk_server.access.patterns import ALL_TUBES, Patterns
 
 NO_RIGHT: Final = 0
 PRODUCE: Final = 1
@@ -20,11 +18,6 @@ INSPECT: Final = 4
 ADMIN: Final = 8
 ANY_RIGHT: Final = PRODUCE | CONSUME | INSPECT | ADMIN
 """A right is a bit, so that several are one number."""
-
-ALL_TUBES: Final = "*"
-"""The pattern that every name fits."""
-
-_WILDCARD: Final = re.compile(r"[*?\[]")
 
 REMEMBERED: Final = 4096
 """How many tubes a user remembers its rights to. A client may name as many as it likes."""
@@ -61,13 +54,13 @@ class User:
         self.everywhere = 0
         self.weight = 3
         self._given = (tuple(produce), tuple(consume), tuple(inspect), tuple(admin))
-        self._patterns: list[tuple[int, _Patterns]] = []
+        self._patterns: list[tuple[int, Patterns]] = []
         self._remembered: dict[str, int] = {}
         for right, given in zip((PRODUCE, CONSUME, INSPECT, ADMIN), self._given, strict=True):
             if ALL_TUBES in given:
                 self.everywhere |= right
             elif given:
-                patterns = _Patterns(given)
+                patterns = Patterns(given)
                 self._patterns.append((right, patterns))
                 self.weight += patterns.weight
 
@@ -100,64 +93,3 @@ class User:
             self._remembered.clear()
         self._remembered[tube] = rights
         return rights
-
-
-class _Patterns:
-    """What fits one of some patterns. Names, and beginnings of names, are looked up, however many there are."""
-
-    __slots__ = (
-        "_beginnings",  # of the patterns that end with their only *
-        "_lengths",  # of these
-        "_names",  # the patterns that are names
-        "_others",  # those with other wildcards than *; None if there are none
-        "_parts",  # of each other pattern with no wildcard but *: what is between the wildcards
-        "weight",  # what it costs to look at a name
-    )
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self._names: set[str] = set()
-        self._beginnings: set[str] = set()
-        self._parts: list[list[str]] = []
-        others: list[str] = []
-        self.weight = 1
-        for each in patterns:
-            if _WILDCARD.search(each) is None:
-                self._names.add(each)
-            elif each.endswith("*") and _WILDCARD.search(each[:-1]) is None:
-                self._beginnings.add(each[:-1])
-            elif _WILDCARD.search(each.replace("*", "")) is None:
-                parts = each.split("*")
-                self._parts.append(parts)
-                self.weight += 4 + len(parts)
-            else:
-                others.append(each)
-                self.weight += 32
-        self._lengths = sorted({len(each) for each in self._beginnings})
-        self.weight += len(self._lengths)
-        self._others = re.compile("|".join([fnmatch.translate(each) for each in others])) if others else None
-
-    def fit(self, name: str) -> bool:
-        """Whether a name fits any of them."""
-        if name in self._names:
-            return True
-        for length in self._lengths:
-            if name[:length] in self._beginnings:
-                return True
-        for parts in self._parts:
-            if _fits(parts, name):
-                return True
-        return self._others is not None and self._others.match(name) is not None
-
-
-def _fits(parts: list[str], name: str) -> bool:
-    """Whether a name has these parts one after the other, the first at its beginning and the last at its end."""
-    first, last = parts[0], parts[-1]
-    at, end = len(first), len(name) - len(last)
-    if at > end or not name.startswith(first) or not name.endswith(last):
-        return False
-    for part in parts[1:-1]:
-        at = name.find(part, at, end)
-        if at < 0:
-            return False
-        at += len(part)
-    return True

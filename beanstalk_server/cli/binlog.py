@@ -118,6 +118,10 @@ def _export(options: argparse.Namespace) -> int:
     print(f"exported {_counted(written.jobs, 'job')} to {options.to}: {files}, {_counted(written.size, 'byte')}")
     if written.keyed:
         print(f"dropped {_counted(written.keyed, 'key')}: beanstalkd has no keys")
+    if written.held:
+        print(f"freed {_counted(written.held, 'held key')}")
+    if written.with_terms:
+        print(f"dropped the terms of {_counted(written.with_terms, 'job')} (tries, origin, ttl and the like)")
     if written.body_limit > Config.max_job_size:
         print(f"start beanstalkd with -z {written.body_limit} or more, or it stops reading at the first longer body")
     return 0

@@ -8,17 +8,26 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from beanstalk_server.cli.tool import ToolParser, run_tool
-from beanstalk_server.cluster.engine import EngineError
+from beanstalk_server.cluster.engine import Connector, EngineError, Lease, made, observe
 from beanstalk_server.config import OPTIONS, ConfigError
-from beanstalk_server.storage.errors import DAMAGED, UNUSABLE
+from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
-    from beanstalk_server.cluster.redis_engine import RedisEngine
+    from beanstalk_server.cluster.redis_servers import Condition
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """A registry that also knows how the servers are."""
+
+    def inspect(self) -> list[Condition]:
+        """How they are."""
+
 
 VARIABLES: Final[Mapping[str, str]] = {
     "url": "BEANSTALK_SERVER_CLUSTER",
@@ -69,15 +78,29 @@ def _parser() -> ToolParser:
         tool.set_defaults(run=run)
         return tool
 
-    def add_with_directory(name: str, run: Callable[[argparse.Namespace], int], meaning: str, what: str) -> None:
-        add(name, run, meaning).add_argument("directory", metavar="DIR", help=what)
+    def add_with_directory(
+        name: str, run: Callable[[argparse.Namespace], int], meaning: str, what: str
+    ) -> argparse.ArgumentParser:
+        tool = add(name, run, meaning)
+        tool.add_argument("directory", metavar="DIR", help=what)
+        return tool
 
     add("status", _status, "show who leads, which nodes stand by, and how the engine is")
+    move = add("move", _move, "ask the leader of a shard to hand it over to another node")
+    move.add_argument("shard", metavar="SHARD", type=int, help="the number of the shard, from 0")
+    move.add_argument("node", metavar="NODE", help="the address of the node, or its id, as status shows them")
     add_with_directory(
         "import",
         _import,
-        "copy the jobs of a binlog, also of one that beanstalkd has written, into an engine that has none",
+        "bring the jobs of a binlog, also of one that beanstalkd has written, into an engine that has none",
         "the directory, as in beanstalk-server -b DIR; it is not changed",
+    ).add_argument(
+        "--shards",
+        metavar="S",
+        type=int,
+        default=0,
+        help="how many shards the cluster is to have, if it is new (1); with more than one, the job n gets the id "
+        "n·S + s in the shard s of its tube",
     )
     add_with_directory(
         "export",
@@ -90,8 +113,8 @@ def _parser() -> ToolParser:
 
 
 @contextmanager
-def opened(options: argparse.Namespace) -> Iterator[RedisEngine]:
-    """The engine that the options of a tool name.
+def opened(options: argparse.Namespace) -> Iterator[Connector]:
+    """What connects to the engine that the options of a tool name.
 
     Raises:
         ConfigError: they are bad, or something is not installed.
@@ -101,83 +124,148 @@ def opened(options: argparse.Namespace) -> Iterator[RedisEngine]:
     mistakes = missing(options.url)
     if mistakes:
         raise ConfigError(*[mistake.said for mistake in mistakes])
-    from beanstalk_server.cluster.redis_engine import open_engine
+    from beanstalk_server.cluster.redis_engine import RedisConnector
 
     given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
+    if getattr(options, "shards", 0):
+        given["shards"] = options.shards
     mistakes = [mistake for each in OPTIONS if each.name in given for mistake in each.mistakes(given[each.name])]
     if mistakes:
         raise ConfigError(*mistakes)
     try:
-        engine = open_engine(options.url, options.cluster_name, options.replicas)
+        yield RedisConnector(options.url, options.cluster_name, options.replicas)
     except ValueError as error:
         raise ConfigError(f"URL: {error}") from error
-    try:
-        yield engine
-    finally:
-        engine.close()
 
 
 def _status(options: argparse.Namespace) -> int:
-    with opened(options) as engine:
-        condition = engine.inspect()
-        lease = engine.look()
-        members = engine.members()
-        files = engine.files()
-        faults = engine.check()
-    limit = f" of {_counted(condition.limit, 'byte')}" if condition.limit else ""
-    _show("engine", f"{condition.name} at {condition.host}, {_counted(condition.memory, 'byte')} in use{limit}")
-    for replica in condition.replicas:
-        behind = f"{_counted(replica.lag, 'byte')} behind" if replica.is_online else "copies everything, or is away"
-        _show("replica", f"{replica.host}, {behind}")
-    if lease.node:
-        renewals = _counted(lease.renewals, "renewal")
-        _show("leader", f"{lease.address}, epoch {lease.epoch}, {renewals}, node {lease.node}")
+    with opened(options) as connector, closing(connector.registry()) as registry:
+        shards = registry.shards(0) or 1
+        conditions = registry.inspect() if isinstance(registry, Inspectable) else []
+        leases = [made(each) for each in registry.perform([observe(shard) for shard in range(shards)])]
+        members = sorted(registry.members(), key=lambda each: each.address)
+        journals = [_journal(connector, shard) for shard in range(shards)]
+        faults = registry.check()
+    for condition in conditions:
+        limit = f" of {_counted(condition.limit, 'byte')}" if condition.limit else ""
+        _show("engine", f"{condition.name} at {condition.host}, {_counted(condition.memory, 'byte')} in use{limit}")
+        for replica in condition.replicas:
+            behind = f"{_counted(replica.lag, 'byte')} behind" if replica.is_online else "copies everything, or is away"
+            _show("replica", f"{replica.host}, {behind}")
+    if shards == 1:
+        _show("leader", _leader(leases[0]))
+        for member in members:
+            if member.node != leases[0].node:
+                _show("stands by", f"{member.address}, seen {member.seen:.1f} s ago, node {member.node}")
+        _show("position", _position(leases[0]))
+        _show("journal", journals[0])
     else:
-        _show("leader", f"none since epoch {lease.epoch}" if lease.epoch else "none yet")
-    for member in sorted(members, key=lambda each: each.address):
-        if member.node != lease.node:
-            _show("stands by", f"{member.address}, seen {member.seen:.1f} s ago, node {member.node}")
-    _show("position", f"{lease.position.epoch}.{lease.position.number}")
-    size = _counted(sum(file.size for file in files.values()), "byte")
-    length = _counted(sum(file.length for file in files.values()), "byte")
-    _show("journal", f"{_counted(len(files), 'file')} of {size}, {length} of them in memory")
+        for member in members:
+            load = member.load
+            has = f"{_counted(load.shards, 'shard')}, {_counted(load.jobs, 'job')} of {_counted(load.size, 'byte')}"
+            _show("node", f"{member.address}, leads {has}, seen {member.seen:.1f} s ago, node {member.node}")
+        for shard, (lease, journal) in enumerate(zip(leases, journals, strict=True)):
+            asked = f", asked to hand over to node {lease.successor}" if lease.node and lease.successor else ""
+            _show(f"shard {shard}", f"{_leader(lease)}{asked}, position {_position(lease)}, {journal}")
     for fault in faults:
         _show("wrong", fault)
     return 0
 
 
+def _leader(lease: Lease) -> str:
+    if lease.node:
+        renewals = _counted(lease.renewals, "renewal")
+        return f"{lease.address}, epoch {lease.epoch}, {renewals}, node {lease.node}"
+    return f"none since epoch {lease.epoch}" if lease.epoch else "none yet"
+
+
+def _position(lease: Lease) -> str:
+    return f"{lease.position.epoch}.{lease.position.number}"
+
+
+def _journal(connector: Connector, shard: int) -> str:
+    """What the files of a shard take."""
+    with closing(connector.engine(shard)) as engine:
+        files = engine.files()
+    size = _counted(sum(file.size for file in files.values()), "byte")
+    length = _counted(sum(file.length for file in files.values()), "byte")
+    return f"{_counted(len(files), 'file')} of {size}, {length} of them in memory"
+
+
+def _move(options: argparse.Namespace) -> int:
+    with opened(options) as connector, closing(connector.registry()) as registry:
+        shards = registry.shards(0) or 1
+        if not 0 <= options.shard < shards:
+            raise ConfigError(f"SHARD: bad value {options.shard}: must be 0 to {shards - 1}")
+        members = registry.members()
+        node = next((each for each in members if options.node in (each.node, each.address)), None)
+        if node is None:
+            raise StorageError(f"the engine: no node {options.node} has reported within the last minute")
+        lease = registry.request_move(options.shard, node.node)
+        if lease.node == node.node:
+            registry.request_move(options.shard, "")  # and it is to go on
+    if lease.node == node.node:
+        print(f"{node.address} leads shard {options.shard} already")
+        return 0
+    if lease.successor != node.node:
+        raise StorageError(f"the engine: nobody leads shard {options.shard}, so nobody can hand it over")
+    print(f"{lease.address} is asked to hand shard {options.shard} over to {node.address}")
+    return 0
+
+
 def _import(options: argparse.Namespace) -> int:
-    from beanstalk_server.cluster.transfer import import_files
+    from beanstalk_server.cluster.transfer import import_jobs
     from beanstalk_server.storage.disk import RealDirectory
 
-    with opened(options) as engine, _progress() as on_progress:
-        names = import_files(engine, options.replicas, RealDirectory(options.directory), on_progress)
-    print(f"imported {_counted(len(names), 'file')} from {options.directory}: nodes may start")
+    source = RealDirectory(options.directory)
+    with opened(options) as connector, _progress() as on_progress:
+        shards = options.shards or _shards(connector)
+        names = import_jobs(connector, shards, options.replicas, source, on_progress)
+    into = f" into {shards} shards, with new ids" if shards > 1 else ""
+    print(f"imported {_counted(len(names), 'file')} from {options.directory}{into}: nodes may start")
     return 0
 
 
 def _export(options: argparse.Namespace) -> int:
-    from beanstalk_server.cluster.transfer import export_segments
+    from beanstalk_server.cluster.transfer import export_jobs
     from beanstalk_server.storage.disk import RealDirectory
 
-    with opened(options) as engine, _progress() as on_progress:
-        names = export_segments(engine, RealDirectory(options.directory), on_progress)
-    print(f"exported {_counted(len(names), 'segment')} to {options.directory}")
+    with opened(options) as connector, _progress() as on_progress:
+        shards = _shards(connector)
+        count = export_jobs(connector, shards, RealDirectory(options.directory), on_progress)
+    of = f" with the jobs of {shards} shards" if shards > 1 else ""
+    print(f"exported {_counted(count, 'segment')}{of} to {options.directory}")
     return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
     from beanstalk_server.cli.binlog import show_counts
-    from beanstalk_server.cluster.transfer import copy_segments
+    from beanstalk_server.cluster.transfer import copy_segments, copy_shard
     from beanstalk_server.storage.disk import RealDirectory
     from beanstalk_server.storage.inspection import inspect
 
-    with TemporaryDirectory(prefix="beanstalk-server-") as path:
-        with opened(options) as engine, _progress() as on_progress:
-            copy_segments(engine, RealDirectory(path), on_progress=on_progress)
-        with inspect(RealDirectory(path)) as binlog:
-            counts = binlog.count()
-    return show_counts(counts)
+    status = 0
+    with opened(options) as connector, _progress() as on_progress:
+        shards = _shards(connector)
+        for shard in range(shards):
+            with closing(connector.engine(shard)) as engine, TemporaryDirectory(prefix="beanstalk-server-") as path:
+                to = RealDirectory(path)
+                if shards == 1:
+                    copy_segments(engine, to, on_progress=on_progress)
+                else:
+                    print(f"shard {shard}")
+                    if not copy_shard(engine, to, on_progress):
+                        print("has never had a job")
+                        continue
+                with inspect(to) as binlog:
+                    status = max(status, show_counts(binlog.count()))
+    return status
+
+
+def _shards(connector: Connector) -> int:
+    """How many shards an engine has; 1 if it is new."""
+    with closing(connector.registry()) as registry:
+        return registry.shards(0) or 1
 
 
 @contextmanager

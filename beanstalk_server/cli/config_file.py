@@ -1,4 +1,4 @@
-"""Reads a config file: from TOML to the values of options, to listeners and to users, with everything that is wrong.
+"""Reads a config file: from TOML to the values of options, to listeners, users and tubes, with all that is wrong.
 
 Keys and their kinds come from the fields of `config.py`; docs/config.md describes them. Must never know which options
 the command line has given.
@@ -16,21 +16,27 @@ from typing import Any, Final, TypeVar
 from beanstalk_server.config import (
     LISTENER_KEYS,
     OPTIONS,
+    TUBE_KEYS,
     USER_KEYS,
     ConfigError,
     ListenerConfig,
     Mistake,
     Option,
+    TubeConfig,
     UserConfig,
+    label_of,
 )
 from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
 
 LISTENER: Final = "listener"
 USER: Final = "user"
+TUBE: Final = "tube"
+
+_KEYS: Final = {LISTENER: LISTENER_KEYS, USER: USER_KEYS, TUBE: TUBE_KEYS}
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
-_Section = TypeVar("_Section", ListenerConfig, UserConfig)
+_Section = TypeVar("_Section", ListenerConfig, UserConfig, TubeConfig)
 
 
 class ConfigFile:
@@ -44,6 +50,7 @@ class ConfigFile:
         self.listeners: dict[str, ListenerConfig] = {}
         """The sections, by what messages call them: `listener 2`."""
         self.users: list[UserConfig] = []
+        self.tubes: list[TubeConfig] = []
         self.names: set[str] = set()
         """The names of all users, also of those with mistakes."""
         self.has_listeners = False
@@ -63,6 +70,7 @@ def read(path: str) -> ConfigFile:
     directory = os.path.dirname(path)
     listeners = _sections(LISTENER, table, found)
     users = _sections(USER, table, found)
+    tubes = _sections(TUBE, table, found)
     found.has_listeners = bool(listeners)
     found.given = {each.name for each in OPTIONS if each.key in table}
     found.values = _values("", table, OPTIONS, directory, found)
@@ -80,7 +88,18 @@ def read(path: str) -> ConfigFile:
         user = _section(UserConfig, label, section, USER_KEYS, directory, found)
         if user is not None:
             found.users.append(user)
+    for number, section in enumerate(tubes, 1):
+        tube = _section(TubeConfig, _label_of_tube(number, section), section, TUBE_KEYS, directory, found)
+        if tube is not None:
+            found.tubes.append(tube)
     return found
+
+
+def _label_of_tube(number: int, section: dict[str, Any]) -> str:
+    """What messages call a [[tube]]: by its patterns, or by its number if these are bad."""
+    kind = _of(TUBE_KEYS, "match").kind
+    value = section.get("match")
+    return f"{TUBE} {number}" if kind.mistakes(value) else label_of(value if isinstance(value, list) else [str(value)])
 
 
 def _text(path: str) -> str:
@@ -185,14 +204,14 @@ def _hint(key: str, known: Iterable[str], label: str) -> str:
     """Where an unknown key may belong, or what may be meant."""
     if label and any(each.key == key for each in OPTIONS):
         return ": it is an option, and must stand before the first [[...]]"
-    for name, keys in ((LISTENER, LISTENER_KEYS), (USER, USER_KEYS)):
+    for name, keys in _KEYS.items():
         if not label.startswith(name) and any(each.key == key for each in keys):
             return f": it must stand in a [[{name}]]"
     import difflib  # only for mistakes
 
     meant = key[:60].lower().replace("_", "-")
     if not label:
-        for name in (LISTENER, USER):
+        for name in _KEYS:
             if meant in (name, name + "s"):
                 return f": did you mean [[{name}]]?"
     near = [each for each in known if meant and each.startswith(meant)]

@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_server.access import rules, token_file
-from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig, Mistake, UserConfig, option
+from beanstalk_server.config import (
+    OPTIONS,
+    Config,
+    ConfigError,
+    ListenerConfig,
+    Mistake,
+    TubeConfig,
+    UserConfig,
+    option,
+)
 from beanstalk_server.files import read_file
 
 TLS_FILES: Final = ("tls_cert", "tls_key", "tls_client_ca")
@@ -44,6 +53,7 @@ def put_together(
     places = dict(sources)
     sections: dict[str, ListenerConfig] = {}
     users: list[UserConfig] = []
+    tubes: list[TubeConfig] = []
     has_sections = False
     if path:
         from beanstalk_server.cli import config_file  # with the parser of TOML
@@ -56,6 +66,7 @@ def put_together(
         values = file.values | values
         places = {each.name: f"{path}: {each.key}" for each in OPTIONS if each.name in file.given} | places
         sections, users, has_sections = file.listeners, file.users, file.has_listeners
+        tubes = file.tubes
         mistakes += _in_file(path, rules.of_listeners(sections, file.names))
     if has_sections:
         mistakes += _beside_sections(path, values, sources, places)
@@ -81,7 +92,7 @@ def put_together(
     if mistakes:
         raise ConfigError(*mistakes)
     try:
-        return Config(**values, listeners=tuple(sections.values()), users=tuple(users), file=path)
+        return Config(**values, listeners=tuple(sections.values()), users=tuple(users), tubes=tuple(tubes), file=path)
     except ConfigError as error:
         raise ConfigError(*_renamed(error.mistakes, places)) from None
 

@@ -21,7 +21,10 @@ CONFIG: Final = "--config"
 CONFIG_VARIABLE: Final = "BEANSTALK_SERVER_CONFIG"
 CHECK: Final = "--check-config"
 BEHIND_THEM: Final = (
-    (f"{CONFIG} FILE", "read options, listeners and users from this file (docs/config.md); other options go over it"),
+    (
+        f"{CONFIG} FILE",
+        "read options, listeners, users and policies from this file (docs/config.md); other options go over it",
+    ),
     (CHECK, "say what is wrong with the options and with the files that they name, and do not start"),
 )
 """What a configuration cannot have as an option, because it is about configurations: its flags, and what it does."""

@@ -1,15 +1,22 @@
-"""What the cluster asks of the engine that keeps its journal: a lease, commits, and files to read.
+"""What the cluster asks of the engine that keeps its journals: leases, commits, and files to read.
 
-The engine holds the files of one binlog, the position of the last commit to them, and the lease of the leader. All
-that changes in it is decided there, at once, by a comparison of epochs and positions. So it does not matter how often
-a call is made, or whether its answer was lost.
+The engine holds, for each shard, the files of one binlog, the position of the last commit to them, and the lease of the
+leader. All that changes in it is decided there, at once, by a comparison of epochs and positions. So it does not matter
+how often a call is made, or whether its answer was lost. A node has three kinds of connections (a `Connector` makes
+them):
 
-All methods block, and one object is used by one thread at a time. Must never know what is in a file, and never repeats
-a call: `sender.py` and `lease.py` decide what follows from an answer.
+    Engine       to one shard: its files, for whoever takes over, and for tools
+    Registry     to all shards: their leases, how many there are, and which nodes
+    Committer    to all shards: their commits
+
+What concerns many shards is one call with an answer for each, because sending costs more than what is sent. All methods
+block, and one object is used by one thread at a time. Must never know what is in a file, and never repeats a call:
+`sender.py` and `lease.py` decide what follows from an answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 
@@ -61,6 +68,31 @@ class Lease(NamedTuple):
     """Of the last commit."""
     ttl: int = 0
     """Nanoseconds for which the leader may lead without a renewal; 0 if it has not said."""
+    successor: str = ""
+    """While it is held: the node that the leader is asked to hand over to, or "". When it has been given back: the node
+    that takes it at once, while others leave it alone for a moment."""
+
+
+class Load(NamedTuple):
+    """How much a node has to do."""
+
+    shards: int = 0
+    """How many it leads."""
+    jobs: int = 0
+    """In those shards."""
+    size: int = 0
+    """Bytes that these jobs take."""
+
+
+class Report(NamedTuple):
+    """What a node says of itself, to show that it is alive."""
+
+    node: str
+    address: str
+    """HOST:PORT where it takes links."""
+    load: Load = Load()
+    takes: bool = True
+    """Whether it may be given shards; not if it has been told to lead no more."""
 
 
 class Member(NamedTuple):
@@ -71,6 +103,59 @@ class Member(NamedTuple):
     """HOST:PORT where it takes links."""
     seen: float
     """Seconds since it reported last, by the engine's clock."""
+    load: Load = Load()
+    """As it was then."""
+    takes: bool = True
+    """As its report says."""
+
+
+# Calls about a lease
+
+OBSERVE: Final = "observe"
+TAKE: Final = "take"
+RENEW: Final = "renew"
+RELEASE: Final = "release"
+
+
+class LeaseCall(NamedTuple):
+    """A call about the lease of one shard. The functions below make them."""
+
+    what: str
+    """OBSERVE, TAKE, RENEW or RELEASE."""
+    shard: int
+    lease: Lease = Lease()
+    """The one to take, or that the node has."""
+    seen: int = 0
+    """The epoch that the engine must still have, for a lease to be taken."""
+    successor: str = ""
+    """The node that takes a lease that is given back."""
+
+
+def observe(shard: int) -> LeaseCall:
+    """Look who leads. The position and the TTL of the answer may be those of an earlier look at the same leader."""
+    return LeaseCall(OBSERVE, shard)
+
+
+def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:
+    """Make this the lease, if the epoch in the engine is still that of `seen`. Its position is ignored.
+
+    It is not taken before enough replicas have it: until then, the answer is an EngineError.
+    """
+    return LeaseCall(TAKE, shard, lease, seen.epoch)
+
+
+def renew(shard: int, lease: Lease) -> LeaseCall:
+    """Count a renewal, and confirm it by the replicas; the answer says who is to succeed this leader, if anybody.
+
+    An engine with a lower epoch has lost something: it gets this lease again. One with a higher epoch, or whose
+    lease was given back, stays as it is.
+    """
+    return LeaseCall(RENEW, shard, lease)
+
+
+def release(shard: int, lease: Lease, successor: str = "") -> LeaseCall:
+    """Give the lease back, if the epoch is still the same, to this node or to whoever comes."""
+    return LeaseCall(RELEASE, shard, lease, successor=successor)
 
 
 # Operations on files
@@ -115,6 +200,29 @@ class Answer(NamedTuple):
     """How many replicas have confirmed that they have the commit, if the engine has it."""
 
 
+def made(lease: Lease | EngineError) -> Lease:
+    """The lease after a call that must succeed.
+
+    Raises:
+        EngineError: it has failed.
+    """
+    try:
+        if isinstance(lease, EngineError):
+            raise lease
+        return lease
+    finally:
+        del lease  # or this frame would have the error that has this frame
+
+
+class CommitCall(NamedTuple):
+    """A commit on its way to the engine."""
+
+    shard: int
+    commit: Commit
+    may_exceed: bool
+    """Go beyond the engine's limit of memory. If not, the answer there is an EngineFullError."""
+
+
 class File(NamedTuple):
     """A file in the engine."""
 
@@ -125,29 +233,10 @@ class File(NamedTuple):
 
 
 class Engine(Protocol):
-    """An engine that may be reached. All methods raise EngineError, and mean the same when they are called again."""
-
-    def observe(self, node: str, address: str) -> Lease:
-        """Report that a node is alive; return who leads."""
+    """One shard of an engine. All methods raise EngineError, and mean the same when they are called again."""
 
     def look(self) -> Lease:
-        """Who leads, without a report that a node is alive."""
-
-    def take(self, seen: Lease, lease: Lease) -> Lease:
-        """Make this the lease, if the epoch in the engine is still that of `seen`; return the lease as it is then.
-
-        It is not taken before enough replicas have it: until then, an EngineError is raised. Its position is ignored.
-        """
-
-    def renew(self, lease: Lease) -> Lease:
-        """Count a renewal, and confirm it by the replicas; return the lease as it is then.
-
-        An engine with a lower epoch has lost something: it gets this lease again. One with a higher epoch, or whose
-        lease was given back, stays as it is.
-        """
-
-    def release(self, lease: Lease) -> Lease:
-        """Give the lease back, if the epoch is still the same; return the lease as it is then."""
+        """Who leads."""
 
     def append(self, commit: Commit, *, may_exceed: bool) -> Answer:
         """Make a commit if the last position is its `before` and there is no higher epoch, and wait for the replicas.
@@ -165,11 +254,81 @@ class Engine(Protocol):
     def read(self, name: str, offset: int, size: int) -> bytes:
         """The bytes of a file from the offset on: fewer than `size` where its length ends. No zeros are added."""
 
+    def close(self) -> None:
+        """Close all connections. Calls in other threads end with an EngineError."""
+
+
+class Registry(Protocol):
+    """The leases of all shards, and the nodes. All methods mean the same when they are called again."""
+
+    def shards(self, wanted: int) -> int:
+        """How many shards there are. If that has never been fixed, it is fixed by this call.
+
+        Args:
+            wanted: how many there are to be; 0 to fix nothing.
+
+        Returns:
+            How many there are, perhaps not as many as wanted; 0 if nothing is fixed yet, and nothing was wanted.
+
+        Raises:
+            EngineError: it is not known, or too few replicas know it.
+        """
+
+    def perform(self, calls: Sequence[LeaseCall], report: Report | None = None) -> list[Lease | EngineError]:
+        """Make these calls, in one write for each primary; return the lease after each of them, or why it has failed.
+
+        Args:
+            report: shows that a node is alive. One that does not arrive is not told of: the next one comes soon.
+        """
+
     def members(self) -> list[Member]:
-        """The nodes that have reported within the last minute."""
+        """The nodes that have reported within the last minute.
+
+        Raises:
+            EngineError: the engine cannot be asked.
+        """
+
+    def request_move(self, shard: int, node: str) -> Lease:
+        """Ask the leader of a shard to hand over to a node; "" takes that back. Return the lease as it is then.
+
+        Nothing happens if the shard has no leader. The request ends with the leader.
+
+        Raises:
+            EngineError: the engine cannot be asked.
+        """
 
     def check(self) -> list[str]:
-        """What in the engine's settings would lose jobs: a sentence each, with the value and what would be right."""
+        """What in the engine's settings would lose jobs: a sentence each, with the value and what would be right.
+
+        Raises:
+            EngineError: the engine cannot be asked.
+        """
 
     def close(self) -> None:
         """Close all connections. Calls in other threads end with an EngineError."""
+
+
+class Committer(Protocol):
+    """Makes the commits of all shards that a node leads."""
+
+    def append(self, calls: Sequence[CommitCall]) -> list[Answer | EngineError]:
+        """Make commits, each as `Engine.append` does; return the answer to each, or why it has failed.
+
+        They leave in one write for each primary, and wait for the replicas together. No two are of the same shard.
+        """
+
+    def close(self) -> None:
+        """Close all connections. Calls in other threads end with an EngineError."""
+
+
+class Connector(Protocol):
+    """Makes connections to one engine. They are not connected before they are used."""
+
+    def engine(self, shard: int) -> Engine:
+        """To one shard."""
+
+    def registry(self) -> Registry:
+        """To all leases."""
+
+    def committer(self) -> Committer:
+        """To all journals."""

@@ -16,10 +16,10 @@ from typing import Any, Final
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine_writer import EngineWriter
 from beanstalk_server.cluster.sender import DivergedError
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import Holder, Job
 from beanstalk_server.queue.journal import NONE
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY
 from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError, unusable
@@ -88,7 +88,7 @@ class EngineBinlog(Binlog):
     def _leave_out_ids(self) -> None:
         """Give no id again that a client may have heard of; the engine must know that before anybody is served."""
         log, room = self._log, self._room
-        log.next_id += UNKNOWN_IDS
+        log.next_id += UNKNOWN_IDS * self.live.stride
         clocks = self._wall_clock(), self.clock_offset()
         batches = log.checkpoint(*clocks)
         if not batches and room.smallest_spare(0) is not None:
@@ -203,9 +203,12 @@ class EngineBinlog(Binlog):
     async def _write_all(self) -> None:
         """Write all jobs to new segments, and then put these into the place of all files."""
         directory, run = self._engine_directory, self._engine_writer.run
-        jobs = list(self._log.live.values())
+        jobs: list[Holder] = [*self._log.live.values(), *self._log.held.values()]
         for index, job in enumerate(jobs):
             job.file = 0
+            terms = job.terms() if isinstance(job, Job) else None
+            if terms is not None:
+                terms.growth = 0
             if index % FORGET_SLICE == 0:
                 await asyncio.sleep(0)
         log = self._begin_log()
@@ -216,7 +219,8 @@ class EngineBinlog(Binlog):
         self._add_spare(log, spares, 0)
         log.seal()  # even without a job, so that the next id is kept
         for index, job in enumerate(jobs):
-            if log.live.get(job.id) is job and not _has(log, job) and not job.tube.is_cleared(job):
+            is_there = log.live.get(job.id) is job or log.held.get(job.id) is job
+            if is_there and not _has(log, job) and not job.tube.is_cleared(job):
                 size = put_size(job)
                 try:
                     log.append(job)
@@ -245,10 +249,11 @@ class EngineBinlog(Binlog):
     def _begin_log(self) -> SegmentLog:
         """Begin a log that has nothing yet, behind the last segment and the last commit."""
         old = self._log
-        log = self._new_log(JobTable())
+        log = self._new_log(IdTable(), IdTable())
         log.adopt([], [], old.next_id, old.sequence, old.commit_number)
         log.set_clocks(self.clock_offset())
         log.live = old.live
+        log.held = old.held
         log.room.on_admission = _ignore  # nothing is admitted before the end
         self._log = log
         self._room = log.room
@@ -280,7 +285,7 @@ class EngineBinlog(Binlog):
             directory.rename(f"{REWRITING}/{name}", name)
 
 
-def _has(log: SegmentLog, job: Job) -> bool:
+def _has(log: SegmentLog, job: Holder) -> bool:
     """Whether a log that has just begun has the record of a job. The job may still refer to a segment of an old log."""
     segment = log.slots[job.file] if job.file < len(log.slots) else None
     return segment is not None and job.place < len(segment.ids) and segment.ids[job.place] == job.id

@@ -1,4 +1,4 @@
-"""Does the work of a binlog whose directory is in the engine: the work collects, and a thread sends what it collected.
+"""Does the work of a binlog whose directory is in the engine: the work collects, and a lane sends what it collected.
 
 It takes the place of the thread that writes to a disk. The work itself blocks nothing, so it is done at once. What it
 has collected becomes one commit. A commit that cannot be made now is sent again until it is durable, however long that
@@ -16,10 +16,11 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
-from beanstalk_server.cluster.engine import Answer, Commit, Engine, EngineError, EngineFullError, Position
+from beanstalk_server.cluster.engine import Answer, Engine, EngineError, EngineFullError, Position
+from beanstalk_server.cluster.lanes import Lane
 from beanstalk_server.cluster.latency import Latency
 from beanstalk_server.cluster.sender import DivergedError, Sender
-from beanstalk_server.storage.write_thread import Writer, WriteThread, await_end
+from beanstalk_server.storage.write_thread import await_end
 
 T = TypeVar("T")
 logger = logging.getLogger("beanstalk_server")
@@ -49,10 +50,10 @@ class EngineWriter:
     """Sends the commits of one leader, one at a time. Belongs to one event loop.
 
     Args:
-        engine: used by nobody else from `start` on.
+        engine: the shard, to begin anew; used by nobody else from `start` on.
         directory: collects.
         sender: the same that the directory has used.
-        thread: where the engine is asked; tests replace it.
+        lane: of the shard; it is closed with the writer.
         clock: seconds, monotonic.
     """
 
@@ -61,7 +62,7 @@ class EngineWriter:
         engine: Engine,
         directory: EngineDirectory,
         sender: Sender,
-        thread: Writer | None = None,
+        lane: Lane,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.latency = Latency()
@@ -69,13 +70,11 @@ class EngineWriter:
         self._engine = engine
         self._directory = directory
         self._sender = sender
-        self._thread = thread or WriteThread("engine")
+        self._lane = lane
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()  # in the order of their positions
-        self._is_busy = False  # the thread has a commit, or a pause is under way
-        self._commit: Commit | None = None  # that the thread sends
-        self._exceeds = False  # whether it may go beyond the engine's limit of memory
-        self._answer: Answer | None = None
+        self._is_busy = False  # the lane has a commit, or a pause is under way
+        self._exceeds = False  # whether that commit may go beyond the engine's limit of memory
         self._pause = FIRST_PAUSE
         self._timer: asyncio.TimerHandle | None = None  # of a pause
         self._failed_at = 0.0  # since when no commit has been taken; 0 if the last one was
@@ -104,7 +103,7 @@ class EngineWriter:
 
         Args:
             on_end: called with None, or with the exception that the work has raised, or that has ended all sending.
-            wait: how long the event loop may be held, in seconds, as in WriteThread.
+            wait: how long the event loop may be held, in seconds.
         """
         if self._failure is not None:
             asyncio.get_running_loop().call_soon(on_end, self._failure)
@@ -130,9 +129,8 @@ class EngineWriter:
         return await await_end(self, work)
 
     def close(self) -> None:
-        """End the thread. What is still under way is abandoned."""
-        self._end(GivenUpError("closed"))
-        self._thread.close()
+        """Send nothing more. What is still under way is abandoned."""
+        self.give_up(GivenUpError("closed"))
 
     # What the node asks for
 
@@ -147,8 +145,9 @@ class EngineWriter:
             self._verify()
 
     def give_up(self, error: BaseException) -> None:
-        """Send nothing more, and end everything that is under way with this error, also in the thread."""
+        """Send nothing more, and end everything that is under way with this error."""
         self._end(error)
+        self._lane.close()
         self._engine.close()
 
     async def restart(self) -> None:
@@ -162,7 +161,7 @@ class EngineWriter:
         pause = FIRST_PAUSE
         while True:
             try:
-                files = await self._thread.run(self._engine.files)
+                files = await self._lane.run(self._engine.files)
             except EngineError as error:
                 self._note_failure(str(error))
                 await asyncio.sleep(pause)
@@ -180,32 +179,26 @@ class EngineWriter:
 
     def _send(self, wait: float = 0.0) -> None:
         """Send the next commit, if there is one."""
-        self._commit = self._sender.next()
-        if self._commit is not None:
+        commit = self._sender.next()
+        if commit is not None:
             self._is_busy = True
             self._exceeds = self._sender.may_exceed(self._clock())
-            self._thread.begin(self._append, self._on_sent, wait)
+            self._lane.append(commit, self._exceeds, self._on_answer, wait)
 
-    def _append(self) -> None:
-        """In the thread."""
-        assert self._commit is not None, "it has been taken before"
-        self._answer = self._engine.append(self._commit, may_exceed=self._exceeds)
-
-    def _on_sent(self, error: BaseException | None) -> None:
+    def _on_answer(self, answer: Answer | BaseException) -> None:
         self._is_busy = False
         if self._failure is not None:
             return
         sender = self._sender
         try:
-            if error is None:
-                assert self._answer is not None, "without an error, there is an answer"
-                goes_on = sender.on_answer(self._answer, self._exceeds)
-            elif isinstance(error, EngineFullError):
+            if isinstance(answer, Answer):
+                goes_on = sender.on_answer(answer, self._exceeds)
+            elif isinstance(answer, EngineFullError):
                 goes_on = sender.on_full(self._exceeds, self._clock())
-            elif isinstance(error, EngineError):
+            elif isinstance(answer, EngineError):
                 goes_on = False
             else:
-                raise error
+                raise answer
         except BaseException as failure:
             self._end(failure)
             return
@@ -214,7 +207,8 @@ class EngineWriter:
             self._note_success()
         else:
             self._is_busy = True
-            self._note_failure(str(error or f"fewer than {sender.replicas} replicas have the last commit"))
+            few = f"fewer than {sender.replicas} replicas have the last commit"
+            self._note_failure(few if isinstance(answer, Answer) else str(answer))
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._resume)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         waiting = self._waiting

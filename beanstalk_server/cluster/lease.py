@@ -25,6 +25,9 @@ MISSING: Final = 2
 """How many renewals must be missing before an address that refuses connections means that its process is gone, if this
 node has never reached it: a firewall refuses too, and so does another machine's loopback address."""
 
+DEFERENCES: Final = 5
+"""A lease that was given back to a node is left to that node for a TTL divided by this."""
+
 OBSERVATIONS: Final = 10
 """How many looks at the lease fit into a TTL."""
 
@@ -125,7 +128,8 @@ class Contender:
             return ""
         if lease.epoch and not self.has_lost():  # else whoever led may be alive
             if not lease.node:
-                return GIVEN_BACK
+                is_heir = lease.successor in ("", self.node)
+                return GIVEN_BACK if is_heir or now - self._since >= self.ttl // DEFERENCES else ""
             if self._gone == (lease.epoch, lease.node) and (
                 self._is_sure or now - self._since >= MISSING * self._longer_ttl // RENEWALS
             ):

@@ -121,14 +121,46 @@ class RedisConnection:
         except BaseException as error:
             raise self._ended_by(error) from None
 
-    def ask_to_commit(self, request: bytes) -> tuple[Reply, Reply]:
-        """The same for a script and a WAIT, which are mostly answered with 1 and a number."""
+    def send(self, request: bytes) -> None:
+        """Send a request; `receive` or `receive_made` returns its replies.
+
+        Raises:
+            EngineError: it has not been sent as a whole: the connection is closed.
+        """
         try:
             self._send(request)
-            confirmed = self._replies.read_made()
-            return (1, confirmed) if confirmed >= 0 else (self._replies.read(), self._replies.read())
         except BaseException as error:
             raise self._ended_by(error) from None
+
+    def receive(self, count: int) -> list[Reply]:
+        """The replies to a request of so many commands.
+
+        Raises:
+            EngineError: there is none, or only a part of them: the connection is closed.
+        """
+        try:
+            return [self._replies.read() for _ in range(count)]
+        except BaseException as error:
+            raise self._ended_by(error) from None
+
+    def receive_made(self, count: int) -> tuple[list[Reply], Reply]:
+        """The same for so many scripts, which are mostly answered with 1, and a WAIT: their replies, and that to it.
+
+        No replies of scripts mean that all of them are 1.
+        """
+        try:
+            confirmed = self._replies.read_made(count)
+            if confirmed >= 0:
+                return [], confirmed
+            return [self._replies.read() for _ in range(count)], self._replies.read()
+        except BaseException as error:
+            raise self._ended_by(error) from None
+
+    def unexpected(self, reply: Reply) -> EngineError:
+        """What a reply means that must not be what it is."""
+        if isinstance(reply, ResponseError):
+            return self.error_of(reply)
+        return EngineError(f"{self.place}: an answer that was not expected: {reply!r:.60}")
 
     def error_of(self, reply: ResponseError) -> EngineError:
         """What a reply that is an error means."""
@@ -184,8 +216,14 @@ class RedisConnection:
         return EngineError(f"{self.place}: {text}")
 
 
+def without_frames(error: EngineError) -> EngineError:
+    """The error, without the frames that it has come through: a server runs without a search for cycles."""
+    _forget_frames(error)
+    return error
+
+
 def _forget_frames(error: BaseException) -> None:
-    """Break the cycles of errors and the frames that have them: a server runs without a search for cycles."""
+    """Break the cycles of errors and the frames that have them."""
     last: BaseException | None = error
     while last is not None:
         last.__traceback__ = None

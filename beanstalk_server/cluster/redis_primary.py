@@ -1,4 +1,4 @@
-"""Finds the primary that has the keys of a cluster: at its address, by Sentinel, or among the nodes of Redis Cluster.
+"""Finds the primaries: the server of the URL, the one that a Sentinel names, or those of Redis Cluster, by their slots.
 
 A server that is found says itself that it is the primary, because neither a name nor a Sentinel may know of a failover
 yet. Must never change anything on any server.
@@ -13,100 +13,148 @@ from redis.exceptions import ResponseError
 
 from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
 from beanstalk_server.cluster.redis_connection import RedisConnection
-from beanstalk_server.cluster.resp import lists_of, number_of, pack, text_of, understood
+from beanstalk_server.cluster.request import pack
+from beanstalk_server.cluster.resp import lists_of, number_of, text_of, understood
 from beanstalk_server.cluster.url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
 
 MOST_HOSTS: Final = 100
 """How many connections are kept to be used again."""
 
+LAST_SLOT: Final = 0x3FFF
+
 ROLE: Final = pack(b"ROLE")
 SLOTS: Final = pack(b"CLUSTER", b"SLOTS")
 
+# What a connection is for: one that asks is closed again, while another one to the same server goes on.
+KEEPS: Final = 0
+ASKS: Final = 1
+WATCHES: Final = 2
 
-class Primary:
-    """Where the primary is.
+OnConnection = Callable[[RedisConnection], object]
+"""Is told each connection before it is used."""
+
+
+class Primaries:
+    """Where the primaries are.
 
     Args:
         url: of the engine.
-        slot: of the keys, in Redis Cluster.
         timeout: seconds, for each answer.
     """
 
-    def __init__(self, url: EngineURL, slot: int, timeout: float) -> None:
+    def __init__(self, url: EngineURL, timeout: float) -> None:
         self._url = url
-        self._slot = slot
         self._timeout = timeout
         self._hosts = list(url.hosts)  # those to ask first come first
-        self._moved_to: Host | None = None
+        self._found: list[tuple[int, int, Host]] = []  # the first and the last slot of each; empty if it is not known
+        self._moved: dict[int, Host] = {}  # by slot: what has been learned since
         # Used again and again: redis-py leaves cycles behind each that it makes, and a server does not search for them.
-        self._connections: dict[tuple[Host, bool], RedisConnection] = {}
+        self._connections: dict[tuple[Host, int], RedisConnection] = {}
 
-    def connect(self, on_connection: Callable[[RedisConnection], object]) -> RedisConnection:
-        """A connection to the primary.
-
-        Args:
-            on_connection: is told each connection before it is used, so that another thread can abort it.
+    def locate(self, on_connection: OnConnection) -> None:
+        """Find out where the primaries are, if that is not known.
 
         Raises:
-            EngineError: there is none now, or none can be reached.
+            EngineError: nobody knows, or nobody can be reached who might.
         """
+        if self._found:
+            return
         if self._url.form == ALONE:
-            return self._connect(self._hosts[0], on_connection)
-        if self._moved_to is not None:
-            host, self._moved_to = self._moved_to, None
-            return self._connect(host, on_connection)
-        find = self._by_sentinel if self._url.form == SENTINEL else self._by_slots
-        host = find(on_connection)
-        try:
-            return self._connect(host, on_connection)
-        except EngineError:
-            self._hosts.append(self._hosts.pop(0))  # whoever told may be cut off from all others: ask another one
-            raise
+            self._found = [(0, LAST_SLOT, self._hosts[0])]
+        elif self._url.form == SENTINEL:
+            self._found = [(0, LAST_SLOT, self._by_sentinel(on_connection))]
+        else:
+            self._found = self._by_slots(on_connection)
 
-    def moved(self, text: str, host: Host) -> None:
+    def forget(self) -> None:
+        """Find out anew where the primaries are before the next connection is made."""
+        self._found = []
+        self._moved.clear()
+
+    def host_of(self, slot: int) -> Host:
+        """The primary that has a slot, as far as it is known.
+
+        Raises:
+            EngineError: none has it.
+        """
+        host = self._moved.get(slot)
+        if host is not None:
+            return host
+        for first, last, host in self._found:
+            if first <= slot <= last:
+                return host
+        self.forget()
+        raise EngineError(f"engine: no node has slot {slot}")
+
+    def connect(self, host: Host, on_connection: OnConnection) -> RedisConnection:
+        """The connection to a primary, which is made if it is not open.
+
+        Raises:
+            EngineError: it cannot be reached, or is not the primary.
+        """
+        connection = self.connection_to(host, KEEPS)
+        if connection.is_open:
+            return connection
+        on_connection(connection)
+        try:
+            connection.connect()
+            self._must_be_primary(connection)
+        except EngineError:
+            connection.close()
+            if self._url.form != ALONE:
+                self._hosts.append(self._hosts.pop(0))  # whoever told may be cut off from all others: ask another one
+            raise
+        return connection
+
+    def moved(self, slot: int, text: str, host: Host) -> None:
         """Learn from "MOVED SLOT HOST:PORT", which `host` has answered, where to ask next."""
         place = text.split(" ")[-1]
         name, _, port = place.rpartition(":")
         if port.isascii() and port.isdigit():
-            self._moved_to = _host(name, int(port), host)
+            self._moved[slot] = _host(name, int(port), host)
 
-    def connection_to(self, host: Host, *, watches: bool = False) -> RedisConnection:
-        """A connection that is closed, to one of the servers, or to a Sentinel that watches them."""
-        found = self._connections.get((host, watches))
+    def connection_to(self, host: Host, purpose: int) -> RedisConnection:
+        """The connection to one of the servers that KEEPS or ASKS, or to a Sentinel that WATCHES them; open or not."""
+        found = self._connections.get((host, purpose))
         if found is None:
             if len(self._connections) >= MOST_HOSTS:
-                self._connections.clear()
-            user = (self._url.sentinel_user, self._url.sentinel_password) if watches else None
-            found = self._connections[host, watches] = RedisConnection(host, self._url, self._timeout, user)
+                self._connections = {key: each for key, each in self._connections.items() if each.is_open}
+            user = (self._url.sentinel_user, self._url.sentinel_password) if purpose == WATCHES else None
+            found = self._connections[host, purpose] = RedisConnection(host, self._url, self._timeout, user)
         return found
 
-    def _connect(self, host: Host, on_connection: Callable[[RedisConnection], object]) -> RedisConnection:
-        connection = self.connection_to(host)
-        on_connection(connection)
-        connection.connect()
+    def abort(self) -> None:
+        """End what another thread does on any connection: it gets an EngineError."""
+        for each in list(self._connections.values()):
+            each.abort()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for each in self._connections.values():
+            each.close()
+
+    def _must_be_primary(self, connection: RedisConnection) -> None:
         if self._url.form == CLUSTER:  # whose replicas send everybody on
-            return connection
+            return
         role = connection.ask(ROLE)[0]
         if isinstance(role, ResponseError):
-            error = connection.error_of(role)
             if str(role).partition(" ")[0] in ("ERR", "NOPERM"):  # a managed engine may not want to say
-                return connection
-            connection.close()
-            raise error
+                return
+            raise connection.error_of(role)
         is_a = text_of(role[0] if isinstance(role, list) and role else None)
+        if is_a == "sentinel":
+            raise EngineRefusedError(
+                f"engine at {connection.host}: it is a Sentinel: must be redis+sentinel://…/service"
+            )
         if is_a != "master":
-            connection.close()
-            if is_a == "sentinel":
-                raise EngineRefusedError(f"engine at {host}: it is a Sentinel: must be redis+sentinel://…/service")
-            raise EngineError(f"engine at {host}: it is a replica, and not the primary")
-        return connection
+            raise EngineError(f"engine at {connection.host}: it is a replica, and not the primary")
 
-    def _by_sentinel(self, on_connection: Callable[[RedisConnection], object]) -> Host:
+    def _by_sentinel(self, on_connection: OnConnection) -> Host:
         """What the first Sentinel says that knows the service."""
         question = pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._url.service.encode())
         failures: list[EngineError] = []
         for host in list(self._hosts):
-            sentinel = self.connection_to(host, watches=True)
+            sentinel = self.connection_to(host, WATCHES)
             on_connection(sentinel)
             try:
                 sentinel.connect()
@@ -136,11 +184,11 @@ class Primary:
         finally:
             failures.clear()  # or this frame would have the error that has this frame
 
-    def _by_slots(self, on_connection: Callable[[RedisConnection], object]) -> Host:
-        """What the first node says that answers."""
+    def _by_slots(self, on_connection: OnConnection) -> list[tuple[int, int, Host]]:
+        """What the first node says that answers: the primary of each range of slots."""
         failures: list[EngineError] = []
         for host in list(self._hosts):
-            node = self.connection_to(host)
+            node = self.connection_to(host, ASKS)
             on_connection(node)
             try:
                 node.connect()
@@ -152,25 +200,24 @@ class Primary:
                 node.close()
             if isinstance(reply, ResponseError):
                 if str(reply).startswith("NOPERM"):  # then MOVED will say
-                    return host
+                    return [(0, LAST_SLOT, host)]
                 failures.append(
                     EngineRefusedError(f"engine at {host}: it is no node of Redis Cluster: must be redis://…")
                     if "cluster support disabled" in str(reply)
                     else node.error_of(reply)
                 )
                 continue
-            found = None
+            found = []
             hosts = [host]
             with understood():
                 for first, last, *servers in lists_of(reply):
                     places = [_host(text_of(name), number_of(port), host) for name, port, *_ in servers]
                     hosts += places
-                    if first <= self._slot <= last:
-                        found = places[0]
-            if found is not None:
+                    found.append((number_of(first), number_of(last), places[0]))
+            if found:
                 self._hosts = list(dict.fromkeys([*hosts, *self._url.hosts]))
                 return found
-            failures.append(EngineError(f"engine at {host}: no node has slot {self._slot}"))
+            failures.append(EngineError(f"engine at {host}: no node has any slot"))
         try:
             raise _worst(failures)
         finally:
@@ -194,4 +241,4 @@ def slot_of(tag: bytes) -> int:
         crc ^= byte << 8
         for _ in range(8):
             crc = (crc << 1) ^ 0x1021 if crc & 0x8000 else crc << 1
-    return crc & 0x3FFF
+    return crc & LAST_SLOT

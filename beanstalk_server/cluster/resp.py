@@ -1,4 +1,4 @@
-"""The protocol of Redis: requests as bytes, and replies from a socket.
+"""Replies of Redis, from a socket (requests: request.py).
 
 redis-py makes the connection, and takes `Replies` for its parser while it does: a commit is two commands and two
 numbers, for which its own way of packing and reading costs several times as much. Must never know a command.
@@ -25,23 +25,16 @@ LONGEST_LINE: Final = 65_536
 LONGEST_BULK: Final = 1 << 30
 """Bytes. Twice the longest string that Redis has; but for the reply of something that is no Redis."""
 
-PAIR: Final = len(b":1\r\n:1\r\n")
-"""Bytes of two replies, if both are numbers of one digit; others are longer."""
+ONE: Final = b":1\r\n"
+"""What a script answers that has made its commit."""
+
+ONE_SIZE: Final = len(ONE)
+"""Bytes of a number of one digit. Other replies are as long, or longer."""
 
 DEEPEST: Final = 8
 """Arrays within each other."""
 
 Reply = int | bytes | list[Any] | ResponseError | None
-
-
-def pack(*arguments: bytes) -> bytes:
-    """A command with its arguments, as it is sent."""
-    return b"".join([b"*%d\r\n" % len(arguments), *map(bulk, arguments)])
-
-
-def bulk(argument: bytes) -> bytes:
-    """An argument of a command."""
-    return b"$%d\r\n%b\r\n" % (len(argument), argument)
 
 
 class Replies:
@@ -78,17 +71,18 @@ class Replies:
         """
         return self._read(0)
 
-    def read_made(self) -> int:
-        """The next two replies, if they are 1 and a number, and nothing else has come: the number; else -1.
+    def read_made(self, count: int) -> int:
+        """The next replies, if so many are 1 and one more is a number, and nothing else has come: the number; else -1.
 
         That is what nearly all commits are answered with, at a fraction of the price of `read`, which reads all else.
-        The second reply comes later, because a WAIT waits; the kernel does not give up the first one before.
+        The last reply comes later, because a WAIT waits; the kernel does not give up those before it earlier.
         """
         if not self.waits_in_kernel or self.socket is None or self._at < len(self._buffer):
             return -1
-        data = self.socket.recv(PAIR, socket.MSG_WAITALL)
-        if len(data) == PAIR and data.startswith(b":1\r\n:") and data.endswith(b"\r\n"):
-            return data[5] - 48
+        size = ONE_SIZE * (count + 1)
+        data = self.socket.recv(size, socket.MSG_WAITALL)
+        if len(data) == size and data.startswith(ONE * count + b":") and data.endswith(b"\r\n"):
+            return data[-3] - 48
         self._buffer = data
         self._at = 0
         return -1

@@ -9,9 +9,11 @@ import contextlib
 import importlib.util
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_server.access.patterns import is_name
 from beanstalk_server.cluster.url import read_url
-from beanstalk_server.config import Mistake, option
+from beanstalk_server.config import Mistake, TubeConfig, label_of, option
 from beanstalk_server.files import read_file
+from beanstalk_server.wire.places import Places
 
 if TYPE_CHECKING:
     from beanstalk_server.config import Config
@@ -78,7 +80,23 @@ def missing(url: str) -> list[Mistake]:
 
 
 def warnings(config: Config) -> list[str]:
-    """What is allowed, and may lose jobs: each in one line."""
-    if config.replicas:
-        return []
-    return [f"{option('replicas')} 0: what the engine has acknowledged is lost with it: should be 1 or more"]
+    """What is allowed, and may lose jobs or leave them somewhere else: each in one line."""
+    found = []
+    if not config.replicas:
+        found.append(f"{option('replicas')} 0: what the engine has acknowledged is lost with it: should be 1 or more")
+    if config.shards > 1:
+        places = Places(config.shards)
+        found += [warning for each in config.tubes if (warning := _of_dead_tube(each, places))]
+    return found
+
+
+def _of_dead_tube(tube: TubeConfig, places: Places) -> str:
+    """Which jobs cannot go to the dead tube of a section, because it may be in another shard than they are."""
+    dead = tube.dead_tube
+    shard = places.of_tube(dead.encode())
+    if not dead or all(is_name(each) and places.of_tube(each.encode()) == shard for each in tube.match):
+        return ""
+    return (
+        f"{label_of(tube.match)}: dead-tube: {dead!r} is in shard {shard}: "
+        "jobs of other shards are buried instead, or deleted when they expire"
+    )

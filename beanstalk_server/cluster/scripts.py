@@ -1,14 +1,15 @@
 """The Lua scripts that an engine runs: what must happen there at once, or not at all.
 
-Each compares before it changes, so that it may run twice. They need Redis 7, or Valkey. The keys of a cluster with the
-name NAME:
+Each compares before it changes, so that it may run twice. They need Redis 7, or Valkey. The keys of shard N of a
+cluster with the name NAME:
 
-    {NAME:0}:state          a hash: version, epoch, renewals, node, address, secret, position ("EPOCH.NUMBER"), ttl
-    {NAME:0}:files          a hash: the size of each file
-    {NAME:0}:file:FILE      the bytes of a file, but for the zeros at its end that were never written
-    {NAME:0}:nodes          a hash: each node, with the address and the time of its last report
+    {NAME:N}:state          a hash: version, epoch, renewals, node, address, secret, position ("EPOCH.NUMBER"), ttl,
+                            successor, and how many shards there are
+    {NAME:N}:files          a hash: the size of each file
+    {NAME:N}:file:FILE      the bytes of a file, but for the zeros at its end that were never written
+    {NAME:0}:nodes          a hash: each node, with its address, its load and the time of its last report
 
-All of them share a hash tag, so Redis Cluster keeps them in one place. Must never know who calls them, and why.
+All of a shard share a hash tag, so Redis Cluster keeps them in one place. Must never know who calls them, and why.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Final
 
-VERSION: Final = "1"
-"""Of these keys."""
+VERSIONS: Final = ("1", "2")
+"""Of these keys: with one shard, and with more, whose nodes must all know that there are others."""
+
+
+def version_of(shards: int) -> str:
+    """The version of the keys of a cluster with so many shards."""
+    return VERSIONS[shards > 1]
 
 
 class Script:
@@ -37,7 +43,7 @@ if epoch ~= ARGV[1] then
   if tonumber(epoch) > tonumber(ARGV[1]) then
     return {epoch, position}
   end
-  redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[1], 'renewals', '0', 'node', '?')
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'renewals', '0', 'node', '?')
   epoch = ARGV[1]
 end
 if position == ARGV[2] then
@@ -99,27 +105,72 @@ the engine's again; the node of that lease is "?" then, until its leader renews 
 COMMIT_BEYOND: Final = Script("#!lua flags=allow-oom\n" + _COMMIT)
 """The same, also beyond the limit of memory."""
 
-FIELDS: Final = ("version", "epoch", "renewals", "node", "address", "secret", "position", "ttl")
+FIELDS: Final = (
+    "version",
+    "epoch",
+    "renewals",
+    "node",
+    "address",
+    "secret",
+    "position",
+    "ttl",
+    "successor",
+    "shards",
+)
 """The fields of the state, in the order in which the scripts below return them."""
 
 _STATE: Final = "return redis.call('HMGET', KEYS[1], {})\n".format(", ".join([repr(each) for each in FIELDS]))
 
-OBSERVE: Final = Script(
+REPORT: Final = Script(
     """\
 #!lua flags=allow-oom
+local nodes = KEYS[1]
 local now = tonumber(redis.call('TIME')[1])
-local nodes = redis.call('HGETALL', KEYS[2])
-for at = 1, #nodes, 2 do
-  local time = tonumber(string.match(nodes[at + 1], '%d+$') or '0')
-  if now - time > 60 then
-    redis.call('HDEL', KEYS[2], nodes[at])
+if redis.call('HSET', nodes, ARGV[1], ARGV[2] .. ' ' .. now) == 1 then
+  local known = redis.call('HGETALL', nodes)
+  for at = 1, #known, 2 do
+    if now - tonumber(string.match(known[at + 1], '%d+$') or '0') > 60 then
+      redis.call('HDEL', nodes, known[at])
+    end
   end
 end
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. now)
+return 1
 """
-    + _STATE
 )
-"""KEYS: state, nodes. ARGV: the node, its address. Nodes that have not reported for a minute are forgotten."""
+"""KEYS: nodes. ARGV: the node; its address, and its load.
+
+When a node is new, those are forgotten that have not reported for a minute.
+"""
+
+SHARDS: Final = Script(
+    """\
+#!lua flags=allow-oom
+local held = redis.call('HMGET', KEYS[1], 'shards', 'epoch', 'node')
+local shards = held[1]
+if not shards and held[2] then
+  if held[3] == '?' then
+    return -1
+  end
+  shards = '1'
+end
+if ARGV[1] == '0' or (shards and shards ~= ARGV[1]) then
+  return tonumber(shards or '0')
+end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'shards', ARGV[1])
+return tonumber(ARGV[1])
+"""
+)
+"""KEYS: state of shard 0. ARGV: how many shards there are to be, or 0; the version then.
+
+Returns how many there are; -1 if that is lost, until the leader restores it. If it is what is wanted, it is written
+once more, so that waiting for the replicas means something.
+"""
+
+_KEEP_SHARDS: Final = """\
+  if ARGV[{0}] ~= '' then
+    redis.call('HSET', KEYS[1], 'shards', ARGV[{0}])
+  end
+"""
 
 TAKE: Final = Script(
     """\
@@ -127,13 +178,15 @@ TAKE: Final = Script(
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret')
 local epoch = held[1] or '0'
 if epoch == ARGV[1] or (epoch == ARGV[2] and held[2] == ARGV[6]) then
-  redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[2], 'renewals', ARGV[3], 'node', ARGV[4],
-    'address', ARGV[5], 'secret', ARGV[6], 'ttl', ARGV[7])
-end
+  redis.call('HSET', KEYS[1], 'version', ARGV[8], 'epoch', ARGV[2], 'renewals', ARGV[3], 'node', ARGV[4],
+    'address', ARGV[5], 'secret', ARGV[6], 'ttl', ARGV[7], 'successor', '')
 """
+    + _KEEP_SHARDS.format(9)
+    + "end\n"
     + _STATE
 )
-"""KEYS: state. ARGV: the epoch that was seen; epoch, renewals, node, address, secret and TTL of the new lease."""
+"""KEYS: state. ARGV: the epoch that was seen; epoch, renewals, node, address, secret and TTL of the new lease; the
+version; how many shards there are, or ''."""
 
 RENEW: Final = Script(
     """\
@@ -141,26 +194,44 @@ RENEW: Final = Script(
 local held = redis.call('HMGET', KEYS[1], 'epoch', 'node')
 local epoch = tonumber(held[1] or '0')
 if epoch < tonumber(ARGV[1]) or (epoch == tonumber(ARGV[1]) and held[2] == '?') then
-  redis.call('HSET', KEYS[1], 'version', '1', 'epoch', ARGV[1], 'renewals', ARGV[2] + 1, 'node', ARGV[3],
-    'address', ARGV[4], 'secret', ARGV[5], 'ttl', ARGV[6])
+  redis.call('HSET', KEYS[1], 'version', ARGV[7], 'epoch', ARGV[1], 'renewals', ARGV[2] + 1, 'node', ARGV[3],
+    'address', ARGV[4], 'secret', ARGV[5], 'ttl', ARGV[6], 'successor', '')
+"""
+    + _KEEP_SHARDS.format(8)
+    + """\
 elseif epoch == tonumber(ARGV[1]) and held[2] == ARGV[3] then
   redis.call('HINCRBY', KEYS[1], 'renewals', 1)
 end
 """
     + _STATE
 )
-"""KEYS: state. ARGV: epoch, renewals, node, address, secret and TTL of the lease."""
+"""KEYS: state. ARGV: epoch, renewals, node, address, secret and TTL of the lease; the version; how many shards there
+are, or ''."""
 
 RELEASE: Final = Script(
     """\
 #!lua flags=allow-oom
 if (redis.call('HGET', KEYS[1], 'epoch') or '0') == ARGV[1] then
-  redis.call('HSET', KEYS[1], 'node', '')
+  redis.call('HSET', KEYS[1], 'version', ARGV[3], 'node', '', 'successor', ARGV[2])
+"""
+    + _KEEP_SHARDS.format(4)
+    + "end\n"
+    + _STATE
+)
+"""KEYS: state. ARGV: the epoch; the node that takes the lease at once, or ''; the version; how many shards there are,
+or ''. The engine may have been wiped since the last renewal."""
+
+MOVE: Final = Script(
+    """\
+#!lua flags=allow-oom
+local node = redis.call('HGET', KEYS[1], 'node')
+if node and node ~= '' and node ~= '?' then
+  redis.call('HSET', KEYS[1], 'successor', ARGV[1])
 end
 """
     + _STATE
 )
-"""KEYS: state. ARGV: the epoch."""
+"""KEYS: state. ARGV: the node that the leader is to hand over to, or ''."""
 
 RIGHTS: Final = Script(
     """\

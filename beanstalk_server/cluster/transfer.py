@@ -1,8 +1,9 @@
-"""Carries the files of a binlog from a directory into an engine, and back: all of them, or none.
+"""Carries the jobs of a binlog from a directory into an engine, and back: all of them, or none.
 
-The files are copied as they are, so they come back byte for byte. Nodes may lead and write while files are read: what
-is written once in a segment never changes, so a copy is whole as soon as no segment has gone while it was made. Must
-never know what is in a file.
+With one shard, the files are copied as they are, so they come back byte for byte. With more, the jobs are divided among
+them, and joined again (division.py). Nodes may lead and write while files are read: what is written once in a segment
+never changes, so a copy of a shard is whole as soon as no segment has gone while it was made. Must never know what is
+in a file.
 """
 
 from __future__ import annotations
@@ -10,18 +11,33 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import Engine, File, Lease
+from beanstalk_server.cluster.division import divide, join
+from beanstalk_server.cluster.engine import (
+    Connector,
+    Engine,
+    File,
+    Lease,
+    LeaseCall,
+    Registry,
+    made,
+    observe,
+    release,
+    renew,
+    take,
+)
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.takeover import take_over
-from beanstalk_server.storage.disk import Directory
+from beanstalk_server.storage.disk import Directory, RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, StorageError, lock_directory, unusable
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.rewriting import COMPLETE, REWRITING, finish_rewriting
@@ -79,12 +95,14 @@ def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: 
     progress = _Progress(on_progress)
     for _ in range(ATTEMPTS):
         files = _segments(engine)
+        if not files:
+            raise StorageError("the engine: holds no jobs")
         progress.total = progress.done + sum(file.length - copied.get(name, 0) for name, file in files.items())
         for name in [name for name in copied if name not in files]:
             to.remove(_path(inside, name))
             del copied[name]
         for name in sorted(files):
-            copied[name] = _copy(engine, to, inside, name, copied.get(name, -1), files[name].length, progress)
+            copied[name] = _copy(engine, to, inside, name, copied.get(name, -1), files[name], progress)
         there = engine.files()
         if all(name in there for name in files):
             to.sync(inside)
@@ -93,26 +111,52 @@ def copy_segments(engine: Engine, to: Directory, inside: str = "", on_progress: 
     raise StorageError(f"the engine: its segments go faster than they can be copied, {ATTEMPTS} times in a row")
 
 
-def export_segments(engine: Engine, to: Directory, on_progress: Progress | None = None) -> list[str]:
-    """Make a directory that a server can start on with -b; return the names of its segments.
+def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: Progress | None = None) -> int:
+    """Make a directory that a server can start on with -b, with the jobs of all shards; return its number of segments.
+
+    Each shard is as it was at some moment, and ids are what they were.
 
     Raises:
         StorageError: the directory is not empty, or cannot be written to, or the engine cannot be exported.
         EngineError: the engine cannot be reached.
     """
+    if shards == 1:
+        with closing(connector.engine(0)) as engine, _made_empty(to):
+            _export_segments(engine, to, on_progress)
+            return len(segment_names(to))
+    with TemporaryDirectory(prefix="beanstalk-server-") as path:
+        copies = []
+        for shard in range(shards):
+            copy = RealDirectory(Path(path) / str(shard))
+            copy.make()
+            with closing(connector.engine(shard)) as engine:
+                if copy_shard(engine, copy, on_progress):
+                    copies.append(copy)
+        if not copies:
+            raise StorageError("the engine: holds no jobs")
+        with _made_empty(to):
+            join(copies, to)
+            return len(segment_names(to))
+
+
+def copy_shard(engine: Engine, to: Directory, on_progress: Progress | None = None) -> list[str]:
+    """As copy_segments; but a shard that has never had a job has no segments, also if somebody has led it."""
+    return copy_segments(engine, to, on_progress=on_progress) if _segments(engine) else []
+
+
+@contextmanager
+def _made_empty(to: Directory) -> Iterator[None]:
+    """Make a directory, or find it empty; remove what is rewritten there if what follows fails.
+
+    Raises:
+        StorageError: it is not empty, or cannot be written to.
+    """
     try:
         is_new = to.make()
+        if to.names():
+            raise StorageError(f"{to.path}: is not empty: name another directory")
         try:
-            if to.names():
-                raise StorageError(f"{to.path}: is not empty: name another directory")
-            to.make_directory(REWRITING)
-            names = copy_segments(engine, to, REWRITING, on_progress)
-            complete = to.create(COMPLETE)
-            complete.write(0, json.dumps({"aside": REWRITING, "kept": [], "removed": []}).encode())
-            complete.sync()
-            complete.close()
-            to.sync(REWRITING)
-            finish_rewriting(to)
+            yield
         except BaseException:
             with suppress(OSError):
                 for name in to.names(REWRITING):
@@ -123,7 +167,18 @@ def export_segments(engine: Engine, to: Directory, on_progress: Progress | None 
             raise
     except OSError as error:
         raise unusable(to, error) from error
-    return names
+
+
+def _export_segments(engine: Engine, to: Directory, on_progress: Progress | None) -> None:
+    """Write the segments of a shard into an empty directory as they are: all of them, or none."""
+    to.make_directory(REWRITING)
+    copy_segments(engine, to, REWRITING, on_progress)
+    complete = to.create(COMPLETE)
+    complete.write(0, json.dumps({"aside": REWRITING, "kept": [], "removed": []}).encode())
+    complete.sync()
+    complete.close()
+    to.sync(REWRITING)
+    finish_rewriting(to)
 
 
 def _segments(engine: Engine) -> dict[str, File]:
@@ -137,25 +192,27 @@ def _segments(engine: Engine) -> dict[str, File]:
         )
     if "complete" in directory.names(REWRITING):
         raise StorageError("the engine: a start of a node was interrupted: start one again to finish")
-    segments = {name: files[name] for _, name in segment_names(directory)}
-    if not segments:
-        raise StorageError("the engine: holds no jobs")
-    return segments
+    return {name: files[name] for _, name in segment_names(directory)}
 
 
-def _copy(engine: Engine, to: Directory, inside: str, name: str, done: int, length: int, progress: _Progress) -> int:
-    """Copy a file from the byte `done` on, or all of it if that is below 0; return how many bytes the copy has."""
+def _copy(engine: Engine, to: Directory, inside: str, name: str, done: int, there: File, progress: _Progress) -> int:
+    """Copy a file from the byte `done` on, or all of it if that is below 0; return how many bytes the copy has.
+
+    The zeros at its end take no room, but a record may end with them.
+    """
     path = _path(inside, name)
     file = to.create(path) if done < 0 else to.open(path, write=True)
     done = max(done, 0)
     try:
-        while done < length:
-            data = engine.read(name, done, min(CHUNK, length - done))
+        while done < there.length:
+            data = engine.read(name, done, min(CHUNK, there.length - done))
             if not data:  # it has gone
                 break
             file.write(done, data)
             done += len(data)
             progress.add(len(data))
+        if file.size() < there.size:
+            file.truncate(there.size)
         file.sync()
     finally:
         file.close()
@@ -169,8 +226,9 @@ def _path(inside: str, name: str) -> str:
 # Into the engine
 
 
-def import_files(
-    engine: Engine,
+def import_jobs(
+    connector: Connector,
+    shards: int,
     replicas: int,
     source: Directory,
     on_progress: Progress | None = None,
@@ -178,31 +236,44 @@ def import_files(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
-    """Copy a binlog, of this server or of beanstalkd, into an engine without jobs; return the names of its files.
+    """Bring the jobs of a binlog, of this server or of beanstalkd, into an engine without jobs.
+
+    With one shard, the files are copied as they are. With more, the job with the id n gets the id n · shards + s in the
+    shard s of its tube.
 
     Args:
+        shards: how many the engine has, or is to have if that is not fixed.
         replicas: how many must have everything.
         source: a directory that no server uses meanwhile.
 
+    Returns:
+        The names of the files that were read.
+
     Raises:
-        StorageError: a node uses the engine, the engine has jobs, or there is none in the source.
+        StorageError: a node uses the engine, the engine has jobs or another number of shards, or there are none in the
+            source.
         EngineError: the engine cannot be reached.
     """
-    with _checked(source) as names, _leading(engine, clock, sleep) as lease:
-        to = EngineDirectory(engine, Sender(lease.epoch, lease.position, replicas), may_exceed=False)
-        try:
-            to.lock()
-            if held := [name for _, name in segment_names(to)] + file_names(to.names()):
-                raise StorageError(f"the engine: holds a journal already ({held[0]}): name another cluster")
-            for name in to.names(REWRITING):  # of an import that was interrupted
-                to.remove(f"{REWRITING}/{name}")
-            try:
-                _write(engine, lease, source, names, to, _Progress(on_progress), clock)
-            except OSError:
-                _remove(to)
-                raise
-        except OSError as error:
-            raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
+    with ExitStack() as stack:
+        if shards == 1:
+            names = stack.enter_context(_checked(source))
+            parts: list[tuple[Directory, list[str]]] = [(source, names)]
+        else:
+            with _checked(source) as names:
+                pass  # it is not used again when its jobs have been divided
+            path = Path(stack.enter_context(TemporaryDirectory(prefix="beanstalk-server-")))
+            directories = [RealDirectory(path / str(shard)) for shard in range(shards)]
+            divide(source, directories)
+            parts = [(each, [name for _, name in segment_names(each)]) for each in directories]
+        registry = connector.registry()
+        stack.callback(registry.close)
+        leases = stack.enter_context(_leading(registry, shards, clock, sleep))
+        into = _Import(registry, leases, parts, _Progress(on_progress), clock)
+        written = [stack.enter_context(into.write(shard, connector.engine(shard), replicas)) for shard in range(shards)]
+        for to, (_, found) in zip(written, parts, strict=True):
+            for name in found:
+                to.rename(f"{REWRITING}/{name}", name)
+            to.sync()
     return names
 
 
@@ -215,7 +286,7 @@ def _checked(source: Directory) -> Iterator[list[str]]:
         if has_lock:
             lock_directory(source)
         try:
-            take_over(source, Replay(JobTable()), salvage=False)
+            take_over(source, Replay(IdTable()), salvage=False)
             yield names
         except OSError as error:
             raise unusable(source, error) from error
@@ -250,40 +321,74 @@ def _names(source: Directory) -> list[str]:
 
 
 @contextmanager
-def _leading(engine: Engine, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[Lease]:
-    """Hold the lease, so that no node leads meanwhile."""
-    seen = engine.look()
-    if members := engine.members():
+def _leading(
+    registry: Registry, shards: int, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> Iterator[list[Lease]]:
+    """Hold the leases of all shards, so that no node leads meanwhile."""
+    if members := registry.members():
         raise StorageError(
             f"the engine: the node at {members[0].address} uses it: stop all nodes, and wait for a minute"
         )
+    found = registry.shards(shards)
+    if found != shards:
+        raise StorageError(f"the engine: has {_counted_shards(found)}, and not {shards}: must be as many")
+    looks = [observe(shard) for shard in range(shards)]
+    seen = _perform(registry, looks)
     until = clock() + WATCH
-    while seen.node and clock() < until:  # perhaps it is gone
+    while any(each.node for each in seen) and clock() < until:  # perhaps they are gone
         sleep(RENEWAL_INTERVAL)
-        lease = engine.look()
-        if (lease.epoch, lease.renewals) != (seen.epoch, seen.renewals):
-            raise StorageError(f"the engine: the node at {lease.address} leads: stop all nodes, and wait for a minute")
-    claim = Lease(seen.epoch + 1, 0, f"import-{secrets.token_hex(4)}", "", secrets.token_hex(16))
-    lease = engine.take(seen, claim)
-    if (lease.epoch, lease.secret) != (claim.epoch, claim.secret):
-        raise StorageError(f"the engine: the node at {lease.address} leads: stop all nodes, and wait for a minute")
+        for before, lease in zip(seen, _perform(registry, looks), strict=True):
+            if (lease.epoch, lease.renewals) != (before.epoch, before.renewals):
+                raise _leads(lease)
+    node, secret = f"import-{secrets.token_hex(4)}", secrets.token_hex(16)
+    claims = [Lease(each.epoch + 1, 0, node, "", secret) for each in seen]
+    leases: list[Lease] = []
     try:
-        yield lease
+        calls = [take(shard, before, claim) for shard, (before, claim) in enumerate(zip(seen, claims, strict=True))]
+        leases = _perform(registry, calls)
+        for lease, claim in zip(leases, claims, strict=True):
+            if (lease.epoch, lease.secret) != (claim.epoch, claim.secret):
+                raise _leads(lease)
+        yield leases
     finally:
-        engine.release(lease)
+        registry.perform([release(shard, lease) for shard, lease in enumerate(leases) if lease.node == node])
 
 
-def _write(
-    engine: Engine,
-    lease: Lease,
-    source: Directory,
-    names: list[str],
-    to: EngineDirectory,
-    progress: _Progress,
-    clock: Callable[[], float],
-) -> None:
-    renewed = clock()
-    for name in names:
+def _leads(lease: Lease) -> StorageError:
+    return StorageError(f"the engine: the node at {lease.address} leads: stop all nodes, and wait for a minute")
+
+
+def _counted_shards(count: int) -> str:
+    return "1 shard" if count == 1 else f"{count} shards"
+
+
+def _perform(registry: Registry, calls: list[LeaseCall]) -> list[Lease]:
+    """Make calls that must all succeed."""
+    return [made(lease) for lease in registry.perform(calls)]
+
+
+class _Import:
+    """Writes files into all shards."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        leases: list[Lease],
+        parts: Sequence[tuple[Directory, list[str]]],
+        progress: _Progress,
+        clock: Callable[[], float],
+    ) -> None:
+        self._registry = registry
+        self._leases = leases
+        self._parts = parts
+        self._progress = progress
+        self._clock = clock
+        self._renewed = clock()
+        for source, names in parts:
+            for name in names:
+                self._measure(source, name)
+
+    def _measure(self, source: Directory, name: str) -> None:
         file = source.open(name)
         size = file.size()
         file.close()
@@ -291,26 +396,51 @@ def _write(
             raise StorageError(
                 f"{source.path}/{name}: has {size} bytes, and an engine takes {LARGEST} in a file at most"
             )
-        progress.total += size
-    for name in names:
-        file = source.open(name)
+        self._progress.total += size
+
+    @contextmanager
+    def write(self, shard: int, engine: Engine, replicas: int) -> Iterator[EngineDirectory]:
+        """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
+        lease = self._leases[shard]
+        to = EngineDirectory(engine, Sender(lease.epoch, lease.position, replicas), may_exceed=False)
         try:
-            size = file.size()
-            copy = to.create(f"{REWRITING}/{name}", size)
-            for offset in range(0, size, CHUNK):
-                data = file.read(offset, min(CHUNK, size - offset))
-                if content := data.rstrip(b"\0"):
-                    copy.write(offset, content)
-                    copy.sync()
-                progress.add(len(data))
-                if clock() - renewed >= RENEWAL_INTERVAL:
-                    renewed = clock()
-                    engine.renew(lease)
+            to.lock()
+            if held := [name for _, name in segment_names(to)] + file_names(to.names()):
+                raise StorageError(f"the engine: holds a journal already ({held[0]}): name another cluster")
+            for name in to.names(REWRITING):  # of an import that was interrupted
+                to.remove(f"{REWRITING}/{name}")
+            try:
+                self._copy(*self._parts[shard], to)
+                yield to
+            except Exception:
+                _remove(to)
+                raise
+        except OSError as error:
+            raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
         finally:
-            file.close()
-    for name in names:
-        to.rename(f"{REWRITING}/{name}", name)
-    to.sync()
+            engine.close()
+
+    def _copy(self, source: Directory, names: list[str], to: EngineDirectory) -> None:
+        for name in names:
+            file = source.open(name)
+            try:
+                size = file.size()
+                copy = to.create(f"{REWRITING}/{name}", size)
+                for offset in range(0, size, CHUNK):
+                    data = file.read(offset, min(CHUNK, size - offset))
+                    if content := data.rstrip(b"\0"):
+                        copy.write(offset, content)
+                        copy.sync()
+                    self._progress.add(len(data))
+                    self._renew()
+            finally:
+                file.close()
+        to.sync()
+
+    def _renew(self) -> None:
+        if self._clock() - self._renewed >= RENEWAL_INTERVAL:
+            self._renewed = self._clock()
+            _perform(self._registry, [renew(shard, lease) for shard, lease in enumerate(self._leases)])
 
 
 def _remove(to: EngineDirectory) -> None:

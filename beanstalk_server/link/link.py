@@ -1,26 +1,33 @@
 r"""A link: one connection between two processes, which carries the clients of one of them to the other.
 
     standby                                    leader
-    HELLO      version, epoch, nonce      ──→
+    HELLO      version, shard, epoch,     ──→
+               nonce
                                           ←──  CHALLENGE  nonce, proof
     PROOF      proof                      ──→
                                           ←──  WELCOME    what the standby must know of the leader
     OPEN       a client: who it is        ──→
     DATA       its commands               ──→
                                           ←──  DATA       its replies
-    HANGUP, END, USER, CLOSE              ──→
-                                          ←──  CLOSE, GOODBYE
+    STOP, HANGUP, END, USER, CLOSE        ──→
+                                          ←──  REST, CLOSE, GOODBYE
     PING, CREDIT, NOTE                    ←─→
 
 Each frame is a header and a payload. Each client has a number on the link, and what it has there is its channel. Either
 side may send WINDOW bytes on a channel, and more as the other side gives it credit: so a client that does not read
 holds up nobody else, and takes no more memory than that.
 
+A link is for one shard, whose lease both ends know. The leader ends it by a GOODBYE. A clean one says: whatever has
+been executed here has been answered, and the answer came before this frame; whatever has no answer was not executed.
+So that this does not depend on who reads, the replies that wait for room come before it all the same, as REST.
+
     what                            bound                       beyond it
     ------------------------------  --------------------------  ----------------------------------
     the payload of a frame          FRAME_LIMIT                 the link is closed
     the same before the proof       GREETING_LIMIT              the link is closed
     bytes on a channel              WINDOW, each way            wait where they are
+    its replies beyond that, when   REST_LIMIT                  the client is disconnected
+    a clean GOODBYE follows
     who a client is, in all frames  OPENING_LIMIT               the link is closed
     channels                        CHANNEL_LIMIT               the client is disconnected
     silence, or the greeting        SILENT_TICKS and one more   the link is dead
@@ -44,7 +51,7 @@ from typing import Final
 
 from beanstalk_server.queue.native import mypyc_attr
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of what is said on a link. Both ends must have the same."""
 
 FRAME_LIMIT: Final = 1 << 16
@@ -55,6 +62,10 @@ GREETING_LIMIT: Final = 1 << 10
 
 WINDOW: Final = 1 << 16
 """Bytes on a channel that have been sent and for which the other side has given no credit, each way."""
+
+REST_LIMIT: Final = 1 << 20
+"""Bytes on a channel beyond its window, before a clean GOODBYE: four times what a client that does not read makes the
+leader keep, so that only one very long reply is too long."""
 
 OPENING_LIMIT: Final = 1 << 26
 """Bytes that describe a client: enough for 300,000 watched tubes with the longest names."""
@@ -69,6 +80,9 @@ SILENT_TICKS: Final = 3
 """A link is dead at the first tick after so many without a frame. What counts are ticks, and not time, so that a
 process that was stopped for a while looks at its input before it decides."""
 
+NOT_LEADING: Final = "it does not lead"
+"""The farewell of a node that does not lead the shard, or not yet."""
+
 NONCE_BYTES: Final = 32
 """Random bytes that each end makes for a link."""
 
@@ -82,7 +96,7 @@ HELLO: Final = 1
 CHALLENGE: Final = 2
 PROOF: Final = 3
 WELCOME: Final = 4
-GOODBYE: Final = 5  # the leader does not lead any more, or never did
+GOODBYE: Final = 5  # the leader does not lead any more, or never did; nothing follows
 PING: Final = 6  # this side is alive
 OPEN_PART: Final = 7  # who a client is, where that does not fit in one frame
 OPEN: Final = 8  # the last part of it, or the only one
@@ -91,16 +105,22 @@ CREDIT: Final = 10  # so many bytes more may be sent
 HANGUP: Final = 11  # the client has shut down its sending side; some of its commands may still come
 END: Final = 12  # the client has shut down its sending side, and all its commands have come
 USER: Final = 13  # the client is another user from now on
-CLOSE: Final = 14  # the client is gone, or to be disconnected: at once, or after all that was sent to it
+CLOSE: Final = 14  # the client has left, is abandoned, or is to be disconnected: at once, or when all was sent to it
 NOTE: Final = 15  # something that the owners of both ends understand; of no client
+STOP: Final = 16  # if the client waits for a job, it does so no longer
+REST: Final = 17  # the last data on a channel, whatever its window is: a clean GOODBYE follows
 
-_GREETING: Final = struct.Struct(f">HQ{NONCE_BYTES}s")  # HELLO: version, epoch, nonce, and then the node's name
+_GREETING: Final = struct.Struct(f">HHQ{NONCE_BYTES}s")  # HELLO: version, shard, epoch, nonce, and then the node's name
 _CHALLENGE: Final = struct.Struct(f">{NONCE_BYTES}s32s")
 _WELCOME: Final = struct.Struct(">I")
 _SIZE: Final = struct.Struct(">I")
 _BEGINNING: Final = struct.Struct(">BI")
-_FROM_LEADER: Final = frozenset({CHALLENGE, WELCOME, GOODBYE, PING, DATA, CREDIT, CLOSE, NOTE})
-_FROM_STANDBY: Final = frozenset({HELLO, PROOF, PING, OPEN_PART, OPEN, DATA, CREDIT, HANGUP, END, USER, CLOSE, NOTE})
+_FROM_LEADER: Final = frozenset({CHALLENGE, WELCOME, GOODBYE, PING, DATA, CREDIT, CLOSE, NOTE, REST})
+_FROM_STANDBY: Final = frozenset(
+    {HELLO, PROOF, PING, OPEN_PART, OPEN, DATA, CREDIT, HANGUP, END, USER, CLOSE, NOTE, STOP}
+)
+_FROM_IO_PROCESS: Final = _FROM_STANDBY - {HELLO, PROOF, USER, STOP}
+_ABANDONED: Final = b"\2"  # in a CLOSE: the node lets the client go, which has not left by itself
 _SIZES: Final = [_SIZE.pack(size) for size in range(1024)]  # as they end a header: most payloads are short
 _LAST_NUMBER: Final = 2**32 - 1
 
@@ -118,7 +138,7 @@ class Channel:
     The `on_` methods are called while the link receives something. They must not raise.
     """
 
-    __slots__ = ("_allowed", "_beginning", "_credit", "_owed", "_waits", "link", "number")
+    __slots__ = ("_allowed", "_beginning", "_credit", "_owed", "_rest", "_waits", "link", "number")
 
     def __init__(self) -> None:
         self.link: Link | None = None
@@ -127,6 +147,7 @@ class Channel:
         self._credit = WINDOW  # bytes that may be sent
         self._allowed = WINDOW  # bytes that the other side may send
         self._owed = 0  # bytes that have been taken, and for which no credit has been given
+        self._rest = 0  # bytes that have come beyond the window
         self._waits = False  # it is to be told when the link takes more
 
     def attach(self, link: Link, number: int) -> None:
@@ -135,6 +156,7 @@ class Channel:
         self._beginning = _BEGINNING.pack(DATA, number)
         self._credit = self._allowed = WINDOW
         self._owed = 0
+        self._rest = 0
         self._waits = False
 
     # What the owner calls
@@ -159,6 +181,13 @@ class Channel:
         self._credit -= size
         link.send_data(self._beginning, data, size)
 
+    def send_rest(self, data: bytes) -> None:
+        """Send the last bytes, not more than REST_LIMIT, whatever room there is: a clean GOODBYE follows."""
+        link = self.link
+        assert link is not None and len(data) <= REST_LIMIT, "it is attached, and may send so much"
+        for start in range(0, len(data), FRAME_LIMIT):
+            link.send(REST, self.number, data[start : start + FRAME_LIMIT])
+
     def consumed(self, size: int) -> None:
         """Note that so many bytes which have come are not kept here any more: as many may follow."""
         self._owed += size
@@ -167,6 +196,11 @@ class Channel:
             self._allowed += self._owed
             link.send(CREDIT, self.number, _SIZE.pack(self._owed))
             self._owed = 0
+
+    def stop_waiting(self) -> None:
+        """Let the client wait for a job no longer. It is answered all the same: TIMED_OUT, or a job before it."""
+        if self.link is not None:
+            self.link.send(STOP, self.number, b"")
 
     def send_hangup(self) -> None:
         if self.link is not None:
@@ -188,6 +222,14 @@ class Channel:
             link.channels.pop(self.number, None)
             link.send(CLOSE, self.number, b"\1" if at_once else b"\0")
 
+    def abandon(self) -> None:
+        """Let go of the client, as if the link had ended: it has not left by itself."""
+        link = self.link
+        if link is not None:
+            self.link = None
+            link.channels.pop(self.number, None)
+            link.send(CLOSE, self.number, _ABANDONED)
+
     # What the link calls
 
     def on_open(self) -> None:
@@ -199,6 +241,9 @@ class Channel:
     def on_room(self) -> None:
         """There is room for more."""
         raise NotImplementedError
+
+    def on_stop(self) -> None:
+        """The client waits for a job no longer, if it does."""
 
     def on_hangup(self) -> None:
         """The client waits for nothing any more."""
@@ -213,8 +258,16 @@ class Channel:
         """The other side has closed the channel, which is not attached any more."""
         raise NotImplementedError
 
-    def on_lost(self) -> None:
-        """The link has ended; the channel is not attached any more."""
+    def on_goodbye(self) -> None:
+        """This end is about to say a clean GOODBYE. What has been executed and not been answered must be answered now,
+        or the channel be closed."""
+
+    def on_lost(self, *, is_clean: bool) -> None:
+        """The link has ended, or the other side has abandoned the channel, which is not attached any more.
+
+        Args:
+            is_clean: whether it has ended with a clean GOODBYE.
+        """
         raise NotImplementedError
 
     def receive_data(self, payload: bytes) -> None:
@@ -246,6 +299,13 @@ class Channel:
                 raise LinkError("more credit than the window has")
             if self._credit > before:
                 self.on_room()
+        elif kind == STOP:
+            self.on_stop()
+        elif kind == REST:
+            self._rest += len(payload)
+            if not payload or self._rest > REST_LIMIT:
+                raise LinkError("more bytes for a client than there may be at the end")
+            self.on_data(payload)
         elif kind == HANGUP:
             self.on_hangup()
         elif kind == END:
@@ -254,7 +314,10 @@ class Channel:
             self.on_user(_text(payload))
         else:
             self.link = None
-            self.on_close(at_once=payload != b"\0")
+            if payload == _ABANDONED:
+                self.on_lost(is_clean=False)
+            else:
+                self.on_close(at_once=payload != b"\0")
 
     def take_room(self) -> None:
         """Go on: the link takes more."""
@@ -268,10 +331,14 @@ class Link:
 
     Args:
         dials: whether it is the standby's end, which speaks first.
-        secret: of the lease; "" if nothing is to be proved, and both ends are open from the beginning.
-        epoch: of the lease. The leader refuses a standby that has seen another one.
+        shard: whose clients it carries; only at the standby's end.
+        secret: of the lease of that shard; only at the standby's end.
+        epoch: of the same lease. The leader refuses a standby that has seen another one.
+        find: returns the secret and the epoch of a shard's lease, or None if this node does not lead it; only at the
+            leader's end. Where there is neither this nor a secret, nothing is to be proved, and both ends are open
+            from the beginning.
         node: what the other end calls this one in its log.
-        nonce: NONCE_BYTES random bytes.
+        nonce: NONCE_BYTES random bytes, if anything is to be proved.
         on_output: called when there is something to send, until `take_output`.
         on_open: called when both ends have proved what they know.
         accept: makes the channel of a client that the other end opens, of the bytes that describe it; or raises
@@ -284,6 +351,8 @@ class Link:
 
     __slots__ = (
         "_accept",
+        "_find",
+        "_kinds",
         "_nonce",
         "_number",
         "_on_note",
@@ -304,10 +373,12 @@ class Link:
         "dials",
         "epoch",
         "farewell",
+        "is_clean",
         "is_open",
         "max_job_size",
         "node",
         "peer",
+        "shard",
         "waiting",
     )
 
@@ -316,8 +387,10 @@ class Link:
         *,
         dials: bool,
         on_output: Callable[[], None],
+        shard: int = 0,
         secret: str = "",
         epoch: int = 0,
+        find: Callable[[int], tuple[str, int] | None] | None = None,
         node: str = "",
         nonce: bytes = b"",
         on_open: Callable[[Link], None] | None = None,
@@ -327,19 +400,24 @@ class Link:
         patience: int = 0,
         trusts: bool = False,
     ) -> None:
-        if len(nonce) != (NONCE_BYTES if secret else 0):
+        proves = bool(secret) if dials else find is not None
+        if len(nonce) != (NONCE_BYTES if proves else 0):
             raise ValueError("a link with a secret needs a nonce of its own")
+        self.shard = shard  # at the leader's end -1 until it is known
         self.epoch = epoch
         self.node = node
         self.peer = ""  # what the other end calls itself
         self.max_job_size = max_job_size
-        self.is_open = not secret  # both ends have proved that they know the secret
+        self.is_open = not proves  # both ends have proved that they know the secret
         self.farewell: str | None = None  # what the leader has said with its GOODBYE
-        self.closing = False  # this end has said GOODBYE: the connection is to be closed when that is sent
+        self.is_clean = False  # that GOODBYE, whichever end has said it, is a clean one
+        self.closing = False  # this end has said GOODBYE: nothing more is sent
         self.clogged = False  # what has been sent waits in this process: nothing more is sent on a channel
         self.channels: dict[int, Channel] = {}
         self.waiting: list[Channel] = []  # those that are told when the link takes more
         self.dials = dials
+        self._find = find
+        self._kinds = _FROM_LEADER if dials else _FROM_STANDBY if proves else _FROM_IO_PROCESS
         self._secret = secret.encode()
         self._nonce = nonce
         self._their_nonce = b""
@@ -355,8 +433,11 @@ class Link:
         self._rest = b""  # has come, and has not been done
         self._position = 0  # where in the rest begins what has not been done
         self._silent = -patience  # ticks since the last frame
-        if dials and secret:
-            self.send(HELLO, 0, _GREETING.pack(VERSION, epoch, nonce) + node.encode())
+        if proves:
+            if dials:
+                self.send(HELLO, 0, _GREETING.pack(VERSION, shard, epoch, nonce) + node.encode())
+            else:
+                self.shard = -1
 
     # What the owner calls
 
@@ -401,6 +482,9 @@ class Link:
                 self._give(number, kind, payload)
             else:
                 self._take(kind, number, payload)
+                if self.farewell is not None:
+                    position = end  # nothing counts that follows
+                    break
                 limit = FRAME_LIMIT if self.is_open else GREETING_LIMIT
         if has_more:
             self._rest = data
@@ -421,7 +505,7 @@ class Link:
         self._silent += 1
         if self._silent > SILENT_TICKS and not self._trusts:
             return False
-        if self.is_open:
+        if self.is_open and not self.closing:
             self.send(PING, 0, b"")
         return True
 
@@ -444,10 +528,22 @@ class Link:
         self.send(OPEN, number, payload[last:])
         return True
 
-    def say_goodbye(self, why: str) -> None:
-        """Tell the standby that this end does not lead. The owner closes the connection when that is sent."""
+    def say_goodbye(self, why: str, is_clean: bool = False) -> None:
+        """Tell the standby that this end does not lead. Nothing may be sent afterwards; the standby closes.
+
+        Args:
+            is_clean: promise that whatever has been executed has been answered. Channels that cannot keep this promise
+                are closed first.
+        """
+        if is_clean:
+            for channel in list(self.channels.values()):
+                try:
+                    channel.on_goodbye()
+                except Exception:
+                    self._fail(channel)
         self.closing = True
-        self.send(GOODBYE, 0, why.encode()[:GREETING_LIMIT])
+        self.is_clean = is_clean
+        self.send(GOODBYE, 0, (b"\1" if is_clean else b"\0") + why.encode()[: GREETING_LIMIT - 1])
 
     def clog(self) -> None:
         """Send nothing more on channels: what has been sent waits in this process."""
@@ -476,6 +572,7 @@ class Link:
     def let_go(self) -> None:
         """Call nobody any more: the owner and this link have referred to each other, and the collector may be off."""
         self._accept = None
+        self._find = None
         self._on_open = None
         self._on_note = None
         self._on_output = _ignore
@@ -505,10 +602,13 @@ class Link:
     # Frames
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
-        if kind not in (_FROM_LEADER if self.dials else _FROM_STANDBY):
+        if kind not in self._kinds:
             raise LinkError(f"a frame of type {kind}, which is none of its own")
         if kind == GOODBYE:
-            self.farewell = _text(payload)
+            if payload[:1] not in (b"\0", b"\1"):
+                raise LinkError("a goodbye that is neither clean nor not")
+            self.farewell = _text(payload[1:])
+            self.is_clean = payload[:1] == b"\1"
         elif not self.is_open:
             self._greet(kind, payload)
         else:
@@ -538,9 +638,13 @@ class Link:
         except LinkError:
             raise
         except Exception:
-            log.exception("a client of %s failed; this is a bug in the server", self.peer)
-            channel.close_channel(at_once=True)
-            channel.on_close(at_once=True)
+            self._fail(channel)
+
+    def _fail(self, channel: Channel) -> None:
+        """Disconnect a client for which something has failed just now."""
+        log.exception("a client of %s failed; this is a bug in the server", self.peer)
+        channel.close_channel(at_once=True)
+        channel.on_close(at_once=True)
 
     def _take_opening(self, kind: int, number: int, payload: bytes) -> None:
         parts = self._opening
@@ -592,11 +696,20 @@ class Link:
     def _take_hello(self, payload: bytes) -> None:
         if len(payload) < _GREETING.size:
             raise LinkError("something else than a greeting")
-        version, epoch, self._their_nonce = _GREETING.unpack_from(payload)
-        self.peer = _text(payload[_GREETING.size :])
+        version, shard, epoch, self._their_nonce = _GREETING.unpack_from(payload)
         if version != VERSION:
             self.say_goodbye(f"it speaks version {VERSION} of links, and not {version}")
-        elif epoch != self.epoch:
+            return
+        self.peer = _text(payload[_GREETING.size :])
+        self.shard = shard
+        assert self._find is not None, "only a leader gets a HELLO"
+        found = self._find(shard)
+        if found is None:
+            self.say_goodbye(NOT_LEADING)
+            return
+        secret, self.epoch = found
+        self._secret = secret.encode()
+        if epoch != self.epoch:
             self.say_goodbye(f"it leads in epoch {self.epoch}, and not {epoch}")
         else:
             self.send(CHALLENGE, 0, _CHALLENGE.pack(self._nonce, self._proof(b"leader")))
@@ -614,7 +727,7 @@ class Link:
     def _proof(self, role: bytes) -> bytes:
         """What only somebody can make who knows the secret, for this link and this end of it."""
         standby, leader = (self._nonce, self._their_nonce) if self.dials else (self._their_nonce, self._nonce)
-        said = b"%b of link %d in epoch %d" % (role, VERSION, self.epoch)
+        said = b"%b of link %d for shard %d in epoch %d" % (role, VERSION, self.shard, self.epoch)
         return hmac.digest(self._secret, said + standby + leader, hashlib.sha256)
 
     def _demand(self, proof: bytes, role: bytes) -> None:

@@ -17,9 +17,11 @@ class Opening(NamedTuple):
     user: str | None
     """The name of its user; None for nobody, who may do everything."""
     used: str
-    """The tube that it uses."""
+    """The tube that it uses; "" if that is at another shard."""
     watched: list[str]
     """The tubes that it watches, in their order."""
+    counted: bool = True
+    """Whether it counts among the connections there. One that several shards serve counts at one of them."""
 
     def encode(self) -> bytes:
         return json.dumps(self._asdict(), separators=(",", ":")).encode()
@@ -38,4 +40,7 @@ class Opening(NamedTuple):
             raise ValueError("a name is missing")
         if not isinstance(watched, list) or not all(isinstance(tube, str) for tube in watched):
             raise ValueError("the watched tubes are missing")
-        return cls(name, user, used, watched)
+        counted = found.get("counted")
+        if not isinstance(counted, bool):
+            raise ValueError("it is not said whether it counts")
+        return cls(name, user, used, watched, counted)

@@ -8,16 +8,25 @@ nanoseconds.
     ------------------------  ----------  -----------------------------  -----------------------------------------
     (new)                     ready       put without delay              any client
     (new)                     delayed     put with delay                 any client
+    (new)                     delayed     put with a moment to come      any client
     delayed                   ready       the end of its delay           time
+    delayed                   ready       its moment of the wall clock   time
     ready                     reserved    reserve, or a waiting client   any client that watches its tube
     ready, delayed, buried    reserved    reserve_job                    any client
-    reserved                  ready       release without delay          the client that reserved it
-    reserved                  delayed     release with delay             the client that reserved it
+    reserved                  ready       release without delay [1]      the client that reserved it
+    reserved                  delayed     release with delay [1]         the client that reserved it
     reserved                  buried      bury                           the client that reserved it
     reserved                  reserved    touch                          the client that reserved it
-    reserved                  ready       the end of its time to run     time
-    reserved                  ready       disconnect                     the client that reserved it
+    reserved                  ready       the end of its time to run [1] time
+    reserved                  ready       disconnect [1]                 the client that reserved it
+    reserved                  ready       unreserve                      the client that reserved it
+    reserved                  delayed     a failure [2], with a backoff  who or what has made it fail
+    reserved                  buried      one failure [2] too many       who or what has made it fail
+    reserved                  ready       the same, with a dead tube:    who or what has made it fail
+                                          it is in the dead tube then
     buried, delayed           ready       kick, kick_job                 any client
+    ready, delayed, buried    ready       redrive of its dead tube:      any client
+                                          it is where it came from then
     ready, delayed, buried    (deleted)   delete, clear                  any client
     delayed                   (deleted)   cancel                         any client
     delayed                   delayed     reschedule with delay          any client
@@ -25,25 +34,52 @@ nanoseconds.
     ready, delayed, buried    delayed     replace with delay             any client
     ready, delayed, buried    ready       replace without delay          any client
     reserved                  (deleted)   delete                         the client that reserved it
+    ready                     (deleted)   the end of its time to live    time
 
-Two invariants hold between calls. A tube that is not paused has ready jobs or waiting clients, never both; the only
-exception is a tube whose pause has ended and whose waiting clients are still being served in slices. And a waiting
-client waits in every tube that it watches.
+A key may stay taken when its job has been deleted, by delete or by time: it is *held*. What is left of the job is in no
+queue, and no command but a put with its key meets it.
+
+    (deleted)                 held        as its policy or terms say     the same
+    held                      (gone)      the end of that time           time
+    held                      (gone)      clear                          any client
+
+    [1] unless failures of the job are counted, by its tube's policy or its own terms
+    [2] a release, the end of its time to run, or a disconnect, of a job whose failures are counted
+
+Several brokers may share the tubes and jobs of one queue (docs/cluster.md): each gives other ids, by its `stride` and
+`offset`, and knows nothing of the others. For clients that are served by several of them there are `probe` and
+`unreserve`, clients that no statistics count, and clients that wait although they watch no tube here.
+
+Two invariants hold between calls. A tube that is not blocked has ready jobs or waiting clients, never both; the only
+exception is a tube that was blocked and whose waiting clients are still being served in slices. And a waiting client
+waits in every tube that it watches. A tube is blocked while it is paused, or throttled by its policy
+(`queue/throttle.py`): reserve finds none of its jobs then; reserve_job does.
 
 A change is recorded in the journal before the transition or after it, never in the middle, because the journal may
 rewrite any live job while it records a change. What creates or deletes jobs (put, replace, clear, delete) is recorded
 before: the journal may refuse it, and a job must still exist when its deletion is recorded. What changes a job's state
-(release, bury, kick, reschedule, and reserve_job of a job that was not ready) is recorded after: the record holds the
-new state.
+(release, bury, kick, redrive, reschedule, a counted failure, and reserve_job of a job that was not ready) is recorded
+after: the record holds the new state, and the tube. A deletion whose key is held is recorded before, as a hold.
 
-What may concern any number of jobs (a kick, a clear, the jobs and tubes of a client that disconnects) is done in
-slices. A BulkOperation holds what is left; it is in the wheel with a deadline in the past, so that `advance` continues
-it, and other commands are served between the slices. Only waiting is not divided: a client starts or stops waiting in
-all its tubes at once, and what that costs is added to `cost`.
+A job that can expire does not while a client has it, whenever the server ends: so its reservation is a change, unless
+the journal does not admit it, and so is what gives it back.
+
+Clients whose command would record something wait while the journal does not admit it. What time or a disconnect would
+record is suspended meanwhile: the job stays reserved, or ready, or its key held.
+
+What may concern any number of jobs (a kick, a redrive, a clear, the jobs and tubes of a client that disconnects) is
+done in slices. A BulkOperation holds what is left; it is in the wheel with a deadline in the past, so that `advance`
+continues it, and other commands are served between the slices. Only waiting is not divided: a client starts or stops
+waiting in all its tubes at once, and what that costs is added to `cost`.
 
 Whether a delayed job is cancelled or becomes ready is decided here, once, when its state changes: `cancel` deletes a
 job that is still delayed, and leaves any other as it is. A job whose delay has ended stays delayed until `advance`
 reaches it.
+
+A job may be delayed until a moment of the wall clock, which may be set meanwhile (`queue/wall_clock.py`). The broker is
+told what that clock says, as its offset from the server's clock (`set_wall_offset`), and compares each such job with it
+once more when its time comes: none is early by what was told last. A job that has left this state, for whatever reason,
+has no such moment any more: it stays as it is when the wall clock goes back.
 
 The body of a job may be where the journal keeps it (NOT_IN_MEMORY). Nothing here reads a body; a client that is to get
 one gets it by a Delivery, when the journal has fetched it. Its command is PENDING until then, and everything else that
@@ -52,11 +88,24 @@ the command does has been done: the job is reserved, and its time to run has beg
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick
+from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick, BulkRedrive, BulkReview
 from beanstalk_server.queue.client import Client, Wait
-from beanstalk_server.queue.costs import NEW_TUBE_COST, PAGE_COST, copy_cost, search_cost, wait_cost
+from beanstalk_server.queue.costs import (
+    EXPIRY_COST,
+    FAILURE_COST,
+    NEW_TUBE_COST,
+    PAGE_COST,
+    REDRIVE_COST,
+    REVIEW_COST,
+    copy_cost,
+    look_cost,
+    search_cost,
+    wait_cost,
+)
+from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.delivery import BatchDelivery, Delivery, FoundDelivery, ReservedDelivery
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER, Queue
@@ -64,16 +113,28 @@ from beanstalk_server.queue.job import (
     BURIED,
     DELAYED,
     DELETED,
+    DISCONNECTED,
+    EXPIRED,
     NOT_IN_MEMORY,
     READY,
+    RELEASED,
     RESERVED,
+    RUN_OUT,
     SAFETY_MARGIN,
     URGENT,
+    DeadLetter,
+    Expiry,
+    HeldKey,
+    Holder,
     Job,
+    Terms,
 )
-from beanstalk_server.queue.journal import ALL, Journal
+from beanstalk_server.queue.journal import ALL, NONE, Journal, JournalError
+from beanstalk_server.queue.lifetimes import key_hold_of, ttl_of
+from beanstalk_server.queue.limits import refusal
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.outcome import (
+    BURIED_INSTEAD,
     DEADLINE_SOON,
     DONE,
     DRAINING,
@@ -88,15 +149,23 @@ from beanstalk_server.queue.outcome import (
     TOO_LATE,
     Outcome,
 )
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy, PolicyOf, no_policies
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
-from beanstalk_server.queue.table import JobTable, KeyTable
+from beanstalk_server.queue.table import ForeignJobError, IdTable, KeyTable
+from beanstalk_server.queue.throttle import Throttle
+from beanstalk_server.queue.tries import backoff_delay, counts_failures, has_failed_too_often
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.tubes import TubeTable
-from beanstalk_server.queue.wheel import TICK, Wheel
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.wall_clock import WallCheck, WallClock
+from beanstalk_server.queue.wheel import OVERDUE, TICK, Slot, Wheel
 
 BATCH_BYTES: Final = 1 << 20
 """Bytes: a batch of reserved jobs ends with the job whose body takes the batch past this size."""
+
+FEW_TUBES: Final = 64
+"""What a client watches at most for `has_nothing` to look: that costs no more than a simple command."""
 
 SLICE: Final = 512
 """The budget of one call: the most jobs it moves, in about a millisecond. `advance` moves the rest."""
@@ -104,15 +173,22 @@ SLICE: Final = 512
 DISCONNECT_SLICE: Final = 64
 """The budget of a disconnect: smaller, because many clients may disconnect at the same moment."""
 
+FOREIGN: Final = 65
+"""The exit status where a journal has jobs of another shard (EX_DATAERR of sysexits.h)."""
+
 NOWHERE: Final = Tube("", 0)
 """The tube of jobs that the broker has dropped."""
 
-OVERDUE: Final = 0
-"""A deadline in the past: a timer with it is due at the next `advance`."""
+WALL_CHECK: Final = SECOND // 2
+"""Nanoseconds from one look at the wall clock to the next, at the most, while a job waits for it."""
 
 
 def _bury_sequence(job: Job) -> int:
     return job.extras.bury_sequence
+
+
+def _job_id(job: Job) -> int:
+    return job.id
 
 
 class Broker(Queue):
@@ -123,45 +199,75 @@ class Broker(Queue):
         now: the present, in nanoseconds.
         tick: the precision of deadlines, in nanoseconds.
         max_memory: bytes that jobs may take; a put beyond it is refused. 0 for no limit.
+        stride, offset: the ids that it gives are `offset` more than the multiples of `stride`, from `stride` on.
+        policy_of: finds what a tube demands of its jobs. Asked when the tube is made; `change_policies` changes it.
     """
 
     __slots__ = (
         "buried",
         "bury_sequence",
         "connections",
+        "counters",
         "delayed",
         "draining",
+        "halted",
+        "held",
         "jobs",
         "journal",
         "memory",
         "next_id",
+        "offset",
+        "policy_of",
         "producers",
         "ready",
         "records",
         "reserved",
+        "review",
+        "stride",
         "suspended",
+        "suspended_deletions",
         "timeouts",
         "total_connections",
         "total_jobs",
         "tubes",
         "urgent",
         "waiting",
+        "wall",
         "wheel",
         "workers",
     )
 
-    def __init__(self, journal: Journal, now: int = 0, tick: int = TICK, max_memory: int = 0) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        now: int = 0,
+        tick: int = TICK,
+        max_memory: int = 0,
+        stride: int = 1,
+        offset: int = 0,
+        policy_of: PolicyOf = no_policies,
+    ) -> None:
         super().__init__()
+        self.policy_of = policy_of
         self.journal = journal
         self.records = journal.keeps  # else there is nobody to record anything for
         self.wheel = Wheel(now, tick)
-        self.jobs = JobTable()
+        self.wall = WallClock()
+        self.jobs: IdTable[Job] = IdTable(stride, offset)
+        self.held: IdTable[HeldKey] = IdTable(stride, offset)
         journal.live = self.jobs
+        journal.held = self.held
         self.memory = journal.memory = Memory(max_memory)
         self.tubes = TubeTable()
-        self.next_id = 1
+        self.review: BulkReview | None = None  # that of the last change of policies, until it is complete
+        self._set_policy(self.tubes.default, policy_of(self.tubes.default.name))
+        self.stride = stride
+        self.offset = offset
+        self.next_id = stride + offset
         self.draining = False
-        self.suspended: list[BulkKick] = []  # kicks that go on when the journal admits everything again
+        self.halted = False
+        self.suspended = Slot(-1, 0)  # timers that are due, and go on when the journal admits everything again
+        self.suspended_deletions = Slot(-1, 0)  # likewise, when it admits deletions again
         self.bury_sequence = 0  # the number of the last burial
         # The counters of stats: the jobs in each state, and what has happened since the start.
         self.urgent = 0
@@ -171,6 +277,7 @@ class Broker(Queue):
         self.buried = 0
         self.timeouts = 0
         self.total_jobs = 0
+        self.counters = Counters()  # what policies have done, also in tubes that have none: a job may have terms
         self.connections = 0
         self.total_connections = 0
         self.producers = 0
@@ -179,30 +286,35 @@ class Broker(Queue):
 
     # Clients and tubes
 
-    def connect(self, client: Client) -> None:
-        self.connections += 1
-        self.total_connections += 1
+    def connect(self, client: Client, counted: bool = True) -> None:
+        client.counted = counted
+        if counted:
+            self.connections += 1
+            self.total_connections += 1
         tube = self.tubes.default
         client.use = tube
         tube.using += 1
         client.add_watched(tube)
         tube.watching += 1
 
-    def disconnect(self, client: Client, now: int) -> None:
+    def set_counted(self, client: Client, counted: bool) -> None:
+        if client.counted != counted:
+            client.counted = counted
+            self.connections += 1 if counted else -1
+
+    def disconnect(self, client: Client, now: int, has_left: bool = True) -> None:
         """As in Queue.
 
         Its jobs become ready first, then it leaves its tubes. Many jobs or tubes take several slices; until the last
         slice, tubes may still count the client.
         """
-        self.connections -= 1
-        if client.producer:
-            self.producers -= 1
-        if client.worker:
-            self.workers -= 1
-        operation = BulkDisconnect(client)
+        operation = BulkDisconnect(client, has_left)
         client.leaving = True
         if client.waiting:
             self._end_wait(client)
+        self.set_counted(client, False)
+        self.producers -= client.producer
+        self.workers -= client.worker
         self.cost = 0
         self._continue_disconnect(operation, DISCONNECT_SLICE, now)
 
@@ -219,11 +331,18 @@ class Broker(Queue):
     def use(self, client: Client, name: str) -> Outcome:
         tube = self._tube(name)
         tube.using += 1
-        left = client.use
+        self.unuse(client)
         client.use = tube
-        left.using -= 1
-        self._drop_unneeded(left)
+        client.uses = True
         return DONE
+
+    def unuse(self, client: Client) -> None:
+        if client.uses:
+            left = client.use
+            left.using -= 1
+            self._drop_unneeded(left)
+        client.use = self.tubes.default
+        client.uses = False
 
     def watch(self, client: Client, name: str) -> Outcome:
         tube = self._tube(name)
@@ -261,6 +380,7 @@ class Broker(Queue):
             return NOT_FOUND
         tube.pauses += 1
         tube.pause = duration
+        tube.set_blocked()
         if duration:
             self.wheel.set(tube, now + duration)
             return DONE
@@ -273,12 +393,89 @@ class Broker(Queue):
         tube = self.tubes.get(name)
         if tube is None:
             tube = self.tubes.add(name)
+            self._set_policy(tube, self.policy_of(name))
             self.cost += NEW_TUBE_COST
         return tube
 
+    def _set_policy(self, tube: Tube, policy: Policy, now: int = 0) -> None:
+        """Let a tube demand this of its jobs. The present matters only to a tube that has had another policy."""
+        tube.set_policy(policy)
+        throttle = tube.throttle
+        if policy.interval or policy.max_reserved:
+            if throttle is None:
+                throttle = tube.throttle = Throttle(tube, self.wheel)
+            throttle.follow(policy, now)
+        elif throttle is not None:
+            throttle.detach()
+
+    def change_policies(self, policy_of: PolicyOf, now: int) -> None:
+        """Let tubes demand something else of their jobs from now on.
+
+        New tubes do so at once; those that exist, and the jobs in them, in slices, which `advance` goes on with.
+        """
+        self.policy_of = policy_of
+        review = BulkReview(len(self.tubes))
+        old = self.review
+        if old is not None:
+            review.concerns_jobs = old.concerns_jobs  # it may not have come to them
+            self.wheel.remove(old)
+        self._continue_review(review, SLICE, now)
+
+    def _continue_review(self, review: BulkReview, budget: int, now: int) -> None:
+        done = False
+        try:
+            done = self._review(review, budget, now)
+        finally:
+            if not done:
+                self.wheel.set(review, OVERDUE)
+        self.review = None if done else review
+
+    def _review(self, review: BulkReview, budget: int, now: int) -> bool:
+        """Bring as many tubes and jobs under their new policies as the budget allows; return whether all are."""
+        while budget > 0:
+            position = review.next_position(len(self.tubes))
+            if position < 0:
+                return not review.concerns_jobs or self._review_jobs(review, budget, now)
+            budget -= REVIEW_COST
+            tube = self.tubes.at(position)
+            policy = self.policy_of(tube.name)
+            if policy.ttl != tube.policy.ttl:
+                review.concerns_jobs = True
+            self._set_policy(tube, policy, now)
+            budget = self._serve_waiting(tube, budget, now)
+            self._drop_unneeded(tube)
+        return False
+
+    def _review_jobs(self, review: BulkReview, budget: int, now: int) -> bool:
+        """Let as many ready jobs as the budget allows live as long as they may now; return whether all do."""
+        if review.pages is None:
+            review.pages = self.jobs.page_indexes()
+        while budget > 0:
+            if not review.jobs:
+                if not review.pages:
+                    return True
+                review.jobs = self.jobs.page_jobs(review.pages.pop())
+                budget -= 1 + look_cost(len(review.jobs))
+                continue
+            job = review.jobs.pop()
+            if job.state == READY and not job.tube.is_cleared(job):
+                self._review_expiry(job, now)
+                budget -= 1
+        return False
+
     def _drop_unneeded(self, tube: Tube) -> None:
-        if self.tubes.drop_unneeded(tube) and tube.is_linked():
-            self.wheel.remove(tube)
+        throttle = tube.throttle
+        if throttle is not None and self._keeps_pace(tube, throttle):
+            return
+        if self.tubes.drop_unneeded(tube):
+            if tube.is_linked():
+                self.wheel.remove(tube)
+            if throttle is not None:
+                throttle.detach()
+
+    def _keeps_pace(self, tube: Tube, throttle: Throttle) -> bool:
+        """Whether a tube has to stay because of its throttle alone, which says later that it need not."""
+        return tube is not self.tubes.default and not tube.is_needed() and throttle.keeps_tube()
 
     def list_tubes(self) -> list[bytes]:
         self.cost += self.tubes.write_pages() * PAGE_COST
@@ -287,58 +484,116 @@ class Broker(Queue):
     def drain(self) -> None:
         self.draining = True
 
-    def drop_jobs(self) -> None:
-        """Let all jobs be freed with the broker, which must not be used any more.
+    def halt(self) -> None:
+        """The server ends: no client that is gone from now on has left by itself, and nothing of it is recorded. The
+        journal is about to be closed, and what came after its last commit would look like damage at the next start.
+        """
+        self.halted = True
+
+    def drop_jobs(self) -> Iterator[None]:
+        """Free all jobs of a broker that must not be used any more, a page of them in each step of the iterator.
 
         Without this, a compiled broker that has jobs stays in memory, and they with it (`Job.detach` says why).
         """
-        for job in self.jobs.values():
-            job.detach(NOWHERE)
+        for tube in self.tubes.values():
+            tube.ready = JobHeap()
+            tube.delayed = JobHeap()
+            if tube.throttle is not None:
+                tube.throttle.detach()
+            self.wall.take(tube)
+            tube.reserved = []
+            tube.held = []
+            tube.letters = None
+            while tube.keys is not None and tube.keys.pop_page():
+                yield
+        while jobs := self.jobs.pop_page():
+            for job in jobs:
+                job.detach(NOWHERE)
+            yield
+        while keys := self.held.pop_page():
+            for held in keys:
+                held.detach(NOWHERE)
+            yield
 
     # The journal
 
     def set_admission(self, admits: int) -> None:
-        """Set what the journal admits from now on: ALL, DELETIONS or NONE. With ALL, suspended kicks go on."""
+        """Set what the journal admits from now on: ALL, DELETIONS or NONE. What is suspended goes on if it may."""
         self.admits = admits
         if admits == ALL:
-            for operation in self.suspended:
-                self.wheel.set(operation, OVERDUE)
-            self.suspended.clear()
+            self.wheel.make_due(self.suspended)
+        if admits != NONE:
+            self.wheel.make_due(self.suspended_deletions)
 
     def restore(self, clock_offset: int, now: int) -> int:
         """Recover the jobs that the journal has kept; return how many. Must come before the first `connect`.
 
-        A job whose delay ended while no server was running is ready at once.
+        A job whose delay ended while no server was running is ready at once. The next id is greater than all that the
+        journal knows.
 
         Args:
-            clock_offset: the wall clock minus the clock of `now`, in nanoseconds.
+            clock_offset: the wall clock minus the clock of `now`, in nanoseconds: the first `set_wall_offset`.
+
+        Raises:
+            JournalError: the jobs cannot be restored.
+            RestoreInterruptedError: the server is to stop.
         """
-        replay = Replay(self.jobs, clock_offset)
-        self.journal.restore(replay)
+        self.set_wall_offset(clock_offset)
+        replay = Replay(self.jobs, clock_offset, self.held)
+        try:
+            self.journal.restore(replay)
+        except ForeignJobError as error:
+            raise JournalError(f"the journal is not that of this shard: {error}", FOREIGN) from error
         buried: list[Job] = []
+        letters: list[Job] = []
         for job in self.jobs.values():
             job.tube = self._tube(job.tube.name)
             job.created_at -= clock_offset
+            terms = job.terms()
+            if terms is not None and terms.ready_since:
+                terms.ready_since -= clock_offset
+            if terms is not None and terms.origin:
+                letters.append(job)
             self.memory.add_job(job)
+            job.tube.bytes += self.body_size(job)
             if job.key:
                 self._set_key(job.tube, job)
             if job.state == BURIED:
                 buried.append(job)
+            elif job.is_timed():
+                if job.deadline - clock_offset <= now:
+                    self._note_ready_since(job, job.deadline - clock_offset)
+                self._enter_at(job, now)
             elif job.state == DELAYED and job.deadline - clock_offset > now:
                 self._enter_delayed(job, job.deadline - clock_offset)
             else:
+                if job.state == DELAYED:
+                    self._note_ready_since(job, job.deadline - clock_offset)
                 self._enter_ready(job, now)
         buried.sort(key=_bury_sequence)
         for job in buried:
             self._enter_buried(job, job.extras.bury_sequence)
         if buried:
             self.bury_sequence = buried[-1].extras.bury_sequence
-        self.next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
+        for held in self.held.values():
+            held.tube = self._tube(held.tube.name)
+            held.created_at -= clock_offset
+            self._enter_held(held, held.deadline - clock_offset)
+        letters.sort(key=_job_id)  # nothing says in which order they came
+        names: dict[str, str] = {}  # of origins: one object for all that have come from the same tube
+        for job in letters:
+            terms = job.own_terms()
+            terms.origin = names.setdefault(terms.origin, terms.origin)
+            job.tube.add_letter(job, terms)
+        next_id = max(self.next_id, replay.last_id + 1, self.journal.next_id())
+        self.next_id = next_id + (self.offset - next_id) % self.stride
         return len(self.jobs)
 
     def _record_put(self, job: Job, delay: int, now: int) -> bool:
         if delay:
             job.deadline = now + delay
+        else:
+            self._note_ready_since(job, now)
         if self.records:
             if not self.journal.put(job):
                 return False
@@ -350,7 +605,12 @@ class Broker(Queue):
             self.last_lsn += 1
             self.journal.change(job)
 
-    def _record_delete(self, job: Job) -> None:
+    def _record_hold(self, held: HeldKey) -> None:
+        if self.records:
+            self.last_lsn += 1
+            self.journal.hold(held)
+
+    def _record_delete(self, job: Holder) -> None:
         if self.records:
             self.last_lsn += 1
             self.journal.delete(job)
@@ -367,19 +627,18 @@ class Broker(Queue):
 
     def take_id(self) -> int:
         job_id = self.next_id
-        self.next_id = job_id + 1
+        self.next_id = job_id + self.stride
         return job_id
 
     def put(
         self, client: Client, job_id: int, priority: int, delay: int, ttr: int, body: bytes, created_at: int, now: int
     ) -> Outcome:
-        return self._put(client.use, job_id, "", priority, delay, ttr, body, created_at, now)
+        return self._put(client.use, Job(job_id, priority, delay, ttr, body, client.use, created_at), delay, now)
 
-    def put_keyed(
+    def put_with(
         self,
         client: Client,
-        key: str,
-        replaces: bool,
+        attributes: Attributes,
         priority: int,
         delay: int,
         ttr: int,
@@ -387,51 +646,63 @@ class Broker(Queue):
         created_at: int,
         now: int,
     ) -> Outcome:
+        key = attributes.key
         tube = client.use
-        job = self._find_keyed(tube, key)
-        if job is None:
+        old = self._holder(tube, key) if key else None
+        if old is None:
             job_id = self.take_id()
             client.on_keyed(job_id)
-            return self._put(tube, job_id, key, priority, delay, ttr, body, created_at, now)
-        client.on_keyed(job.id)
-        if not replaces:
-            return EXISTS
-        if job.client is not None:
-            return TOO_LATE
-        return self._replace(job, priority, delay, ttr, body, now)
+            job = Job(job_id, priority, delay, ttr, body, tube, created_at)
+            job.key = key
+        else:
+            client.on_keyed(old.id)
+            if not attributes.replaces:
+                return EXISTS
+            if not isinstance(old, Job) or old.client is not None:
+                return TOO_LATE
+            job = old.renewed(priority, delay, ttr, body)
+        if attributes.ask_for_terms():
+            terms = job.own_terms()
+            terms.take(attributes)
+            if terms.at:
+                delay = max(terms.at - self.wall.offset - now, 0)
+                if not delay:
+                    terms.at = 0
+        return self._put(tube, job, delay, now) if old is None else self._replace(old, job, delay, now)
 
-    def _put(
-        self,
-        tube: Tube,
-        job_id: int,
-        key: str,
-        priority: int,
-        delay: int,
-        ttr: int,
-        body: bytes,
-        created_at: int,
-        now: int,
-    ) -> Outcome:
+    def _put(self, tube: Tube, job: Job, delay: int, now: int) -> Outcome:
         if self.draining:
             return DRAINING
-        job = Job(job_id, priority, delay, ttr, body, tube, created_at)
-        if key:
-            job.key = key
+        size = len(job.body)
+        if tube.policy is not NO_POLICY:
+            refused = refusal(tube, self.counters, delay, size)
+            if refused != DONE:
+                return refused
+            if tube.policy.ttl:
+                job.own_terms()  # before it is recorded
         if not self.memory.admits(job) or not self._record_put(job, delay, now):
             return OUT_OF_MEMORY
         self.jobs.add(job)
         self.memory.add_job(job)
-        if key:
+        if job.key:
             self._set_key(tube, job)
         self.total_jobs += 1
         tube.total_jobs += 1
+        tube.bytes += size
         self._enter(job, delay, now)
         return DONE
 
-    def _replace(self, job: Job, priority: int, delay: int, ttr: int, body: bytes, now: int) -> Outcome:
-        """Give a job that is not reserved a new priority, delay, ttr and body."""
+    def _replace(self, job: Job, fresh: Job, delay: int, now: int) -> Outcome:
+        """Let a fresh job take the place of one that is not reserved: with its id and its key."""
         tube = job.tube
-        fresh = job.renewed(priority, delay, ttr, body)
+        size = len(fresh.body)
+        old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
+        if tube.policy is not NO_POLICY:
+            refused = refusal(tube, self.counters, delay, size, old_size)
+            if refused != DONE:
+                return refused
+            if tube.policy.ttl:
+                fresh.own_terms()
         if not self.memory.admits(fresh, job) or not self._record_put(fresh, delay, now):
             return OUT_OF_MEMORY
         self._leave(job)
@@ -439,12 +710,17 @@ class Broker(Queue):
         job.state = DELETED
         self.jobs.add(fresh)
         self.memory.add_job(fresh)
+        tube.bytes += size - old_size
+        terms = job.terms()
+        if terms is not None and terms.letter is not None:
+            tube.remove_letter(terms)
+            tube.add_letter(fresh, fresh.own_terms())
         if fresh.key:
             self._set_key(tube, fresh)
         self._enter(fresh, delay, now)
         return REPLACED
 
-    def _set_key(self, tube: Tube, job: Job) -> None:
+    def _set_key(self, tube: Tube, job: Holder) -> None:
         if tube.keys is None:
             tube.keys = KeyTable()
         tube.keys.add(job)
@@ -475,30 +751,49 @@ class Broker(Queue):
             if job is None:
                 break
             jobs.append(job)
-            size += self._body_size(job)
+            size += self.body_size(job)
         if not jobs:
             return self._wait(client, timeout, limit, now)
         self.cost += len(jobs) * cost
         return self._give_batch(client, jobs)
 
+    def probe(self, client: Client, now: int) -> Outcome:
+        self._begin_reserve(client)
+        self.cost += search_cost(len(client.watched))
+        job = self._find_best(client, now)
+        if job is None:
+            return DEADLINE_SOON if client.jobs_in_safety_margin else NOT_FOUND
+        client.on_best(job)
+        return DONE
+
+    def has_nothing(self, client: Client) -> bool:
+        watched = client.watched
+        if not client.worker or client.jobs_in_safety_margin or len(watched) > FEW_TUBES:
+            return False
+        return all(not tube.ready.jobs for tube in watched)
+
     def _reserve_best(self, client: Client, now: int) -> Job | None:
         """Reserve the ready job with the smallest (priority, id) of the tubes that the client watches."""
+        best = self._find_best(client, now)
+        if best is not None:
+            self._reserve_ready(best, client, now)
+        return best
+
+    def _find_best(self, client: Client, now: int) -> Job | None:
+        """Find the ready job with the smallest (priority, id) of the tubes that the client watches."""
         best: Job | None = None
         for tube in client.watched:
             jobs = tube.ready.jobs
-            if not jobs or tube.pause:
+            if not jobs or tube.blocked:
                 continue
-            if tube.waiting_count:  # its pause has ended: the clients that wait come first
+            if tube.waiting_count:  # its pause has ended, or a place is free: the clients that wait come first
                 self._serve_waiting(tube, SLICE, now)
-                if not jobs or tube.waiting_count:
+                if not jobs or tube.waiting_count or tube.blocked:
                     continue
             job = jobs[0]
             # The deadline of a ready job is its priority.
             if best is None or job.deadline < best.deadline or (job.deadline == best.deadline and job.id < best.id):
                 best = job
-        if best is not None:
-            self._leave_ready(best)
-            self._enter_reserved(best, client, now)
         return best
 
     def _wait(self, client: Client, timeout: int, batch: int, now: int) -> Outcome:
@@ -550,7 +845,9 @@ class Broker(Queue):
         was_ready = job.state == READY
         self._leave(job)
         self._enter_reserved(job, client, now)
-        if not was_ready:
+        if was_ready:
+            self._record_stay(job)
+        else:
             self._record_change(job)  # or a restart would find it delayed or buried
         return self._give(client, job)
 
@@ -575,38 +872,67 @@ class Broker(Queue):
         self.journal.fetch(delivery.jobs, delivery.on_fetched)
         return PENDING
 
-    def _body_size(self, job: Job) -> int:
-        """Bytes, also of a body that is not in memory."""
+    def body_size(self, job: Job) -> int:
+        """Bytes, also of a body that is not in memory. The journal knows it until the job is deleted or replaced."""
         body = job.body
         return self.journal.body_size(job) if body is NOT_IN_MEMORY else len(body)
 
     # Deleting, releasing, burying and touching jobs
 
-    def delete(self, client: Client, job_id: int) -> Outcome:
+    def delete(self, client: Client, job_id: int, now: int) -> Outcome:
         job = self._find(job_id)
         if job is None or (job.state == RESERVED and job.client is not client):
             return NOT_FOUND
         job.tube.deletes += 1
-        self._delete(job)
+        hold = key_hold_of(job)
+        self._delete(job, now + hold if hold else 0)
         return DONE
 
-    def _delete(self, job: Job) -> None:
+    def _delete(self, job: Job, free_at: int = 0) -> None:
+        """Delete a job.
+
+        Args:
+            free_at: when its key is free, if not at once.
+        """
+        tube = job.tube
+        size = self.body_size(job)
+        if free_at:
+            held = job.held_key()
+            held.deadline = free_at
+            self._record_hold(held)
+            tube.bytes -= size
+            self._leave(job)
+            self._forget(job)
+            self.held.add(held)
+            self._enter_held(held, free_at)
+            return
         self._record_delete(job)
+        tube.bytes -= size
         self._leave(job)
         self._forget(job)
-        tube = job.tube
         if not tube.using and not tube.watching:
             self._drop_unneeded(tube)
 
     def _forget(self, job: Job) -> None:
         """Remove a job that has left its queue from the tables of ids and keys."""
         self.memory.remove_job(job)
-        job.state = DELETED
         self.jobs.remove(job.id)
+        job.state = DELETED
+        terms = job.terms()
+        if terms is not None:
+            job.tube.remove_letter(terms)
         if job.key:
             keys = job.tube.keys
             assert keys is not None, "a job with a key is in its tube's keys"
             keys.remove(job)
+
+    def _free(self, held: HeldKey) -> None:
+        """Remove a key that is held no longer from the tables of ids and keys."""
+        self.memory.remove_held(held)
+        self.held.remove(held.id)
+        keys = held.tube.keys
+        assert keys is not None, "a held key is in its tube's keys"
+        keys.remove(held)
 
     def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
@@ -616,6 +942,8 @@ class Broker(Queue):
         job.priority = priority
         job.delay = delay
         job.own_extras().releases += 1
+        if counts_failures(job):
+            return self._fail(job, RELEASED, delay, now)
         self._enter(job, delay, now)
         self._record_change(job)
         return DONE
@@ -626,11 +954,15 @@ class Broker(Queue):
             return NOT_FOUND
         self._leave_reserved(job)
         job.priority = priority
+        self._bury(job)
+        return DONE
+
+    def _bury(self, job: Job) -> None:
+        """Bury a job that has left its state."""
         job.own_extras().buries += 1
         self.bury_sequence += 1
         self._enter_buried(job, self.bury_sequence)
         self._record_change(job)
-        return DONE
 
     def touch(self, client: Client, job_id: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
@@ -642,6 +974,133 @@ class Broker(Queue):
         self._set_time_to_run(job, client, now)
         return DONE
 
+    def unreserve(self, client: Client, job_id: int, now: int) -> Outcome:
+        job = self.jobs.get(job_id)
+        if job is None or job.client is not client:
+            return NOT_FOUND
+        terms = job.terms()
+        ready_since = 0 if terms is None else terms.ready_since
+        self._leave_reserved(job)
+        throttle = job.tube.throttle
+        if throttle is not None:
+            throttle.give_back(now)
+        job.reserves -= 1
+        self._note_ready_since(job, ready_since)
+        self._enter_ready(job, now)
+        self._record_stay(job)
+        return DONE
+
+    # Failures
+
+    def _fail(self, job: Job, reason: int, delay: int, now: int) -> Outcome:
+        """Count a failure of a job that has left RESERVED. It is tried again, perhaps after a delay, or given up.
+
+        Args:
+            delay: that with which it has been released; 0 if its backoff says how long it waits.
+        """
+        self.cost += FAILURE_COST
+        terms = self.memory.give_terms(job)
+        terms.tries += 1
+        terms.reason = reason
+        if has_failed_too_often(job, terms):
+            return self._give_up(job, terms, now)
+        if not delay:
+            delay = backoff_delay(job, terms)
+            if delay:  # not the job's own: that is what a client has given, and some release with it once more
+                self.counters.retried += 1
+                job.tube.counters.retried += 1
+        self._enter(job, delay, now)
+        self._record_change(job)
+        return DONE
+
+    def _give_up(self, job: Job, terms: Terms, now: int) -> Outcome:
+        """Send a job that has left its state to the dead tube, or bury it if its tube has none."""
+        tube = job.tube
+        name = tube.policy.dead_tube
+        if not name or name == tube.name:
+            self._bury(job)
+            return BURIED_INSTEAD
+        self.counters.dead += 1
+        tube.counters.dead += 1
+        origin = terms.origin or tube.name
+        self._move(job, terms, name, "" if origin == name else origin, now)
+        return DONE
+
+    def _move(self, job: Job, terms: Terms, name: str, origin: str, now: int) -> None:
+        """Let a job that has left its state be ready in another tube, with all its tries.
+
+        It loses its key if another job has it there.
+
+        Args:
+            origin: what is noted as the tube that it has come from; "" for none.
+        """
+        left = job.tube
+        tube = self._tube(name)
+        key = job.key
+        size = self.body_size(job)
+        self.memory.remove_job(job)
+        left.bytes -= size
+        left.remove_letter(terms)
+        if key:
+            assert left.keys is not None, "a job with a key is in its tube's keys"
+            left.keys.remove(job)
+            if self._holder(tube, key) is not None:
+                job.key = ""
+        job.tube = tube
+        if job.key:
+            self._set_key(tube, job)
+        terms.tries = 0
+        terms.ready_since = 0
+        terms.origin = origin
+        if origin:
+            tube.add_letter(job, terms)
+        self.memory.add_job(job)
+        tube.bytes += size
+        self._enter_ready(job, now)
+        self._record_change(job)
+        self._drop_unneeded(left)
+
+    def redrive(self, client: Client, name: str, bound: int, now: int) -> Outcome:
+        tube = self.tubes.get(name)
+        if tube is None:
+            return NOT_FOUND
+        operation = BulkRedrive(client, tube, bound)
+        if self._redrive(operation, SLICE, now):
+            operation.answer()
+            return DONE
+        client.busy = True
+        return PENDING
+
+    def _redrive(self, operation: BulkRedrive, budget: int, now: int) -> bool:
+        """Redrive as many dead letters as the budget allows; return whether the redrive is complete."""
+        tube = operation.tube
+        budget += self.cost
+        while operation.remaining and operation.visits and tube.letters is not None:
+            if self.admits != ALL:
+                self.suspended.append(operation)
+                return False
+            if budget <= self.cost:
+                self.wheel.set(operation, OVERDUE)
+                return False
+            operation.visits -= 1
+            self.cost += 1
+            letter = tube.letters.after
+            assert isinstance(letter, DeadLetter)
+            job = letter.job
+            terms = job.own_terms()
+            if job.state == RESERVED or tube.is_cleared(job):
+                letter.unlink()
+                tube.letters.append(letter)
+                continue
+            self.cost += REDRIVE_COST
+            operation.remaining -= 1
+            operation.count += 1
+            self.counters.redriven += 1
+            tube.counters.redriven += 1
+            self._leave(job)
+            self._move(job, terms, terms.origin, "", now)
+        return True
+
     # Kicking jobs
 
     def kick(self, client: Client, bound: int, now: int) -> Outcome:
@@ -649,7 +1108,7 @@ class Broker(Queue):
         is_done = self._kick(operation, SLICE, now)
         self.cost += operation.count * operation.price
         if is_done:
-            client.on_kicked(operation.count)
+            operation.answer()
             return DONE
         client.busy = True
         return PENDING
@@ -670,9 +1129,10 @@ class Broker(Queue):
                     return True
                 job = tube.buried.after
             else:
-                if not tube.delayed.jobs:
+                first = self._first_delayed(tube)
+                if first is None:
                     return True
-                job = tube.delayed.jobs[0]
+                job = first
             if self.admits != ALL:
                 self.suspended.append(operation)
                 return False
@@ -689,6 +1149,9 @@ class Broker(Queue):
     def _kick_job(self, job: Job, now: int) -> None:
         self._leave(job)
         job.own_extras().kicks += 1
+        terms = job.terms()
+        if terms is not None:
+            terms.tries = 0
         self._enter_ready(job, now)
         self._record_change(job)
 
@@ -729,19 +1192,22 @@ class Broker(Queue):
         tube = self.tubes.get(name)
         if tube is None:
             return NOT_FOUND
-        if not (tube.ready.jobs or tube.delayed.jobs or tube.buried_count):
+        if not (tube.ready.jobs or tube.delayed_count() or tube.buried_count or tube.held):
             client.on_cleared(0)
             return DONE
         if not self._record_clear(tube):
             return OUT_OF_MEMORY
-        operation = BulkClear(client, tube)
+        operation = BulkClear(client, tube, self.wall.take(tube))
+        self._time_wall_clock()
         self.ready -= len(operation.ready)
-        self.delayed -= len(operation.delayed)
+        self.delayed -= len(operation.delayed) + len(operation.timed)
         self.buried -= tube.buried_count
         self.urgent -= tube.urgent
         tube.ready = JobHeap()
         tube.delayed = JobHeap()
+        tube.held = []
         tube.buried_count = tube.urgent = 0
+        tube.bytes = sum([self.body_size(job) for job in tube.reserved])
         tube.clears += 1
         tube.clearing += 1
         try:
@@ -764,15 +1230,26 @@ class Broker(Queue):
             budget -= 1
             if operation.ready:
                 job = operation.ready.pop()
+                self._end_expiry(job)
             elif operation.delayed:
                 job = operation.delayed.pop()
                 if job.is_linked():  # unless it has come due since
                     self.wheel.remove(job)
+            elif operation.timed:
+                job = operation.timed.pop()
             elif not operation.buried.is_empty():
                 link = operation.buried.after
                 assert isinstance(link, Job)
                 job = link
                 job.unlink()
+            elif operation.held:
+                held = operation.held.pop()
+                if held.is_linked():  # unless its time has come since
+                    self.wheel.remove(held)
+                self._free(held)
+                if self.records:
+                    self.journal.forget(held)
+                continue
             else:
                 operation.buried.dissolve()
                 operation.tube.clearing -= 1
@@ -802,6 +1279,11 @@ class Broker(Queue):
         return self._show(client, self._find_keyed(client.use, key))
 
     def _find_keyed(self, tube: Tube, key: str) -> Job | None:
+        holder = self._holder(tube, key)
+        return holder if isinstance(holder, Job) else None
+
+    def _holder(self, tube: Tube, key: str) -> Holder | None:
+        """The job with this key, or the held key."""
         keys = tube.keys
         if keys is None:
             return None
@@ -815,8 +1297,21 @@ class Broker(Queue):
         return self._show(client, jobs[0] if jobs else None)
 
     def peek_delayed(self, client: Client) -> Outcome:
-        jobs = client.use.delayed.jobs
-        return self._show(client, jobs[0] if jobs else None)
+        return self._show(client, self._first_delayed(client.use))
+
+    def _first_delayed(self, tube: Tube) -> Job | None:
+        """The job of a tube whose delay ends first."""
+        jobs = tube.delayed.jobs
+        first = jobs[0] if jobs else None
+        if tube.timed is None:
+            return first
+        other = tube.timed.jobs[0]
+        if first is None:
+            return other
+        deadline = other.deadline - self.wall.offset
+        if deadline < first.deadline or (deadline == first.deadline and other.id < first.id):
+            return other
+        return first
 
     def peek_buried(self, client: Client) -> Outcome:
         job = client.use.buried.after
@@ -832,7 +1327,7 @@ class Broker(Queue):
         return DONE
 
     def server_statistics(self) -> ServerStatistics:
-        found = ServerStatistics(self.journal.files())
+        found = ServerStatistics(self.journal.files(), self.counters)
         found.urgent = self.urgent
         found.ready = self.ready
         found.reserved = self.reserved
@@ -847,6 +1342,7 @@ class Broker(Queue):
         found.waiting = self.waiting
         found.total_connections = self.total_connections
         found.draining = self.draining
+        found.held = len(self.held)
         found.memory = self.memory.used
         found.max_memory = self.memory.limit
         return found
@@ -857,9 +1353,33 @@ class Broker(Queue):
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
         job = self._find(job_id)
-        return None if job is None else JobStatistics(job, self.journal.file_number(job), now)
+        return None if job is None else JobStatistics(job, self.journal.file_number(job), now, self.wall.offset)
 
     # Time
+
+    def set_wall_offset(self, offset: int) -> None:
+        wall = self.wall
+        if offset != wall.offset:
+            wall.offset = offset
+            self._time_wall_clock()
+
+    def follows_wall_clock(self) -> bool:
+        """Whether a job waits for a moment of the wall clock: then `set_wall_offset` must come before `advance`."""
+        return bool(self.wall.heaps)
+
+    def _time_wall_clock(self) -> None:
+        """Let the wall clock be the timer of its first job, and be looked at now and then, if it has any."""
+        wall = self.wall
+        first = wall.first()
+        if first is None:
+            if wall.is_linked():
+                self.wheel.remove(wall)
+            if wall.check_timer.is_linked():
+                self.wheel.remove(wall.check_timer)
+            return
+        deadline = first.deadline - wall.offset
+        if not wall.is_linked() or wall.deadline != deadline:
+            self.wheel.set(wall, deadline)
 
     def advance(self, now: int, budget: int = SLICE) -> None:
         """Handle the timers that are due, in the order in which they came due.
@@ -887,9 +1407,17 @@ class Broker(Queue):
                 budget = max(budget - self.cost, 0)
             elif isinstance(timer, Tube):
                 timer.pause = 0
+                timer.set_blocked()
                 budget = self._serve_waiting(timer, max(budget, 1), now)
-            elif isinstance(timer, BulkKick):
-                self._continue_kick(timer, max(budget, 1), now)
+            elif isinstance(timer, Expiry):
+                self._on_expiry(timer, now)
+                budget = max(budget - self.cost, 0)
+            elif isinstance(timer, HeldKey):
+                self._end_hold(timer)
+            elif isinstance(timer, Throttle):
+                budget = self._on_throttle_due(timer, max(budget, 1), now)
+            elif isinstance(timer, (BulkKick, BulkRedrive)):
+                self._continue_counted(timer, max(budget, 1), now)
                 budget = 0
             elif isinstance(timer, BulkClear):
                 self._continue_clear(timer, max(budget, 1))
@@ -897,23 +1425,33 @@ class Broker(Queue):
             elif isinstance(timer, BulkDisconnect):
                 self._continue_disconnect(timer, max(budget, 1), now)
                 budget = 0
+            elif isinstance(timer, BulkReview):
+                self._continue_review(timer, max(budget, 1), now)
+                budget = 0
+            elif isinstance(timer, WallClock):
+                budget = self._on_moments_due(timer, max(budget, 1), now)
+            elif isinstance(timer, WallCheck):
+                self.wheel.set(timer, now + WALL_CHECK)  # whoever has called this has told what the wall clock says
 
     def next_event(self) -> int:
         """When to call `advance` next, in nanoseconds: a moment in the past if there is something to do at once."""
         due = self.wheel.due
         return 0 if due.after is not due else self.wheel.next_event
 
-    def _continue_kick(self, operation: BulkKick, budget: int, now: int) -> None:
+    def _continue_counted(self, operation: BulkKick | BulkRedrive, budget: int, now: int) -> None:
         client = operation.client
         try:
-            done = self._kick(operation, budget, now)
+            if isinstance(operation, BulkKick):
+                done = self._kick(operation, budget, now)
+            else:
+                done = self._redrive(operation, budget, now)
         except Exception:
             client.busy = False
             client.on_outcome(FAILED)
             raise
         if done:
             client.busy = False
-            client.on_kicked(operation.count)
+            operation.answer()
 
     def _continue_clear(self, operation: BulkClear, budget: int) -> None:
         client = operation.client
@@ -933,8 +1471,10 @@ class Broker(Queue):
         if job.tube.is_cleared(job):
             return
         if job.state == DELAYED:
+            due = job.deadline
             job.tube.delayed.remove(job)
             self.delayed -= 1
+            self._note_ready_since(job, due)
             self._enter_ready(job, now)
             return
         client = job.client
@@ -946,10 +1486,48 @@ class Broker(Queue):
             if self.stop_waiting(client):
                 client.on_outcome(DEADLINE_SOON)
             return
+        is_counted = counts_failures(job)
+        if is_counted and self.admits != ALL:
+            self.suspended.append(job)
+            return
         job.own_extras().timeouts += 1
         self.timeouts += 1
         self._leave_reserved(job)
-        self._enter_ready(job, now)
+        if is_counted:
+            self._fail(job, RUN_OUT, 0, now)
+        else:
+            self._enter_ready(job, now)
+            self._record_stay(job)
+
+    def _on_throttle_due(self, throttle: Throttle, budget: int, now: int) -> int:
+        """Serve the clients that wait for a tube that may be throttled no longer; return the rest of the budget."""
+        tube = throttle.tube
+        throttle.on_due(now)
+        budget = self._serve_waiting(tube, budget, now)
+        if throttle.full_at <= now and not tube.is_needed():
+            throttle.full_at = 0
+        self._drop_unneeded(tube)
+        return budget
+
+    def _on_moments_due(self, wall: WallClock, budget: int, now: int) -> int:
+        """Make jobs ready whose moments of the wall clock have come; return the rest of the budget.
+
+        If nothing is left, there may be more to do: then the timer, which is that of the next job, is overdue.
+        """
+        moment = now + wall.offset
+        try:
+            while budget and wall.heaps:
+                job = wall.heaps[0].jobs[0]
+                if job.deadline > moment:
+                    break
+                self._end_moment(job)
+                self.delayed -= 1
+                self.cost = 0
+                self._enter_ready(job, now)
+                budget = max(budget - 1 - copy_cost(len(job.body)) - self.cost, 0)
+        finally:
+            self._time_wall_clock()
+        return budget
 
     def _continue_disconnect(self, operation: BulkDisconnect, budget: int, now: int) -> None:
         """Continue a disconnect within the budget: the client's jobs become ready, then it leaves its tubes."""
@@ -959,10 +1537,19 @@ class Broker(Queue):
             return
         jobs = operation.jobs
         while jobs and budget > self.cost:
-            job = jobs.pop()
+            job = jobs[-1]
             if job.client is client:  # unless its time to run has ended since
+                is_counted = operation.has_left and counts_failures(job) and not self.halted
+                if is_counted and self.admits != ALL:
+                    self.suspended.append(operation)
+                    return
                 self._leave_reserved(job)
-                self._enter_ready(job, now)
+                if is_counted:
+                    self._fail(job, DISCONNECTED, 0, now)
+                else:
+                    self._enter_ready(job, now)
+                    self._record_stay(job)
+            jobs.pop()
             budget -= 1
         watched = client.watched
         waits = client.waits
@@ -979,21 +1566,116 @@ class Broker(Queue):
             tube.watching -= 1
             self._drop_unneeded(tube)
             budget -= 1
-        if watched:
+        if jobs or watched:
             self.wheel.set(operation, OVERDUE)
             return
         waits.clear()  # each refers to the client, and would keep it in memory
-        client.use.using -= 1
-        self._drop_unneeded(client.use)
+        self.unuse(client)
+
+    # Time to live, and held keys
+
+    def _note_ready_since(self, job: Job, moment: int) -> None:
+        """Note since when a job is ready that is about to be: 0 for the moment at which it will be."""
+        extras = job.extras
+        if isinstance(extras, Terms):
+            extras.ready_since = moment
+        elif moment and job.tube.policy.ttl:
+            self.memory.give_terms(job).ready_since = moment
+
+    def _review_expiry(self, job: Job, now: int) -> None:
+        """Let a ready job expire when its time to live is over, if it has one."""
+        terms = job.terms()
+        ttl = ttl_of(job)
+        if terms is None:
+            if not ttl:
+                return
+            terms = self.memory.give_terms(job)
+        if not terms.ready_since:
+            terms.ready_since = now
+        if not ttl:
+            self._end_expiry(job)
+            return
+        expiry = terms.expiry
+        if expiry is None:
+            expiry = self.memory.give_expiry(job, terms)
+        deadline = terms.ready_since + ttl
+        if not expiry.is_linked() or expiry.deadline != deadline:
+            self.wheel.set(expiry, deadline)
+
+    def _end_expiry(self, job: Job) -> None:
+        extras = job.extras
+        if isinstance(extras, Terms):
+            expiry = extras.expiry
+            if expiry is not None:
+                self.memory.take_expiry(extras)
+                if expiry.is_linked():
+                    self.wheel.remove(expiry)
+
+    def _record_stay(self, job: Job) -> None:
+        """Record that a job which can expire has become reserved or ready again, or a restart would count otherwise.
+
+        While the journal does not admit it, it is left out: so much may happen that the journal would run out of room.
+        """
+        if isinstance(job.extras, Terms) and self.admits == ALL and not self.halted and ttl_of(job):
+            self._record_change(job)
+
+    def _on_expiry(self, expiry: Expiry, now: int) -> None:
+        """End a ready job whose time to live is over, as soon as the journal admits it."""
+        job = expiry.job
+        tube = job.tube
+        if tube.is_cleared(job):
+            return
+        dead_tube = tube.policy.dead_tube
+        is_moved = bool(dead_tube) and dead_tube != tube.name
+        hold = key_hold_of(job)
+        if (is_moved or hold) and self.admits != ALL:
+            self.suspended.append(expiry)
+            return
+        if self.admits == NONE:
+            self.suspended_deletions.append(expiry)
+            return
+        self.cost += EXPIRY_COST
+        self.counters.expired += 1
+        tube.counters.expired += 1
+        if is_moved:
+            self._leave_ready(job)
+            terms = job.own_terms()
+            terms.reason = EXPIRED
+            self._give_up(job, terms, now)
+        else:
+            self._delete(job, now + hold if hold else 0)
+
+    def _enter_held(self, held: HeldKey, free_at: int) -> None:
+        """Keep a key taken that is in the table of held keys."""
+        tube = held.tube
+        self.memory.add_held(held)
+        tube.add_held(held)
+        self._set_key(tube, held)
+        self.wheel.set(held, free_at)
+
+    def _end_hold(self, held: HeldKey) -> None:
+        """Free a key whose time is over, as soon as the journal admits it."""
+        tube = held.tube
+        if tube.is_cleared(held):
+            return
+        if self.admits == NONE:
+            self.suspended_deletions.append(held)
+            return
+        self._record_delete(held)
+        tube.remove_held(held)
+        self._free(held)
+        self._drop_unneeded(tube)
 
     # Entering and leaving a state: only these methods count the jobs of each state and keep them in order.
 
     def _enter(self, job: Job, delay: int, now: int) -> None:
         """Make a job delayed if its delay, which begins now, is not 0; else ready."""
-        if delay:
-            self._enter_delayed(job, now + delay)
-        else:
+        if not delay:
             self._enter_ready(job, now)
+        elif job.is_timed():
+            self._enter_at(job, now)
+        else:
+            self._enter_delayed(job, now + delay)
 
     def _enter_ready(self, job: Job, now: int) -> None:
         job.state = READY
@@ -1004,6 +1686,8 @@ class Broker(Queue):
         if priority < URGENT:
             self.urgent += 1
             tube.urgent += 1
+        if tube.policy is not NO_POLICY or isinstance(job.extras, Terms):
+            self._review_expiry(job, now)
         if tube.waiting_count:
             self._serve_waiting(tube, 1, now)
 
@@ -1014,12 +1698,49 @@ class Broker(Queue):
         if job.priority < URGENT:
             self.urgent -= 1
             tube.urgent -= 1
+        self._end_expiry(job)
+
+    def _reserve_ready(self, job: Job, client: Client, now: int) -> None:
+        """Reserve a ready job."""
+        self._leave_ready(job)
+        self._enter_reserved(job, client, now)
+        self._record_stay(job)
 
     def _enter_delayed(self, job: Job, deadline: int) -> None:
         job.state = DELAYED
         self.wheel.set(job, deadline)
         job.tube.delayed.push(job, deadline)
         self.delayed += 1
+
+    def _enter_at(self, job: Job, now: int) -> None:
+        """Make a job delayed until its moment of the wall clock; or ready, if that has come."""
+        terms = job.own_terms()
+        wall = self.wall
+        moment = terms.at
+        if moment <= now + wall.offset:
+            terms.at = 0
+            self._enter_ready(job, now)
+            return
+        job.state = DELAYED
+        wall.add(job, moment)
+        self.delayed += 1
+        if not wall.check_timer.is_linked():
+            self.wheel.set(wall.check_timer, now + WALL_CHECK)
+        self._time_wall_clock()
+
+    def _leave_delayed(self, job: Job) -> None:
+        self.delayed -= 1
+        if not job.is_timed():
+            job.tube.delayed.remove(job)
+            self.wheel.remove(job)
+            return
+        self._end_moment(job)
+        self._time_wall_clock()
+
+    def _end_moment(self, job: Job) -> None:
+        """Let a job wait for the wall clock no longer."""
+        self.wall.remove(job)
+        job.own_terms().at = 0
 
     def _enter_buried(self, job: Job, sequence: int) -> None:
         job.state = BURIED
@@ -1035,7 +1756,10 @@ class Broker(Queue):
         job.state = RESERVED
         job.client = client
         job.reserves += 1
-        job.tube.add_reserved(job)
+        tube = job.tube
+        tube.add_reserved(job)
+        if tube.throttle is not None:
+            tube.throttle.take(now)
         self.reserved += 1
         client.reserved.add(job)
         self._set_time_to_run(job, client, now)
@@ -1056,9 +1780,15 @@ class Broker(Queue):
             job.in_safety_margin = False
             client.jobs_in_safety_margin -= 1
         job.client = None
+        extras = job.extras
+        if isinstance(extras, Terms):
+            extras.ready_since = 0
         if not client.leaving:  # else a BulkDisconnect holds the job
             client.reserved.remove(job)
-        job.tube.remove_reserved(job)
+        tube = job.tube
+        tube.remove_reserved(job)
+        if tube.throttle is not None:
+            tube.throttle.free_place()
         self.reserved -= 1
         if job.is_linked():
             self.wheel.remove(job)
@@ -1071,9 +1801,7 @@ class Broker(Queue):
         elif state == READY:
             self._leave_ready(job)
         elif state == DELAYED:
-            job.tube.delayed.remove(job)
-            self.wheel.remove(job)
-            self.delayed -= 1
+            self._leave_delayed(job)
         else:
             job.unlink()
             job.tube.buried_count -= 1
@@ -1084,10 +1812,8 @@ class Broker(Queue):
 
         If nothing is left, there may be more to do: then the tube is in the wheel, as the timer that continues it.
         """
-        if tube.pause:
-            return budget
         jobs = tube.ready.jobs
-        while jobs and tube.waiting_count:
+        while jobs and tube.waiting_count and not tube.blocked:
             if not budget:
                 if not tube.is_linked():
                     self.wheel.set(tube, OVERDUE)
@@ -1105,8 +1831,7 @@ class Broker(Queue):
                 budget = max(budget - self._serve_batch(tube, client, now), 0)
                 continue
             job = jobs[0]
-            self._leave_ready(job)
-            self._enter_reserved(job, client, now)
+            self._reserve_ready(job, client, now)
             self._give(client, job)
         return budget
 
@@ -1119,11 +1844,11 @@ class Broker(Queue):
         jobs = tube.ready.jobs
         batch: list[Job] = []
         size = 0
-        while jobs and len(batch) < client.batch and len(batch) < SLICE and size <= BATCH_BYTES:
+        bound = min(client.batch, SLICE)
+        while jobs and len(batch) < bound and size <= BATCH_BYTES and not tube.blocked:
             job = jobs[0]
-            self._leave_ready(job)
-            self._enter_reserved(job, client, now)
+            self._reserve_ready(job, client, now)
             batch.append(job)
-            size += self._body_size(job)
+            size += self.body_size(job)
         self._give_batch(client, batch)
         return len(batch)

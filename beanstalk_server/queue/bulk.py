@@ -1,4 +1,4 @@
-"""Bulk operations: what is left to do of a kick, a clear or a disconnect, and for which client.
+"""Bulk operations: what is left to do of a kick, redrive, clear, disconnect or change of policies, and for whom.
 
 A bulk operation is a timer that is always overdue, so that `Broker.advance` continues it one slice at a time, and other
 commands are served between the slices. It only holds its progress; the broker does the work.
@@ -40,37 +40,94 @@ class BulkKick(BulkOperation):
         self.tube = tube
         self.buried = tube.buried_count > 0
         # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
-        self.remaining = min(bound, tube.buried_count or len(tube.delayed.jobs))
+        self.remaining = min(bound, tube.buried_count or tube.delayed_count())
         self.price = 1 if self.buried else KICK_COST  # of each job
         self.count = 0
 
+    def answer(self) -> None:
+        """Tell the client how many jobs there were."""
+        self.client.on_kicked(self.count)
 
-class BulkClear(BulkOperation):
-    """A clear of one tube: jobs that have left their queues, and cannot be found by id or key any more."""
 
-    __slots__ = ("buried", "count", "delayed", "owes_answer", "ready", "tube")
+class BulkRedrive(BulkOperation):
+    """A redrive of the dead letters of one tube."""
 
-    def __init__(self, client: Client, tube: Tube) -> None:
+    __slots__ = ("count", "remaining", "tube", "visits")
+
+    def __init__(self, client: Client, tube: Tube, bound: int) -> None:
         super().__init__(client)
         self.tube = tube
-        self.count = len(tube.ready.jobs) + len(tube.delayed.jobs) + tube.buried_count
+        # Not more than there are now: one that fails again meanwhile is not redriven twice, and one that is reserved,
+        # and goes to the end, is not looked at again.
+        self.visits = tube.letter_count
+        self.remaining = bound
+        self.count = 0
+
+    def answer(self) -> None:
+        """Tell the client how many jobs there were."""
+        self.client.on_redriven(self.count)
+
+
+class BulkClear(BulkOperation):
+    """A clear of one tube: jobs that have left their queues, and cannot be found by id or key any more, and keys that
+    are not held any more."""
+
+    __slots__ = ("buried", "count", "delayed", "held", "owes_answer", "ready", "timed", "tube")
+
+    def __init__(self, client: Client, tube: Tube, timed: list[Job]) -> None:
+        super().__init__(client)
+        self.tube = tube
+        self.count = len(tube.ready.jobs) + len(tube.delayed.jobs) + len(timed) + tube.buried_count
         self.ready = tube.ready.jobs
         self.delayed = tube.delayed.jobs
+        self.timed = timed
         self.buried = Ring()
         self.buried.take_all_of(tube.buried)
+        self.held = tube.held
         self.owes_answer = False  # the client still waits for the count
+
+
+class BulkReview(Timer):
+    """A review of all tubes after a change of policies, and then of their jobs, if any could live longer or shorter.
+
+    The tubes are reviewed from the last to the first: the last one takes the place of a tube that goes, and new ones
+    come at the end, so that none is passed over. The jobs are reviewed by the pages of their table: a heap would change
+    its order meanwhile. No client waits for any of this.
+    """
+
+    __slots__ = (
+        "concerns_jobs",  # a tube has another time to live
+        "jobs",  # those left of the present page; some may be gone since
+        "pages",  # the indexes of those that are still to come; None until all tubes have been reviewed
+        "position",  # after the tube that is reviewed next
+    )
+
+    def __init__(self, tubes: int) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.position = tubes
+        self.concerns_jobs = False
+        self.pages: list[int] | None = None
+        self.jobs: list[Job] = []
+
+    def next_position(self, tubes: int) -> int:
+        """The position of the tube that is reviewed next, among so many; -1 if none is left."""
+        self.position = min(self.position, tubes) - 1
+        return self.position
 
 
 class BulkDisconnect(BulkOperation):
     """The disconnect of one client: its jobs, and the tubes that it watched and waited in."""
 
     __slots__ = (
+        "has_left",  # by itself, and so its jobs have failed
         "jobs",  # the last is the one that it reserved first
         "waited",
     )
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, has_left: bool) -> None:
         super().__init__(client)
+        self.has_left = has_left
         self.jobs: list[Job] = []
         self.waited = client.waiting
 

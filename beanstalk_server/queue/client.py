@@ -32,20 +32,22 @@ class Client(Timer):
 
     The `on_` methods give the client its answers. A client that is `waiting` gets exactly one of `on_reserved`
     (`on_reserved_batch` if `batch` is not 0) and `on_outcome`, perhaps after it was `busy`; one that is `busy`, exactly
-    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_kicked`, `on_cleared` and `on_outcome`. The calls may
-    come during a command of this client, during one of another client, as time passes, or when bodies have been
-    fetched: the methods must take note and return, and must not call the queue. The bodies of the jobs that they get
-    are in memory; after the call, they may be so no longer.
+    one of `on_reserved`, `on_reserved_batch`, `on_found`, `on_kicked`, `on_cleared`, `on_redriven` and `on_outcome`.
+    The calls may come during a command of this client, during one of another client, as time passes, or when bodies
+    have been fetched: the methods must take note and return, and must not call the queue. The bodies of the jobs that
+    they get are in memory; after the call, they may be so no longer.
     """
 
     __slots__ = (
         "batch",  # while it waits: the most jobs that it takes as a batch; 0 for a single job
-        "busy",  # a kick or a clear of many jobs, or a delivery, is under way for it
+        "busy",  # a kick, a clear or a redrive of many jobs, or a delivery, is under way for it
+        "counted",  # the statistics of the queue count it
         "jobs_in_safety_margin",  # how many of its jobs are in the last second of their time to run
         "leaving",  # it has disconnected, but may not have left all its tubes yet
         "producer",  # it has sent a put
         "reserved",  # its jobs, in the order in which it reserved them
         "use",  # the tube that its puts go to
+        "uses",  # that tube counts it; else it uses one elsewhere
         "waiting",  # for a job of one of the tubes it watches
         "waits",  # while it waits, one in the ring of each tube that it watches; kept for its next wait
         "watch_index",  # the position in `watched` of each tube, if there are many; else None
@@ -66,7 +68,9 @@ class Client(Timer):
         self.waits: list[Wait] = []
         self.batch = 0
         self.busy = False
+        self.counted = True
         self.leaving = False
+        self.uses = True
         self.producer = False
         self.worker = False
 
@@ -86,6 +90,13 @@ class Client(Timer):
             self.watch_index[tube] = len(watched) - 1
         elif len(watched) > WATCH_INDEX_THRESHOLD:
             self.watch_index = {found: position for position, found in enumerate(watched)}
+
+    def order_watched(self, names: list[str]) -> None:
+        """Put the tubes with these names into this order; any others come last. It must not be waiting."""
+        position = {name: position for position, name in enumerate(names)}
+        self.watched.sort(key=lambda tube: position.get(tube.name, len(names)))
+        if self.watch_index is not None:
+            self.watch_index = {tube: position for position, tube in enumerate(self.watched)}
 
     def remove_watched(self, position: int) -> None:
         """Remove the tube at a position. As in beanstalkd, the last one takes its place."""
@@ -108,6 +119,10 @@ class Client(Timer):
         """It has reserved these jobs: at least one, at most as many as it asked for, the best first."""
         raise NotImplementedError
 
+    def on_best(self, job: Job) -> None:
+        """Its probe has found this job, whose body may not be in memory."""
+        raise NotImplementedError
+
     def on_found(self, job: Job) -> None:
         """Its peek has found this job."""
         raise NotImplementedError
@@ -118,6 +133,10 @@ class Client(Timer):
 
     def on_cleared(self, count: int) -> None:
         """Its clear is complete: this many jobs have been deleted."""
+        raise NotImplementedError
+
+    def on_redriven(self, count: int) -> None:
+        """Its redrive is complete: this many jobs have gone back to the tubes that they had come from."""
         raise NotImplementedError
 
     def on_keyed(self, job_id: int) -> None:

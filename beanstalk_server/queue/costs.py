@@ -11,7 +11,12 @@ The unit is a simple command, one to three microseconds. To move a job from stat
     the rights of a user to a tube found                      1 for each 64 of User.weight
     a client begins to wait in its watched tubes, or ends to  1 for each 4 tubes
     a delayed job kicked                                      KICK_COST
+    a ready job expired                                       EXPIRY_COST
+    a dead letter redriven                                    REDRIVE_COST
+    a failure of a job counted                                FAILURE_COST
     a tube made                                               NEW_TUBE_COST
+    a tube brought under another policy                       REVIEW_COST
+    jobs looked at, most of which stay as they are            1 for each 32 jobs
     a page of the list of tubes written                       PAGE_COST
     statistics told                                           STATISTICS_COST
 
@@ -23,9 +28,19 @@ from __future__ import annotations
 from typing import Final
 
 NEW_TUBE_COST: Final = 4
+REVIEW_COST: Final = 4
 KICK_COST: Final = 4
 """Each is the first of its tube's delayed jobs. To find the next one goes through the whole height of the heap: 5 to 9
 microseconds among a million jobs."""
+
+REDRIVE_COST: Final = 4
+"""It may be anywhere in the heap of its delayed jobs, and its key goes from table to table."""
+
+FAILURE_COST: Final = 2
+"""It makes the job's terms, sets its timer, and is recorded."""
+
+EXPIRY_COST: Final = 4
+"""Likewise: what expires first is often the first of its tube's ready jobs."""
 
 PAGE_COST: Final = 8
 STATISTICS_COST: Final = 8
@@ -39,6 +54,11 @@ def transfer_cost(size: int) -> int:
 def copy_cost(size: int) -> int:
     """What it costs to copy so many bytes."""
     return size >> 12
+
+
+def look_cost(jobs: int) -> int:
+    """What it costs to look at so many jobs."""
+    return jobs >> 5
 
 
 def search_cost(tubes: int) -> int:

@@ -17,6 +17,7 @@ from typing import Final
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import Outcome
+from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 
 FOREVER: Final = -1
@@ -41,16 +42,34 @@ class Queue:
 
     # Clients and their tubes
 
-    def connect(self, client: Client) -> None:
-        """Take in a client. It uses and watches the default tube."""
+    def connect(self, client: Client, counted: bool = True) -> None:
+        """Take in a client. It uses and watches the default tube.
+
+        Args:
+            counted: whether the statistics of the queue count it among its connections. They count it among producers,
+                workers and waiting clients in any case, and so do tubes.
+        """
         raise NotImplementedError
 
-    def disconnect(self, client: Client, now: int) -> None:
-        """Let a client go: it gets no more answers, and its jobs become ready, in the order it reserved them."""
+    def set_counted(self, client: Client, counted: bool) -> None:
+        """Count the client from now on, or do not: as a connection that has existed all the time."""
+        raise NotImplementedError
+
+    def disconnect(self, client: Client, now: int, has_left: bool = True) -> None:
+        """Let a client go: it gets no more answers, and its jobs become ready, in the order it reserved them.
+
+        Args:
+            has_left: it has gone by itself, and so its jobs have failed.
+        """
         raise NotImplementedError
 
     def use(self, client: Client, name: str) -> Outcome:
         """Let the client put jobs into this tube from now on."""
+        raise NotImplementedError
+
+    def unuse(self, client: Client) -> None:
+        """Undo `use`: what the client uses is elsewhere. Nothing counts it as a user of a tube until its next `use`; a
+        put of it would go to the default tube."""
         raise NotImplementedError
 
     def watch(self, client: Client, name: str) -> Outcome:
@@ -62,7 +81,7 @@ class Queue:
         raise NotImplementedError
 
     def unwatch(self, client: Client, name: str) -> None:
-        """Undo `watch`, even if the client watches no other tube: then it must not reserve. It must not be waiting."""
+        """Undo `watch`, even if the client watches no other tube. It must not be waiting."""
         raise NotImplementedError
 
     # Producers
@@ -90,11 +109,10 @@ class Queue:
         """
         raise NotImplementedError
 
-    def put_keyed(
+    def put_with(
         self,
         client: Client,
-        key: str,
-        replaces: bool,
+        attributes: Attributes,
         priority: int,
         delay: int,
         ttr: int,
@@ -102,11 +120,12 @@ class Queue:
         created_at: int,
         now: int,
     ) -> Outcome:
-        """Put a job with a key, as `put` does. EXISTS if a job of the used tube has the key already.
+        """Put a job of which the producer demands something special, with or without a key, as `put` does.
 
-        If the put `replaces`, that job takes the new priority, delay, ttr and body instead, and keeps its id, key, age
-        and counters: REPLACED, or TOO_LATE if a client has reserved it. `on_keyed` gives the id of the job that has the
-        key afterwards.
+        EXISTS if a job of the used tube has the key already. If the put `replaces`, that job takes what is new instead,
+        and keeps its id, key, age and counters: REPLACED, or TOO_LATE if a client has reserved it. `on_keyed` gives the
+        id of the job in any case; with a key, of the one that has the key afterwards. TOO_BIG if the body is larger
+        than the tube takes.
         """
         raise NotImplementedError
 
@@ -132,12 +151,30 @@ class Queue:
         """Reserve the ready job with the smallest (priority, id) of the watched tubes: `on_reserved`.
 
         If there is none: DEADLINE_SOON if a job of the client is in its safety margin; else TIMED_OUT if the timeout is
-        0; else PENDING, until a job is ready or one of these two applies.
+        0; else PENDING, until a job is ready or one of these two applies. A client that watches no tube can wait, too.
         """
         raise NotImplementedError
 
     def reserve_batch(self, client: Client, limit: int, timeout: int, now: int) -> Outcome:
         """Reserve ready jobs of the watched tubes, at most `limit`: `on_reserved_batch`. With none, as `reserve`."""
+        raise NotImplementedError
+
+    def probe(self, client: Client, now: int) -> Outcome:
+        """Find the job that `reserve` would reserve, and leave it there: `on_best`.
+
+        If there is none: DEADLINE_SOON as in `reserve`, else NOT_FOUND.
+        """
+        raise NotImplementedError
+
+    def has_nothing(self, client: Client) -> bool:
+        """Whether a probe would surely find nothing, and change nothing. False also if that is not known at once."""
+        raise NotImplementedError
+
+    def unreserve(self, client: Client, job_id: int, now: int) -> Outcome:
+        """Undo the reservation of a job by `reserve`, as if it had not been. NOT_FOUND if the client has not got it.
+
+        The job is ready, with the place among the others that it had, and counts one reservation less.
+        """
         raise NotImplementedError
 
     def stop_waiting(self, client: Client) -> bool:
@@ -148,12 +185,15 @@ class Queue:
         """Reserve one job, ready, delayed or buried: `on_reserved`. NOT_FOUND also if a client has reserved it."""
         raise NotImplementedError
 
-    def delete(self, client: Client, job_id: int) -> Outcome:
+    def delete(self, client: Client, job_id: int, now: int) -> Outcome:
         """Delete a job. NOT_FOUND also if another client has reserved it."""
         raise NotImplementedError
 
     def release(self, client: Client, job_id: int, priority: int, delay: int, now: int) -> Outcome:
-        """Give back a job that the client has reserved, with a new priority and delay. NOT_FOUND if it has not."""
+        """Give back a job that the client has reserved, with a new priority and delay. NOT_FOUND if it has not.
+
+        BURIED_INSTEAD if it has failed too often. DONE if it has gone to the dead tube for that reason.
+        """
         raise NotImplementedError
 
     def bury(self, client: Client, job_id: int, priority: int) -> Outcome:
@@ -175,6 +215,14 @@ class Queue:
 
     def kick_job(self, client: Client, job_id: int, now: int) -> Outcome:
         """Make one buried or delayed job ready. NOT_FOUND if it is in another state."""
+        raise NotImplementedError
+
+    def redrive(self, client: Client, name: str, bound: int, now: int) -> Outcome:
+        """Send the dead letters of this tube back to the tubes that they have come from: ready, with all their tries.
+
+        At most `bound` jobs, those that have been here longest first; reserved ones stay. `on_redriven` gives their
+        number. NOT_FOUND if there is no such tube.
+        """
         raise NotImplementedError
 
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
@@ -227,6 +275,13 @@ class Queue:
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
         """The job with this id as it is now."""
+        raise NotImplementedError
+
+    def set_wall_offset(self, offset: int) -> None:
+        """Note what the wall clock says: nanoseconds more than the clock of `now`.
+
+        Must be told before a job is put that is to wait for a moment of the wall clock.
+        """
         raise NotImplementedError
 
     def drain(self) -> None:

@@ -1,8 +1,9 @@
-"""A job and its states.
+"""A job and its states, and the held key that may be left of it.
 
 Must never know which clients there are, or how jobs are ordered: it only has fields for both. A million jobs may be
-delayed at once, so each byte counts a million times: compiled, a job takes 128. What few jobs need is in Extras; small
-numbers take four bytes or one; and a job is none of the collector's business, which would cost 16.
+delayed at once, so each byte counts a million times: compiled, a job takes 128, and a held key 96, as the extras of a
+job that has a key. What few jobs need is in Extras; small numbers take four bytes or one; and a job is none of the
+collector's business, which would cost 16.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.native import mypyc_attr
-from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.ring import UNLINKED, Link
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import Timer
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i16, i32, u8
 
     from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.policy import Attributes
     from beanstalk_server.queue.tube import Tube
 
 NEW: Final = 0
@@ -26,13 +28,25 @@ RESERVED: Final = 2
 BURIED: Final = 3
 DELAYED: Final = 4
 DELETED: Final = 5
+HELD: Final = 6
+"""Deleted, but its key is still taken: only where jobs are stored. In memory, a HeldKey is left of it."""
 
 MAX_U32: Final = 0xFFFFFFFF
 MAX_I32: Final = 0x7FFFFFFF
 _SIGN: Final = 0x80000000
 
-STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted")
-"""The states by number, in the words of stats-job; a client never sees the first and the last."""
+STATES: Final = ("new", "ready", "reserved", "buried", "delayed", "deleted", "held")
+"""The states by number, in the words of stats-job; a client never sees the first and the last two."""
+
+# Why a job has failed last.
+NO_REASON: Final = 0
+RELEASED: Final = 1
+RUN_OUT: Final = 2
+DISCONNECTED: Final = 3
+EXPIRED: Final = 4
+
+REASONS: Final = ("", "released", "timed-out", "disconnected", "expired")
+"""The reasons by number, in the words of stats-job."""
 
 URGENT: Final = 1024
 """Jobs with a priority below this are counted as urgent (protocol: stats, current-jobs-urgent)."""
@@ -94,17 +108,121 @@ class Extras:
         self.ttr_rest = 0
 
 
+@mypyc_attr(acyclic=True)
+class Terms(Extras):
+    """What only jobs have that a policy applies to, or for which a producer has asked for something special: what that
+    is (0 or "": nothing but what the policy of its tube says), and what has come of it so far."""
+
+    __slots__ = (
+        "at",  # while it waits for it: when it is due by the wall clock, in nanoseconds since 1970
+        "backoff",  # as in Policy, as are the next three
+        "expiry",  # while it is ready and can expire: the timer of that
+        "growth",  # by how many bytes its record would be longer if it were written now; only the journal writes it
+        "key_hold",
+        "letter",  # its place among the dead letters of its tube, if it has an origin
+        "max_tries",
+        "origin",  # the name of the tube that it has come from, if it is in a dead tube
+        "ready_since",  # while it is ready: a moment, in nanoseconds
+        "reason",  # why it has failed last
+        "recorded",  # bytes that its record has for its names and its terms; the journal's, as `growth`
+        "tries",  # how often it has failed since it was put, kicked or redriven
+        "ttl",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 0
+        self.max_tries = 0
+        self.backoff = 0
+        self.ttl = 0
+        self.key_hold = 0
+        self.tries = 0
+        self.reason = NO_REASON
+        self.origin = ""
+        self.ready_since = 0
+        self.expiry: Expiry | None = None
+        self.letter: DeadLetter | None = None
+        self.recorded: i32 = 0
+        self.growth: i32 = 0
+
+    def take(self, attributes: Attributes) -> None:
+        """Take over what a producer demands, in place of what it demanded before."""
+        self.at = attributes.at
+        self.max_tries = attributes.max_tries
+        self.backoff = attributes.backoff
+        self.ttl = attributes.ttl
+        self.key_hold = attributes.key_hold
+
+
 NO_EXTRAS: Final = Extras()
 """Shared by all jobs that have no extras of their own; never written to."""
 
 
 @mypyc_attr(acyclic=True)
-class Job(Timer):
-    """One job. Only the broker changes it, except for `file` and `place`, which are the journal's; others may read.
+class Holder(Timer):
+    """What has an id, and may have a key in its tube: a job, or a held key. Only the broker changes it, except for
+    `file` and `place`, which are the journal's; others may read."""
 
-    As a timer, its deadline is the end of its delay while it is delayed. While it is reserved, it is the beginning of
-    its safety margin, and from then on the end of its time to run. While it is ready, it is in no slot of the wheel,
-    and its deadline holds its priority: a heap orders jobs by their deadlines. It means nothing in the other states.
+    __slots__ = (
+        "created_at",  # when its job was put, in nanoseconds
+        "file",  # the number of the journal's file that its record is in, or 0; only the journal writes it
+        "heap_index",  # its index in its heap, or in its tube's list of reserved jobs or of held keys
+        "id",
+        "place",  # where in that file; only the journal writes it
+        "tube",
+    )
+
+    def __init__(self, id: int, tube: Tube, created_at: int) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.id = id
+        self.tube = tube
+        self.created_at = created_at
+        self.file: i32 = 0
+        self.place: i32 = 0
+        self.heap_index: i32 = 0  # the small numbers of a job follow
+
+    @property
+    def key(self) -> str:
+        """Its name in its tube, or ""."""
+        raise NotImplementedError
+
+    def detach(self, nowhere: Tube) -> None:
+        """Let what nobody needs any more be freed with its ring, its client and its tube.
+
+        These refer to it, and it to them; and compiled, it is not collected.
+
+        Args:
+            nowhere: refers to no job.
+        """
+        self.before = self.after = UNLINKED
+        self.tube = nowhere
+
+
+@mypyc_attr(acyclic=True)
+class HeldKey(Holder):
+    """What is left of a job that has been deleted, while its key stays taken. As a timer, its deadline is when that
+    time is over. A million of them take what the keys of a million jobs take."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, id: int, key: str, tube: Tube, created_at: int) -> None:
+        super().__init__(id, tube, created_at)
+        self._key = key
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+
+@mypyc_attr(acyclic=True)
+class Job(Holder):
+    """One job.
+
+    As a timer, its deadline is the end of its delay while it is delayed; or, if it waits for a moment of the wall
+    clock, that moment, and then it is in no slot of the wheel. While it is reserved, it is the beginning of its safety
+    margin, and from then on the end of its time to run. While it is ready, it is in no slot of the wheel, and its
+    deadline holds its priority: a heap orders jobs by their deadlines. It means nothing in the other states.
 
     Delay and ttr are kept in four bytes each. What these cannot hold, a fraction of a millisecond or, from 24 days on,
     of a second, is in Extras: so no nanosecond is lost.
@@ -115,7 +233,7 @@ class Job(Timer):
         delay: nanoseconds, as last given by put, release or reschedule.
         ttr: time to run, nanoseconds.
         body: without the CRLF that follows it on the wire. NOT_IN_MEMORY while only the journal has it.
-        tube: where it has been put; it stays there.
+        tube: where it has been put; it stays there, unless it goes to a dead tube.
         created_at: nanoseconds.
     """
 
@@ -126,39 +244,26 @@ class Job(Timer):
         "_ttr",
         "body",
         "client",  # the one that has reserved it, or None
-        "created_at",
         "extras",  # NO_EXTRAS, or its own
-        "file",  # the number of the journal's file that its record is in, or 0; only the journal writes it
-        "heap_index",  # its index in its heap or, while it is reserved, in its tube's list of reserved jobs
-        "id",
         "in_safety_margin",  # reserved, and in the last second of its time to run
         "page",  # reserved: the number of its page among its client's reserved jobs
-        "place",  # where in that file; only the journal writes it
         "state",
-        "tube",
     )
 
     def __init__(self, id: int, priority: int, delay: int, ttr: int, body: bytes, tube: Tube, created_at: int) -> None:
-        self.before = self.after = UNLINKED
-        self.deadline = 0
-        self.id = id
-        self.body = body
-        self.tube = tube
-        self.created_at = created_at
-        self.client: Client | None = None
-        self.extras = NO_EXTRAS
-        # These are small, and share machine words: keep them together. With them, a job takes 128 bytes: one more byte
-        # here would cost 16.
+        super().__init__(id, tube, created_at)
+        # These are small, and share machine words with those of Holder: keep them together. With them, a job takes 128
+        # bytes: one more byte here would cost 16.
+        self.state: u8 = NEW
+        self.in_safety_margin = False
+        self.page: i16 = 0
         self._priority: i32 = _signed(priority)
         self._delay: i32 = 0
         self._ttr: i32 = 0
         self._reserves: i32 = 0
-        self.file: i32 = 0
-        self.place: i32 = 0
-        self.heap_index: i32 = 0
-        self.page: i16 = 0
-        self.state: u8 = NEW
-        self.in_safety_margin = False
+        self.body = body
+        self.client: Client | None = None
+        self.extras = NO_EXTRAS
         self.ttr = ttr
         if delay:
             self.delay = delay
@@ -224,8 +329,40 @@ class Job(Timer):
             extras = self.extras = Extras()
         return extras
 
+    def terms(self) -> Terms | None:
+        """Its terms, which may be written to, if it has any."""
+        extras = self.extras
+        return extras if isinstance(extras, Terms) else None
+
+    def own_terms(self) -> Terms:
+        """Its terms, which may be written to; made when first needed."""
+        old = self.extras
+        if isinstance(old, Terms):
+            return old
+        terms = Terms()
+        terms.key = old.key
+        terms.timeouts = old.timeouts
+        terms.releases = old.releases
+        terms.buries = old.buries
+        terms.kicks = old.kicks
+        terms.bury_sequence = old.bury_sequence
+        terms.clears = old.clears
+        terms.delay_rest = old.delay_rest
+        terms.ttr_rest = old.ttr_rest
+        terms.recorded = len(self.tube.name) + len(old.key)  # its record, if there is one, has no terms
+        self.extras = terms
+        return terms
+
+    def is_timed(self) -> bool:
+        """Whether it is delayed until a moment of the wall clock, which is its deadline then."""
+        extras = self.extras
+        return isinstance(extras, Terms) and extras.at != 0
+
     def renewed(self, priority: int, delay: int, ttr: int, body: bytes) -> Job:
-        """A new job that replaces this one: it keeps the id, key, age and counters, and is about to be put."""
+        """A new job that replaces this one: it keeps the id, key, age and counters, and is about to be put.
+
+        If it has an origin, it keeps that too, and why it has failed. It has all its tries.
+        """
         job = Job(self.id, priority, delay, ttr, body, self.tube, self.created_at)
         job.reserves = self.reserves
         old = self.extras
@@ -236,16 +373,53 @@ class Job(Timer):
             extras.releases = old.releases
             extras.buries = old.buries
             extras.kicks = old.kicks
+        if isinstance(old, Terms) and old.origin:
+            terms = job.own_terms()
+            terms.origin = old.origin
+            terms.reason = old.reason
         return job
 
+    def held_key(self) -> HeldKey:
+        """What is left of this job when it is deleted, and its key stays taken: also its record in the journal."""
+        held = HeldKey(self.id, self.extras.key, self.tube, self.created_at)
+        held.file = self.file
+        held.place = self.place
+        return held
+
     def detach(self, nowhere: Tube) -> None:
-        """Let a job that nobody needs any more be freed with its ring, its client and its tube.
-
-        These refer to the job, and the job to them; and compiled, a job is not collected.
-
-        Args:
-            nowhere: refers to no job.
-        """
-        self.before = self.after = UNLINKED
+        super().detach(nowhere)
         self.client = None
-        self.tube = nowhere
+        terms = self.terms()
+        if terms is not None and terms.expiry is not None:
+            terms.expiry.before = terms.expiry.after = UNLINKED
+            terms.expiry = None
+        if terms is not None and terms.letter is not None:
+            terms.letter.before = terms.letter.after = UNLINKED
+            terms.letter = None
+
+
+@mypyc_attr(acyclic=True)
+class Expiry(Timer):
+    """When a ready job expires: it is in no slot of the wheel itself, because its deadline holds its priority.
+
+    Who takes it out of the wheel sets `Terms.expiry` to None: job and expiry refer to each other, and compiled, neither
+    is collected.
+    """
+
+    __slots__ = ("job",)
+
+    def __init__(self, job: Job) -> None:
+        self.before = self.after = UNLINKED
+        self.deadline = 0
+        self.job = job
+
+
+@mypyc_attr(acyclic=True)
+class DeadLetter(Link):
+    """The place of a job among the dead letters of its tube. Who takes it out sets `Terms.letter` to None, as above."""
+
+    __slots__ = ("job",)
+
+    def __init__(self, job: Job) -> None:
+        self.before = self.after = UNLINKED
+        self.job = job

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from time import monotonic_ns, time_ns
 from typing import Final, NamedTuple
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import HeldKey, Holder, Job
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 
 ALL: Final = 0
 DELETIONS: Final = 1
@@ -57,8 +57,11 @@ class Journal:
     keeps = False
     """Whether the journal keeps anything. If not, nothing is recorded, no reply waits, and nothing is restored."""
 
-    live = JobTable()
+    live: IdTable[Job] = IdTable()
     """The live jobs by id, for journals that have to write a job once more. The broker sets it; only read it."""
+
+    held: IdTable[HeldKey] = IdTable()
+    """The held keys by id, likewise."""
 
     memory = Memory()
     """The account of memory, for journals that take bodies out of memory and bring them back. The broker sets it.
@@ -118,13 +121,24 @@ class Journal:
         return True
 
     def change(self, job: Job) -> None:
-        """Record that a job was released, buried, kicked or rescheduled, or reserved while delayed or buried.
+        """Record that a job was released, buried, kicked, rescheduled or moved, has failed, or was reserved while
+        delayed or buried; if it can expire, also that it was reserved or given back.
 
-        Its state, priority, delay, deadline or counters are new. A reserved job counts as ready.
+        Its state, priority, delay, deadline, counters, tube or terms are new. A reserved job counts as ready. One that
+        has gone to a dead tube, or come back, may have lost its key, because another job of that tube has it.
         """
 
-    def delete(self, job: Job) -> None:
-        """Record that a job is deleted."""
+    def hold(self, held: HeldKey) -> None:
+        """Record that the job with this id is deleted, but its key stays taken until the deadline.
+
+        `held` is what is left of it, and in the table of this name afterwards; `delete` is its end. `stored` gives it
+        as a job without a body, in the state HELD: so `load` must give it back, too. A journal that does not override
+        this method loses it: after a restart, the key is free.
+        """
+        self.delete(held)
+
+    def delete(self, job: Holder) -> None:
+        """Record that a job is deleted, or that a held key is free."""
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> bool:
         """Record that all jobs of a tube are deleted except these reserved ones.
@@ -136,8 +150,8 @@ class Journal:
         """
         return True
 
-    def forget(self, job: Job) -> None:
-        """Note that a job which a clear has deleted leaves memory. There is nothing to record."""
+    def forget(self, job: Holder) -> None:
+        """Note that a job or held key which a clear has deleted leaves memory. There is nothing to record."""
 
     def body_size(self, job: Job) -> int:
         """The size of a job's body in bytes, also while the body is not in memory."""
@@ -182,6 +196,6 @@ class Journal:
         """The wall clock minus the server's clock at this moment, in nanoseconds."""
         return time_ns() - monotonic_ns()
 
-    def stored(self, job: Job) -> StoredJob:
-        """A job as it should be stored at this moment."""
+    def stored(self, job: Holder) -> StoredJob:
+        """A job, or a held key, as it should be stored at this moment."""
         return stored_job(job, self.clock_offset())

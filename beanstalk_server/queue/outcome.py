@@ -45,3 +45,9 @@ DEADLINE_SOON: Final = 10
 
 FAILED: Final = 11
 """A bug, or a failure of the journal: the command may have been done in part."""
+
+TOO_BIG: Final = 12
+"""The body is larger than the tube takes: nothing has changed."""
+
+BURIED_INSTEAD: Final = 13
+"""The job has failed too often: it has been buried instead of released."""

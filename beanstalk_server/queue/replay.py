@@ -10,10 +10,12 @@ moves the reserved jobs there. `finish` drops the jobs of all tubes that have lo
 
 from __future__ import annotations
 
-from beanstalk_server.queue.job import BURIED, DELAYED, NO_EXTRAS, Job
+from collections.abc import Iterator
+
+from beanstalk_server.queue.job import BURIED, DELAYED, HELD, NO_EXTRAS, READY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob, stored_moment
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.tube import Tube
 
 
@@ -23,17 +25,22 @@ class Replay:
     All moments are those of the wall clock, in nanoseconds since 1970. But a delay lasts as long as the server's clock
     says, even if somebody sets the wall clock meanwhile. So when the journal reports a step of the wall clock within
     one boot of the machine, all moments before move with it. `shift` is the sum of these steps: a moment is kept minus
-    the shift at that time, and `finish` adds the final shift.
+    the shift at that time, and `finish` adds the final shift. Only when a job is due by the wall clock (`Terms.at`)
+    stays what it is, whatever happens to that clock.
+
+    Held keys are in a table of their own, as in the broker.
 
     Args:
         jobs: the table to put them into.
         clock_offset: the wall clock minus the server's clock, at present, in nanoseconds.
+        held: the table to put held keys into.
     """
 
-    __slots__ = ("boot", "clock_offset", "has_clears", "jobs", "last_id", "last_offset", "shift", "tubes")
+    __slots__ = ("boot", "clock_offset", "has_clears", "held", "jobs", "last_id", "last_offset", "shift", "tubes")
 
-    def __init__(self, jobs: JobTable, clock_offset: int = 0) -> None:
+    def __init__(self, jobs: IdTable[Job], clock_offset: int = 0, held: IdTable[HeldKey] | None = None) -> None:
         self.jobs = jobs
+        self.held: IdTable[HeldKey] = held if held is not None else IdTable(jobs.stride, jobs.offset)
         self.clock_offset = clock_offset
         self.tubes: dict[str, Tube] = {}
         self.has_clears = False
@@ -42,19 +49,34 @@ class Replay:
         self.shift = 0
         self.last_id = 0
 
-    def put(self, stored: StoredJob) -> Job:
-        """Make a job from its stored form. It replaces the job with its id. The caller may use `stored` again."""
-        tube = self.tubes.get(stored.tube)
-        if tube is None:
-            tube = self.tubes[stored.tube] = Tube(stored.tube, 0)
+    def put(self, stored: StoredJob) -> Holder:
+        """Make a job, or a held key, from its stored form. It replaces the job with its id. The caller may use `stored`
+        again."""
+        if stored.id > self.last_id:
+            self.last_id = stored.id
+        tube = self._tube(stored.tube)
         created_at = stored.created_at - self.shift
+        if stored.state == HELD:
+            held = HeldKey(stored.id, stored.key, tube, created_at)
+            self._hold(held, stored.deadline)
+            return held
         job = Job(stored.id, stored.priority, stored.delay, stored.ttr, stored.body, tube, created_at)
         job.key = stored.key
+        if stored.has_terms:
+            terms = job.own_terms()
+            terms.max_tries = stored.max_tries
+            terms.backoff = stored.backoff
+            terms.ttl = stored.ttl
+            terms.key_hold = stored.key_hold
         self._set(job, stored)
         self.jobs.add(job)
-        if job.id > self.last_id:
-            self.last_id = job.id
         return job
+
+    def _hold(self, held: HeldKey, free_at: int) -> None:
+        """Let a held key take the place of the job with its id."""
+        held.deadline = free_at - self.shift
+        self.jobs.remove(held.id)
+        self.held.add(held)
 
     def change(self, stored: StoredChange) -> None:
         """Change a job. Does nothing if the job is gone."""
@@ -63,7 +85,22 @@ class Replay:
             return
         job.priority = stored.priority
         job.delay = stored.delay
-        self._set(job, stored)
+        if stored.has_terms:
+            job.own_terms()  # before anything of the job changes: they note what its record has of it
+            if stored.tube != job.tube.name and job.tube is self.tubes.get(job.tube.name):  # else it has been cleared
+                job.tube = self._tube(stored.tube)
+            if not stored.keeps_key:
+                job.key = ""
+        if stored.state == HELD:
+            self._hold(job.held_key(), stored.deadline)
+        else:
+            self._set(job, stored)
+
+    def _tube(self, name: str) -> Tube:
+        tube = self.tubes.get(name)
+        if tube is None:
+            tube = self.tubes[name] = Tube(name, 0)
+        return tube
 
     def _set(self, job: Job, stored: StoredChange) -> None:
         """Set the fields that a put and a change have in common, except those that the constructor takes."""
@@ -85,13 +122,29 @@ class Replay:
             extras.buries = stored.buries
             extras.kicks = stored.kicks
             extras.bury_sequence = stored.bury_sequence if state == BURIED else 0
+            if stored.has_terms:
+                self._set_terms(job, stored)
+
+    def _set_terms(self, job: Job, stored: StoredChange) -> None:
+        terms = job.own_terms()
+        terms.tries = stored.tries
+        terms.reason = stored.reason
+        terms.origin = stored.origin
+        terms.at = stored.at
+        terms.ready_since = 0
+        if stored.at:
+            job.deadline = stored.at
+        elif stored.state == READY and stored.ready_since:
+            terms.ready_since = stored.ready_since - self.shift
 
     def delete(self, job_id: int) -> None:
-        """Delete a job. Does nothing if the job is gone."""
+        """Delete a job, or free a held key. Does nothing if it is gone."""
         self.jobs.remove(job_id)
+        if self.held:
+            self.held.remove(job_id)
 
     def clear(self, tube_name: str, reserved_ids: list[int]) -> None:
-        """Delete all jobs of a tube except these."""
+        """Delete all jobs of a tube except these, and free its held keys."""
         cleared = self.tubes.get(tube_name)
         if cleared is None:
             return
@@ -125,24 +178,47 @@ class Replay:
         self.clock(self.clock_offset, boot)
         if self.shift:
             for job in self.jobs.values():
-                job.created_at = stored_moment(job.created_at, self.shift)
-                if job.state == DELAYED:
-                    job.deadline = stored_moment(job.deadline, self.shift)
-            self.shift = 0
+                self._move_moments(job)
+            for held in self.held.values():
+                held.created_at = stored_moment(held.created_at, self.shift)
+                held.deadline = stored_moment(held.deadline, self.shift)
         if self.has_clears:
-            for job_id in [job.id for job in self.jobs.values() if self.tubes[job.tube.name] is not job.tube]:
+            for job_id in [job.id for job in self.jobs.values() if self._is_cleared(job)]:
                 self.jobs.remove(job_id)
-            self.has_clears = False
+            for job_id in [held.id for held in self.held.values() if self._is_cleared(held)]:
+                self.held.remove(job_id)
+        self.shift = 0
+        self.has_clears = False
 
-    def give_up_shared_keys(self) -> list[tuple[Job, str, Job]]:
+    def _is_cleared(self, job: Holder) -> bool:
+        return self.tubes[job.tube.name] is not job.tube
+
+    def _move_moments(self, job: Job) -> None:
+        """Add the final shift to the moments of a job."""
+        job.created_at = stored_moment(job.created_at, self.shift)
+        extras = job.extras
+        terms = extras if isinstance(extras, Terms) else None
+        if terms is not None and terms.ready_since:
+            terms.ready_since = stored_moment(terms.ready_since, self.shift)
+        if job.state == DELAYED and (terms is None or not terms.at):
+            job.deadline = stored_moment(job.deadline, self.shift)
+
+    def holders(self) -> Iterator[Holder]:
+        """All jobs, and then all held keys."""
+        yield from self.jobs.values()
+        yield from self.held.values()
+
+    def give_up_shared_keys(self) -> list[tuple[Job, str, Holder]]:
         """Let each key name only one job of its tube: the one with the highest id keeps it.
+
+        A held key that a job with a higher id has, too, is free: its time had ended when the job got the key.
 
         Returns:
             For each job that has lost its key: the job, the key, and a job with a higher id that has the key too.
         """
-        shared: list[tuple[Job, str, Job]] = []
-        holders: dict[tuple[str, str], Job] = {}
-        for job in self.jobs.values():
+        shared: list[tuple[Holder, str, Holder]] = []
+        holders: dict[tuple[str, str], Holder] = {}
+        for job in self.holders():
             if job.key:
                 name = (job.tube.name, job.key)
                 holder = holders.get(name)
@@ -153,6 +229,12 @@ class Replay:
                     shared.append((holder, job.key, job))
                 else:
                     shared.append((job, job.key, holder))
-        for job, _, _ in shared:
-            job.key = ""
-        return shared
+        found: list[tuple[Job, str, Holder]] = []
+        for loser, key, other in shared:
+            if isinstance(loser, Job):
+                loser.own_terms()  # these note what its record has of the key
+                loser.key = ""
+                found.append((loser, key, other))
+            else:
+                self.held.remove(loser.id)
+        return found

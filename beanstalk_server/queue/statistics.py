@@ -5,26 +5,36 @@ Must never know how they are formatted. Moments and durations are in nanoseconds
 
 from __future__ import annotations
 
+from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import DELAYED, RESERVED, SAFETY_MARGIN, Job
 from beanstalk_server.queue.journal import Files
+from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.tube import Tube
 
 
 class JobStatistics:
     """A job, its age, and the time it has left."""
 
-    __slots__ = ("age", "file", "job", "time_left")
+    __slots__ = ("age", "expires_in", "file", "job", "max_tries", "terms", "time_left")
 
-    def __init__(self, job: Job, file: int, now: int) -> None:
+    def __init__(self, job: Job, file: int, now: int, wall_offset: int = 0) -> None:
         self.job = job
         self.file = file  # the number of the journal's file that its record is in, or 0
         self.age = now - job.created_at
         self.time_left = 0  # until a delayed or reserved job becomes ready by itself; 0 for any other
         if job.state == DELAYED:
-            self.time_left = max(job.deadline - now, 0)
+            moment = now + wall_offset if job.is_timed() else now
+            self.time_left = max(job.deadline - moment, 0)
         elif job.state == RESERVED:
             end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
             self.time_left = max(end - now, 0)
+        self.terms = terms = job.terms()
+        self.max_tries = 0  # that of the job, or else of its tube; 0 for no limit
+        self.expires_in = 0  # until a ready job expires; 0 if it does not
+        if terms is not None:
+            self.max_tries = terms.max_tries or job.tube.policy.max_tries
+            if terms.expiry is not None:
+                self.expires_in = max(terms.expiry.deadline - now, 0)
 
 
 class TubeStatistics:
@@ -32,14 +42,19 @@ class TubeStatistics:
 
     __slots__ = (
         "buried",
+        "bytes",
+        "counters",
         "delayed",
         "deletes",
+        "has_policy",
+        "held",
         "name",
         "pause",
         "pause_left",
         "pauses",
         "ready",
         "reserved",
+        "throttled",
         "total_jobs",
         "urgent",
         "using",
@@ -52,7 +67,7 @@ class TubeStatistics:
         self.urgent = tube.urgent
         self.ready = len(tube.ready.jobs)
         self.reserved = len(tube.reserved)
-        self.delayed = len(tube.delayed.jobs)
+        self.delayed = tube.delayed_count()
         self.buried = tube.buried_count
         self.total_jobs = tube.total_jobs
         self.using = tube.using
@@ -62,6 +77,11 @@ class TubeStatistics:
         self.pauses = tube.pauses
         self.pause = tube.pause  # the whole length of its present pause, or 0
         self.pause_left = max(tube.deadline - now, 0) if tube.pause else 0
+        self.has_policy = tube.policy is not NO_POLICY
+        self.counters = tube.counters
+        self.held = len(tube.held)
+        self.bytes = tube.bytes
+        self.throttled = tube.is_throttled()
 
 
 class ServerStatistics:
@@ -70,9 +90,11 @@ class ServerStatistics:
     __slots__ = (
         "buried",
         "connections",
+        "counters",
         "delayed",
         "draining",
         "files",
+        "held",
         "max_memory",
         "memory",
         "producers",
@@ -87,8 +109,9 @@ class ServerStatistics:
         "workers",
     )
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, counters: Counters) -> None:
         self.files = files  # of the journal
+        self.counters = counters  # what policies have done
         self.urgent = 0
         self.ready = 0
         self.reserved = 0
@@ -103,5 +126,6 @@ class ServerStatistics:
         self.waiting = 0
         self.total_connections = 0
         self.draining = False
+        self.held = 0  # keys
         self.memory = 0  # bytes that the jobs take, as `queue/memory.py` counts
         self.max_memory = 0  # bytes; 0 if there is no limit

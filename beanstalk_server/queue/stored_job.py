@@ -13,14 +13,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from beanstalk_server.queue.job import BURIED, DELAYED, NEW, READY, RESERVED, Job
+from beanstalk_server.queue.job import (
+    BURIED,
+    DELAYED,
+    HELD,
+    NEW,
+    NO_REASON,
+    READY,
+    RESERVED,
+    HeldKey,
+    Holder,
+    Job,
+    Terms,
+)
 
 LAST_MOMENT: Final = (1 << 63) - 1
 """The last moment that can be stored, in nanoseconds: in the year 2262."""
 
 FIELDS: Final = (
     "id", "tube", "key", "state", "priority", "delay", "ttr", "body", "created_at", "deadline", "bury_sequence",
-    "reserves", "timeouts", "releases", "buries", "kicks",
+    "reserves", "timeouts", "releases", "buries", "kicks", "has_terms", "max_tries", "backoff", "ttl", "key_hold", "at",
+    "tries", "reason", "origin", "ready_since",
 )  # fmt: skip
 """The fields of a StoredJob, in the order of its arguments."""
 
@@ -38,17 +51,25 @@ class StoredChange:
     """What can change of a job that has been stored before."""
 
     __slots__ = (
+        "at",  # of a delayed job that is due by the wall clock: when; then it is the deadline, too
         "buries",
         "bury_sequence",  # of a buried job, its number in the order of burials; else 0
-        "deadline",  # when a delayed job is due; else it means nothing
+        "deadline",  # when a delayed job is due, or when a held key is free; else it means nothing
         "delay",  # as last given
+        "has_terms",  # whether the job has terms, or is a held key; if not, what comes from them is as at first
         "id",
+        "keeps_key",  # whether it still has the key that it was put with
         "kicks",
+        "origin",  # the name of the tube that it has come from, if it is in a dead tube
         "priority",
+        "ready_since",  # of a ready job: since when; 0 if that is not known
+        "reason",  # why it has failed last
         "releases",
         "reserves",
-        "state",  # READY, DELAYED or BURIED
+        "state",  # READY, DELAYED, BURIED or HELD
         "timeouts",
+        "tries",
+        "tube",  # the name of its tube; a change says it only if the job has terms
     )
 
     def __init__(self, id: int = 0) -> None:
@@ -63,11 +84,20 @@ class StoredChange:
         self.releases = 0
         self.buries = 0
         self.kicks = 0
+        self.tube = ""
+        self.keeps_key = True
+        self.has_terms = False
+        self.at = 0
+        self.tries = 0
+        self.reason = NO_REASON
+        self.origin = ""
+        self.ready_since = 0
 
     def describe(self, job: Job, clock_offset: int) -> None:
         """Take the values of a job that should be stored at this moment.
 
-        A reserved job counts as ready. A job that is about to be put counts as delayed if it has a delay.
+        A reserved job counts as ready, from the restart on. A job that is about to be put counts as delayed if it has a
+        delay, or is due by the wall clock.
 
         Args:
             clock_offset: the wall clock minus the server's clock, in nanoseconds.
@@ -89,17 +119,63 @@ class StoredChange:
         self.releases = extras.releases
         self.buries = extras.buries
         self.kicks = extras.kicks
+        if isinstance(extras, Terms):
+            self.describe_terms(job, extras, clock_offset)
+        elif self.has_terms:
+            self.forget_terms()
+
+    def describe_terms(self, job: Job, terms: Terms, clock_offset: int) -> None:
+        """Take the values that only a job with terms has."""
+        self.has_terms = True
+        self.tube = job.tube.name
+        self.keeps_key = bool(terms.key)
+        self.at = 0
+        self.tries = terms.tries
+        self.reason = terms.reason
+        self.origin = terms.origin
+        self.ready_since = 0
+        if terms.at and job.state in (NEW, DELAYED):
+            self.state = DELAYED
+            self.deadline = self.at = terms.at
+        elif self.state == READY and terms.ready_since and job.state != RESERVED:
+            self.ready_since = stored_moment(terms.ready_since, clock_offset)
+
+    def describe_held(self, held: HeldKey, clock_offset: int) -> None:
+        """Take the values of a held key: as those of a job with terms of which nothing else is left."""
+        self.forget_terms()
+        self.id = held.id
+        self.state = HELD
+        self.priority = 0
+        self.delay = 0
+        self.deadline = stored_moment(held.deadline, clock_offset)
+        self.bury_sequence = 0
+        self.reserves = self.timeouts = self.releases = self.buries = self.kicks = 0
+        self.has_terms = True
+        self.tube = held.tube.name
+
+    def forget_terms(self) -> None:
+        """Be that of a job without terms: the same object describes one job after the other."""
+        self.has_terms = False
+        self.keeps_key = True
+        self.at = 0
+        self.tries = 0
+        self.reason = NO_REASON
+        self.origin = ""
+        self.ready_since = 0
 
 
 class StoredJob(StoredChange):
     """A whole job."""
 
     __slots__ = (
+        "backoff",  # as in Attributes, as are the next three
         "body",
         "created_at",
         "key",  # its name in the tube, or ""
+        "key_hold",
+        "max_tries",
+        "ttl",
         "ttr",
-        "tube",  # the name of its tube
     )
 
     def __init__(
@@ -120,6 +196,16 @@ class StoredJob(StoredChange):
         releases: int = 0,
         buries: int = 0,
         kicks: int = 0,
+        has_terms: int = False,
+        max_tries: int = 0,
+        backoff: int = 0,
+        ttl: int = 0,
+        key_hold: int = 0,
+        at: int = 0,
+        tries: int = 0,
+        reason: int = NO_REASON,
+        origin: str = "",
+        ready_since: int = 0,
     ) -> None:
         super().__init__(id)
         self.tube = tube
@@ -137,6 +223,16 @@ class StoredJob(StoredChange):
         self.releases = releases
         self.buries = buries
         self.kicks = kicks
+        self.has_terms = bool(has_terms)  # a database may give it back as a number
+        self.max_tries = max_tries
+        self.backoff = backoff
+        self.ttl = ttl
+        self.key_hold = key_hold
+        self.at = at
+        self.tries = tries
+        self.reason = reason
+        self.origin = origin
+        self.ready_since = ready_since
 
     def describe(self, job: Job, clock_offset: int) -> None:
         super().describe(job, clock_offset)
@@ -145,6 +241,35 @@ class StoredJob(StoredChange):
         self.ttr = job.ttr
         self.body = job.body
         self.created_at = stored_moment(job.created_at, clock_offset)
+
+    def describe_held(self, held: HeldKey, clock_offset: int) -> None:
+        super().describe_held(held, clock_offset)
+        self.key = held.key
+        self.ttr = 0
+        self.body = b""
+        self.created_at = stored_moment(held.created_at, clock_offset)
+
+    def describe_terms(self, job: Job, terms: Terms, clock_offset: int) -> None:
+        super().describe_terms(job, terms, clock_offset)
+        self.max_tries = terms.max_tries
+        self.backoff = terms.backoff
+        self.ttl = terms.ttl
+        self.key_hold = terms.key_hold
+
+    def forget_terms(self) -> None:
+        super().forget_terms()
+        self.max_tries = 0
+        self.backoff = 0
+        self.ttl = 0
+        self.key_hold = 0
+
+    def describe_holder(self, holder: Holder, clock_offset: int) -> None:
+        """Take the values of a job or a held key."""
+        if isinstance(holder, HeldKey):
+            self.describe_held(holder, clock_offset)
+        else:
+            assert isinstance(holder, Job)
+            self.describe(holder, clock_offset)
 
     def values(self) -> tuple[Any, ...]:
         """Its fields, in the order of FIELDS: `StoredJob(*job.values())` is equal to `job`."""
@@ -161,12 +286,12 @@ class StoredJob(StoredChange):
         return f"StoredJob({', '.join([f'{name}={getattr(self, name)!r}' for name in FIELDS])})"
 
 
-def stored_job(job: Job, clock_offset: int) -> StoredJob:
-    """A job as it should be stored at this moment.
+def stored_job(job: Holder, clock_offset: int) -> StoredJob:
+    """A job, or a held key, as it should be stored at this moment.
 
     Args:
         clock_offset: the wall clock minus the server's clock, in nanoseconds.
     """
     stored = StoredJob()
-    stored.describe(job, clock_offset)
+    stored.describe_holder(job, clock_offset)
     return stored

@@ -1,4 +1,4 @@
-"""Tables of jobs, by id and by key, which are divided into pages.
+"""Tables of jobs and of held keys, by id and by key, which are divided into pages.
 
 A single dictionary of a million jobs stalls the event loop for 30 ms when it grows, and one of two million for 60 ms. A
 page grows in much less than a millisecond. Must never know what state a job is in.
@@ -7,9 +7,11 @@ page grows in much less than a millisecond. Must never know what state a job is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import Holder
+
+Kind = TypeVar("Kind", bound=Holder)
 
 PAGE_BITS: Final = 12
 """A page of ids has 2^12 of them."""
@@ -27,25 +29,30 @@ PAGE_KEYS: Final = 1 << 13
 """The most keys that pages may have on average; then one more page is added."""
 
 
-class IdPage:
+class ForeignJobError(Exception):
+    """A job that belongs in another table."""
+
+
+class IdPage(Generic[Kind]):
     """The jobs with neighbouring ids: while there are few, a list in the order of their ids; else a place for each id.
 
     So a job costs 8 bytes while most of its neighbours are there, and little more when they are gone. Its id is not
-    kept a second time.
+    kept a second time. The number of an id, which decides its place, is `id // stride`: no two ids here share one.
     """
 
-    __slots__ = ("_jobs", "_places", "count")
+    __slots__ = ("_jobs", "_places", "_stride", "count")
 
-    def __init__(self) -> None:
+    def __init__(self, stride: int) -> None:
         self.count = 0
-        self._jobs: list[Job] = []  # while it is sparse
-        self._places: list[Job | None] | None = None  # while it is dense
+        self._stride = stride
+        self._jobs: list[Kind] = []  # while it is sparse
+        self._places: list[Kind | None] | None = None  # while it is dense
 
-    def get(self, job_id: int) -> Job | None:
+    def get(self, number: int, job_id: int) -> Kind | None:
         """The job with this id."""
         places = self._places
         if places is not None:
-            return places[job_id & PAGE_MASK]
+            return places[number & PAGE_MASK]
         jobs = self._jobs
         index = self._search(job_id)
         if index == len(jobs):
@@ -53,11 +60,11 @@ class IdPage:
         job = jobs[index]
         return job if job.id == job_id else None
 
-    def add(self, job: Job) -> None:
+    def add(self, number: int, job: Kind) -> None:
         """Add a job. It replaces the one with its id."""
         places = self._places
         if places is not None:
-            index = job.id & PAGE_MASK
+            index = number & PAGE_MASK
             if places[index] is None:
                 self.count += 1
             places[index] = job
@@ -75,11 +82,11 @@ class IdPage:
         if self.count > SPARSE:
             self._become_dense()
 
-    def remove(self, job_id: int) -> bool:
+    def remove(self, number: int, job_id: int) -> bool:
         """Remove the job with this id; return whether there is one."""
         places = self._places
         if places is not None:
-            index = job_id & PAGE_MASK
+            index = number & PAGE_MASK
             if places[index] is None:
                 return False
             places[index] = None
@@ -109,17 +116,18 @@ class IdPage:
         return low
 
     def _become_dense(self) -> None:
-        places: list[Job | None] = [None] * PAGE_SIZE
+        places: list[Kind | None] = [None] * PAGE_SIZE
+        stride = self._stride
         for job in self._jobs:
-            places[job.id & PAGE_MASK] = job
+            places[job.id // stride & PAGE_MASK] = job
         self._places = places
         self._jobs = []
 
-    def _become_sparse(self, places: list[Job | None]) -> None:
+    def _become_sparse(self, places: list[Kind | None]) -> None:
         self._jobs = [job for job in places if job is not None]
         self._places = None
 
-    def values(self) -> list[Job]:
+    def values(self) -> list[Kind]:
         """The jobs, in the order of their ids."""
         places = self._places
         return list(self._jobs) if places is None else [job for job in places if job is not None]
@@ -133,25 +141,32 @@ class IdPage:
             assert self.count <= SPARSE, "many jobs are in a sparse page"
         else:
             assert self.count >= DENSE and not self._jobs, "few jobs are in a dense page"
-            assert all(self._places[job.id & PAGE_MASK] is job for job in jobs), "a job is in the place of another"
+            for job in jobs:
+                assert self._places[job.id // self._stride & PAGE_MASK] is job, "a job is in the place of another"
 
 
-class JobTable:
+class IdTable(Generic[Kind]):
     """Jobs by id: a mapping, as far as one is needed.
 
     Ids are given in ascending order: a page fills up with neighbours, and goes with the last of them.
+
+    Args:
+        stride, offset: all ids are `offset` more than a multiple of `stride`, so that as many jobs share a page as if
+            these ids were all there are.
     """
 
-    __slots__ = ("_count", "_last", "_last_index", "_pages")
+    __slots__ = ("_count", "_last", "_last_index", "_pages", "offset", "stride")
 
-    def __init__(self) -> None:
-        self._pages: dict[int, IdPage] = {}
+    def __init__(self, stride: int = 1, offset: int = 0) -> None:
+        self.stride = stride
+        self.offset = offset
+        self._pages: dict[int, IdPage[Kind]] = {}
         self._count = 0
         # The page that was used last: the next job is often on it.
         self._last_index = -1
-        self._last: IdPage | None = None
+        self._last: IdPage[Kind] | None = None
 
-    def _page(self, index: int) -> IdPage | None:
+    def _page(self, index: int) -> IdPage[Kind] | None:
         if index == self._last_index:
             return self._last
         page = self._pages.get(index)
@@ -160,33 +175,76 @@ class JobTable:
             self._last = page
         return page
 
-    def get(self, job_id: int) -> Job | None:
+    def get(self, job_id: int) -> Kind | None:
         """The job with this id."""
-        page = self._page(job_id >> PAGE_BITS)
-        return None if page is None else page.get(job_id)
+        number = job_id
+        if self.stride != 1:
+            number = self._number(job_id)
+            if number < 0:
+                return None
+        page = self._page(number >> PAGE_BITS)
+        return None if page is None else page.get(number, job_id)
 
-    def add(self, job: Job) -> None:
-        """Add a job. It replaces the one with its id."""
-        index = job.id >> PAGE_BITS
+    def _number(self, job_id: int) -> int:
+        """The number of an id among those that there may be here; -1 if it is none of them."""
+        number = job_id // self.stride
+        return number if number * self.stride + self.offset == job_id else -1
+
+    def add(self, job: Kind) -> None:
+        """Add a job. It replaces the one with its id.
+
+        Raises:
+            ForeignJobError: a job with this id cannot be here.
+        """
+        number = job.id
+        if self.stride != 1:
+            number = self._number(job.id)
+            if number < 0:
+                raise ForeignJobError(f"job {job.id} is none of shard {self.offset} of {self.stride}")
+        index = number >> PAGE_BITS
         page = self._page(index)
         if page is None:
-            page = self._pages[index] = IdPage()
+            page = self._pages[index] = IdPage(self.stride)
         before = page.count
-        page.add(job)
+        page.add(number, job)
         self._count += page.count - before
 
     def remove(self, job_id: int) -> None:
         """Remove the job with this id, if there is one."""
-        index = job_id >> PAGE_BITS
+        number = job_id
+        if self.stride != 1:
+            number = self._number(job_id)
+            if number < 0:
+                return
+        index = number >> PAGE_BITS
         page = self._page(index)
-        if page is not None and page.remove(job_id):
+        if page is not None and page.remove(number, job_id):
             self._count -= 1
             if not page.count:
                 del self._pages[index]
                 self._last_index = -1
                 self._last = None
 
-    def values(self) -> Iterator[Job]:
+    def page_indexes(self) -> list[int]:
+        """The indexes of all pages. What is added later may be on others."""
+        return list(self._pages)
+
+    def page_jobs(self, index: int) -> list[Kind]:
+        """The jobs of a page; [] if it is gone."""
+        page = self._pages.get(index)
+        return [] if page is None else page.values()
+
+    def pop_page(self) -> list[Kind]:
+        """Remove a page of jobs, and return them; [] when there are none left."""
+        if not self._pages:
+            return []
+        _, page = self._pages.popitem()
+        self._count -= page.count
+        self._last_index = -1
+        self._last = None
+        return page.values()
+
+    def values(self) -> Iterator[Kind]:
         """The jobs: page by page, and on each in the order of their ids."""
         for page in self._pages.values():
             yield from page.values()
@@ -201,7 +259,7 @@ class JobTable:
     def __contains__(self, job_id: object) -> bool:
         return isinstance(job_id, int) and self.get(job_id) is not None
 
-    def __getitem__(self, job_id: int) -> Job:
+    def __getitem__(self, job_id: int) -> Kind:
         job = self.get(job_id)
         if job is None:
             raise KeyError(job_id)
@@ -214,33 +272,34 @@ class JobTable:
         for index, page in self._pages.items():
             assert page.count, f"page {index} is empty"
             page.check()
-            assert all(job.id >> PAGE_BITS == index for job in page.values())
+            assert all(job.id // self.stride >> PAGE_BITS == index for job in page.values())
+            assert all(job.id % self.stride == self.offset for job in page.values()), "a job is of another shard"
 
 
 class KeyTable:
-    """The jobs of a tube by key.
+    """The jobs and the held keys of a tube by key.
 
     Linear hashing (Litwin, "Linear hashing: a new tool for file and table addressing", 1980): when the pages are full
     on average, one of them is split in two, and only its own keys are moved.
     """
 
     def __init__(self) -> None:
-        self._pages: list[dict[str, Job]] = [{}]
+        self._pages: list[dict[str, Holder]] = [{}]
         self._mask = 0  # the number of pages, rounded down to a power of two, minus 1
         self._count = 0
 
-    def _page(self, key: str) -> dict[str, Job]:
+    def _page(self, key: str) -> dict[str, Holder]:
         found = hash(key)
         index = found & (self._mask * 2 + 1)
         if index >= len(self._pages):  # not split off yet
             index = found & self._mask
         return self._pages[index]
 
-    def get(self, key: str) -> Job | None:
+    def get(self, key: str) -> Holder | None:
         """The job with this key."""
         return self._page(key).get(key)
 
-    def add(self, job: Job) -> None:
+    def add(self, job: Holder) -> None:
         """Add a job. It replaces the one with its key."""
         page = self._page(job.key)
         before = len(page)
@@ -249,7 +308,7 @@ class KeyTable:
         if self._count > len(self._pages) * PAGE_KEYS:
             self._split()
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: Holder) -> None:
         """Remove a job, unless another one has taken its key."""
         page = self._page(job.key)
         if page.get(job.key) is job:
@@ -260,11 +319,11 @@ class KeyTable:
                 self._mask = 0
 
     def _split(self) -> None:
-        fresh: dict[str, Job] = {}
+        fresh: dict[str, Holder] = {}
         index = len(self._pages)
         wide = self._mask * 2 + 1
         shared = self._pages[index & self._mask]
-        stays: dict[str, Job] = {}
+        stays: dict[str, Holder] = {}
         for key, job in shared.items():
             if hash(key) & wide == index:
                 fresh[key] = job
@@ -275,7 +334,14 @@ class KeyTable:
         if index == wide:
             self._mask = wide
 
-    def values(self) -> Iterator[Job]:
+    def pop_page(self) -> bool:
+        """Forget a page of keys, of a table that nobody needs any more; return whether there was one."""
+        if not self._pages:
+            return False
+        self._pages.pop()
+        return True
+
+    def values(self) -> Iterator[Holder]:
         """The jobs, in no order."""
         for page in self._pages:
             yield from page.values()

@@ -5,11 +5,19 @@ Must never know what moves a job from one state to another.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from beanstalk_server.queue.counters import UNREAD, Counters
 from beanstalk_server.queue.heap import JobHeap
-from beanstalk_server.queue.job import BURIED, READY, RESERVED, Job
+from beanstalk_server.queue.job import BURIED, READY, RESERVED, DeadLetter, HeldKey, Holder, Job, Terms
+from beanstalk_server.queue.policy import NO_POLICY, Policy
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import KeyTable
+from beanstalk_server.queue.wall_clock import TimedJobs
 from beanstalk_server.queue.wheel import Timer
+
+if TYPE_CHECKING:
+    from beanstalk_server.queue.throttle import Throttle
 
 
 class Tube(Timer):
@@ -19,20 +27,29 @@ class Tube(Timer):
     """
 
     __slots__ = (
+        "blocked",  # paused or throttled: reserve takes no job of it
         "buried",  # its buried jobs, first buried first
         "buried_count",
+        "bytes",  # of the bodies of its jobs, in memory or not
         "clearing",  # how many clears of it are under way
         "clears",  # how many clears of it have begun
-        "delayed",  # its delayed jobs, by (deadline, id)
+        "counters",  # what its policy has done; UNREAD before it has had one
+        "delayed",  # its delayed jobs, by (deadline, id), but for the timed ones
         "deletes",  # how often delete has deleted one of its jobs
         "entry",  # its line in a list of tubes
-        "keys",  # its jobs that have a key, by key; None before the first
+        "held",  # its held keys, in no order
+        "keys",  # its jobs that have a key, and its held keys, by key; None before the first
+        "letter_count",
+        "letters",  # its jobs that have come from other tubes, first come first; None if there are none
         "name",
         "pause",  # the whole length of its present pause, in nanoseconds; 0 if it is not paused
         "pauses",  # how often pause-tube has named it
+        "policy",  # NO_POLICY, or what it demands of its jobs
         "position",  # its index in the list of all tubes
         "ready",  # its ready jobs, by (priority, id)
         "reserved",  # its reserved jobs, in no order
+        "throttle",  # None, or what keeps it to a rate and a number of reserved jobs
+        "timed",  # its delayed jobs that are due by the wall clock, by (moment, id); None while there are none
         "total_jobs",  # how many jobs have been put into it
         "urgent",  # how many of its ready jobs are urgent
         "using",  # how many clients use it
@@ -49,27 +66,65 @@ class Tube(Timer):
         self.position = position
         self.ready = JobHeap()
         self.delayed = JobHeap()
+        self.timed: TimedJobs | None = None
         self.buried = Ring()
         self.waiting = Ring()
         self.waiting_count = 0
         self.pause = 0
+        self.throttle: Throttle | None = None
+        self.blocked = False
         self.keys: KeyTable | None = None
+        self.held: list[HeldKey] = []
         self.clears = 0
         self.clearing = 0
         self.urgent = 0
         self.reserved: list[Job] = []
         self.buried_count = 0
+        self.letters: Ring | None = None
+        self.letter_count = 0
         self.total_jobs = 0
         self.deletes = 0
         self.pauses = 0
+        self.policy = NO_POLICY
+        self.counters = UNREAD
+        self.bytes = 0
         self.using = 0
         self.watching = 0
 
+    def set_policy(self, policy: Policy) -> None:
+        """Let it demand this of its jobs, from now on; what it has counted under another policy stays."""
+        self.policy = policy
+        if policy is not NO_POLICY and self.counters is UNREAD:
+            self.counters = Counters()
+
+    def set_blocked(self) -> None:
+        """Note that its pause, or what its throttle lacks, has changed."""
+        self.blocked = self.pause != 0 or self.is_throttled()
+
+    def is_throttled(self) -> bool:
+        """Whether its throttle lets no job be reserved but by its id."""
+        return self.throttle is not None and self.throttle.is_closed()
+
     def is_needed(self) -> bool:
-        """Whether a job, or a client that uses or watches it, keeps it alive."""
+        """Whether a job, a held key, or a client that uses or watches it, keeps it alive."""
         return bool(
-            self.using or self.watching or self.reserved or self.buried_count or self.ready.jobs or self.delayed.jobs
+            self.using
+            or self.watching
+            or self.reserved
+            or self.buried_count
+            or self.ready.jobs
+            or self.delayed.jobs
+            or self.timed is not None
+            or self.held
         )
+
+    def job_count(self) -> int:
+        """How many jobs it has, in any state."""
+        return len(self.ready.jobs) + self.delayed_count() + self.buried_count + len(self.reserved)
+
+    def delayed_count(self) -> int:
+        """How many of its jobs are delayed."""
+        return len(self.delayed.jobs) + (0 if self.timed is None else len(self.timed.jobs))
 
     def add_reserved(self, job: Job) -> None:
         """Add a job of this tube that has been reserved, and so has left its queue."""
@@ -83,11 +138,50 @@ class Tube(Timer):
             self.reserved[job.heap_index] = last
             last.heap_index = job.heap_index
 
-    def is_cleared(self, job: Job) -> bool:
-        """Whether a clear that is still under way has taken this job of the tube out of its queue."""
-        if not self.clearing or job.state == RESERVED:
+    def add_letter(self, job: Job, terms: Terms) -> None:
+        """Add a job of this tube that has come from another one to the dead letters, as the last."""
+        letters = self.letters
+        if letters is None:
+            letters = self.letters = Ring()
+        letter = terms.letter = DeadLetter(job)
+        letters.append(letter)
+        self.letter_count += 1
+
+    def remove_letter(self, terms: Terms) -> None:
+        """Remove the job with these terms from the dead letters, if it is among them."""
+        letter = terms.letter
+        letters = self.letters
+        if letter is None or letters is None:
+            return
+        letter.unlink()
+        terms.letter = None
+        self.letter_count -= 1
+        if letters.is_empty():
+            letters.dissolve()
+            self.letters = None
+
+    def add_held(self, held: HeldKey) -> None:
+        """Add a held key of this tube."""
+        held.heap_index = len(self.held)
+        self.held.append(held)
+
+    def remove_held(self, held: HeldKey) -> None:
+        """Remove a key that is held no longer."""
+        last = self.held.pop()
+        if last is not held:
+            self.held[held.heap_index] = last
+            last.heap_index = held.heap_index
+
+    def is_cleared(self, job: Holder) -> bool:
+        """Whether a clear that is still under way has taken this job of the tube, or held key, out of its queue."""
+        if not self.clearing:
+            return False
+        if not isinstance(job, Job):
+            return not (job.heap_index < len(self.held) and self.held[job.heap_index] is job)
+        if job.state == RESERVED:
             return False
         if job.state == BURIED:
             return job.extras.clears != self.clears
-        heap = self.ready if job.state == READY else self.delayed
-        return not heap.holds(job)
+        if job.state == READY:
+            return not self.ready.holds(job)
+        return not self.delayed.holds(job) and (self.timed is None or not self.timed.holds(job))

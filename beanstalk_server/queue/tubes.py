@@ -92,6 +92,10 @@ class TubeTable:
         tubes = self._in_order[index * PAGE : (index + 1) * PAGE]
         self._pages[index] = b"".join([tube.entry for tube in tubes])
 
+    def at(self, position: int) -> Tube:
+        """The tube at this position in their order."""
+        return self._in_order[position]
+
     def values(self) -> Iterator[Tube]:
         """The tubes, in their order."""
         return iter(self._in_order)

@@ -47,6 +47,9 @@ loop counts in, so that the two together are not much more than that."""
 END_OF_TIME: Final = 1 << 63
 """A moment after every deadline, in nanoseconds: in 292 years, while the longest delay is 136 years."""
 
+OVERDUE: Final = 0
+"""A deadline in the past: a timer with it is due at the next `advance`."""
+
 LEVELS: Final = 11
 """The number of levels, which span 30^11 ticks: 561 years of the shortest tick, a microsecond."""
 
@@ -120,6 +123,12 @@ class Wheel:
             level = before.level
             if level >= 0:
                 self.occupied[level] &= ~before.bit
+
+    def make_due(self, timers: Slot) -> None:
+        """Let timers of a slot that is no part of the wheel be due at the next `advance`."""
+        if not timers.is_empty():
+            self.due.take_all_of(timers)
+            self.next_event = 0
 
     def advance(self, now: int, budget: int) -> int:
         """Move the timers that are due by `now` to `due`; if there are none, cascade the slots whose time has begun.

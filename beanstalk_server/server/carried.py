@@ -17,6 +17,7 @@ from beanstalk_server.link.link import Channel, Link
 from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.listeners import Listeners
 
 NUMBER_BYTES: Final = 4
@@ -64,11 +65,10 @@ class CarriedConnection(Channel):
         "_carrier",
         "_ended",  # the client has shut down its sending side
         "_entrance",
-        "_hangup_fd",  # the file descriptor that is watched for a hang-up; -1 when none is
         "_input",  # has come, and waits for room on the link
+        "_intake",
         "_name",
         "_output_paused",  # the client does not read
-        "_reading",
         "_taken",  # bytes that came while the client did not read, for which the engine process gets no credit yet
         "_transport",
         "_user",
@@ -83,10 +83,9 @@ class CarriedConnection(Channel):
         self._user = "" if user is None else user.name
         self._name = name
         self._ended = False
-        self._hangup_fd = -1
+        self._intake = Intake()
         self._input: deque[bytes] = deque()
         self._output_paused = False
-        self._reading = True
         self._taken = 0
 
     # What the event loop, TLS or an arrival calls
@@ -129,7 +128,7 @@ class CarriedConnection(Channel):
         self.consumed(taken)
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._unwatch_hangup()
+        self._intake.unwatch()
         self.close_channel(at_once=True)
         self._input.clear()
         self._carrier.remove(self)
@@ -166,7 +165,7 @@ class CarriedConnection(Channel):
             if not waiting:
                 self.send_end()
         else:
-            self._regulate(not waiting)
+            self._intake.regulate(not waiting, self._transport, self._carrier.hangups, self.send_hangup)
 
     def on_close(self, *, at_once: bool) -> None:
         if at_once:
@@ -174,33 +173,8 @@ class CarriedConnection(Channel):
         else:
             self._transport.close()
 
-    def on_lost(self) -> None:
+    def on_lost(self, *, is_clean: bool) -> None:  # noqa: ARG002 there is no other engine process
         self.abort()
-
-    # Reading
-
-    def _regulate(self, reading: bool) -> None:
-        """Read from the client, or watch whether it hangs up, while what it has sent waits for room."""
-        if reading is self._reading or self._transport.is_closing():
-            return
-        self._reading = reading
-        if reading:
-            self._unwatch_hangup()
-            self._transport.resume_reading()
-            return
-        self._transport.pause_reading()
-        descriptor: int = self._transport.get_extra_info("socket").fileno()
-        if self._carrier.hangups.watch(descriptor, self._note_hangup):
-            self._hangup_fd = descriptor
-
-    def _note_hangup(self) -> None:
-        self._hangup_fd = -1
-        self.send_hangup()
-
-    def _unwatch_hangup(self) -> None:
-        if self._hangup_fd >= 0:
-            self._carrier.hangups.unwatch(self._hangup_fd)
-            self._hangup_fd = -1
 
 
 class Carrier:

@@ -9,6 +9,9 @@ first: the commit begins when a round of the loop has brought no more of them, o
 journal may also make the loop wait for the disk. While there is something else to do, a commit begins at once, and goes
 on beside it.
 
+Where several gates share an event loop, they gather together, and their commits begin at the same time. If these leave
+in one write, a gate whose commit could not leave now waits for that write, and goes on gathering.
+
 Must never know sockets, or what the journal writes.
 """
 
@@ -39,23 +42,102 @@ class CommitWaiter(Runnable):
         raise NotImplementedError
 
 
+class Gathering:
+    """Begins the commits of all gates of an event loop, at the same time."""
+
+    __slots__ = ("_changes", "_gates", "_is_held", "_is_scheduled", "_loop")
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self) -> None:
+        self._gates: list[CommitGate] = []  # that have something to commit, in the order in which they came
+        self._changes = 0  # how many they had when `_gather` was called last
+        self._is_scheduled = False  # `_gather` is about to be called
+        self._is_held = False  # a write is under way
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Gather what this event loop brings."""
+        self._loop = loop
+
+    def add(self, gate: CommitGate) -> None:
+        """Begin a commit of this gate, which has none under way; it asks once until then."""
+        self._gates.append(gate)
+        self._schedule()
+
+    # What is told by whoever sends the commits of several gates in one write
+
+    def join(self) -> None:
+        """Begin them now: a write is about to leave."""
+        self._begin(False)
+
+    def hold(self) -> None:
+        """Begin none until `release`: a write is under way, with nothing behind it."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Begin commits again: the write has ended."""
+        self._is_held = False
+        if self._gates:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and not self._is_held:
+            self._is_scheduled = True
+            self._loop.call_soon(self._gather)
+
+    def _gather(self) -> None:
+        """Begin the commits, unless the round of the event loop that has just ended has brought changes, but few."""
+        self._is_scheduled = False
+        if self._is_held:
+            return
+        is_idle = True
+        admits_all = True
+        changes = 0
+        for gate in self._gates:
+            is_idle = is_idle and gate.scheduler.is_idle()
+            admits_all = admits_all and gate.broker.admits == ALL
+            changes += gate.broker.last_lsn - gate.durable_lsn
+        if is_idle:
+            for gate in self._gates:
+                gate.scheduler.refill()
+            if changes != self._changes and changes < ENOUGH and admits_all:
+                self._changes = changes
+                self._schedule()
+                return
+        self._begin(is_idle)
+
+    def _begin(self, may_wait: bool) -> None:
+        self._changes = 0
+        waiting = self._gates
+        self._gates = []
+        waiting.reverse()
+        try:
+            while waiting:
+                waiting.pop().begin(may_wait)
+        finally:  # what follows from one commit may fail, and the others must not wait for ever
+            if waiting:
+                waiting.reverse()
+                self._gates = waiting + self._gates
+                self._schedule()
+
+
 class CommitGate:
     """Commits what replies wait for, and passes on what the journal admits.
 
     Args:
+        gathering: that of its event loop.
         on_failure: called once, when the journal has failed: recorded changes may be lost. `failure` says why.
     """
 
     __slots__ = (
         "_closing",
         "_committing",
-        "_gathered_lsn",
-        "_is_scheduled",
+        "_gathering",
+        "_is_waiting",
         "_loop",
         "_lsn",
         "_on_end",
         "_on_failure",
-        "_scheduler",
         "_task",
         "_waiting",
         "broker",
@@ -65,23 +147,31 @@ class CommitGate:
         "is_open",
         "journal",
         "logs_failure",
+        "scheduler",
     )
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, journal: Journal, broker: Broker, scheduler: Scheduler, on_failure: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        broker: Broker,
+        scheduler: Scheduler,
+        on_failure: Callable[[], None],
+        gathering: Gathering,
+    ) -> None:
         self.journal = journal
         self.broker = broker
+        self.scheduler = scheduler
         self.is_open = not journal.keeps  # no reply ever waits
         self.logs_failure = True  # else whoever is called does
         self.durable_lsn = 0  # the changes up to this one are durable
         self.failure: Exception | None = None  # why the journal failed
         self.failed = asyncio.Event()  # set with `failure`
-        self._scheduler = scheduler
+        self._gathering = gathering
         self._on_failure = on_failure
         self._waiting: list[CommitWaiter] = []  # in the order in which they came
-        self._is_scheduled = False  # `_gather` is about to be called
-        self._gathered_lsn = 0  # the last change when `_gather` was called last
+        self._is_waiting = False  # for the gathering
         self._committing = False  # a commit is under way, or has failed
         self._lsn = 0  # the last change of that commit
         self._task: asyncio.Task[None] | None = None  # the commit, if it needs a task
@@ -91,9 +181,10 @@ class CommitGate:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen to the journal, and commit in this event loop from now on."""
         self._loop = loop
+        self._gathering.start(loop)
         self.journal.on_failure = self.fail
         self.journal.on_admission = self.on_admission
-        self.journal.on_fetches_done = self._scheduler.run_pending_soon
+        self.journal.on_fetches_done = self.scheduler.run_pending_soon
 
     async def commit_rest(self) -> None:
         """Commit the last changes, unless the journal has failed: the server is about to stop."""
@@ -116,34 +207,23 @@ class CommitGate:
 
     def on_admission(self, admits: int) -> None:
         """Pass on what the journal admits from now on. If that is not everything, a commit makes room."""
-        if self._scheduler.stopped:
+        if self.scheduler.stopped:
             return
         self.broker.set_admission(admits)
-        self._scheduler.on_admission(admits)
+        self.scheduler.on_admission(admits)
         if admits != ALL and not self._committing:
             self._schedule()  # and not now: a change may be half recorded
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._gather)
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._gathering.add(self)
 
-    def _gather(self) -> None:
-        """Begin a commit, unless the round of the event loop that has just ended has brought changes, but too few."""
-        self._is_scheduled = False
+    def begin(self, may_wait: bool) -> None:
+        """Begin a commit, as the gathering decides: no other one is under way, unless the server stops."""
+        self._is_waiting = False
         if self._committing or self._closing:
             return
-        lsn = self.broker.last_lsn
-        is_idle = self._scheduler.is_idle()
-        if is_idle:
-            self._scheduler.refill()
-        if is_idle and lsn != self._gathered_lsn and lsn - self.durable_lsn < ENOUGH and self.broker.admits == ALL:
-            self._gathered_lsn = lsn
-            self._schedule()
-            return
-        self._begin(is_idle)
-
-    def _begin(self, may_wait: bool) -> None:
         self._committing = True
         self._lsn = self.broker.last_lsn
         try:
@@ -176,7 +256,7 @@ class CommitGate:
             for waiter in waiting:
                 if waiter.on_commit():
                     self._waiting.append(waiter)
-            self._scheduler.run_pending()
+            self.scheduler.run_pending()
             if self.broker.last_lsn != self.durable_lsn:
                 self._schedule()
         if self._on_end is not None:

@@ -12,17 +12,22 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
+from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
 from beanstalk_server.server.entrance import NONE, TOKEN, Entrance
 from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.wire.commands import STATISTICS
+from beanstalk_server.wire.home import HomeSession
+from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
 
@@ -54,6 +59,11 @@ waiting."""
 log = logging.getLogger("beanstalk_server")
 
 
+class CarrierLostError(Exception):
+    """A client is gone because whoever has carried its bytes is, or wants to carry them no more. It has not left by
+    itself: what it has reserved is ready, and has not failed."""
+
+
 class Connection(CommitWaiter):
     """One client's transport, and the session behind it.
 
@@ -61,6 +71,8 @@ class Connection(CommitWaiter):
         entrance: where the client came in.
         user: who it has proved to be; None where nobody is asked.
         name: what the log calls the client; "" for the address that it has connected from.
+        is_place: it serves a client of which it is one of several connections, at so many shards: a router asks it.
+        counted: whether the statistics count it.
 
     It has the methods of an asyncio protocol, but does not inherit from one: a compiled class that inherits from an
     interpreted one is as slow as if it were interpreted too.
@@ -69,11 +81,12 @@ class Connection(CommitWaiter):
     __slots__ = (
         "connected",
         "connections",
+        "counted",
         "entrance",
         "gate",
-        "hangup_fd",
+        "intake",
+        "is_place",
         "name",
-        "reading",
         "scheduler",
         "session",
         "transport",
@@ -85,7 +98,15 @@ class Connection(CommitWaiter):
     session: Session
     transport: asyncio.Transport
 
-    def __init__(self, connections: Connections, entrance: Entrance, user: User | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        entrance: Entrance,
+        user: User | None = None,
+        name: str = "",
+        is_place: bool = False,
+        counted: bool = True,
+    ) -> None:
         super().__init__()
         self.connections = connections
         self.entrance = entrance
@@ -93,11 +114,12 @@ class Connection(CommitWaiter):
         self.scheduler = connections.scheduler
         self.gate = connections.gate
         self.connected = False  # the session has begun, and has not been disconnected
-        self.reading = True
+        self.intake = Intake()
         self.uncommitted: deque[tuple[int, bytes, int]] = deque()  # replies that wait for a commit: LSN, bytes, weight
         self.uncommitted_size = 0  # the sum of the weights: the bytes of the replies and of their commands
-        self.hangup_fd = -1  # the file descriptor that is watched for a hang-up; -1 when none is
         self.name = name
+        self.is_place = is_place
+        self.counted = counted
 
     # What the event loop calls
 
@@ -107,6 +129,11 @@ class Connection(CommitWaiter):
         entrance = self.entrance
         user = self.user
         is_late = connections.closing and not entrance.is_link  # another node's client will have another leader soon
+        if is_late and connections.make_client is not None:
+            client = connections.make_client(entrance, user, self.name)
+            self.transport.set_protocol(client)
+            client.connection_made(transport)
+            return
         if is_late or entrance.closed or (user is None and entrance.auth != NONE):
             self.transport.abort()  # it was accepted before the sockets were closed, or before a reload
             return
@@ -116,15 +143,44 @@ class Connection(CommitWaiter):
             self.name = self.name or name_of_peer(self.transport)
             known = self.user or entrance.user
             log.info("%s connected%s", self.name, "" if known is None else f" as {known.name}")
-        self.session = Session(
-            connections.queue,
-            connections.server_info,
-            self.on_answer,
-            self.name,
-            verbosity > 1,
-            entrance.user if user is None else user,
-            entrance.authenticate if entrance.auth == TOKEN else None,
-        )
+        self.begin(self.transport)
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Serve the client behind this transport: it is to come in."""
+        self.transport = transport
+        connections = self.connections
+        entrance = self.entrance
+        user = entrance.user if self.user is None else self.user
+        authenticate = entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None
+        logs_commands = connections.verbosity > 1
+        places = connections.places
+        if places is None or entrance.is_link:
+            self.session = Session(
+                connections.queue,
+                connections.server_info,
+                self.on_answer,
+                self.name,
+                logs_commands,
+                user,
+                authenticate,
+                self.is_place,
+                self.counted,
+            )
+        else:
+            self.session = HomeSession(
+                places,
+                connections.shard,
+                self.on_away,
+                connections.queue,
+                connections.server_info,
+                self.on_answer,
+                self.name,
+                logs_commands,
+                user,
+                authenticate,
+                self.is_place,
+                self.counted,
+            )
         self.connected = True
         connections.open.add(self)
 
@@ -180,10 +236,10 @@ class Connection(CommitWaiter):
         if connections.verbosity:
             log.info("%s disconnected", self.name)
         self.uncommitted.clear()
-        self._unwatch_hangup()
+        self.intake.unwatch()
         self.scheduler.unblock(self)
         if not connections.closing:
-            self._disconnect()
+            self._disconnect(not isinstance(error, CarrierLostError))
         connections.remove(self)
         if not connections.closing:
             self.scheduler.run_pending()
@@ -220,16 +276,35 @@ class Connection(CommitWaiter):
             _, data, weight = uncommitted.popleft()
             self.uncommitted_size -= weight
             self.transport.write(data)
-        if not self.reading or self.session.closed or self.session.has_more:
+        if not self.intake.reading or self.session.closed or self.session.has_more:
             self._regulate()
         return bool(uncommitted)
 
     def on_hangup(self) -> None:
         """Let the session wait for nothing: its client has hung up while nothing was read from it."""
-        self.hangup_fd = -1
         self.session.forbid_waiting()
         self.scheduler.enqueue(self)
         self.scheduler.run_pending_soon()
+
+    def stop_waiting(self) -> None:
+        """Answer TIMED_OUT if the client waits for a job."""
+        self.session.stop_waiting()
+        self.scheduler.run_pending_soon()
+
+    def has_nothing(self) -> bool:
+        """As `Session.has_nothing`, also as far as the lease and commits are concerned."""
+        scheduler = self.scheduler
+        if scheduler.halted or self.queued or self.uncommitted or not self.connected:
+            return False
+        if scheduler.lease_end != END_OF_TIME and scheduler.clock() >= scheduler.lease_end:
+            return False
+        return self.session.has_nothing()
+
+    def on_away(self) -> None:
+        """Let a router have the client soon: its next command concerns another shard than the one that serves it."""
+        on_away = self.connections.on_away
+        if on_away is not None:
+            on_away(self)
 
     # What a reload calls
 
@@ -256,17 +331,60 @@ class Connection(CommitWaiter):
         user = self.session.user
         return None if user is None or accounts is None else accounts.by_name(user.name)
 
-    # What a node calls that leads no more
+    # What a node calls whose clients are served by several shards, or by another node from now on
+
+    def leave_home(self, transport: asyncio.Transport) -> bytes:
+        """Serve a place of the client from now on: its own transport has another protocol.
+
+        Returns:
+            What the client has sent and has not been answered.
+        """
+        session = self.session
+        assert isinstance(session, HomeSession), "it has served the client alone"
+        self.transport = transport
+        transport.set_write_buffer_limits(OUTPUT_LIMIT)
+        self.intake = Intake()
+        self.is_place = True
+        session.resume_output()
+        return session.leave_home()
+
+    def come_home(self, transport: asyncio.Transport, user: User | None, watched: list[str]) -> None:
+        """Serve the client alone from now on, whose transport this is. It waits for nothing here.
+
+        Args:
+            watched: the tubes that it watches, in their order.
+        """
+        session = self.session
+        entrance = self.entrance
+        assert isinstance(session, HomeSession), "it has served a place on the same node"
+        self.transport = transport
+        self.user = user
+        self.intake = Intake()
+        self.is_place = False
+        session.authenticate = entrance.authenticate if entrance.auth == TOKEN else None
+        session.come_home(watched)
+        session.resume_output()
+        if not session.counted:
+            self.connections.queue.set_counted(session, True)
 
     def can_move(self) -> bool:
         """Whether the next leader can go on with the client."""
         return self.connected and not self.transport.is_closing() and not self.uncommitted and self.session.can_move()
 
-    def let_go(self) -> None:
-        """Serve the client no more: its transport has another protocol."""
-        self._unwatch_hangup()
+    def send_replies(self) -> None:
+        """Send what waits for a turn to be sent, when no turn is given any more."""
+        if self.connected and self.session.replies and not self.transport.is_closing():
+            self._send()
+
+    def let_go(self, *, has_left: bool = True) -> None:
+        """Serve the client no more: its transport has another protocol.
+
+        Args:
+            has_left: as in Queue.
+        """
+        self.intake.unwatch()
         self.scheduler.unblock(self)
-        self._disconnect()
+        self._disconnect(has_left)
         self.connections.forget(self)
 
     # Replies, reading and the end
@@ -295,9 +413,8 @@ class Connection(CommitWaiter):
                 if not self.uncommitted:
                     self.transport.close()
                     self.scheduler.spend(CLOSE_COST)
-                elif self.reading and not session.input_ended:
-                    self.reading = False  # nobody reads what comes after a quit
-                    self.transport.pause_reading()
+                elif not session.input_ended:
+                    self._read(False)  # nobody reads what comes after a quit
             return
         if session.blocked:
             self.scheduler.block(self)
@@ -306,32 +423,47 @@ class Connection(CommitWaiter):
         reading = (
             not session.output_paused and session.input_size <= INPUT_LIMIT and self.uncommitted_size <= OUTPUT_LIMIT
         )
-        if reading is not self.reading and not session.input_ended and not self.transport.is_closing():
-            self.reading = reading
-            if reading:
-                self._unwatch_hangup()
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
-                self._watch_hangup()
+        if reading is not self.intake.reading and not session.input_ended:
+            self._read(reading)
 
-    def _watch_hangup(self) -> None:
-        if self.entrance.carried:
-            return  # whoever has its socket watches it
-        descriptor = self.transport.get_extra_info("socket").fileno()
-        if self.connections.hangups.watch(descriptor, self.on_hangup):
-            self.hangup_fd = descriptor
+    def _read(self, reading: bool) -> None:
+        """Read from the client from now on, or read no more."""
+        is_elsewhere = self.entrance.carried or self.is_place  # whoever has its socket watches it
+        self.intake.regulate(
+            reading, self.transport, None if is_elsewhere else self.connections.hangups, self.on_hangup
+        )
 
-    def _unwatch_hangup(self) -> None:
-        if self.hangup_fd >= 0:
-            self.connections.hangups.unwatch(self.hangup_fd)
-            self.hangup_fd = -1
+    def cut_off(self) -> None:
+        """Disconnect the client, which may find another node: it has not left by itself."""
+        self._disconnect(has_left=False)
+        self.transport.abort()
 
-    def _disconnect(self) -> None:
+    def _disconnect(self, has_left: bool = True) -> None:
         """Release what the client holds, once only."""
         if self.connected:
             self.connected = False
-            self.session.disconnect(self.scheduler.clock())
+            self.session.disconnect(self.scheduler.clock(), has_left)
+
+
+class Departure(CommitWaiter):
+    """Waits until a connection has sent what it has answered, before its client gets a router.
+
+    Args:
+        on_end: called with the connection then.
+    """
+
+    __slots__ = ("_connection", "_on_end")
+
+    def __init__(self, connection: Connection, on_end: Callable[[Connection], None]) -> None:
+        super().__init__()
+        self._connection = connection
+        self._on_end = on_end
+
+    def on_commit(self) -> bool:
+        if self._connection.uncommitted:
+            return True
+        self._on_end(self._connection)
+        return False
 
 
 class Connections:
@@ -343,10 +475,14 @@ class Connections:
         "gate",
         "hangups",
         "listeners",
+        "make_client",
+        "on_away",
         "open",
+        "places",
         "queue",
         "scheduler",
         "server_info",
+        "shard",
         "verbosity",
     )
 
@@ -367,6 +503,10 @@ class Connections:
         self.hangups = hangups
         self.listeners = listeners
         self.verbosity = verbosity  # 1: log connections, 2: and commands
+        self.places: Places | None = None  # if there are several shards
+        self.shard = 0  # which of them this is
+        self.on_away: Callable[[Connection], None] | None = None  # takes a client that asks for another one
+        self.make_client: Callable[..., Any] | None = None  # takes those who come too late to be served here
         self.open: set[Connection] = set()
         self.closing = False  # the server stops: new connections are refused
         self._emptied = asyncio.Event()
@@ -382,6 +522,12 @@ class Connections:
         self.open.discard(connection)
         if not self.open:
             self._emptied.set()
+
+    def send_replies(self) -> None:
+        """Send all replies that wait for a turn: the node hands over, and no turn is given any more. The last commit
+        must follow, for those that wait for it."""
+        for connection in list(self.open):
+            connection.send_replies()
 
     async def abort_all(self) -> None:
         """Close all connections, whatever is still to be sent; return when they are gone."""

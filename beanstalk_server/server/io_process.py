@@ -188,7 +188,8 @@ def main() -> None:
     link, control, counts, place = map(int, sys.argv[1:])
     process = IoProcess(socket.socket(fileno=link), socket.socket(fileno=control), Shares(counts, place))
     os.close(counts)
-    logging.basicConfig(level=logging.INFO, handlers=[NoteHandler(process.send_note)])
+    # The engine process says when a line came, and how serious it is.
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[NoteHandler(process.send_note)])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(process.run())
 

@@ -1,7 +1,8 @@
 """One end of a link: carries what it says over a connection, as the event loop has it.
 
-It sends once in a round of the event loop, and does a bounded number of frames in each. Must never know who is at the
-other end, or what clients say.
+It sends once in a round of the event loop, and does a bounded number of frames in each. After a GOODBYE, whoever has
+got it closes the connection: an end that closes while bytes for it are on their way takes with it what it has sent, and
+the other one would never see the GOODBYE. Must never know who is at the other end, or what clients say.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class LinkEnd:
 
     Args:
         on_end: called once, with this end and why, when the connection is gone.
+        on_lost: called once, with the link, when nothing is carried any more, and before any client is told.
         complains: whether the log is told why this end closes the link. Else whoever has opened it does that.
         name: what the log calls the other end; "" for its address.
     """
@@ -45,11 +47,13 @@ class LinkEnd:
         loop: asyncio.AbstractEventLoop,
         on_end: Callable[[LinkEnd, str], None],
         *,
+        on_lost: Callable[[Link], None] | None = None,
         complains: bool = False,
         name: str = "",
     ) -> None:
         self.loop = loop
         self._on_end = on_end
+        self._on_lost = on_lost
         self._complains = complains
         self._why = ""  # it ends
         self._flush_is_due = False
@@ -73,18 +77,20 @@ class LinkEnd:
         self._why = self._why or why
         if self._connected:
             self.transport.abort()
-        self._lose(deque(self.link.take_channels()))  # at once, because what they send from now on would be lost
-        self.link.let_go()
+        self._lose_all()  # at once, because what they send from now on would be lost
 
-    def say_goodbye(self, why: str) -> None:
-        """Let the clients of the other node go, tell it why, and end."""
-        self._why = self._why or why
-        channels = self.link.take_channels()
-        if self._connected and not self.link.closing:
-            self.link.say_goodbye(why)
+    def say_goodbye(self, why: str, *, is_clean: bool = False) -> None:
+        """Let the clients of the other node go, and tell it why. It closes the connection.
+
+        Args:
+            is_clean: promise it that whatever has been executed has been answered.
+        """
+        if self._connected and not (self._why or self.link.closing):
+            self.link.say_goodbye(why, is_clean)
             self._flush()
-        for channel in channels:
-            channel.on_lost()
+            self._read_later(False)  # so that it is seen when the other end closes
+        self._why = self._why or why
+        self._lose_all()
 
     # What the event loop calls
 
@@ -115,6 +121,8 @@ class LinkEnd:
         else:
             if self.link.farewell is not None:
                 self.close(self.link.farewell)
+            elif self.link.closing:
+                self._why = "it was refused"
             self._flush()
             self._read_later(has_more)
 
@@ -142,7 +150,15 @@ class LinkEnd:
         self._connected = False
         if self._timer is not None:
             self._timer.cancel()
-        self._on_end(self, self._why or (str(error) if error else "the other end has closed it"))
+        self._why = self._why or (str(error) if error else "the other end has closed it")
+        self._on_end(self, self._why)
+        self._lose_all()
+
+    def _lose_all(self) -> None:
+        """Let go of the link, and of all its clients."""
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost(self.link)
         self._lose(deque(self.link.take_channels()))
         self.link.let_go()
 
@@ -151,7 +167,7 @@ class LinkEnd:
         for _ in range(min(LOSSES, len(channels))):
             channel = channels.popleft()
             if channel.link is None:
-                channel.on_lost()
+                channel.on_lost(is_clean=self.link.is_clean)
         if channels:
             self.loop.call_soon(self._lose, channels)
 
@@ -162,8 +178,6 @@ class LinkEnd:
         data = self.link.take_output()
         if data:
             self.transport.write(data)
-        if self.link.closing:
-            self.transport.close()
 
     def _complain(self, why: str) -> None:
         if self._complains:
@@ -172,7 +186,8 @@ class LinkEnd:
     def _tick(self) -> None:
         if not self.link.tick():
             why = "it is silent" if self.link.is_open else "it does not prove in time that it knows the secret"
-            self._complain(why)
+            if not self._why:
+                self._complain(why)
             self.close(why)
             return
         self._timer = self.loop.call_later(TICK, self._tick)

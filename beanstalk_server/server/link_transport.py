@@ -12,14 +12,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from beanstalk_server.link.link import Channel
+from beanstalk_server.link.link import REST_LIMIT, Channel
+from beanstalk_server.server.connection import CarrierLostError
 
 
 class LinkTransport(Channel):
     """A client at the other end of a link, as a transport for its connection.
 
     Args:
-        connection: what serves it. It has the methods of an asyncio protocol, and `on_hangup`.
+        connection: what serves it. It has the methods of an asyncio protocol, and `on_hangup`; and if other nodes pass
+            it on, `stop_waiting` and `can_move`.
         on_open: called with this transport when the channel is open, after the connection's `connection_made`.
         on_user: called with this transport and a name when the client is another user from now on.
     """
@@ -83,6 +85,10 @@ class LinkTransport(Channel):
         else:
             self._input.append(data)
 
+    def on_stop(self) -> None:
+        if not self._closing:
+            self._connection.stop_waiting()
+
     def on_hangup(self) -> None:
         if not self._closing:
             self._connection.on_hangup()
@@ -124,8 +130,23 @@ class LinkTransport(Channel):
     def on_close(self, *, at_once: bool) -> None:  # noqa: ARG002 nothing more can be sent to it in any case
         self._lose()
 
-    def on_lost(self) -> None:
-        self._lose()
+    def on_goodbye(self) -> None:
+        """Send what waits, whatever room there is. A client that has not been answered what has been done for it must
+        go."""
+        if not (self._closing or self._connection.can_move()) or self._output_size > REST_LIMIT:
+            self.abort()
+            return
+        if self._output:
+            rest = b"".join(self._output)
+            self._output.clear()
+            self._output_size = 0
+            self.send_rest(rest[self._position :])
+            self._position = 0
+        if self._closing:
+            self._end_channel()
+
+    def on_lost(self, *, is_clean: bool) -> None:  # noqa: ARG002 whoever comes to another leader is new there
+        self._lose(CarrierLostError())
 
     # What the connection calls
 
@@ -205,7 +226,7 @@ class LinkTransport(Channel):
         self.close_channel(at_once=False)
         self._lose()
 
-    def _lose(self) -> None:
+    def _lose(self, why: CarrierLostError | None = None) -> None:
         """Tell the connection soon that its client is gone."""
         self._closing = True
         self._input.clear()
@@ -213,9 +234,9 @@ class LinkTransport(Channel):
         self._output_size = 0
         if not self._lost:
             self._lost = True
-            self._loop.call_soon(self._tell)
+            self._loop.call_soon(self._tell, why)
 
-    def _tell(self) -> None:
-        self._connection.connection_lost(None)
+    def _tell(self, why: CarrierLostError | None) -> None:
+        self._connection.connection_lost(why)
         self._connection = None  # each has referred to the other, and the collector may be off
         self._on_user = None

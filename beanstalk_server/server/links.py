@@ -1,7 +1,7 @@
-"""The connections between nodes: a listener that leaders and standbys have, and the link of a standby to the leader.
+"""The connections between nodes: a listener that each of them has, and a shard's link to whoever leads it.
 
-    Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ TCP ⇄ LinkEnd ⇄ Link ⇄ PassedConnection
-    └──────────────── leader ─────────────────┘         └─────────── standby ───────────┘
+    Connection ⇄ LinkTransport ⇄ Link ⇄ LinkEnd ⇄ TCP ⇄ LinkEnd ⇄ Link ⇄ a client's channel
+    └──────────────── leader ─────────────────┘         └──────────── standby ────────────┘
 
 Must never know what clients say, or when a node leads.
 """
@@ -14,17 +14,16 @@ import functools
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.engine import Lease
-from beanstalk_server.link.link import NONCE_BYTES, Channel, Link
+from beanstalk_server.link.link import NONCE_BYTES, NOT_LEADING, Channel, Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
-from beanstalk_server.server.standby import Standby
 from beanstalk_server.wire.grammar import is_name
 
 CONNECT_WITHIN: Final = 3.0
@@ -34,8 +33,15 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two attempts to reach the leader: none at first, and then each time twice as long."""
 
+EARLY_PAUSE: Final = 0.25
+"""The longest of these pauses while the leader has the lease, and still reads the jobs."""
+
 MOST_STRANGERS: Final = 64
-"""Connections to the listener at a time that have not proved that they know the secret."""
+"""Connections to the listener at a time that have not proved that they know the secret, besides one for each shard: so
+many may a node open that starts."""
+
+GOODBYE_WITHIN: Final = 1.0
+"""Seconds after a GOODBYE until the other nodes must have closed their links, when the listener stops."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -43,30 +49,40 @@ Connect = Callable[[Callable[[], Any], str, int], Awaitable[Any]]
 """Opens a connection for the protocol that a function makes, to a host and a port."""
 
 
+class Led(NamedTuple):
+    """A shard that this node leads."""
+
+    lease: Lease
+    connections: Connections
+    find_user: Callable[[str], User | None]
+    prefix: str
+
+
 class LinkListener:
-    """Where other nodes open links to this one, while it leads; otherwise they are told that it does not.
+    """Where other nodes open links to the shards that this one leads; for others, they are told that it does not.
 
     Args:
         node: what other nodes call this one in their logs.
         max_job_size: as the sessions of this node have it.
+        shards: how many there are in the cluster.
     """
 
-    def __init__(self, node: str, max_job_size: int) -> None:
+    def __init__(self, node: str, max_job_size: int, shards: int = 1) -> None:
         self.node = node
+        self._shards = shards
         self._max_job_size = max_job_size
         self._server: asyncio.Server | None = None
         self._ends: dict[LinkEnd, None] = {}
-        self._lease: Lease | None = None  # while this node leads
-        self._connections: Connections | None = None
-        self._find_user: Callable[[str], User | None] = _find_nobody
+        self._strangers: dict[LinkEnd, None] = {}  # those whose other end has proved nothing
+        self._led: dict[int, Led] = {}  # by shard
         self._emptied = asyncio.Event()
         self._entrance = Entrance("link")
         self._entrance.is_link = self._entrance.carried = True
 
     @property
     def links(self) -> list[Link]:
-        """To the nodes that stand by."""
-        return [end.link for end in self._ends if end.link.is_open]
+        """To the nodes that pass clients on to this one, one for each of its shards."""
+        return [end.link for end in self._ends if end.link.is_open and not end.link.closing]
 
     async def start(self, host: str, port: int) -> int:
         """Listen at an address; return the port, which the system chooses if 0 is given.
@@ -79,69 +95,93 @@ class LinkListener:
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
-    def lead(self, lease: Lease, connections: Connections, find_user: Callable[[str], User | None]) -> None:
-        """Take links from now on, of nodes that know the secret of this lease, and serve their clients.
+    def lead(
+        self,
+        shard: int,
+        lease: Lease,
+        connections: Connections,
+        find_user: Callable[[str], User | None],
+        prefix: str = "",
+    ) -> None:
+        """Take links to a shard from now on, of nodes that know the secret of its lease, and serve their clients.
 
         Args:
             connections: what serves them.
             find_user: finds the user of a name.
+            prefix: what lines of the log about this shard begin with.
         """
-        self._lease = lease
-        self._connections = connections
-        self._find_user = find_user
+        self._led[shard] = Led(lease, connections, find_user, prefix)
 
-    def stand_by(self, why: str) -> None:
-        """Take no more links, and close those that there are. The other nodes are told why, and their clients go on."""
-        self._lease = None
-        self._connections = None
+    def stand_by(self, shard: int, why: str, *, is_clean: bool = False) -> None:
+        """Take no more links to a shard, and end those that there are. The other nodes are told why.
+
+        Args:
+            is_clean: promise them that whatever their clients have had executed has been answered. Nothing more may be
+                executed there, and all that was executed must be committed. Clients that have not been answered all
+                the same are disconnected.
+        """
+        self._led.pop(shard, None)
         for end in list(self._ends):
-            end.say_goodbye(why)
+            if end.link.shard == shard:
+                end.say_goodbye(why, is_clean=is_clean)
 
     async def stop(self) -> None:
         """Close the socket and all links; return when they are gone."""
-        self.stand_by("the node stops")
+        for shard in list(self._led):
+            self.stand_by(shard, "the node stops")
         if self._server is not None:
             # asyncio loses who has been accepted and has no protocol yet, which follows in the next round.
             for sock in self._server.sockets:
                 asyncio.get_running_loop().remove_reader(sock.fileno())
             await asyncio.sleep(0)
             self._server.close()
+        for end in list(self._strangers):
+            end.close("the node stops")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_WITHIN):
+                await self._wait_until_empty()
+        for end in list(self._ends):
+            end.close("the node stops")
+        await self._wait_until_empty()
+
+    async def _wait_until_empty(self) -> None:
         while self._ends:
             self._emptied.clear()
-            for end in list(self._ends):
-                end.close("the node stops")
             await self._emptied.wait()
 
     def make_end(self) -> LinkEnd:
         """The protocol of a connection that another node has opened."""
-        lease = self._lease
-        end = LinkEnd(asyncio.get_running_loop(), self._forget, complains=lease is not None)
-        link = Link(
-            dials=False,
-            secret=os.urandom(NONCE_BYTES).hex() if lease is None else lease.secret,
-            epoch=0 if lease is None else lease.epoch,
-            node=self.node,
-            nonce=os.urandom(NONCE_BYTES),
-            on_output=end.output,
-            on_open=self._on_open,
-            accept=functools.partial(self._accept, end),
-            max_job_size=self._max_job_size,
+        end = LinkEnd(asyncio.get_running_loop(), self._forget, complains=True)
+        end.begin(
+            Link(
+                dials=False,
+                find=self._find,
+                node=self.node,
+                nonce=os.urandom(NONCE_BYTES),
+                on_output=end.output,
+                on_open=functools.partial(self._on_open, end),
+                accept=functools.partial(self._accept, end),
+                max_job_size=self._max_job_size,
+            )
         )
-        end.begin(link)
-        strangers = [each for each in self._ends if not each.link.is_open]
-        if len(strangers) >= MOST_STRANGERS:
-            strangers[0].close("it gives way to a newer one")
-        self._ends[end] = None
-        if lease is None:
-            link.say_goodbye("it does not lead")
+        if len(self._strangers) >= MOST_STRANGERS + self._shards:
+            stranger = next(iter(self._strangers))
+            del self._strangers[stranger]
+            stranger.close("it gives way to a newer one")
+        self._ends[end] = self._strangers[end] = None
         return end
+
+    def _find(self, shard: int) -> tuple[str, int] | None:
+        led = self._led.get(shard)
+        return None if led is None else (led.lease.secret, led.lease.epoch)
 
     def _accept(self, end: LinkEnd, payload: bytes) -> Channel:
         """Serve a client of another node."""
         opening = Opening.decode(payload)
-        assert self._connections is not None, "this node leads"
-        user = None if opening.user is None else self._find_user(opening.user)
-        connection = Connection(self._connections, self._entrance, user, f"{opening.name} at {end.link.peer}")
+        led = self._led[end.link.shard]
+        user = None if opening.user is None else led.find_user(opening.user)
+        name = f"{opening.name} at {end.link.peer}"
+        connection = Connection(led.connections, self._entrance, user, name, True, opening.counted)
         begin = functools.partial(self._begin, opening, is_known=opening.user is None or user is not None)
         return LinkTransport(end.loop, connection, begin, self._change_user)
 
@@ -151,14 +191,15 @@ class LinkListener:
         if not is_known:
             log.warning("%s: there is no user %r here; disconnected", connection.name, opening.user)
             transport.abort()
-        elif not all(map(is_name, (opening.used, *opening.watched))):
+        elif not all(map(is_name, [opening.used, *opening.watched] if opening.used else opening.watched)):
             log.warning("%s: uses or watches what is no tube; disconnected", connection.name)
             transport.abort()
         else:
             connection.session.restore(opening.used, opening.watched)
 
     def _change_user(self, transport: LinkTransport, name: str) -> None:
-        user = self._find_user(name)
+        assert transport.link is not None, "it is told by its link"
+        user = self._led[transport.link.shard].find_user(name)
         connection = transport.get_protocol()
         if user is None:
             log.warning("%s: there is no user %r here; disconnected", connection.name, name)
@@ -167,56 +208,68 @@ class LinkListener:
             connection.user = user
             connection.session.change_user(user)
 
-    def _on_open(self, link: Link) -> None:
-        log.info("node %s stands by, and passes its clients on", link.peer)
+    def _on_open(self, end: LinkEnd, link: Link) -> None:
+        self._strangers.pop(end, None)
+        log.info("%snode %s stands by, and passes its clients on", self._led[link.shard].prefix, link.peer)
 
     def _forget(self, end: LinkEnd, why: str) -> None:
         self._ends.pop(end, None)
+        self._strangers.pop(end, None)
         if not self._ends:
             self._emptied.set()
-        if end.link.is_open:
-            log.info("node %s has gone: %s", end.link.peer, why)
+        led = self._led.get(end.link.shard)
+        if led is not None and end.link.is_open:
+            log.info("%snode %s has gone: %s", led.prefix, end.link.peer, why)
 
 
 class LeaderLink:
-    """The link of a standby to whoever leads.
+    """The link of a node to whoever leads a shard.
 
     Args:
-        standby: its clients.
-        node: what the leader calls this node in its log.
+        node: what the leader calls this one in its log.
+        on_link: called with a link to the leader that is open.
+        on_link_lost: called with the same link when it is not any more, before any of its clients is told.
         on_gone: called with an epoch and a node when the process that leads there is gone: its address refuses. Also
             with whether it was reached there before; if not, somebody else may be the one that refuses.
         on_farewell: called when the leader has said that it leads no more.
         connect: opens connections; None for those of the event loop.
+        prefix: what lines of the log about this shard begin with.
     """
 
     def __init__(
         self,
-        standby: Standby,
+        shard: int,
         node: str,
+        on_link: Callable[[Link], None],
+        on_link_lost: Callable[[Link], None],
         on_gone: Callable[[int, str, bool], None],
         on_farewell: Callable[[], None],
         connect: Connect | None = None,
+        prefix: str = "",
     ) -> None:
-        self._standby = standby
+        self.shard = shard
         self._node = node
+        self._on_link = on_link
+        self._on_link_lost = on_link_lost
         self._on_gone = on_gone
         self._on_farewell = on_farewell
         self._connect = connect
+        self._prefix = prefix
         self._lease: Lease | None = None  # of the leader that is followed
         self._was_reached = False
         self._task: asyncio.Task[None] | None = None
         self._end: LinkEnd | None = None
-        self._ended: asyncio.Future[str] | None = None  # of the present link: why it has ended
+        self._has_left = False  # the leader has said that it leads no more
+        self._is_early = False  # it has said that it does not lead yet
         self._complaint = ""  # what the log has been told last
 
     @property
     def is_open(self) -> bool:
-        """Whether clients are passed on."""
+        """Whether there is a link to the leader."""
         return self._end is not None and self._end.link.is_open
 
     def follow(self, lease: Lease) -> None:
-        """Pass the clients to the holder of this lease; to nobody, if it has none."""
+        """Open a link to the holder of this lease; none, if there is no holder."""
         before = self._lease or Lease()
         same = (before.epoch, before.address, before.secret) == (lease.epoch, lease.address, lease.secret)
         if same and lease.node:
@@ -235,7 +288,6 @@ class LeaderLink:
             self._task = None
         end, self._end = self._end, None
         if end is not None:
-            self._standby.lose(end.link)
             end.close("another node leads, or this one")
 
     async def stop(self) -> None:
@@ -256,22 +308,29 @@ class LeaderLink:
                 why = await self._pass(lease)
                 if loop.time() - began > LONGEST_PAUSE:
                     pause = 0.0  # the link has been open for a while
-                if why != self._complaint:
+                if self._has_left:
+                    self._has_left = False
+                    pause = LONGEST_PAUSE  # by then another lease is followed
+                elif self._is_early:
+                    self._is_early = False
+                    pause = min(pause, EARLY_PAUSE)
+                elif why != self._complaint:
                     self._complaint = why
-                    log.warning("the leader at %s cannot be reached: %s", lease.address, why)
+                    log.warning("%sthe leader at %s cannot be reached: %s", self._prefix, lease.address, why)
                 await asyncio.sleep(pause)
                 pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         except Exception:
-            log.exception("the leader is followed no more; this is a bug in the server")
+            log.exception("%sthe leader is followed no more; this is a bug in the server", self._prefix)
 
     async def _pass(self, lease: Lease) -> str:
-        """Open a link, and pass the clients on until it ends; return why it ended, or could not be opened."""
+        """Open a link, and wait until it ends; return why it ended, or could not be opened."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[str] = loop.create_future()
-        end = LinkEnd(loop, lambda _, why: None if ended.done() else ended.set_result(why))
+        end = LinkEnd(loop, lambda _, why: None if ended.done() else ended.set_result(why), on_lost=self._note_lost)
         end.begin(
             Link(
                 dials=True,
+                shard=self.shard,
                 secret=lease.secret,
                 epoch=lease.epoch,
                 node=self._node,
@@ -289,9 +348,11 @@ class LeaderLink:
         finally:
             if self._end is end:
                 self._end = None
-            self._standby.lose(end.link)
             end.close("another node leads, or this one")
+        self._is_early = end.link.farewell == NOT_LEADING
         if end.link.is_open and end.link.farewell is not None:
+            self._has_left = True
+            log.info("%sthe leader at %s leads no more: %s", self._prefix, lease.address, why)
             self._on_farewell()
         return why
 
@@ -315,9 +376,9 @@ class LeaderLink:
     def _on_open(self, link: Link) -> None:
         assert self._lease is not None, "it is being followed"
         self._complaint = ""
-        log.info("passes its clients to the leader at %s", self._lease.address)
-        self._standby.follow(link)
+        log.info("%spasses its clients to the leader at %s", self._prefix, self._lease.address)
+        self._on_link(link)
 
-
-def _find_nobody(_: str) -> User | None:
-    return None
+    def _note_lost(self, link: Link) -> None:
+        if link.is_open:
+            self._on_link_lost(link)

@@ -1,95 +1,85 @@
-"""A node of a cluster: a server that leads by turns, and stands by while another node leads.
+"""A node of a cluster: a server whose clients are served by whichever nodes lead its shards.
 
-    Roles      when it leads (roles.py), and tells the node
-    Service    what serves clients; a new one each time it leads, an idle one while it stands by
+    Shard      a shard, here: its roles, what serves it while it leads, and the link to its leader (shard.py)
     Server     where clients come in; it stays
 
-When it takes over, it reads the journal in a thread, because the lease must be renewed meanwhile. When it leads no
-more, nothing of the service is left: whoever leads next has all that was acknowledged. Must never know what the engine
-is, or how a journal uses it.
+Must never know what the engine is, how a journal uses it, or when a shard leads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import functools
 import gc
 import ipaddress
 import logging
 import os
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import START, UNKNOWN, Engine, EngineError, EngineRefusedError, Lease, Position
-from beanstalk_server.cluster.engine_binlog import EngineBinlog
-from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
+from beanstalk_server.cluster.engine import Connector, EngineError, EngineRefusedError, Load, Report
+from beanstalk_server.cluster.lanes import Lanes
+from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.rules import missing
-from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.cluster.url import read_url
 from beanstalk_server.config import BAD_OPTION, Config, option
-from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
-from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.queue.wheel import END_OF_TIME
-from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.links import LeaderLink, LinkListener
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.policy import PolicyOf
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.clients import Clients
+from beanstalk_server.server.commits import Gathering
+from beanstalk_server.server.links import LinkListener
 from beanstalk_server.server.listeners import name_of_address
-from beanstalk_server.server.roles import IS_SUSPENDED, LEADS, Roles, TakeOverError
+from beanstalk_server.server.lookout import Lookout
 from beanstalk_server.server.server import JOURNALED_HEADROOM, Server
 from beanstalk_server.server.service import Service
-from beanstalk_server.server.standby import Standby
+from beanstalk_server.server.shard import Shard
+from beanstalk_server.server.spreader import Spreader
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.storage.errors import DAMAGED
+from beanstalk_server.wire.places import Places
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
+    from beanstalk_server.access.policies import Policies
 
-FINISH_WITHIN: Final = 5
-"""Seconds after which a node that hands over waits for the engine no longer, unless that has lost what only the node
-has."""
+MOST_GARBAGE: Final = 16
+"""So many services that have ended may be left in memory while others serve, because a search for them holds the event
+loop. The command line turns the collector off, which would search much more often."""
+
+DESCRIPTORS: Final = 4
+"""Of files, for each shard: its alarm and its connection to the engine, or the link to its leader; and links here."""
 
 log = logging.getLogger("beanstalk_server")
 
 
 class Node(Server):
-    """A server of a cluster.
+    """A server of a cluster. Its own service is idle for ever: each shard that it leads has one.
 
     Args:
-        connect: makes a connection to the engine.
+        connector: makes connections to the engine.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        connect: Callable[[], Engine] | None = None,
-    ) -> None:
+    def __init__(self, config: Config, *, connector: Connector | None = None) -> None:
+        self._policies_of_shards: dict[int, PolicyOf] = {}  # of those that have been led, with the present settings
         super().__init__(config, journal=Journal())
-        self.idle = self.service
         self.name = os.urandom(8).hex()
-        self._connect = connect or functools.partial(connect_to, config)
-        self._thread = ThreadPoolExecutor(1, "lease")
-        self._engine: Engine
+        self.connector = connector or connector_of(config)
+        ttl = config.lease_ttl * SECOND
+        self.lanes: Lanes
+        self.gathering = Gathering()
+        self.lookout = Lookout(self.connector.registry(), ttl, self._report, self._cut_off)
         self._failed = asyncio.Event()
         self._failure: Exception | None = None
-        self._restoring: Journal | None = None  # what a thread reads
-        self._is_finished = False  # the journal has been closed
-        self._is_checked = False  # the engine's settings are good enough
-        self._damaged = 0  # how often in a row the files have been found damaged
-        self._holds: set[str] = set()  # why nothing is handed out
-        self._finishing: asyncio.Timeout | None = None  # the end of leading, and how long that may take
-        self.roles: Roles
-        self.standby = Standby(self.listeners, self.hangups, config.verbosity)
-        self.links = LinkListener(self.name, config.max_job_size)
-        self.leader = LeaderLink(self.standby, self.name, self._on_gone, self._on_farewell)
-        self._writer: EngineWriter  # sends the commits, while it leads
-        self.scheduler.on_lease_end = self._on_lease_end
-        self.info.more = self._statistics
+        self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
+        self._draining: asyncio.Task[None] | None = None  # another node is to lead what this one has led
+        self._garbage = 0  # services that nobody has looked for since they ended
+        self._address = ""  # where it takes links
+        self.clients = Clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
+        self.links = LinkListener(self.name, config.max_job_size, config.shards)
+        self.shards = [Shard(index, self) for index in range(config.shards)]
+        self.spreader = Spreader(self.name, self.shards, ttl, self.lookout.members, self._find_linked)
 
     @property
     def failed(self) -> asyncio.Event:
@@ -101,13 +91,8 @@ class Node(Server):
         """Why, if it is so."""
         return self._failure
 
-    @property
-    def leads(self) -> bool:
-        """Whether it serves clients itself."""
-        return self.service is not self.idle
-
     async def start(self) -> None:
-        """Open the sockets, and stand by or lead, as the engine says.
+        """Open the sockets, and follow or lead, as the engine says.
 
         Raises:
             StartError: a socket cannot be opened, the engine refuses this node, or it would lose jobs.
@@ -115,49 +100,66 @@ class Node(Server):
         mistakes = missing(self.config.cluster)
         if mistakes:
             raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
-        self._engine = self._connect()
+        self.lanes = Lanes(self.connector.committer(), pace=self.gathering)
         try:
-            await self._check()
-            address = await self._open_links()
+            is_checked = await self._check()
+            self._address = await self._open_links()
+            self.clients.start(asyncio.get_running_loop())
             await super().start()
         except BaseException:
             await self.links.stop()
-            self._engine.close()
-            self._thread.shutdown()
+            self._close()
             raise
-        self.roles = Roles(
-            self._engine,
-            self.name,
-            address,
-            self.config.lease_ttl * SECOND,
-            self,
-            self._in_thread,
-        )
-        self.roles.start()
+        for shard in self.shards:
+            shard.prepare(self._address)
+        if is_checked:
+            self._start_shards()
+        else:
+            log.info("the engine does not answer yet: its settings are checked before this node leads")
+            self._checking = asyncio.get_running_loop().create_task(self._check_later())
 
-    async def _check(self) -> None:
-        """Refuse an engine that would lose jobs."""
+    def _start_shards(self) -> None:
+        for shard in self.shards:
+            shard.start()
+        self.spreader.start()
+
+    async def _check_later(self) -> None:
+        """Start the shards as soon as the engine answers, if it is good enough."""
         try:
-            faults = await self._in_thread(self._engine.check)
+            while not await self._check():
+                await asyncio.sleep(self.config.lease_ttl / OBSERVATIONS)
+        except StartError as error:
+            for line in str(error).splitlines():
+                log.critical("%s", line)
+            self.fail(error)
+        else:
+            self._start_shards()
+
+    async def _check(self) -> bool:
+        """Make sure that the engine would lose no jobs, and has as many shards; return whether it has answered.
+
+        Raises:
+            StartError: it would, or has not, or does not let this node in.
+        """
+        wanted = self.config.shards
+        try:
+            found = await self.lookout.shards(wanted)
+            faults = await self.lookout.check()
         except EngineRefusedError as error:
             raise StartError(f"{option('cluster')}: {error}", BAD_OPTION) from error
-        except EngineError:  # which its roles will tell
-            log.info("the engine does not answer yet: its settings are checked before this node leads")
-            return
-        self._is_checked = True
-        if self.config.unsafe_engine:
-            for fault in faults:
-                log.warning("%s", fault)
-        elif faults:
+        except EngineError:  # which the log has been told
+            return False
+        if found != wanted:
             raise StartError(
-                "\n".join(
-                    [
-                        *(f"{option('cluster')}: {each}" for each in faults),
-                        f"{option('unsafe_engine')} starts nevertheless",
-                    ]
-                ),
+                f"{option('shards')} {wanted}: the cluster {self.config.cluster_name} has {found}: must be {found}",
                 BAD_OPTION,
             )
+        if faults and not self.config.unsafe_engine:
+            lines = [f"{option('cluster')}: {each}" for each in faults]
+            raise StartError("\n".join([*lines, f"{option('unsafe_engine')} starts nevertheless"]), BAD_OPTION)
+        for fault in faults:
+            log.warning("%s", fault)
+        return True
 
     async def _open_links(self) -> str:
         """Listen for other nodes; return the address where they reach this one."""
@@ -179,291 +181,138 @@ class Node(Server):
         return address
 
     def _headroom(self) -> int:
-        return JOURNALED_HEADROOM
+        return JOURNALED_HEADROOM + DESCRIPTORS * self.config.shards
 
     def _client_maker(self) -> Callable[..., Any]:
-        return self._make_client
+        return self.clients.make_client
 
-    def _make_client(self, entrance: Any, user: Any = None, name: str = "") -> Any:
-        if self.leads:
-            return Connection(self.connections, entrance, user, name)
-        return self.standby.make_client(entrance, user, name)
+    # What a shard asks
 
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+    def policy_of(self, shard: int = 0) -> PolicyOf:
+        """As in Server. A shard has no dead tube that is in another one: no job moves from shard to shard."""
+        if self.policies is None or self.config.shards == 1:
+            return super().policy_of(shard)
+        found = self._policies_of_shards.get(shard)
+        if found is None:
+            places = Places(self.config.shards)
+            found = self.policies.local(lambda tube: places.of_tube(tube.encode()) == shard)
+            self._policies_of_shards[shard] = found
+        return found
 
-    # What its roles tell it
-
-    def follow(self, lease: Lease) -> None:
-        if lease.node in ("", UNKNOWN, self.name):
-            self.leader.leave()
-        else:
-            self.leader.follow(lease)
-
-    def _on_gone(self, epoch: int, node: str, is_sure: bool) -> None:
-        if is_sure:
-            log.info("the process that led epoch %d is gone", epoch)
-        self.roles.note_gone(epoch, node, is_sure=is_sure)
-
-    def _on_farewell(self) -> None:
-        self.roles.look()
-
-    async def take_over(self, lease: Lease) -> None:
-        began = monotonic_ns()
-        self.leader.leave()
-        if not self._is_checked:
-            try:
-                await self._check()
-            except StartError as error:
-                for line in str(error).splitlines():
-                    log.critical("%s", line)
-                self._fail(error)
-                raise TakeOverError("the engine is refused") from error
-        journal, writer = self._make_journal(lease)
-        service = Service(
-            self.config,
-            journal,
-            self.info,
-            self.listeners,
-            self.hangups,
-            functools.partial(self._on_journal_failure, journal),
-            began,
-            self.scheduler,
-        )
-        service.gate.logs_failure = False
-        self._restoring = journal
-        try:
-            await asyncio.to_thread(service.restore)
-            if self._is_stopping():
-                raise RestoreInterruptedError
-        except RestoreInterruptedError:
-            await self._discard(service, writer)
-            raise TakeOverError("the server stops") from None
-        except StartError as error:
-            await self._discard(service, writer)
-            # The engine may have failed over meanwhile, and then half of the files are others: twice is no accident.
-            self._damaged = self._damaged + 1 if error.status == DAMAGED else 0
-            if self._damaged > 1:
-                self._fail(error)
-            raise TakeOverError(str(error)) from error
-        finally:
-            self._restoring = None
-        self._damaged = 0
-        self._is_finished = False
-        self._writer = writer
-        journal.on_rewriting = self._on_rewriting
-        service.gate.start(asyncio.get_running_loop())
-        if journal.admits != ALL:
-            service.gate.on_admission(journal.admits)
-        self._use(service)
-        self._note_lease_end()
-        self.links.lead(lease, service.connections, self._find_user)
-        self.standby.lead(service.connections)
-        took = (monotonic_ns() - began) / MILLISECOND
-        log.info("leads epoch %d with %d jobs, after %.0f ms", lease.epoch, len(service.broker.jobs), took)
-
-    def _make_journal(self, lease: Lease) -> tuple[EngineBinlog, EngineWriter]:
-        """The journal of the leader with this lease."""
-        engine = self._connect()
-        sender = Sender(lease.epoch, lease.position, self.config.replicas)
-        directory = EngineDirectory(engine, sender)
-        writer = EngineWriter(engine, directory, sender)
-        return EngineBinlog(directory, writer, segment_size=self.config.segment_size), writer
-
-    async def _discard(self, service: Service, writer: EngineWriter) -> None:
-        """Let go of a service that has never served anybody."""
-        writer.give_up(GivenUpError("it has not led"))
-        await service.journal.close()
-        service.broker.drop_jobs()
-        self._free_memory()
-
-    def _free_memory(self) -> None:
-        """Collect what is left of a service, soon: its parts refer to each other, and the collector may be off."""
-        asyncio.get_running_loop().call_soon(gc.collect)  # when the last frame has let go of it
-
-    def _use(self, service: Service) -> None:
-        """Serve those who come from now on with this service."""
-        self.service = service
-        self.scheduler.serve(service.broker)
-        if self.arrivals is not None:
-            self.arrivals.connections = service.connections
-
-    def suspend(self) -> None:
-        self._hold("lease")
-
-    def resume(self) -> None:
-        self._let_go("lease")
-
-    def _on_rewriting(self, is_rewriting: bool) -> None:
-        if is_rewriting:
-            self._hold("rewriting")
-        else:
-            self._let_go("rewriting")
-        self._limit_finish()
-
-    def _hold(self, why: str) -> None:
-        """Hand nothing out."""
-        self._holds.add(why)
-        self.scheduler.suspend()
-
-    def _let_go(self, why: str) -> None:
-        """Undo `_hold`, if there is no other reason."""
-        self._holds.discard(why)
-        if not self._holds:
-            self.scheduler.resume()
-
-    def mark(self) -> Position:
-        return self._writer.durable if self.leads else START
-
-    def renewed(self, lease: Lease, mark: Position) -> None:
-        if self.leads and not self._is_finished:
-            self._note_lease_end()
-            self._let_go("lease")
-            self._writer.check(lease.position, mark)
-
-    def _note_lease_end(self) -> None:
-        assert self.roles.tenure is not None, "this node leads"
-        self.scheduler.lease_end = self.roles.tenure.end
-
-    def _on_lease_end(self) -> None:
-        """The lease has run out, and no timer has said so: the process was stopped for a while."""
-        self.roles.check()
-        self._hold("lease")
-
-    async def finish(self) -> None:
-        self._hold("end")
-        try:
-            async with asyncio.timeout(None) as self._finishing:
-                self._limit_finish()
-                await self.gate.commit_rest()
-                await self.journal.close()
-                self._is_finished = True
-        except TimeoutError:
-            log.error("the engine has not confirmed the last changes in time: nobody has been told that they are done")
-        finally:
-            self._finishing = None
-
-    def _limit_finish(self) -> None:
-        """Let the end take so long and no longer; but while all jobs are written anew, only this process has them."""
-        if self._finishing is not None and not self._finishing.expired():
-            is_rewriting = "rewriting" in self._holds
-            self._finishing.reschedule(None if is_rewriting else asyncio.get_running_loop().time() + FINISH_WITHIN)
-
-    async def step_down(self, why: str) -> None:
-        service = self.service
-        if service is self.idle:
-            return
-        self._hold("end")
-        self.standby.lead(None)
-        self.links.stand_by(why)
-        if not self._is_stopping():
-            self.standby.take(service.connections)
-        service.connections.closing = True
-        service.journal.on_failure = None  # it is to fail
-        self._writer.give_up(GivenUpError(why))
-        count = len(service.connections.open)
-        await service.connections.abort_all()
-        if not self._is_finished:
-            await service.journal.close()
-        self._use(self.idle)
-        self._holds.clear()
-        self.scheduler.lease_end = END_OF_TIME
-        self.scheduler.resume()
-        jobs = len(service.broker.jobs)
-        service.broker.drop_jobs()
-        del self._writer  # it has the last commits
-        self._free_memory()
-        log.info("leads no more, because %s: %d connections were closed, %d jobs remain", why, count, jobs)
-
-    def cut_off(self) -> None:
-        """Disconnect all clients, so that they find a node that can serve them. What they have changed is kept here."""
-        if self.leader.is_open or self._is_stopping():
-            return
-        connections = [connection.transport for connection in self.service.connections.open]
-        count = len(connections) + len(self.standby.open)
-        if count:
-            log.warning("cut off from the engine: disconnecting %d clients, for which there may be another node", count)
-        for transport in connections:
-            transport.abort()
-        for client in list(self.standby.open):
-            client.abort()
-
-    def give_up(self) -> None:
-        self._fail(RuntimeError("it can have no role"))
-
-    def _on_journal_failure(self, journal: Journal) -> None:
-        if self.service.journal is not journal:
-            return
-        error = self.service.gate.failure
-        assert error is not None, "it has failed"
-        if isinstance(error, FencedError):
-            self.roles.fenced(error.epoch)
-            return
-        if isinstance(error, GivenUpError):
-            return
-        log.critical("the journal failed; the server acknowledges nothing more, and stops: %s", error)
-        self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        if self._failure is None:
-            self._failure = error
-            self._failed.set()
-            self._begin_stop()
-
-    # What the process tells it
-
-    def interrupt(self) -> None:
-        if self._restoring is not None:
-            self._restoring.interrupted = True
-
-    def drain(self) -> None:
-        """Let another node lead, and stand by from now on. If there is none, take no new jobs."""
-        if self.leads and not self._has_successor():
-            super().drain()
-        else:
-            log.info("draining: another node is to lead")
-            self.roles.hand_over()
-
-    def _has_successor(self) -> bool:
-        return bool(self.links.links)
-
-    def _find_user(self, name: str) -> User | None:
-        """The user of a client that comes by a link."""
+    def find_user(self, name: str) -> User | None:
         for entrance in self.entrances:
             if entrance.accounts is not None:
                 return entrance.accounts.by_name(name)
         return None
 
+    def on_services(self) -> None:
+        services = self._services()
+        most = self.config.max_memory
+        for service in services:
+            service.scheduler.share_rounds(len(services))
+            service.broker.memory.limit = max(most // len(services), 1) if most else 0
+
+    def led(self) -> int:
+        return len(self._services())
+
+    def on_garbage(self) -> None:
+        self._garbage += 1
+        if self._garbage >= MOST_GARBAGE or not self._services():
+            self._garbage = 0
+            asyncio.get_running_loop().call_soon(gc.collect)  # when the last frame has let go of it
+
+    def fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+            self._failed.set()
+            self._begin_stop()
+
+    def _change_policies(self, policies: Policies | None) -> None:
+        if policies is not self.policies:
+            self._policies_of_shards.clear()
+        super()._change_policies(policies)
+
+    # What its spreader and its lookout ask
+
+    def _find_linked(self) -> set[str]:
+        return {link.peer for link in self.links.links}
+
+    def _report(self) -> Report:
+        brokers = [service.broker for service in self._services()]
+        load = Load(
+            len(brokers), sum(len(broker.jobs) for broker in brokers), sum(broker.memory.used for broker in brokers)
+        )
+        return Report(self.name, self._address, load, self.spreader.takes)
+
+    def _cut_off(self) -> None:
+        """Disconnect all clients, so that they find a node that can serve them. What they have changed is kept here."""
+        if self.is_stopping():
+            return
+        if not self._services() and any(shard.link.is_open for shard in self.shards):
+            return  # those who lead may reach the engine
+        count = self.clients.disconnect_all()
+        if count:
+            log.warning("cut off from the engine: disconnected %d clients, for which there may be another node", count)
+
+    # What the process tells it
+
+    def interrupt(self) -> None:
+        for shard in self.shards:
+            shard.interrupt()
+
+    def drain(self) -> None:
+        """Let other nodes lead, and follow from now on. If there is none, take no new jobs."""
+        services = self._services()
+        if services and not self._has_successor():
+            for service in services:
+                service.broker.drain()
+            log.info("draining: new jobs are refused")
+        else:
+            log.info("draining: another node is to lead")
+            self._draining = self._draining or asyncio.get_running_loop().create_task(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        """Give all shards away, and take none any more."""
+        self.spreader.takes = False
+        self.lookout.report_soon()
+        successors = await self.spreader.successors()
+        for shard in self.shards:
+            shard.roles.retire(successors.get(shard.index, ""))
+        await self.lookout.report()
+
+    def _has_successor(self) -> bool:
+        return bool(self.links.links)
+
+    def _services(self) -> list[Service]:
+        return [shard.service for shard in self.shards if shard.service is not None]
+
     async def _judge(self, accounts: Accounts | None) -> int:
-        return self.standby.judge(accounts) + await super()._judge(accounts)
+        return self.clients.judge(accounts) + await super()._judge(accounts)
 
     def _begin_stop(self) -> None:
-        self.standby.closing = True
+        self.clients.closing = True
+        for service in self._services():
+            service.halt()
         super()._begin_stop()
 
     async def _stop(self) -> None:
-        self.interrupt()
-        await self.roles.stop()
-        await self.leader.stop()
-        await self.standby.abort_all()
+        for task in (self._checking, self._draining):
+            if task is not None:
+                task.cancel()
+        await self.spreader.stop()
+        self.lookout.report_soon()
+        successors = await self.spreader.successors()
+        stops = [shard.stop(successors.get(shard.index, "")) for shard in self.shards]
+        await asyncio.gather(self.lookout.report(), *stops)
+        await self.clients.abort_all()
         await self.links.stop()
         await super()._stop()
-        self._engine.close()
-        self._thread.shutdown()
+        self._close()
 
-    # What stats shows
-
-    def _statistics(self) -> str:
-        roles = self.roles
-        role = roles.role if roles.role in (LEADS, IS_SUSPENDED) else "standby"
-        latency = self._writer.latency
-        return (
-            f"cluster-role: {role}\n"
-            f"cluster-leader: {roles.leader}\n"
-            f"cluster-epoch: {roles.epoch}\n"
-            f"cluster-commit-latency-p50: {latency.percentile(0.5)}\n"
-            f"cluster-commit-latency-p99: {latency.percentile(0.99)}\n"
-        )
+    def _close(self) -> None:
+        """Close the connections to the engine."""
+        self.lanes.close()
+        self.lookout.close()
 
 
 def address_towards(url: str) -> str:
@@ -498,9 +347,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def connect_to(config: Config) -> Engine:
-    """A connection to the engine that the settings name."""
-    from beanstalk_server.cluster.redis_engine import open_engine  # it needs redis-py
+def connector_of(config: Config) -> Connector:
+    """What makes connections to the engine that the settings name."""
+    from beanstalk_server.cluster.redis_engine import RedisConnector  # it needs redis-py
 
     timeout = min(2.0, config.lease_ttl / 5)
-    return open_engine(config.cluster, config.cluster_name, config.replicas, timeout=timeout)
+    return RedisConnector(config.cluster, config.cluster_name, config.replicas, timeout=timeout)

@@ -1,9 +1,10 @@
-"""The process that the server runs in, as `stats` shows it."""
+"""The process that the server runs in, as `stats` shows it, and its clocks."""
 
 from __future__ import annotations
 
 import os
 import resource
+from time import monotonic_ns, time_ns
 
 from beanstalk_server.version import PROTOCOL, version_in_stats
 from beanstalk_server.wire.server_info import ServerInfo
@@ -28,8 +29,18 @@ def this_process(max_job_size: int, now: int, compat: str = PROTOCOL) -> ServerI
         platform=node.machine,
         max_job_size=max_job_size,
         started_at=now,
+        clock_offset=clock_offset,
         cpu_times=cpu_times,
     )
+
+
+def clock_offset() -> int:
+    """The wall clock minus the server's clock, in nanoseconds.
+
+    Should the process stand still between the two looks, that is too little: nobody takes a moment for past too early.
+    """
+    wall = time_ns()
+    return wall - monotonic_ns()
 
 
 def cpu_times() -> tuple[float, float]:

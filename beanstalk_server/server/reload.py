@@ -1,7 +1,7 @@
 """New settings for a server that runs: what can fail is done before the first thing is changed.
 
-Certificates are loaded, the token file is read, names are resolved and sockets are opened in a thread, because each may
-take long. Then, on the event loop, nothing fails. Must never know connections.
+Certificates are loaded, the token file is read, names are resolved, sockets are opened and the patterns of policies are
+compiled in a thread, because each may take long. Then, on the event loop, nothing fails. Must never know connections.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from beanstalk_server.access.rules import OF_ONE_LISTENER
 from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig
 from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of
 from beanstalk_server.server.listeners import Listener, name_of_address, open_listener
+from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
+    from beanstalk_server.access.policies import Policies
 
 
 class Prepared:
@@ -28,6 +30,8 @@ class Prepared:
         self.configs: list[ListenerConfig] = []  # and their settings
         self.entrances: list[Entrance] = []
         self.opened: list[Listener] = []  # the new ones
+        self.policies: Policies | None = None
+        self.changes: list[str] = []  # what is new in them, for the log
 
     def discard(self) -> None:
         """Close what has been opened: nothing takes effect."""
@@ -42,6 +46,7 @@ def prepare(
     *,
     inherited: bool,
     make_context: Callable[[ListenerConfig], Any] | None = None,
+    policies: Policies | None = None,
 ) -> Prepared:
     """Do everything that may fail.
 
@@ -49,6 +54,7 @@ def prepare(
         listeners: those that are open.
         inherited: they are systemd's: they stay, in their order, whatever the addresses are.
         make_context: as `entrance_of` has it.
+        policies: those in effect.
 
     Raises:
         ConfigError: something fails; each line of the message is one mistake, and nothing has changed.
@@ -74,6 +80,11 @@ def prepare(
     if mistakes:
         prepared.discard()
         raise ConfigError(*mistakes)
+    prepared.policies = policies_of(config, policies)
+    if prepared.policies is not policies:
+        from beanstalk_server.access.policies import differences  # most servers have none
+
+        prepared.changes = differences(() if policies is None else policies.tubes, config.tubes)
     return prepared
 
 

@@ -1,4 +1,4 @@
-"""Which role a node has by now: it asks the engine again and again, and tells its owner.
+"""Which role a node has by now in one shard: it asks the engine again and again, and tells its owner.
 
     standing by    looks at the lease, until it may be taken
     taking over    has the lease; the owner brings back the jobs
@@ -6,8 +6,7 @@
     suspended      could not renew it in time: hands nothing out until it can, or is fenced
 
 When a node has led, because it was fenced or has given the lease back, it stands by again. `lease.py` says when what
-may happen; here are its clock and its calls, one at a time, in a thread of their own. Must never know jobs, clients or
-files.
+may happen; here are its clock and its calls, one at a time. Must never know jobs, clients or files.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from functools import partial
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
-from beanstalk_server.cluster.engine import Engine, EngineError, Lease
+from beanstalk_server.cluster.engine import EngineError, Lease, LeaseCall, observe, release, renew, take
 from beanstalk_server.cluster.lease import (
+    DEFERENCES,
     FENCED,
     LEADING,
     LOST,
@@ -40,15 +39,10 @@ TAKING_OVER: Final = "taking over"
 LEADS: Final = "leader"
 IS_SUSPENDED: Final = "suspended"
 
-CUT_OFF: Final = 2
-"""After so many TTLs without an answer of the engine, a node is cut off: this is no failover any more, and perhaps
-another node can serve its clients."""
+FIRST_PAUSE: Final = 20_000_000
+"""Nanoseconds between the first two looks at a lease that nobody has; then each pause is twice as long."""
 
-REPORTS: Final = 10
-"""After so many renewals, a leader reports that it is alive, as a standby does with each look."""
-
-COMPLAINTS: Final = 10 * SECOND
-"""Nanoseconds between two lines of the log about an engine that does not answer."""
+Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 log = logging.getLogger("beanstalk_server")
 
@@ -58,7 +52,7 @@ class TakeOverError(Exception):
 
 
 class Owner(Protocol):
-    """What a node does in its roles."""
+    """What a node does in its roles in a shard."""
 
     def follow(self, lease: Lease) -> None:
         """Pass clients to this leader: called after each look at the lease while the node stands by."""
@@ -68,6 +62,13 @@ class Owner(Protocol):
 
         Raises:
             TakeOverError: that is not possible now.
+        """
+
+    def is_heir(self, lost: Lease) -> bool:
+        """Whether this node is the one that takes over, now that nobody leads: others wait for a moment.
+
+        Args:
+            lost: the lease as the last leader has left it.
         """
 
     def suspend(self) -> None:
@@ -82,44 +83,46 @@ class Owner(Protocol):
     def renewed(self, lease: Lease, mark: Any) -> None:
         """The engine has this lease by now, with the position of its last commit."""
 
+    def on_successor(self, node: str) -> None:
+        """The leader is asked to hand over to this node. Called with each renewal, until it does."""
+
     async def finish(self) -> None:
         """Make everything durable, and leave the files as the next leader will want them; or give up soon."""
 
     async def step_down(self, why: str) -> None:
         """Serve no more. Whatever has been handed out is another leader's by now."""
 
-    def cut_off(self) -> None:
-        """Nobody can be served here: the engine has not answered for long. Called again and again, until it does."""
-
     def give_up(self) -> None:
         """End the process."""
 
 
 class Roles:
-    """The roles of one node, from `start` to `stop`.
+    """The roles of one node in one shard, from `start` to `stop`.
 
     Args:
-        engine: a connection for these calls alone.
+        shard: its number.
         node: the id of this node.
         address: HOST:PORT where it takes links.
         ttl: of the lease, in nanoseconds.
-        in_thread: makes a call that blocks; one at a time.
+        ask: makes a call to the engine.
+        logger: where to say what happens.
         clock: nanoseconds.
         draw_secret: makes what the nodes prove to know.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        shard: int,
         node: str,
         address: str,
         ttl: int,
         owner: Owner,
-        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+        ask: Callable[[LeaseCall], Awaitable[Lease]],
+        logger: Log = log,
         clock: Callable[[], int] = monotonic_ns,
         draw_secret: Callable[[], str] = lambda: secrets.token_hex(32),
     ) -> None:
-        self.engine = engine
+        self.shard = shard
         self.node = node
         self.address = address
         self.ttl = ttl
@@ -127,19 +130,20 @@ class Roles:
         self.role = STANDING_BY
         self.contends = True  # else it only stands by
         self.tenure: Tenure | None = None  # while it has the lease
+        self.lost: Lease | None = None  # the lease, while any node may take it
         self.contender = Contender(node, address, ttl)
-        self._in_thread = in_thread
+        self._ask = ask
+        self._log = logger
         self._clock = clock
         self._draw_secret = draw_secret
         self._stopping = False
         self._may_finish = False  # the lease is to be given back
+        self._successor = ""  # to whom; "" for whoever comes
         self._failed = False  # it had the lease, and could not serve
         self._is_told = False  # the log has said that there is no lease
         self._awake = asyncio.Event()  # something has happened: the task must look again
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the end of the lease
-        self._silent_since = -1  # when the engine has begun not to answer
-        self._complained = -1  # when the log has been told about that last
 
     @property
     def epoch(self) -> int:
@@ -154,6 +158,22 @@ class Roles:
         lease = self.contender.lease
         return "" if lease is None or not lease.node else lease.address
 
+    @property
+    def leader_node(self) -> str:
+        """The id of the leader, or "" if there is none."""
+        if self.tenure is not None:
+            return self.node
+        lease = self.contender.lease
+        return "" if lease is None else lease.node
+
+    @property
+    def holder(self) -> str:
+        """The same, or the id of the node that the leader hands over to."""
+        if self.tenure is not None and self._may_finish:
+            return self._successor
+        lease = self.contender.lease
+        return self.leader_node or ("" if lease is None else lease.successor)
+
     def start(self) -> None:
         """Stand by from now on, and lead when nobody else does."""
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -161,14 +181,28 @@ class Roles:
     async def stop(self) -> None:
         """Give the lease back, if this node has it, and take none any more."""
         self._stopping = True
-        self.hand_over()
+        self.retire()
         if self._task is not None:
             await self._task
 
-    def hand_over(self) -> None:
-        """Give the lease back soon, if this node has it, and take none any more."""
+    def retire(self, successor: str = "") -> None:
+        """Give the lease back soon, if this node has it, and take none any more.
+
+        Args:
+            successor: the node that is to take it; "" for whoever comes.
+        """
         self.contends = False
-        self._may_finish = True
+        self._finish_soon(successor)
+
+    def hand_over(self, successor: str) -> None:
+        """Give the lease back soon, if this node has it, and leave it to another node, unless that does not take it."""
+        if self.tenure is not None:
+            self._finish_soon(successor)
+
+    def _finish_soon(self, successor: str) -> None:
+        if not self._may_finish:
+            self._may_finish = True
+            self._successor = successor
         self._awake.set()
 
     def look(self) -> None:
@@ -200,7 +234,7 @@ class Roles:
                 if tenure is not None:
                     await self._lead(tenure)
         except Exception:
-            log.exception("the node can have no role any more; this is a bug in the server")
+            self._log.exception("the node can have no role any more; this is a bug in the server")
             self.owner.give_up()
 
     async def _contend(self) -> Tenure | None:
@@ -209,36 +243,56 @@ class Roles:
         contender = self.contender = Contender(self.node, self.address, self.ttl, highest)
         self.tenure = None
         self.role = STANDING_BY
+        self._may_finish = False
+        self._successor = ""
+        self.lost = None
+        lost_since = 0
+        pause = FIRST_PAUSE
         rivalled = 0  # the last epoch whose leader has the address of this node
         if self._failed:  # others may be able to
             self._failed = False
             await self._sleep(self.ttl // OBSERVATIONS)
         while not self._stopping:
             self._awake.clear()
-            lease = await self._call(partial(self.engine.observe, self.node, self.address))
+            lease = await self._call(observe(self.shard))
             if lease is None:
                 contender.lose_sight()
+                self.lost = None
             else:
                 contender.observe(lease, self._clock())
                 rival = contender.rival()
                 if rival is not None and rival.epoch != rivalled:
                     rivalled = rival.epoch
-                    log.error(
+                    self._log.error(
                         "node %s, which leads, has the address %s of this node: no two must have the same %s",
                         rival.node,
                         rival.address,
                         option("advertise"),
                     )
                 self.owner.follow(Lease() if rival is not None else lease)
-                if not lease.epoch and not self._is_told and self.contends:
+                if not lease.epoch and not self._is_told and self.contends and not self.shard:
                     self._is_told = True
-                    log.info("the engine is new, or was wiped: leads in %g s if no other node does", self.ttl / SECOND)
-                reason = contender.reason(self._clock()) if self.contends else ""
-                if reason:
+                    self._log.info(
+                        "the engine is new, or was wiped: leads in %g s if no other node does", self.ttl / SECOND
+                    )
+                now = self._clock()
+                reason = contender.reason(now) if self.contends else ""
+                if not reason:
+                    self.lost = None
+                elif self.lost is None or (self.lost.epoch, self.lost.node) != (lease.epoch, lease.node):
+                    self.lost = lease
+                    lost_since = now
+                if reason and (now - lost_since >= self.ttl // DEFERENCES or self.owner.is_heir(lease)):
                     tenure = await self._take(contender, reason)
                     if tenure is not None:
                         return tenure
-            await self._sleep(self.ttl // OBSERVATIONS)
+            is_free = self.lost is not None or (lease is not None and lease.epoch > 0 and not lease.node)
+            if is_free:  # whoever takes it does not tell: clients wait, and an engine may be wiped before the next look
+                await self._sleep(pause)
+                pause = min(2 * pause, self.ttl // RETRIES)
+            else:
+                pause = FIRST_PAUSE
+                await self._sleep(self.ttl // OBSERVATIONS)
         return None
 
     async def _take(self, contender: Contender, reason: str) -> Tenure | None:
@@ -247,21 +301,21 @@ class Roles:
         assert seen is not None, "there is a reason to take it"
         claim = contender.claim(self._draw_secret())
         if reason == LOST:
-            log.critical(
+            self._log.critical(
                 "%s: epoch %d was there, and is not; this node begins epoch %d", reason, contender.highest, claim.epoch
             )
         else:
-            log.info("taking over as the leader of epoch %d: %s", claim.epoch, reason)
+            self._log.info("taking over as the leader of epoch %d: %s", claim.epoch, reason)
         sent = self._clock()
         while not self._stopping and self._clock() - sent < self.ttl:
-            lease = await self._call(partial(self.engine.take, seen, claim))
+            lease = await self._call(take(self.shard, seen, claim))
             if lease is None:
                 await self._sleep(self.ttl // RETRIES)
                 continue
             if (lease.epoch, lease.node, lease.secret) == (claim.epoch, claim.node, claim.secret):
                 return Tenure(lease, self.ttl, sent)
             contender.observe(lease, self._clock())
-            log.info("another node has taken over: %s leads in epoch %d", lease.address, lease.epoch)
+            self._log.info("another node has taken over: %s leads in epoch %d", lease.address, lease.epoch)
             return None
         contender.lose_sight()
         contender.highest = max(contender.highest, claim.epoch)  # it may have happened
@@ -273,6 +327,7 @@ class Roles:
         """Serve until there is another leader, or the lease is to be given back."""
         loop = asyncio.get_running_loop()
         self.tenure = tenure
+        self.lost = None
         self.role = TAKING_OVER
         why = "it has handed over"
         renewing = loop.create_task(self._renew(tenure))
@@ -292,7 +347,7 @@ class Roles:
                 await self.owner.finish()
         except TakeOverError as error:
             why = f"it cannot serve: {error}"
-            log.error("cannot take over: %s", error)
+            self._log.error("cannot take over: %s", error)
             self._failed = True
         finally:
             if self._timer is not None:
@@ -324,22 +379,20 @@ class Roles:
 
     async def _renew(self, tenure: Tenure) -> None:
         """Renew the lease again and again."""
-        count = 0
         while tenure.state(self._clock()) in (LEADING, SUSPENDED):
             await asyncio.sleep(max(tenure.next_renewal - self._clock(), 0) / SECOND)
             sent = self._clock()
             mark = self.owner.mark()
-            lease = await self._call(partial(self.engine.renew, tenure.lease))
+            lease = await self._call(renew(self.shard, tenure.lease))
             if lease is None:
                 tenure.failed(self._clock())
             else:
                 tenure.renewed(lease, sent)
                 if tenure.state(self._clock()) == LEADING and self.role in (LEADS, IS_SUSPENDED):
                     self.owner.renewed(lease, mark)
+                    if lease.successor not in ("", self.node):
+                        self.owner.on_successor(lease.successor)
             self._settle()
-            if lease is not None and count % REPORTS == 0:
-                await self._call(partial(self.engine.observe, self.node, self.address))
-            count += 1
 
     def _settle(self) -> None:
         """Let the owner do what follows from how things stand with the lease by now."""
@@ -354,48 +407,31 @@ class Roles:
         if self.role == LEADS and state in (SUSPENDED, FENCED):
             self.role = IS_SUSPENDED
             if state == SUSPENDED:
-                log.warning("the lease could not be renewed in time: nothing is handed out until it is")
+                self._log.warning("the lease could not be renewed in time: nothing is handed out until it is")
             self.owner.suspend()
         elif self.role == IS_SUSPENDED and state == LEADING:
             self.role = LEADS
-            log.info("the lease has been renewed: jobs are handed out again")
+            self._log.info("the lease has been renewed: jobs are handed out again")
             self.owner.resume()
         if self.role == LEADS:
             left = max(tenure.end - self._clock(), 0) / SECOND
             self._timer = asyncio.get_running_loop().call_later(left, self._settle)
 
     async def _give_back(self, lease: Lease) -> None:
-        answer = await self._call(partial(self.engine.release, lease))
+        answer = await self._call(release(self.shard, lease, self._successor))
         if answer is None:
-            log.warning("the lease could not be given back: another node takes over when it has run out")
+            self._log.warning("the lease could not be given back: another node takes over when it has run out")
         else:
-            log.info("the lease has been given back")
+            self._log.info("the lease has been given back")
 
     # Calls
 
-    async def _call(self, call: Callable[[], Lease]) -> Lease | None:
+    async def _call(self, call: LeaseCall) -> Lease | None:
         """Make a call; None if it has failed."""
         try:
-            lease: Lease = await self._in_thread(call)
-        except EngineError as error:
-            self._complain(str(error))
-            now = self._clock()
-            if self._silent_since < 0:
-                self._silent_since = now
-            elif now - self._silent_since >= CUT_OFF * self.ttl:
-                self.owner.cut_off()
+            return await self._ask(call)
+        except EngineError:  # which the log has been told
             return None
-        self._silent_since = -1
-        if self._complained >= 0:
-            self._complained = -1
-            log.info("the engine answers again")
-        return lease
-
-    def _complain(self, error: str) -> None:
-        now = self._clock()
-        if self._complained < 0 or now - self._complained >= COMPLAINTS:
-            self._complained = now
-            log.warning("%s", error)
 
     async def _sleep(self, duration: int) -> None:
         """Let so many nanoseconds pass, or fewer if something happens."""

@@ -15,6 +15,9 @@ and spends from the same budget; whoever it gives an answer to has a turn after 
 So the event loop is held for a few milliseconds at most. What a round spends beyond its budget, to read what many
 clients have sent at once, the next one has less, but never less than a quarter.
 
+While a job waits for a moment of the wall clock, that clock is looked at before the broker handles what is due, and
+each half second (`WALL_CHECK`). While none does, nobody looks.
+
 Must never know sockets, replies or commands. Time comes from a clock that its owner may replace, in nanoseconds.
 """
 
@@ -31,10 +34,15 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.alarm import Alarm, LoopAlarm
+from beanstalk_server.server.process import clock_offset
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
 """The budget of one round of the event loop, in the unit of SESSION_QUANTUM: one to two milliseconds."""
+
+LEAST_QUANTUM: Final = SESSION_QUANTUM >> 2
+"""The least that a round may spend, however many schedulers share an event loop: below, a round costs more than what is
+done in it."""
 
 ADVANCE_TIME: Final = 1_000_000
 """Nanoseconds that the broker may spend on due timers in one round of the event loop, give or take a slice."""
@@ -74,6 +82,7 @@ class Scheduler:
 
     Args:
         clock: returns the present, in nanoseconds.
+        clock_offset: returns the wall clock minus that clock.
     """
 
     __slots__ = (
@@ -85,6 +94,8 @@ class Scheduler:
         "broker",
         "budget",
         "clock",
+        "clock_offset",
+        "full_quantum",
         "halted",
         "handshakes",
         "lease_end",
@@ -101,11 +112,18 @@ class Scheduler:
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, broker: Broker, clock: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Callable[[], int] = monotonic_ns,
+        clock_offset: Callable[[], int] = clock_offset,
+    ) -> None:
         self.broker = broker
         self.wheel = broker.wheel
+        self.full_quantum = ROUND_QUANTUM  # what a round may spend, unless no turns are given
         self.quantum = ROUND_QUANTUM
         self.clock = clock
+        self.clock_offset = clock_offset
         self.budget = ROUND_QUANTUM  # what this round of the event loop may still spend
         self.turns: deque[Runnable] = deque()  # clients with more to do, or with an answer to send
         self.slow_turns: deque[Runnable] = deque()  # those whose next turn may cost a whole round
@@ -174,10 +192,16 @@ class Scheduler:
         if self.stopped or not self.halted:
             return
         self.halted = False
-        self.quantum = ROUND_QUANTUM
-        self.budget = ROUND_QUANTUM
+        self.quantum = self.full_quantum
+        self.budget = self.full_quantum
         self.set_alarm()
         self.run_pending_soon()
+
+    def share_rounds(self, count: int) -> None:
+        """Spend in a round what is left to one of so many schedulers in an event loop, which all have turns to give."""
+        self.full_quantum = max(ROUND_QUANTUM // count, LEAST_QUANTUM)
+        if not self.halted:
+            self.quantum = self.full_quantum
 
     def lose_lease(self) -> None:
         """Suspend, because the lease has run out. Usually that is no news; but the process may have been stopped for a
@@ -190,12 +214,6 @@ class Scheduler:
             return False
         self.lose_lease()
         return True
-
-    def serve(self, broker: Broker) -> None:
-        """Let what is due in another broker come due from now on, and nothing in the one before."""
-        self.broker = broker
-        self.wheel = broker.wheel
-        self.set_alarm()
 
     # Turns
 
@@ -355,6 +373,8 @@ class Scheduler:
             self.lose_lease()
             return
         end = now + ADVANCE_TIME
+        if broker.follows_wall_clock():
+            broker.set_wall_offset(self.clock_offset())
         while now < end and broker.next_event() <= now:
             try:
                 broker.advance(now, ADVANCE_SLICE)

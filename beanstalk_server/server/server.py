@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
@@ -33,13 +34,14 @@ from beanstalk_server.server.listeners import (
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.reception import Reception
 from beanstalk_server.server.scheduler import Scheduler
-from beanstalk_server.server.service import Service, journal_of
+from beanstalk_server.server.service import Service, journal_of, policies_of
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.version import full_version
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
+    from beanstalk_server.access.policies import Policies
     from beanstalk_server.server.arrivals import Arrivals
     from beanstalk_server.server.io_front import IoFront
 
@@ -75,6 +77,7 @@ class Server:
         self.info = this_process(self.config.max_job_size, now, self.config.compat)
         self.hangups = HangupWatch()
         self.listeners = Listeners()
+        self.policies = policies_of(self.config)
         self.service = Service(
             self.config,
             journal or journal_of(self.config),
@@ -83,6 +86,7 @@ class Server:
             self.hangups,
             self._begin_stop,
             now,
+            policy_of=self.policy_of(),
         )
         self.reception = Reception(
             self.listeners, lambda: self.connections, self._client_maker, accepts=not self.config.io_processes
@@ -120,6 +124,10 @@ class Server:
     def connections(self) -> Connections:
         """The clients that are served."""
         return self.service.connections
+
+    def policy_of(self, shard: int = 0) -> PolicyOf:  # noqa: ARG002  # which only a node has several of
+        """What finds the policies of the tubes of a shard: the same as before, unless a reload has changed them."""
+        return no_policies if self.policies is None else self.policies.of
 
     @property
     def entrances(self) -> list[Entrance]:
@@ -236,10 +244,11 @@ class Server:
         log.info("draining: new jobs are refused")
 
     async def reload(self, config: Config) -> None:
-        """Take listeners, users, tokens, rights and certificates from new settings; they may be the same files.
+        """Take listeners, users, tokens, rights, certificates and policies from new settings.
 
-        Open connections stay, with the rights that their users have from now on; those of users that are gone are
-        closed. Other settings take effect at the next start, and the log names them.
+        They may be the same files. Open connections stay, with the rights that their users have from now on; those of
+        users that are gone are closed. Tubes and jobs that exist are brought under the new policies. Other settings
+        take effect at the next start, and the log names them.
 
         Raises:
             ConfigError: each line of the message is one mistake; nothing has changed.
@@ -247,7 +256,7 @@ class Server:
         from beanstalk_server.server.reload import left_for_later, prepare
 
         async with self._reloading:
-            if self._is_stopping():
+            if self.is_stopping():
                 return
             loop = asyncio.get_running_loop()
             prepared = await loop.run_in_executor(
@@ -258,40 +267,53 @@ class Server:
                     tuple(self.listeners.all),
                     inherited=self.listeners.inherited,
                     make_context=self._make_context(),
+                    policies=self.policies,
                 ),
             )
-            if self._is_stopping():
+            if self.is_stopping():
                 prepared.discard()
                 return
             self.reception.change(prepared.listeners, prepared.configs, prepared.entrances)
+            self._change_policies(prepared.policies)
             if self._io is not None:
                 await self._io.change(self.entrances)
             closed = await self._judge(prepared.accounts)
         log.info("reloaded: listens on %s; connections closed because their user is gone: %d", self._places(), closed)
+        for change in prepared.changes:
+            log.info("policies: %s", change)
         for warning in config.warnings():
             log.warning("%s", warning)
         later = left_for_later(self.config, config)
         if later:
             log.warning("%s: other values take effect at the next start", ", ".join(map(option, later)))
 
+    def _change_policies(self, policies: Policies | None) -> None:
+        """Let tubes and their jobs be under these policies."""
+        self.policies = policies
+        for service in self._services():
+            service.change_policies(self.policy_of(service.broker.offset))
+
+    def _services(self) -> list[Service]:
+        """What serves clients at present."""
+        return [self.service]
+
     async def _judge(self, accounts: Accounts | None) -> int:
         """Give all connections the rights in the new settings, a slice at a time; return how many were closed."""
         closed = left_open = 0
         clock = self.scheduler.clock
         end = clock() + JUDGE_TIME
-        for connection in list(self.connections.open):
+        for connection in [each for service in self._services() for each in service.connections.open]:
             if connection.connected:
                 if not connection.judge(accounts):
                     closed += 1
                 elif connection.session.user is None and connection.entrance.closed:
                     left_open += 1
+                connection.scheduler.run_pending_soon()
             if clock() >= end:
-                self.scheduler.run_pending_soon()
                 await asyncio.sleep(0)
-                if self._is_stopping():
+                if self.is_stopping():
                     break
                 end = clock() + JUDGE_TIME
-        self.scheduler.run_pending_soon()
         if left_open:
             log.warning("connections through listeners that are gone, which may still do everything: %d", left_open)
         return closed
@@ -305,7 +327,8 @@ class Server:
         assert self._stopping is not None
         await asyncio.shield(self._stopping)
 
-    def _is_stopping(self) -> bool:
+    def is_stopping(self) -> bool:
+        """Whether `stop` has been called, or the server stops by itself."""
         return self._stopping is not None
 
     def _begin_stop(self) -> None:
@@ -328,7 +351,7 @@ class Server:
             pass
         self.listeners.remove_paths()
         log.info("stopped; %d connections were closed, %d jobs remain", count, len(self.broker.jobs))
-        self.broker.drop_jobs()
+        await self.service.drop_jobs()
 
     async def __aenter__(self) -> Self:
         await self.start()

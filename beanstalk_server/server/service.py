@@ -10,18 +10,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import monotonic_ns
+from typing import TYPE_CHECKING
 
 from beanstalk_server.config import Config, option
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
+from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.server.commits import CommitGate
+from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.wire.server_info import ServerInfo
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.policies import Policies
 
 log = logging.getLogger("beanstalk_server")
 
@@ -35,7 +40,9 @@ class Service:
         listeners: where clients come in; they are told when one has gone.
         on_failure: called once, when the journal has failed.
         now: the present moment, in nanoseconds.
-        scheduler: gives the turns; if not given, one of its own.
+        stride, offset: of the ids, as in Broker.
+        gathering: of all services in the event loop; one of its own, if there is no other service.
+        policy_of: as in Broker.
     """
 
     def __init__(
@@ -47,13 +54,18 @@ class Service:
         hangups: HangupWatch,
         on_failure: Callable[[], None],
         now: int,
-        scheduler: Scheduler | None = None,
+        stride: int = 1,
+        offset: int = 0,
+        gathering: Gathering | None = None,
+        policy_of: PolicyOf = no_policies,
     ) -> None:
         self.config = config
         self.journal = journal
-        self.broker = Broker(journal, now, round(config.tick * MILLISECOND), config.max_memory)
-        self.scheduler = scheduler or Scheduler(self.broker)
-        self.gate = CommitGate(journal, self.broker, self.scheduler, on_failure)
+        self.broker = Broker(
+            journal, now, round(config.tick * MILLISECOND), config.max_memory, stride, offset, policy_of
+        )
+        self.scheduler = Scheduler(self.broker)
+        self.gate = CommitGate(journal, self.broker, self.scheduler, on_failure, gathering or Gathering())
         self.connections = Connections(
             self.broker, info, self.scheduler, self.gate, hangups, listeners, config.verbosity
         )
@@ -79,19 +91,31 @@ class Service:
             raise StartError(f"{setting}{error}", error.status) from error
         log.info("recovered %d job%s", count, "" if count == 1 else "s")
 
+    def change_policies(self, policy_of: PolicyOf) -> None:
+        """Let tubes and their jobs be under other policies from now on, unless these are what they are under."""
+        if policy_of != self.broker.policy_of:
+            self.broker.change_policies(policy_of, self.scheduler.clock())
+            self.scheduler.run_pending_soon()  # of clients that have got a job; and something may be due sooner
+
     async def give_up(self) -> None:
         """Let go of everything: nobody has been served yet."""
         self.scheduler.stop()
         await self.journal.close()
-        self.broker.drop_jobs()
+        await self.drop_jobs()
+
+    async def drop_jobs(self) -> None:
+        """Free the jobs, after `stop`; others are served meanwhile."""
+        for _ in self.broker.drop_jobs():
+            await asyncio.sleep(0)
 
     def halt(self) -> None:
         """Do nothing more for any client; `stop` must follow."""
         self.scheduler.stop()
+        self.broker.halt()
         self.connections.closing = True
 
     async def stop(self) -> None:
-        """Close every connection, commit, and close the journal. The jobs stay until `Broker.drop_jobs`."""
+        """Close every connection, commit, and close the journal. The jobs stay until `drop_jobs`."""
         await self.connections.abort_all()
         await self.gate.commit_rest()
         await self.journal.close()
@@ -114,3 +138,15 @@ def journal_of(config: Config) -> Journal:
         body_threshold=config.body_threshold,
         body_cache=config.body_cache,
     )
+
+
+def policies_of(config: Config, old: Policies | None = None) -> Policies | None:
+    """The policies of the settings, in place of old ones, which stay if they say the same; None if there never were
+    any."""
+    if not config.tubes and old is None:
+        return None
+    if old is not None and old.tubes == config.tubes:
+        return old
+    from beanstalk_server.access.policies import Policies  # most servers have none
+
+    return Policies(config.tubes, old)

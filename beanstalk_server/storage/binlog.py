@@ -20,11 +20,11 @@ from functools import partial
 from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
 
-from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
+from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job
 from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.bodies import Bodies
 from beanstalk_server.storage.body_reader import BodyReader
@@ -117,7 +117,7 @@ class Binlog(Journal):
         self._can_begin_commit = in_thread is None
         self._is_quick = False  # the last commit has ended within COMMIT_WAIT
         self._draw_salt = draw_salt
-        self._log = self._new_log(self.live)
+        self._log = self._new_log(self.live, self.held)
         self._room = self._log.room
         self._writer = SegmentWriter(directory)
         self._cleaning_reader = BodyReader(directory)
@@ -162,7 +162,7 @@ class Binlog(Journal):
         except BaseException:
             self.directory.unlock()
             raise
-        self._log = self._new_log(replay.jobs)
+        self._log = self._new_log(replay.jobs, replay.held)
         self._room = self._log.room
         self._fetches = self._new_fetches()
         self._allocator = Allocator(self.directory, self._room, last_spare, self._clock)
@@ -173,9 +173,9 @@ class Binlog(Journal):
         except OSError as error:
             raise unusable(self.directory, error) from error
 
-    def _new_log(self, live: JobTable) -> SegmentLog:
+    def _new_log(self, live: IdTable[Job], held: IdTable[HeldKey]) -> SegmentLog:
         bodies = Bodies(self.body_threshold, self.body_cache, self.memory)
-        return SegmentLog(live, self.segment_size, self._draw_salt, bodies, self._boot, self._report_admission)
+        return SegmentLog(live, held, self.segment_size, self._draw_salt, bodies, self._boot, self._report_admission)
 
     def _new_fetches(self) -> Fetches:
         return Fetches(self._log, self._fetching_reader, self._in_thread, self._report_fetches, self._fail_to_read)
@@ -217,7 +217,14 @@ class Binlog(Journal):
             if self._make_room_for_change(error):
                 self._log.change(job)
 
-    def delete(self, job: Job) -> None:
+    def hold(self, held: HeldKey) -> None:
+        try:
+            self._log.hold(held)
+        except NoRoomError as error:
+            if self._make_room_for_change(error):
+                self._log.hold(held)
+
+    def delete(self, job: Holder) -> None:
         try:
             self._log.delete(job)
         except NoRoomError as error:
@@ -238,7 +245,7 @@ class Binlog(Journal):
             self._make_room(clear_size(tube_name, reserved_ids)) and self._log.clear(tube_name, reserved_ids)
         )
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: Holder) -> None:
         self._log.forget(job)
 
     def _make_room_for_change(self, error: NoRoomError) -> bool:
@@ -272,7 +279,7 @@ class Binlog(Journal):
         if self.on_fetches_done is not None:
             self.on_fetches_done()
 
-    def stored(self, job: Job) -> StoredJob:
+    def stored(self, job: Holder) -> StoredJob:
         """As in Journal. A body that is not in memory is read on the spot."""
         stored = super().stored(job)
         if stored.body is NOT_IN_MEMORY:

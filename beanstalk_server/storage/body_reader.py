@@ -11,7 +11,7 @@ import errno
 from typing import Final
 
 from beanstalk_server.storage.disk import Directory, ReadableFile
-from beanstalk_server.storage.record import PUT, Scanner
+from beanstalk_server.storage.record import PUT, PUT_WITH, Scanner
 from beanstalk_server.storage.segment import Place, Segment
 
 GAP: Final = 1 << 12
@@ -118,7 +118,8 @@ class BodyReader:
     def _body(self, scanner: Scanner, place: Place) -> bytes:
         if not scanner.next():
             raise self._damaged(place, scanner.fault or "the record is missing")
-        if scanner.kind != PUT or scanner.job_id() != place.job_id or scanner.end - scanner.start != place.size:
+        is_put = scanner.kind in (PUT, PUT_WITH)
+        if not is_put or scanner.job_id() != place.job_id or scanner.end - scanner.start != place.size:
             raise self._damaged(place, "another record is in its place")
         return scanner.put().body
 

@@ -6,7 +6,7 @@ damage and continues after it. Must never write, and must never run beside a ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -16,13 +16,13 @@ from typing import Final
 from beanstalk_server.queue.job import BURIED, NOT_IN_MEMORY, Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.binlog_reader import BinlogReader, Damage, Progress, Tail
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory, boot_id
 from beanstalk_server.storage.errors import StorageError, lock_directory, unusable
-from beanstalk_server.storage.record import CHANGE, CLOCK, COMMIT, DELETE, NO_BOOT, PUT
+from beanstalk_server.storage.record import CHANGE, CHANGE_WITH, CLOCK, COMMIT, DELETE, NO_BOOT, PUT, PUT_WITH
 from beanstalk_server.storage.rewriting import REWRITING
 from beanstalk_server.storage.segment import Segment, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
@@ -40,7 +40,7 @@ class Count:
     records: int = 0
     """Puts, changes, deletes and clears."""
     live: int = 0
-    """How many of them determine a live job: its last put, and the last change after that."""
+    """How many of them determine a live job or a held key: its last put, and the last change after that."""
     commits: int = 0
     bytes: int = 0
     """From the beginning of the file to the end of its last record."""
@@ -84,7 +84,7 @@ class Inspection:
         def counted(name: str) -> Count:
             return counts.setdefault(name, Count(name))
 
-        replay = Replay(JobTable())
+        replay = Replay(IdTable())
         puts: dict[int, tuple[Count, int]] = {}  # by job: the count of its last put, and the put's offset
         changes: dict[int, Count] = {}  # by job: the count of its last change after that
         for reader in self._read(lambda damage: counted(damage.segment).damages.append(damage), on_progress):
@@ -97,12 +97,15 @@ class Inspection:
                 if scanner.kind == CLOCK:
                     continue
                 count.records += 1
-                if scanner.kind == PUT:
+                if scanner.kind in (PUT, PUT_WITH):
                     job = replay.put(scanner.put(BODY_THRESHOLD))
                     puts[job.id] = count, reader.offset
                     changes.pop(job.id, None)
                 elif scanner.kind == CHANGE:
                     changes[scanner.job_id()] = count
+                elif scanner.kind == CHANGE_WITH:
+                    changes[scanner.job_id()] = count
+                    replay.change(scanner.change())  # it may name another tube, or leave nothing but the key
                 elif scanner.kind == DELETE:
                     replay.delete(scanner.job_id())
                     puts.pop(scanner.job_id(), None)
@@ -111,7 +114,7 @@ class Inspection:
                     replay.clear(*scanner.clear())
             count.bytes = reader.offset
         replay.finish(NO_BOOT)
-        for job in replay.jobs.values():
+        for job in replay.holders():
             puts[job.id][0].live += 1
             if job.id in changes:
                 changes[job.id].live += 1
@@ -136,12 +139,13 @@ class Inspection:
                 yield {"segment": reader.name, "offset": reader.offset, **shown_record(reader.scanner)}
 
     def live(self, on_damage: Callable[[Damage], None], on_progress: Progress | None = None) -> Iterator[StoredJob]:
-        """Return the live jobs; buried jobs come last, in the order of their burial. Reads all but the bodies at once.
+        """Return the live jobs, the buried ones last, in the order of their burial; and then the held keys, as jobs in
+        the state HELD. Reads all but the bodies at once.
 
         Raises:
             StorageError: a segment cannot be read, or is of a newer version.
         """
-        replay = Replay(JobTable(), self.clock_offset)
+        replay = Replay(IdTable(), self.clock_offset)
         segments: list[Segment] = []
         for reader in self._read(on_damage, on_progress):
             if not segments or segments[-1].sequence != reader.sequence:
@@ -151,9 +155,9 @@ class Inspection:
         replay.finish(self.boot)
         replay.give_up_shared_keys()
         self.next_id = max(self.next_id, replay.last_id + 1)
-        return self._in_order(replay.jobs.values(), segments)
+        return self._in_order(replay, segments)
 
-    def _in_order(self, jobs: Iterable[Job], segments: list[Segment]) -> Iterator[StoredJob]:
+    def _in_order(self, replay: Replay, segments: list[Segment]) -> Iterator[StoredJob]:
         """Jobs of a replay as they are stored, with their bodies; their times are already wall clock."""
         reader = BodyReader(self.directory, 1)
         buried: list[Job] = []
@@ -166,13 +170,15 @@ class Inspection:
             return found
 
         try:
-            for job in jobs:
+            for job in replay.jobs.values():
                 if job.state == BURIED:
                     buried.append(job)
                 else:
                     yield stored(job)
             for job in sorted(buried, key=attrgetter("extras.bury_sequence")):
                 yield stored(job)
+            for held in replay.held.values():
+                yield stored_job(held, 0)
         finally:
             reader.close()
 

@@ -6,6 +6,9 @@
     1       type
     ...     depends on the type
 
+Jobs with terms, and held keys, have their own types of records, PUT_WITH and CHANGE_WITH: those of other jobs stay as
+short as they are.
+
 All integers are little-endian. Each segment has its own seed, the CRC-32C of a random number. So neither a body from a
 client nor the remains of another segment on the disk can pass for a record of this segment.
 
@@ -21,7 +24,19 @@ from typing import Final
 
 from crc32c import crc32c
 
-from beanstalk_server.queue.job import BURIED, DELAYED, NOT_IN_MEMORY, READY, Job
+from beanstalk_server.queue.job import (
+    BURIED,
+    DELAYED,
+    HELD,
+    NO_REASON,
+    NOT_IN_MEMORY,
+    READY,
+    REASONS,
+    HeldKey,
+    Holder,
+    Job,
+    Terms,
+)
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob
 
 COMMIT: Final = 1
@@ -30,11 +45,13 @@ CHANGE: Final = 3
 DELETE: Final = 4
 CLEAR: Final = 5
 CLOCK: Final = 6
+PUT_WITH: Final = 7
+CHANGE_WITH: Final = 8
 
-TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock")
+TYPES: Final = ("", "commit", "put", "change", "delete", "clear", "clock", "put-with", "change-with")
 """The names of the types, by number."""
 
-LAST_TYPES: Final = (0, DELETE, CLOCK)
+LAST_TYPES: Final = (0, DELETE, CLOCK, CHANGE_WITH)
 """The highest type in each version of the format."""
 
 # Checksum, length, type. All other structures begin after the checksum, with the length and the type.
@@ -58,6 +75,28 @@ _CHANGE: Final = Struct("<IBQIqqIIIIIB")
 CHANGE_SIZE: Final = 58
 _CHANGE_STATE_AT: Final = 57
 
+# A PUT_WITH is as a PUT, and a CHANGE_WITH as a CHANGE with the length of the tube's name; then come the terms: a byte
+# that says which of them follow, and these, in the order of its bits. Then come the names.
+HAS_TRIES: Final = 1 << 0  # tries, reason
+HAS_ORIGIN: Final = 1 << 1  # length of the origin, origin
+HAS_MAX_TRIES: Final = 1 << 2
+HAS_BACKOFF: Final = 1 << 3
+HAS_TTL: Final = 1 << 4
+HAS_KEY_HOLD: Final = 1 << 5
+IS_AT: Final = 1 << 6  # the deadline is one of the wall clock
+NO_KEY: Final = 1 << 7  # the job has none, any more
+_IN_CHANGE: Final = HAS_TRIES | HAS_ORIGIN | IS_AT | NO_KEY
+_TRIES: Final = Struct("<IB")
+_TRIES_SIZE: Final = 5
+_MAX_TRIES: Final = Struct("<I")
+_MAX_TRIES_SIZE: Final = 4
+_DURATION: Final = Struct("<Q")
+_DURATION_SIZE: Final = 8
+_MOVED_SIZE_AT: Final = CHANGE_SIZE
+CHANGE_WITH_SIZE: Final = CHANGE_SIZE + 2
+LONGEST_CHANGE: Final = CHANGE_WITH_SIZE + _TRIES_SIZE + 1 + 2 * 255
+"""Bytes of the longest record of a change."""
+
 _DELETE: Final = Struct("<IBQ")
 DELETE_SIZE: Final = 17
 
@@ -73,7 +112,7 @@ CLOCK_SIZE: Final = 33
 NO_BOOT: Final = bytes(16)
 """A boot that no machine ever had."""
 
-LONGEST: Final = PUT_SIZE + 2 * 255 + (1 << 30)
+LONGEST: Final = PUT_SIZE + 1 + _TRIES_SIZE + _MAX_TRIES_SIZE + 3 * _DURATION_SIZE + 1 + 3 * 255 + (1 << 30)
 """Bytes of the longest record: -z is at most a gibibyte. (A clear of this length has 130 million ids.)"""
 
 _ID: Final = Struct("<Q")
@@ -81,9 +120,50 @@ _CRC: Final = Struct("<I")
 _COUNT: Final = 0xFFFFFFFF  # counters wrap around, as beanstalkd's do
 
 
-def put_size(job: Job) -> int:
-    """The length of a job's PUT record."""
-    return PUT_SIZE + len(job.tube.name) + len(job.key) + len(job.body)
+def put_size(job: Holder) -> int:
+    """The length of the PUT or PUT_WITH record of a job, or of a held key."""
+    if isinstance(job, Job):
+        return PUT_SIZE + own_size(job) + len(job.body)
+    return PUT_SIZE + 1 + len(job.tube.name) + len(job.key)
+
+
+def own_size(job: Job) -> int:
+    """How much of that is for the names and the terms of a job."""
+    extras = job.extras
+    size = len(job.tube.name) + len(extras.key)
+    if isinstance(extras, Terms):
+        size += 1
+        if extras.tries or extras.reason:
+            size += _TRIES_SIZE
+        if extras.origin:
+            size += 1 + len(extras.origin)
+        if extras.max_tries:
+            size += _MAX_TRIES_SIZE
+        if extras.backoff:
+            size += _DURATION_SIZE
+        if extras.ttl:
+            size += _DURATION_SIZE
+        if extras.key_hold:
+            size += _DURATION_SIZE
+    return size
+
+
+def change_size(job: Job) -> int:
+    """The length of a job's CHANGE or CHANGE_WITH record."""
+    extras = job.extras
+    if not isinstance(extras, Terms):
+        return CHANGE_SIZE
+    size = CHANGE_WITH_SIZE + len(job.tube.name)
+    if extras.tries or extras.reason:
+        size += _TRIES_SIZE
+    if extras.origin:
+        size += 1 + len(extras.origin)
+    return size
+
+
+def hold_size(held: HeldKey) -> int:
+    """The length of the CHANGE_WITH record that leaves a held key of a job."""
+    return CHANGE_WITH_SIZE + len(held.tube.name)
 
 
 def clear_size(tube_name: str, reserved_ids: list[int]) -> int:
@@ -107,6 +187,8 @@ def encode_commit(commit_number: int, durable: int, length: int, next_id: int, w
 
 def encode_put(job: StoredJob, seed: int) -> bytes:
     """Encode a whole job."""
+    if job.has_terms:
+        return _encode_put_with(job, seed)
     tube = job.tube.encode()
     key = job.key.encode()
     body = job.body
@@ -134,6 +216,8 @@ def encode_put(job: StoredJob, seed: int) -> bytes:
 
 def encode_change(change: StoredChange, seed: int) -> bytes:
     """Encode what has changed in a job."""
+    if change.has_terms:
+        return _encode_change_with(change, seed)
     rest = _CHANGE.pack(
         CHANGE_SIZE,
         CHANGE,
@@ -149,6 +233,94 @@ def encode_change(change: StoredChange, seed: int) -> bytes:
         change.state,
     )
     return _CRC.pack(crc32c(rest, seed)) + rest
+
+
+def _encode_put_with(job: StoredJob, seed: int) -> bytes:
+    present, terms = _encode_terms(job)
+    own = b""
+    if job.max_tries:
+        present |= HAS_MAX_TRIES
+        own += _MAX_TRIES.pack(job.max_tries)
+    if job.backoff:
+        present |= HAS_BACKOFF
+        own += _DURATION.pack(job.backoff)
+    if job.ttl:
+        present |= HAS_TTL
+        own += _DURATION.pack(job.ttl)
+    if job.key_hold:
+        present |= HAS_KEY_HOLD
+        own += _DURATION.pack(job.key_hold)
+    tube = job.tube.encode()
+    key = job.key.encode()
+    body = job.body
+    rest = b"".join((bytes((present,)), terms, own, tube, key))
+    fixed = _PUT.pack(
+        PUT_SIZE + len(rest) + len(body),
+        PUT_WITH,
+        job.id,
+        job.priority,
+        job.delay,
+        job.ttr,
+        job.created_at,
+        _moment(job),
+        job.reserves & _COUNT,
+        job.timeouts & _COUNT,
+        job.releases & _COUNT,
+        job.buries & _COUNT,
+        job.kicks & _COUNT,
+        job.state,
+        len(tube),
+        len(key),
+    )
+    fixed = fixed + rest
+    return b"".join((_CRC.pack(crc32c(body, crc32c(fixed, seed))), fixed, body))
+
+
+def _encode_change_with(change: StoredChange, seed: int) -> bytes:
+    present, terms = _encode_terms(change)
+    if not change.keeps_key:
+        present |= NO_KEY
+    tube = change.tube.encode()
+    rest = b"".join((bytes((len(tube), present)), terms, tube))
+    rest = (
+        _CHANGE.pack(
+            CHANGE_SIZE + len(rest),
+            CHANGE_WITH,
+            change.id,
+            change.priority,
+            change.delay,
+            _moment(change),
+            change.reserves & _COUNT,
+            change.timeouts & _COUNT,
+            change.releases & _COUNT,
+            change.buries & _COUNT,
+            change.kicks & _COUNT,
+            change.state,
+        )
+        + rest
+    )
+    return _CRC.pack(crc32c(rest, seed)) + rest
+
+
+def _encode_terms(change: StoredChange) -> tuple[int, bytes]:
+    """Encode the terms that can change: which of them there are, and these."""
+    present = IS_AT if change.at else 0
+    terms = b""
+    if change.tries or change.reason:
+        present |= HAS_TRIES
+        terms = _TRIES.pack(change.tries & _COUNT, change.reason)
+    if change.origin:
+        present |= HAS_ORIGIN
+        origin = change.origin.encode()
+        terms += bytes((len(origin),)) + origin
+    return present, terms
+
+
+def _moment(change: StoredChange) -> int:
+    """What a record of a job with terms has in the field of the deadline."""
+    if change.state == BURIED:
+        return change.bury_sequence
+    return change.ready_since if change.state == READY else change.deadline
 
 
 def encode_delete(job_id: int, seed: int) -> bytes:
@@ -242,7 +414,7 @@ class Scanner:
         return commit_number, durable, length, next_id, written_at
 
     def put(self, threshold: int = LONGEST) -> StoredJob:
-        """The job in a PUT record. The next call reuses the object.
+        """The job in a PUT or PUT_WITH record. The next call reuses the object.
 
         Args:
             threshold: bytes; a longer body is left where it is, and the job gets NOT_IN_MEMORY in its place.
@@ -269,18 +441,62 @@ class Scanner:
         ) = _PUT.unpack_from(data, self.start + 4)
         _set_deadline(job, deadline)
         names = self.start + PUT_SIZE
+        if self.kind == PUT_WITH:
+            names = self._take_terms(job, names, deadline)
+        elif job.has_terms:
+            job.forget_terms()
         body = names + tube_size + key_size
-        raw = data[names : names + tube_size]
-        tube = self.names.get(raw)
-        if tube is None:
-            tube = self.names[raw] = raw.decode("latin-1")
-        job.tube = tube
+        job.tube = self._name(names, names + tube_size)
         job.key = data[names + tube_size : body].decode("latin-1") if key_size else ""
         job.body = data[body : self.end] if self.end - body <= threshold else NOT_IN_MEMORY
         return job
 
+    def _name(self, start: int, end: int) -> str:
+        """The name of a tube: always the same object for the same name."""
+        raw = self.data[start:end]
+        name = self.names.get(raw)
+        if name is None:
+            name = self.names[raw] = raw.decode("latin-1")
+        return name
+
+    def _take_terms(self, change: StoredChange, at: int, moment: int) -> int:
+        """Set what a job with terms has from the record's terms, at an offset; return the offset of their end."""
+        data = self.data
+        if change.has_terms:
+            change.forget_terms()
+        change.has_terms = True
+        present = data[at]
+        at += 1
+        if present & HAS_TRIES:
+            change.tries, change.reason = _TRIES.unpack_from(data, at)
+            at += _TRIES_SIZE
+        if present & HAS_ORIGIN:
+            end = at + 1 + data[at]
+            change.origin = self._name(at + 1, end)
+            at = end
+        if isinstance(change, StoredJob):
+            if present & HAS_MAX_TRIES:
+                change.max_tries = _MAX_TRIES.unpack_from(data, at)[0]
+                at += _MAX_TRIES_SIZE
+            if present & HAS_BACKOFF:
+                change.backoff = _DURATION.unpack_from(data, at)[0]
+                at += _DURATION_SIZE
+            if present & HAS_TTL:
+                change.ttl = _DURATION.unpack_from(data, at)[0]
+                at += _DURATION_SIZE
+            if present & HAS_KEY_HOLD:
+                change.key_hold = _DURATION.unpack_from(data, at)[0]
+                at += _DURATION_SIZE
+        change.keeps_key = not present & NO_KEY
+        state = change.state
+        change.at = moment if present & IS_AT else 0
+        change.ready_since = moment if state == READY else 0
+        if state == HELD:
+            change.deadline = moment
+        return at
+
     def change(self) -> StoredChange:
-        """The change in a CHANGE record. The next call reuses the object."""
+        """The change in a CHANGE or CHANGE_WITH record. The next call reuses the object."""
         change = self._change
         (
             _,
@@ -297,6 +513,11 @@ class Scanner:
             change.state,
         ) = _CHANGE.unpack_from(self.data, self.start + 4)
         _set_deadline(change, deadline)
+        if self.kind == CHANGE_WITH:
+            tube = self._take_terms(change, self.start + CHANGE_SIZE + 1, deadline)
+            change.tube = self._name(tube, self.end)
+        elif change.has_terms:
+            change.forget_terms()
         return change
 
     def clear(self) -> tuple[str, list[int]]:
@@ -314,7 +535,7 @@ class Scanner:
         return clock_offset, boot
 
     def job_id(self) -> int:
-        """The id of the job in a PUT, CHANGE or DELETE record."""
+        """The id of the job in a record that concerns one job."""
         job_id: int = _ID.unpack_from(self.data, self.start + HEAD_SIZE)[0]
         return job_id
 
@@ -345,6 +566,10 @@ class Scanner:
             right = CLEAR_SIZE <= length <= LONGEST
         elif kind == CLOCK <= self.last_type:
             right = length == CLOCK_SIZE
+        elif kind == PUT_WITH <= self.last_type:
+            right = PUT_SIZE < length <= LONGEST
+        elif kind == CHANGE_WITH <= self.last_type:
+            right = CHANGE_WITH_SIZE <= length <= LONGEST_CHANGE
         else:
             return "unknown record type"
         return "" if right else f"bad length of a {TYPES[kind]} record"
@@ -361,9 +586,49 @@ class Scanner:
         elif kind == CLEAR:
             ids_size = length - CLEAR_SIZE - data[start + _CLEARED_SIZE_AT]
             return "" if ids_size >= 0 and ids_size % ID_SIZE == 0 else "bad length of a clear record"
+        elif kind >= PUT_WITH:
+            return self._terms_fault(start, length, kind)
         else:
             return ""
         return "" if state in (READY, DELAYED, BURIED) else "bad job state"
+
+    def _terms_fault(self, start: int, length: int, kind: int) -> str:
+        """What is wrong with a record of a job with terms, or ""."""
+        data = self.data
+        end = start + length
+        if kind == PUT_WITH:
+            at = start + PUT_SIZE
+            named = data[start + _TUBE_SIZE_AT] + data[start + _KEY_SIZE_AT]
+            state = data[start + _PUT_STATE_AT]
+        else:
+            at = start + _MOVED_SIZE_AT + 1
+            named = data[at - 1]
+            state = data[start + _CHANGE_STATE_AT]
+        present = data[at]
+        at += 1
+        if present & (NO_KEY if kind == PUT_WITH else ~_IN_CHANGE):
+            return f"bad terms of a {TYPES[kind]} record"
+        reason = NO_REASON
+        if present & HAS_TRIES:
+            at += _TRIES_SIZE
+            reason = data[at - 1] if at <= end else NO_REASON
+        if present & HAS_ORIGIN:
+            at += 1 + (data[at] if at < end else 0)
+        if present & HAS_MAX_TRIES:
+            at += _MAX_TRIES_SIZE
+        for duration in (HAS_BACKOFF, HAS_TTL, HAS_KEY_HOLD):
+            if present & duration:
+                at += _DURATION_SIZE
+        at += named
+        if at > end:
+            return f"{TYPES[kind]} record is too short for its names"
+        if kind == CHANGE_WITH and at < end:
+            return f"bad length of a {TYPES[kind]} record"
+        if reason >= len(REASONS):
+            return "bad reason"
+        if present & IS_AT and state != DELAYED:
+            return f"bad terms of a {TYPES[kind]} record"
+        return "" if state in (READY, DELAYED, BURIED, HELD) else "bad job state"
 
 
 def _set_deadline(change: StoredChange, deadline: int) -> None:

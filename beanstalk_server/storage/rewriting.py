@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
+from beanstalk_server.queue.job import NOT_IN_MEMORY, Holder, Job
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.bodies import ALL_IN_MEMORY, Bodies
 from beanstalk_server.storage.body_reader import BodyReader
 from beanstalk_server.storage.disk import Directory
@@ -67,7 +67,8 @@ class Rewriting:
         self._segment_size = segment_size
         self._writer = SegmentWriter(directory, REWRITING)
         self._spares = 0  # how many have been made
-        self.log = SegmentLog(JobTable(), segment_size, draw_salt, Bodies(ALL_IN_MEMORY, 0, Memory()), replay.boot)
+        bodies = Bodies(ALL_IN_MEMORY, 0, Memory())
+        self.log = SegmentLog(IdTable(), IdTable(), segment_size, draw_salt, bodies, replay.boot)
         self.log.adopt([], [], next_id, sequence, commit_number)
         self.log.recorded_offset = replay.clock_offset
 
@@ -96,7 +97,7 @@ class Rewriting:
         log = self.log
         self._add_spare(0)
         log.seal()
-        for job in self._replay.jobs.values():
+        for job in self._replay.holders():
             self._append(job)
             if log.room.pending >= COMMIT_LIMIT:
                 self._write(sync=False)
@@ -107,15 +108,15 @@ class Rewriting:
             segment.size = segment.durable = segment.end  # no space was allocated ahead
             segment.is_closed = True
 
-    def _append(self, job: Job) -> None:
-        if job.body is NOT_IN_MEMORY:
+    def _append(self, job: Holder) -> None:
+        if isinstance(job, Job) and job.body is NOT_IN_MEMORY:
             job.body = self._reader.read_one(self._segments[job.file - 1].place_of(job))
         try:
             self.log.append(job)
         except NoRoomError:
             self._add_spare(put_size(job))
             self.log.append(job)
-        if len(job.body) > self._body_threshold:
+        if isinstance(job, Job) and len(job.body) > self._body_threshold:
             job.body = NOT_IN_MEMORY  # nobody asks for it until everything has been written
 
     def _add_spare(self, size: int) -> None:

@@ -5,7 +5,7 @@ Garbage is removed at the other end: the live jobs of the oldest segment are mov
 removed. The log and the binlog report what exists; the room answers questions and gives advice. Must never know what is
 in a record, and must never touch a file.
 
-Four rules, in bytes, where S is the size of a segment:
+Five rules, in bytes, where S is the size of a segment:
 
 - One spare is *kept*, so that the jobs of any segment can be moved into it: it is as large as a segment, or as the
   largest job. While the oldest segment is moved, its own file is the next one to keep, if it is large enough. All other
@@ -14,6 +14,8 @@ Four rules, in bytes, where S is the size of a segment:
   deletions may use it. When it is used up, they wait until cleaning has turned garbage into room. By then there is
   enough garbage, because the used headroom has become garbage. If the files on a full disk differ so much in size that
   nothing fits anywhere, deletions may use what is left.
+- What live records will grow by when they are moved, because their jobs have got terms, or names that are longer, is
+  not part of the surplus.
 - The upkeep aims at a surplus of S/2 more than the headroom.
 - All files together take no more than twice the live records and 2 S. The kept spare, a place for a job that is being
   moved, and one for a put that fits nowhere, may exceed that for a while.
@@ -28,7 +30,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.storage.record import CHANGE_SIZE, CLOCK_SIZE, COMMIT_SIZE, PUT_SIZE
+from beanstalk_server.storage.record import CHANGE_SIZE, CLOCK_SIZE, COMMIT_SIZE, LONGEST_CHANGE, PUT_SIZE
 from beanstalk_server.storage.segment import HEADER_SIZE, Segment
 
 BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
@@ -37,8 +39,8 @@ BATCH_OVERHEAD: Final = COMMIT_SIZE + CLOCK_SIZE
 SEGMENT_OVERHEAD: Final = HEADER_SIZE + BATCH_OVERHEAD + CLOCK_SIZE
 """Bytes of a file that are not available to its records."""
 
-LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + CHANGE_SIZE
-"""Bytes of a change in a commit of its own: changes are accepted while this much room is left."""
+LONE_CHANGE_SIZE: Final = BATCH_OVERHEAD + LONGEST_CHANGE
+"""Bytes of the longest change in a commit of its own: changes are accepted while this much room is left."""
 
 COMMIT_LIMIT: Final = 1 << 20
 """Bytes of records that may wait to be written; while more are waiting, clients wait before they add to them."""
@@ -84,7 +86,8 @@ class Room:
         self.segment_size = segment_size
         self.on_admission = on_admission
         # The log, which appends, counts these:
-        self.live_size = 0  # bytes of the PUT records of all live jobs
+        self.live_size = 0  # bytes of the PUT records of all live jobs and held keys
+        self.growth = 0  # bytes by which some of them would be longer if they were written again
         self.record_size = 0  # bytes of all records
         self.pending = 0  # bytes of records that wait to be written
         # The log, which cleans, sets these:
@@ -156,6 +159,14 @@ class Room:
         self.record_size -= segment.end - HEADER_SIZE
         self.largest_live = max([other.live for other in self.segments[:-1]], default=0)
         self.review()
+
+    def grow(self, growth: int) -> None:
+        """Note by how many more bytes live records will be longer when they are moved; fewer if it is below 0."""
+        if growth:
+            self.growth += growth
+            if growth > 0:  # as if they had been appended
+                self.put_end -= growth
+                self.change_end -= growth
 
     # Places
 
@@ -356,7 +367,7 @@ class Room:
             oldest: the segment that would be moved next, or None if it is the tail.
         """
         needed = self._needed(size)
-        room = tail_room
+        room = tail_room - self.growth
         kept: Spare | None = None
         for spare in self.spares:
             if spare is not taken:
@@ -372,7 +383,7 @@ class Room:
         elif oldest is None or oldest.size - SEGMENT_OVERHEAD < needed:
             return -1
         # Its jobs must fit beside the kept spare. Then its own file is kept, if it is large enough.
-        commits = 2 + oldest.live // CLEANING_SLICE  # one for each slice, and a checkpoint
+        commits = 2 + (oldest.live + self.growth) // CLEANING_SLICE  # one for each slice, and a checkpoint
         return room - oldest.live - commits * BATCH_OVERHEAD
 
     def _surplus_with(self, size: int) -> int:

@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job import Holder
 from beanstalk_server.storage.disk import Directory, File
 
 MAGIC: Final = b"BSQLOG\r\n"
-VERSION: Final = 2
+VERSION: Final = 3
 HEADER_SIZE: Final = 32
 
 LARGEST_OFFSET: Final = 0xFFFFFFFF
@@ -103,7 +103,7 @@ class Segment:
         self.cleaned = 0  # how many of `ids` cleaning has visited
         self.reads = 0  # how many bodies are being read from it, or will be; until then its file must stay
 
-    def add_put(self, job: Job, offset: int, size: int) -> None:
+    def add_put(self, job: Holder, offset: int, size: int) -> None:
         """Note a PUT record of so many bytes at an offset; the job refers to it from now on."""
         job.file = self.slot
         job.place = len(self.ids)
@@ -111,7 +111,7 @@ class Segment:
         self.offsets.append(offset)
         self.sizes.append(size)
 
-    def place_of(self, job: Job) -> Place:
+    def place_of(self, job: Holder) -> Place:
         """Where the record of a job is, which is in this segment."""
         index = job.place
         return Place(self, self.offsets[index], self.sizes[index], job.id)

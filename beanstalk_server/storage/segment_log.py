@@ -6,6 +6,9 @@ file.
 Cleaning moves the live jobs of the oldest segment to the tail, so that the segment can be removed. It always takes the
 oldest, so that no record is removed before one that it undoes: a DELETE before its PUT, or a PUT before an earlier one
 of the same job.
+
+What is moved is written as it is now: a job that has got terms since, or has moved to a tube with a longer name, takes
+more than before, and the room has to know that; and a held key takes less than the job whose key it was.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.queue.job import NOT_IN_MEMORY, Job
+from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.bodies import Bodies
 from beanstalk_server.storage.record import (
     CHANGE_SIZE,
@@ -25,6 +28,7 @@ from beanstalk_server.storage.record import (
     DELETE_SIZE,
     NO_BOOT,
     PUT_SIZE,
+    change_size,
     clear_size,
     encode_change,
     encode_clear,
@@ -32,6 +36,8 @@ from beanstalk_server.storage.record import (
     encode_commit,
     encode_delete,
     encode_put,
+    hold_size,
+    own_size,
     put_size,
 )
 from beanstalk_server.storage.room import (
@@ -80,6 +86,7 @@ class SegmentLog:
 
     Args:
         live: the broker's table of jobs.
+        held: its table of held keys.
         segment_size: bytes.
         draw_salt: draws a random number of 32 bits.
         bodies: decides which bodies stay in memory.
@@ -89,7 +96,8 @@ class SegmentLog:
 
     def __init__(
         self,
-        live: JobTable,
+        live: IdTable[Job],
+        held: IdTable[HeldKey],
         segment_size: int,
         draw_salt: Callable[[], int],
         bodies: Bodies,
@@ -97,6 +105,7 @@ class SegmentLog:
         on_admission: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.live = live
+        self.held = held
         self.bodies = bodies
         self.draw_salt = draw_salt
         self.boot = boot
@@ -137,24 +146,30 @@ class SegmentLog:
             segment.written = segment.end
             segment.live = 0
         for job in self.live.values():
-            segment = self.segment_of(job)
-            segment.live += segment.sizes[job.place]
+            self.segment_of(job).live += self._recorded_size(job)
+        for held in self.held.values():
+            self.segment_of(held).live += self._recorded_size(held)
         self.next_id = next_id
         self.sequence = sequence
         self.commit_number = commit_number
         room = self.room
         room.adopt()
+        for job in self.live.values():
+            if isinstance(job.extras, Terms):
+                self._review_growth(job)
+        for held in self.held.values():
+            self._count_growth(held, 0, self._growth_of(held))
         for spare in spares:
             room.add_spare(spare)
         room.review()
 
-    def segment_of(self, job: Job) -> Segment:
+    def segment_of(self, job: Holder) -> Segment:
         """The segment that holds the record of a job."""
         segment = self.slots[job.file]
         assert segment is not None, "the job has been put"
         return segment
 
-    def place_to_read(self, job: Job) -> Place:
+    def place_to_read(self, job: Holder) -> Place:
         """Where the record of a job is. It stays there until `release` is called with the place."""
         segment = self.segment_of(job)
         segment.reads += 1
@@ -165,10 +180,11 @@ class SegmentLog:
         place.segment.reads -= 1
 
     def body_size(self, job: Job) -> int:
-        """Bytes of a body that is not in memory; too many by the length of a key that the job has lost at the start."""
-        names = len(job.tube.name) + len(job.key)
+        """Bytes of a body that is not in memory."""
+        extras = job.extras
+        own = extras.recorded if isinstance(extras, Terms) else len(job.tube.name) + len(extras.key)
         size: int = self.segment_of(job).sizes[job.place]
-        return size - PUT_SIZE - names
+        return size - PUT_SIZE - own
 
     # Changes to record
 
@@ -193,17 +209,76 @@ class SegmentLog:
         """Record what has changed in a job.
 
         Raises:
-            NoRoomError: the headroom is used up; `delete` raises it, too.
+            NoRoomError: the headroom is used up; `hold` and `delete` raise it, too.
         """
-        segment = self._make_place(CHANGE_SIZE)
+        extras = job.extras
+        has_terms = isinstance(extras, Terms)
+        segment = self._make_place(change_size(job) if has_terms else CHANGE_SIZE)
         change = self._change
         change.describe(job, self.clock_offset)
         self._append(segment, encode_change(change, segment.seed))
+        if has_terms and job.file:
+            self._review_growth(job)
         if segment.end > self.room.change_end:
             self.room.review()
 
-    def delete(self, job: Job) -> None:
-        """Record that a job is gone."""
+    def hold(self, held: HeldKey) -> None:
+        """Record that a job is gone but for its key. Its record stands for the held key from now on."""
+        if not held.file:  # the job has no record
+            self.append(held)
+            return
+        job = self.live[held.id]
+        segment = self._make_place(hold_size(held))
+        change = self._change
+        change.describe_held(held, self.clock_offset)
+        self._append(segment, encode_change(change, segment.seed))
+        self.bodies.discard(job)
+        self._count_growth(held, self._growth_of(job), self._growth_of(held))
+        job.file = 0
+        self.room.stuck_on = 0
+        if segment.end > self.room.change_end:
+            self.room.review()
+
+    def _review_growth(self, job: Job) -> None:
+        """Find out by how many bytes the record of a job with terms would be longer if it were written now."""
+        terms = job.own_terms()
+        growth = max(own_size(job) - terms.recorded, 0)
+        if growth != terms.growth:
+            self._count_growth(job, terms.growth, growth)
+            terms.growth = growth
+
+    def _growth_of(self, job: Holder) -> int:
+        """By how many bytes its record would be longer if it were written now: a held key's is shorter, as it has no
+        body, and always by as much."""
+        if not isinstance(job, Job):
+            return put_size(job) - self._recorded_size(job)
+        extras = job.extras
+        return extras.growth if isinstance(extras, Terms) else 0
+
+    def _count_growth(self, job: Holder, old: int, growth: int) -> None:
+        """Count what a job will take beyond its record, or what will be left of it if that is less."""
+        room = self.room
+        room.grow(max(growth, 0) - max(old, 0))
+        freed = min(old, 0) - min(growth, 0)
+        if freed:
+            self.segment_of(job).live -= freed
+            room.live_size -= freed
+
+    def _recorded_size(self, job: Holder) -> int:
+        """Bytes of the record of a job, or held key, that has one."""
+        size: int = self.segment_of(job).sizes[job.place]
+        return size
+
+    def _size_if_moved(self, job: Holder) -> int:
+        """The same, if it were written now."""
+        if not isinstance(job, Job):
+            return put_size(job)
+        size = self._recorded_size(job)
+        extras = job.extras
+        return size + own_size(job) - extras.recorded if isinstance(extras, Terms) else size
+
+    def delete(self, job: Holder) -> None:
+        """Record that a job is gone, or a held key is free."""
         segment = self._make_place(DELETE_SIZE)
         self._append(segment, encode_delete(job.id, segment.seed))
         self._forget(job)
@@ -224,41 +299,53 @@ class SegmentLog:
             room.review()
         return True
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: Holder) -> None:
         """Count the record of a job as garbage when a clear removes the job from the table."""
         self._forget(job)
         self.room.stuck_on = 0
 
-    def append(self, job: Job) -> None:
-        """Record a whole job, even if it needs the headroom.
+    def append(self, job: Holder) -> None:
+        """Record a whole job, or a held key, even if it needs the headroom.
 
         Raises:
             NoRoomError: it fits nowhere.
         """
         self._append_put(job, put_size(job))
 
-    def _append_put(self, job: Job, size: int) -> None:
+    def _append_put(self, job: Holder, size: int) -> None:
         segment = self._make_place(size, True)
         stored = self._stored
-        stored.describe(job, self.clock_offset)
+        stored.describe_holder(job, self.clock_offset)
         segment.add_put(job, segment.end, size)
         self._append(segment, encode_put(stored, segment.seed))
         stored.body = b""  # it may be large, and must not outlive the job
         segment.live += size
+        if isinstance(job, Job):
+            extras = job.extras
+            if isinstance(extras, Terms):
+                extras.recorded = size - PUT_SIZE - len(job.body)
+                extras.growth = 0
         room = self.room
         room.live_size += size
         if segment.end > room.change_end:
             room.review()
 
-    def _forget(self, job: Job) -> None:
-        """Count the record of a job as garbage."""
+    def _forget(self, job: Holder) -> None:
+        """Count the record of a job, or of a held key, as garbage."""
         if job.file:
+            if isinstance(job, Job):
+                extras = job.extras
+                if isinstance(extras, Terms):
+                    self._count_growth(job, extras.growth, 0)
+                    extras.growth = 0
+                self.bodies.discard(job)
+            else:
+                self._count_growth(job, self._growth_of(job), 0)
             segment = self.segment_of(job)
             size: int = segment.sizes[job.place]
             segment.live -= size
             self.room.live_size -= size
             job.file = 0
-            self.bodies.discard(job)
 
     def _append(self, segment: Segment, record: bytes) -> None:
         size = len(record)
@@ -431,14 +518,16 @@ class SegmentLog:
                 segment.cleaned = 0
                 self.may_leave_tail = True
             job_id: int = ids[segment.cleaned]
-            job = self.live.get(job_id)
+            job: Holder | None = self.live.get(job_id)
+            if job is None and self.held:
+                job = self.held.get(job_id)
             if job is None or job.file != segment.slot or job.place != segment.cleaned:
                 budget -= GARBAGE_COST
             elif job.tube.is_cleared(job):  # a PUT would bring it back
                 self._forget(job)
                 budget -= GARBAGE_COST
             else:
-                size: int = segment.sizes[segment.cleaned]
+                size = self._size_if_moved(job)
                 if not room.fits_tail(size):
                     if room.disk_is_full and not self.may_leave_tail:  # smaller jobs may still fit
                         budget -= GARBAGE_COST
@@ -456,8 +545,14 @@ class SegmentLog:
         room.review()
         return not segment.live
 
-    def _move(self, job: Job, offset: int) -> bool:
-        """Record a job of the oldest segment, whose record is at this offset, once more; False if it has no body."""
+    def _move(self, job: Holder, offset: int) -> bool:
+        """Record a job, or held key, of the oldest segment once more, whose record is at this offset; False if its body
+        is not there."""
+        if not isinstance(job, Job):
+            self._forget(job)
+            self.append(job)
+            self.migrated += 1
+            return True
         if job.body is NOT_IN_MEMORY:
             body = self._lent.pop(offset, None)
             if body is None:
@@ -533,14 +628,22 @@ class SegmentLog:
     def check(self) -> None:
         """Verify all invariants."""
         live: dict[int, int] = {}
-        for job in self.live.values():
+        growth = 0
+        for job in [*self.live.values(), *self.held.values()]:
             if not job.file and job.tube.is_cleared(job):
                 continue
             assert job.file, f"job {job.id} is in no segment"
             found = self.segment_of(job)
             assert found.ids[job.place] == job.id
-            assert job.body is not NOT_IN_MEMORY or found.offsets[job.place] < found.written
-            live[job.file] = live.get(job.file, 0) + found.sizes[job.place]
+            growth += max(self._growth_of(job), 0)
+            live[job.file] = live.get(job.file, 0) + found.sizes[job.place] + min(self._growth_of(job), 0)
+            if isinstance(job, Job):
+                assert self._growth_of(job) >= 0, f"job {job.id} would be written without its body"
+                if job.body is NOT_IN_MEMORY:
+                    assert found.offsets[job.place] < found.written
+                elif isinstance(job.extras, Terms):
+                    assert self.body_size(job) == len(job.body)
+        assert self.room.growth == growth
         for segment in self.segments:
             assert self.slots[segment.slot] is segment
             assert len(segment.ids) == len(segment.offsets) == len(segment.sizes)

@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.disk import ReadableFile
-from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, COMMIT, DELETE, PUT, Scanner
+from beanstalk_server.storage.record import (
+    CHANGE,
+    CHANGE_WITH,
+    CLEAR,
+    CLOCK,
+    COMMIT,
+    DELETE,
+    PUT,
+    PUT_WITH,
+    Scanner,
+    own_size,
+)
 from beanstalk_server.storage.segment import HEADER_SIZE, FormatError, Segment, decode_header, seed_of
 
 CHUNK: Final = 1 << 20  # bytes read at once
@@ -91,7 +103,12 @@ class SegmentReader:
             if kind == PUT:
                 job = replay.put(scanner.put(threshold))
                 segment.add_put(job, self.offset, scanner.end - scanner.start)
-            elif kind == CHANGE:
+            elif kind == PUT_WITH:
+                job = replay.put(scanner.put(threshold))
+                segment.add_put(job, self.offset, scanner.end - scanner.start)
+                if isinstance(job, Job):
+                    job.own_terms().recorded = own_size(job)
+            elif kind in (CHANGE, CHANGE_WITH):
                 replay.change(scanner.change())
             elif kind == DELETE:
                 replay.delete(scanner.job_id())

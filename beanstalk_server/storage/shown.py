@@ -9,10 +9,10 @@ from base64 import b64encode
 from typing import Final
 from uuid import UUID
 
-from beanstalk_server.queue.job import BURIED, DELAYED, STATES
+from beanstalk_server.queue.job import BURIED, DELAYED, HELD, READY, REASONS, STATES
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.record import CHANGE, CLEAR, CLOCK, DELETE, PUT, TYPES, Scanner
+from beanstalk_server.storage.record import CHANGE, CHANGE_WITH, CLEAR, CLOCK, DELETE, PUT, PUT_WITH, TYPES, Scanner
 
 _COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 
@@ -30,6 +30,8 @@ def shown_job(job: StoredJob) -> dict[str, object]:
         "created-at": _seconds(job.created_at),
         **_shown_deadline(job),
         **_shown_counters(job),
+        **_shown_demands(job),
+        **_shown_terms(job),
         **_shown_body(job.body),
     }
 
@@ -37,18 +39,21 @@ def shown_job(job: StoredJob) -> dict[str, object]:
 def shown_record(scanner: Scanner) -> dict[str, object]:
     """The current record of a scanner; its fields are those of docs/binlog-format.md."""
     kind = TYPES[scanner.kind]
-    if scanner.kind == PUT:
+    if scanner.kind in (PUT, PUT_WITH):
         return {"type": kind, **shown_job(scanner.put())}
-    if scanner.kind == CHANGE:
+    if scanner.kind in (CHANGE, CHANGE_WITH):
         change = scanner.change()
         return {
             "type": kind,
             "id": change.id,
+            **({"tube": change.tube} if change.has_terms else {}),
+            **({} if change.keeps_key else {"key": ""}),
             "state": STATES[change.state],
             "pri": change.priority,
             "delay": _seconds(change.delay),
             **_shown_deadline(change),
             **_shown_counters(change),
+            **_shown_terms(change),
         }
     if scanner.kind == DELETE:
         return {"type": kind, "id": scanner.job_id()}
@@ -71,12 +76,36 @@ def shown_record(scanner: Scanner) -> dict[str, object]:
 
 def _shown_deadline(job: StoredChange) -> dict[str, object]:
     if job.state == DELAYED:
-        return {"due-at": _seconds(job.deadline)}
+        return {"at" if job.at else "due-at": _seconds(job.deadline)}
+    if job.state == READY and job.ready_since:
+        return {"ready-since": _seconds(job.ready_since)}
+    if job.state == HELD:
+        return {"held-until": _seconds(job.deadline)}
     return {"buried-as": job.bury_sequence} if job.state == BURIED else {}
 
 
 def _shown_counters(job: StoredChange) -> dict[str, object]:
     return {name: getattr(job, name) for name in _COUNTERS}
+
+
+def _shown_demands(job: StoredJob) -> dict[str, object]:
+    """What is demanded of the job itself, apart from the policy of its tube."""
+    return {
+        **({"max-tries": job.max_tries} if job.max_tries else {}),
+        **({"backoff": _seconds(job.backoff)} if job.backoff else {}),
+        **({"ttl": _seconds(job.ttl)} if job.ttl else {}),
+        **({"hold": _seconds(job.key_hold)} if job.key_hold else {}),
+    }
+
+
+def _shown_terms(job: StoredChange) -> dict[str, object]:
+    if not job.has_terms:
+        return {}
+    return {
+        "tries": job.tries,
+        **({"reason": REASONS[job.reason]} if job.reason else {}),
+        **({"origin": job.origin} if job.origin else {}),
+    }
 
 
 def _shown_body(body: bytes) -> dict[str, object]:

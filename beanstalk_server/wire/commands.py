@@ -16,7 +16,7 @@ from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_
 from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
-from beanstalk_server.queue.outcome import NOT_FOUND, Outcome
+from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
 from beanstalk_server.wire import grammar, replies
 from beanstalk_server.wire.authorization import (
     EVERY_TUBE,
@@ -28,6 +28,7 @@ from beanstalk_server.wire.authorization import (
     refusal,
 )
 from beanstalk_server.wire.grammar import Arguments
+from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
 from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
 from beanstalk_server.wire.tube_listing import TubeListing
 
@@ -63,9 +64,11 @@ class Command:
         may_be_long: its line may be as long as framing.EXTENDED_LINE_LIMIT.
         is_counted: stats counts it.
         cost: what it costs beyond a simple command and its reply.
+        concerns: what it concerns, as places.py names it; -1 if its scope says so.
     """
 
     __slots__ = (
+        "concerns",
         "cost",
         "counter",  # its index in ServerInfo.counts; -1 if it is not counted
         "do",
@@ -97,6 +100,7 @@ class Command:
         may_be_long: bool = False,
         is_counted: bool = True,
         cost: int = 0,
+        concerns: int = -1,
     ) -> None:
         self.name = name
         self.read = read
@@ -111,7 +115,19 @@ class Command:
         self.may_be_long = may_be_long
         self.is_counted = is_counted
         self.cost = cost
-        self.counter = -1
+        self.concerns = _CONCERNS[scope] if concerns < 0 else concerns
+        self.counter: int = -1
+
+
+_CONCERNS: Final = {
+    NO_TUBE: ITSELF,
+    TUBE_IN_USE: USED,
+    TUBE_NAMED: NAMED,
+    TUBE_OF_JOB: JOB,
+    WATCHED_TUBES: WATCHED,
+    EVERY_TUBE: EVERYTHING,
+}
+"""What a command concerns, by its scope."""
 
 
 # Producers
@@ -168,7 +184,7 @@ def _reserve_job(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _delete(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return session.queue.delete(session, arguments.job_id)
+    return session.queue.delete(session, arguments.job_id, now)
 
 
 def _release(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -228,6 +244,10 @@ def _kick_job(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 def _clear_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.clear(session, arguments.name)
+
+
+def _redrive(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.redrive(session, arguments.name, arguments.count, now)
 
 
 def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -305,6 +325,50 @@ def _quit(session: Session, arguments: Arguments, now: int) -> Outcome:
     return ANSWERED
 
 
+# Places: commands that one node gives another for a client that several shards serve (docs/design.md, "Places")
+
+
+def _probe(session: Session, arguments: Arguments, now: int) -> Outcome:
+    outcome = session.queue.probe(session, now)
+    if outcome == NOT_FOUND:
+        session.reply(replies.NOTHING)
+        return ANSWERED
+    return outcome
+
+
+def _probe_for(session: Session, arguments: Arguments, now: int) -> Outcome:
+    counter = _PROBED.get(arguments.name, -1)
+    if counter < 0:
+        session.reply(replies.BAD_FORMAT)
+        return ANSWERED
+    session.server.counts[counter] += 1
+    return _probe(session, arguments, now)
+
+
+def _await(session: Session, arguments: Arguments, now: int) -> Outcome:
+    timeout = arguments.duration
+    if session.is_stopped or not session.may_wait:
+        session.is_stopped = False
+        timeout = 0
+    if arguments.count:
+        return session.queue.reserve_batch(session, arguments.count, timeout, now)
+    return session.queue.reserve(session, timeout, now)
+
+
+def _unreserve(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.queue.unreserve(session, arguments.job_id, now)
+
+
+def _unuse(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.queue.unuse(session)
+    return DONE
+
+
+def _unwatch(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.queue.unwatch(session, arguments.name)
+    return DONE
+
+
 # The table, and what is derived from it
 
 PUT: Final = Command("put", grammar.read_put, _put, PRODUCE, TUBE_IN_USE, needs=DELETIONS, has_body=True)
@@ -313,9 +377,11 @@ DELETE: Final = Command("delete", grammar.read_id, _delete, CONSUME, TUBE_OF_JOB
 RESERVE_WITH_TIMEOUT: Final = Command(
     "reserve-with-timeout", grammar.read_timeout, _reserve_with_timeout, CONSUME, WATCHED_TUBES
 )
+RESERVE_BATCH: Final = Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME, WATCHED_TUBES)
 PAUSE_TUBE: Final = Command(
     "pause-tube", grammar.read_pause, _pause_tube, ADMIN, TUBE_NAMED, hides=True, done=replies.PAUSED
 )
+IGNORE: Final = Command("ignore", grammar.read_name, _ignore, NO_RIGHT, NO_TUBE, done=_watching, concerns=NAMED)
 QUIT: Final = Command("quit", None, _quit, NO_RIGHT, NO_TUBE, is_counted=False)
 
 PROTOCOL: Final = (
@@ -331,7 +397,7 @@ PROTOCOL: Final = (
     Command("release", grammar.read_release, _release, CONSUME, TUBE_OF_JOB, done=replies.RELEASED, needs=ALL),
     Command("use", grammar.read_name, _use, ANY_RIGHT, TUBE_NAMED, done=_using),
     Command("watch", grammar.read_name, _watch, CONSUME, TUBE_NAMED, done=_watching),
-    Command("ignore", grammar.read_name, _ignore, NO_RIGHT, NO_TUBE, done=_watching),
+    IGNORE,
     Command("bury", grammar.read_bury, _bury, CONSUME, TUBE_OF_JOB, done=replies.BURIED, needs=ALL),
     Command("kick", grammar.read_kick, _kick, ADMIN, TUBE_IN_USE, needs=ALL),
     Command(
@@ -341,7 +407,7 @@ PROTOCOL: Final = (
     Command("stats", None, _stats, INSPECT, EVERY_TUBE, cost=STATISTICS_COST),
     Command("stats-job", grammar.read_id, _stats_job, INSPECT, TUBE_OF_JOB, cost=STATISTICS_COST),
     Command("stats-tube", grammar.read_name, _stats_tube, INSPECT, TUBE_NAMED, hides=True, cost=STATISTICS_COST),
-    Command("list-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE),
+    Command("list-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, concerns=EVERYTHING),
     Command("list-tube-used", None, _list_tube_used, NO_RIGHT, NO_TUBE),
     Command("list-tubes-watched", None, _list_tubes_watched, NO_RIGHT, NO_TUBE),
     PAUSE_TUBE,
@@ -396,8 +462,19 @@ EXTENSIONS: Final = (
         may_be_long=True,
     ),
     Command("peek-keyed", grammar.read_name, _peek_keyed, INSPECT, TUBE_IN_USE, hides=True),
-    Command("reserve-batch", grammar.read_reserve_batch, _reserve_batch, CONSUME, WATCHED_TUBES),
+    RESERVE_BATCH,
     Command("clear-tube", grammar.read_name, _clear_tube, ADMIN, TUBE_NAMED, hides=True, needs=DELETIONS),
+    Command(
+        "put-with",
+        grammar.read_put_with,
+        _put,
+        PRODUCE,
+        TUBE_IN_USE,
+        needs=DELETIONS,
+        has_body=True,
+        may_be_long=True,
+    ),
+    Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 
@@ -418,6 +495,10 @@ def _assign_counters(commands: Sequence[Command]) -> int:
 
 COUNTERS: Final = _assign_counters(PROTOCOL + EXTENSIONS)
 """How many commands are counted."""
+
+
+_PROBED: Final = {command.name: command.counter for command in (RESERVE, RESERVE_WITH_TIMEOUT, RESERVE_BATCH)}
+"""The counters of the commands that begin with a probe."""
 
 
 def _prefixes(commands: Sequence[Command]) -> tuple[bytes, ...]:
@@ -448,15 +529,21 @@ class Dialect:
     """
 
     __slots__ = (
+        "commands",
         "quote",
         "with_arguments",  # commands by name
         "without_arguments",  # commands by name
     )
 
     def __init__(self, commands: Sequence[Command], quote: str) -> None:
+        self.commands = commands
         self.without_arguments = {command.name.encode(): command for command in commands if command.read is None}
         self.with_arguments = {command.name.encode(): command for command in commands if command.read is not None}
         self.quote = quote
+
+    def with_commands(self, more: Sequence[Command]) -> Dialect:
+        """This dialect, and more commands."""
+        return Dialect([*self.commands, *more], self.quote)
 
 
 def _before_1_13() -> list[Command]:
@@ -466,8 +553,41 @@ def _before_1_13() -> list[Command]:
     return [old if command is RESERVE_WITH_TIMEOUT else command for command in PROTOCOL + EXTENSIONS]
 
 
+def _unwatch_command() -> Command:
+    """As ignore, and counted as one, but it also ignores the last tube."""
+    command = Command("unwatch", grammar.read_name, _unwatch, NO_RIGHT, NO_TUBE, done=_watching, concerns=NAMED)
+    command.counter = IGNORE.counter
+    return command
+
+
+PLACE_COMMANDS: Final = (
+    Command("probe", None, _probe, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
+    Command("probe", grammar.read_word, _probe_for, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
+    Command("await", grammar.read_await, _await, NO_RIGHT, NO_TUBE, is_counted=False, concerns=WATCHED),
+    Command(
+        "unreserve",
+        grammar.read_id,
+        _unreserve,
+        NO_RIGHT,
+        NO_TUBE,
+        done=replies.UNRESERVED,
+        is_counted=False,
+        concerns=JOB,
+    ),
+    Command("unuse", None, _unuse, NO_RIGHT, NO_TUBE, done=_using, is_counted=False),
+    _unwatch_command(),
+    Command("shard-stats", None, _stats, INSPECT, EVERY_TUBE, is_counted=False, cost=STATISTICS_COST),
+    Command("shard-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, is_counted=False, concerns=EVERYTHING),
+)
+"""The commands that only nodes give, to sessions that serve a place. Those that reserve need no right: a session
+watches only what its user may consume from, and has reserved nothing else."""
+
+
 DIALECTS: Final = {"1.12": Dialect(_before_1_13(), ""), "1.13": Dialect(PROTOCOL + EXTENSIONS, '"')}
 """The dialects, by version of beanstalkd."""
+
+LINKED: Final = {version: dialect.with_commands(PLACE_COMMANDS) for version, dialect in DIALECTS.items()}
+"""The dialects of sessions that serve a place, by the same versions."""
 
 
 # From a line to a command
@@ -507,8 +627,12 @@ def do_line(session: Session, line: bytes, now: int) -> None:
         if job_id < 0:
             session.replies.append(replies.BAD_FORMAT)
             return
+        if session.is_home:
+            _ARGUMENTS.job_id = job_id
+            if session.leads_away(DELETE, _ARGUMENTS, line):
+                return
         session.server.counts[DELETE.counter] += 1
-        session.settle(DELETE, session.queue.delete(session, job_id))
+        session.settle(DELETE, session.queue.delete(session, job_id, now))
         return
     else:
         command = session.dialect.with_arguments.get(word)
@@ -521,6 +645,8 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     read = command.read
     if read is not None and not read(text, _ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
+        return
+    if session.is_home and session.leads_away(command, _ARGUMENTS, line):
         return
     if command.is_counted:
         session.server.counts[command.counter] += 1
@@ -545,6 +671,8 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
     read = command.read
     if read is not None and not read(text, _ARGUMENTS):
         session.replies.append(replies.BAD_FORMAT)
+        return
+    if session.is_home and session.leads_away(command, _ARGUMENTS, line):
         return
     if command.is_counted:
         session.server.counts[command.counter] += 1

@@ -19,8 +19,9 @@ from typing import Final
 LINE_LIMIT: Final = 224
 """The longest command line, in bytes, its CR LF included (protocol: BAD_FORMAT)."""
 
-EXTENDED_LINE_LIMIT: Final = 320
-"""The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key."""
+EXTENDED_LINE_LIMIT: Final = 384
+"""The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key. A put-with that
+has the longest key and every other attribute with its largest number has 367."""
 
 NEED_MORE: Final = 0
 """Nothing: the bytes end in the middle of a line or a body."""
@@ -103,17 +104,26 @@ class Framer:
         self._queued = None
         self._queued_size = 0
 
-    def is_within(self) -> bool:
-        """Whether the beginning of a body, or of a line that is too long, has been consumed, and the rest has not."""
-        return self._left > 0 or self._in_long_line
+    def has_dropped(self) -> bool:
+        """Whether the beginning of a line or a body has been consumed and dropped, and the rest is still to come."""
+        return self._in_long_line or (self._left > 0 and self._body_event != BODY)
 
     def take_rest(self) -> bytes:
-        """Hand over what has been fed and not consumed."""
+        """Hand over what has been fed and not handed over yet: the beginning of a body as well. A line comes next."""
         if self._queued is not None:
             self._join()
         rest = self._data[self._position :]
+        if self._body is not None:
+            rest = self._body.getvalue() + rest
+            self._body = None
+        self._left = 0
         self.clear()
         return rest
+
+    def put_back(self, line: bytes) -> None:
+        """Take back the line that was handed over last: it comes next again."""
+        self._data = line + _CRLF + self._data[self._position :]
+        self._position = 0
 
     def begin_body(self, size: int, is_wanted: bool) -> None:
         """Read the next bytes as a body of this size and its CR LF, and keep it if it is wanted."""
@@ -177,7 +187,9 @@ class Framer:
         left = len(data) - start
         limit = LINE_LIMIT
         if left >= LINE_LIMIT and not self._in_long_line and data.startswith(self._long_commands, start):
-            end = data.find(_CRLF, start, start + EXTENDED_LINE_LIMIT)
+            # A CR LF before the limit is not its end, as another CR is before it: whether it is must not be decided by
+            # what has come behind it, or the leader to which the line is passed alone would wait for more.
+            end = data.find(_CRLF, start + LINE_LIMIT - len(_CRLF), start + EXTENDED_LINE_LIMIT)
             if end >= 0:
                 self._consume(end + 2)
                 self._content = data[start:end]

@@ -10,6 +10,7 @@ number, never an exception.
               in pause-tube
     the end   is the end of the line, except for kick and reserve-with-timeout, which ignore what follows their number
     kick      reads its number as C's strtoul does: white space, a sign (minus wraps around), modulo 2^32
+    put-with  has attributes behind its numbers, each a name, "=" and a value, with spaces before it, in any order
 
 Must never know what a command does.
 """
@@ -20,6 +21,7 @@ import re
 from typing import Final
 
 from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 
 MAX_U32: Final = 2**32 - 1
@@ -36,13 +38,18 @@ _KEY: Final = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
 _PUT_ARGUMENTS: Final = rb" *(\d+) +" + _SECONDS + rb" +" + _SECONDS + rb" +(\d+)(.*)"
 _PUT: Final = re.compile(_PUT_ARGUMENTS, re.DOTALL)
 _PUT_KEYED: Final = re.compile(_KEY + rb" " + _PUT_ARGUMENTS, re.DOTALL)
+_ATTRIBUTES: Final = re.compile(rb"(?: +[a-z]+=[!-~]+)*")
+_WHOLE_SECONDS: Final = re.compile(_SECONDS)
+_MOMENT: Final = re.compile(rb"(\d+)(?:\.(\d{1,9}))?")
 _RELEASE: Final = re.compile(rb" *(\d+) +(\d+) +" + _SECONDS)
 _BURY: Final = re.compile(rb" *(\d+) +(\d+)")
 _NUMBER_AND_SECONDS: Final = re.compile(rb" *(\d+) +" + _SECONDS)
 _KEY_AND_SECONDS: Final = re.compile(_KEY + rb" +" + _SECONDS)
+_NAME_AND_NUMBER: Final = re.compile(_KEY + rb" +(\d+)")
 _LEADING_SECONDS: Final = re.compile(rb" *" + _SECONDS)
 _KICK: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?)(\d+)")
 _NAME: Final = re.compile(_KEY)
+_AWAIT: Final = re.compile(rb"(-1|\d+) (\d+)")
 _AUTH_WITHIN: Final = re.compile(rb"auth\s", re.IGNORECASE)
 _PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +" + _SECONDS)
 
@@ -60,30 +67,42 @@ _durations: Final[dict[bytes, int]] = {}
 
 
 class Put:
-    """The arguments of put, put-keyed and replace-keyed. They last until the body has come.
+    """The arguments of put, put-keyed, replace-keyed and put-with. They last until the body has come.
 
-    `trailing` is what follows them: it is refused, unless the body is too big anyway. `key` is "" for put.
+    `attributes` are None for put. `trailing` is what follows the arguments: it is refused, unless the body is too big
+    anyway.
     """
 
-    __slots__ = ("delay", "key", "priority", "replaces", "size", "trailing", "ttr")
+    __slots__ = ("attributes", "delay", "priority", "size", "trailing", "ttr")
 
     def __init__(
-        self, key: str, replaces: bool, priority: int, delay: int, ttr: int, size: int, trailing: bytes
+        self, attributes: Attributes | None, priority: int, delay: int, ttr: int, size: int, trailing: bytes
     ) -> None:
-        self.key = key
-        self.replaces = replaces
+        self.attributes = attributes
         self.priority = priority
         self.delay = delay
         self.ttr = ttr
         self.size = size
         self.trailing = trailing
 
+    def line(self) -> bytes:
+        """A line that gives these arguments."""
+        delay, ttr = write_duration(self.delay), write_duration(self.ttr)
+        numbers = b"%d %b %b %d" % (self.priority, delay, ttr, self.size)
+        attributes = self.attributes
+        if attributes is None:
+            return b"put %b%b" % (numbers, self.trailing)
+        if attributes.key and not attributes.ask_for_terms():
+            word = b"replace-keyed" if attributes.replaces else b"put-keyed"
+            return b"%b %b %b%b" % (word, attributes.key.encode(), numbers, self.trailing)
+        return b"put-with %b%b%b" % (numbers, _write_attributes(attributes), self.trailing)
+
 
 class Arguments:
     """The arguments of one command. The function that reads them sets those that the command has, and no others."""
 
     __slots__ = (
-        "count",  # the most jobs to kick or reserve
+        "count",  # the most jobs to kick, redrive or reserve
         "duration",  # a delay, timeout or pause, in nanoseconds
         "job_id",
         "name",  # of a tube, or a key
@@ -139,6 +158,12 @@ def _nanoseconds(digits: bytes, limit: int) -> int:
     return seconds * SECOND + int(fraction.ljust(3, b"0")) * MILLISECOND
 
 
+def write_duration(duration: int) -> bytes:
+    """A number of seconds, with a fraction if it is not whole, from nanoseconds; less than a millisecond is lost."""
+    seconds, milliseconds = divmod(duration // MILLISECOND, 1000)
+    return b"%d.%03d" % (seconds, milliseconds) if milliseconds else b"%d" % seconds
+
+
 def parse_id(text: bytes) -> int:
     """A job's id and nothing else; -1 if the text is malformed."""
     if not text.isdigit():
@@ -161,7 +186,7 @@ def _duration(word: bytes) -> int:
     return duration if duration >= 0 else parse_duration(word) if word.isdigit() else -1
 
 
-# Arguments of put, put-keyed and replace-keyed
+# Arguments of put, put-keyed, replace-keyed and put-with
 
 
 def parse_put(text: bytes) -> Put | None:
@@ -169,12 +194,12 @@ def parse_put(text: bytes) -> Put | None:
     if len(words) == 4:  # four numbers, as clients send them; the pattern takes four times as long
         priority, delay, ttr, size = _number(words[0]), _duration(words[1]), _duration(words[2]), _number(words[3])
         if priority >= 0 and delay >= 0 and ttr >= 0 and size >= 0:
-            return Put("", False, priority, delay, ttr, size, b"")
+            return Put(None, priority, delay, ttr, size, b"")
     match = _PUT.fullmatch(text)
     if match is None:
         return None
     first, second, third, fourth, trailing = match.groups()
-    return _put("", False, first, second, third, fourth, trailing)
+    return _put(None, first, second, third, fourth, trailing)
 
 
 def _put_keyed(text: bytes, replaces: bool) -> Put | None:
@@ -182,13 +207,106 @@ def _put_keyed(text: bytes, replaces: bool) -> Put | None:
     if match is None:
         return None
     key, priority, delay, ttr, size, trailing = match.groups()
-    return _put(key.decode("ascii"), replaces, priority, delay, ttr, size, trailing)
+    attributes = Attributes(key=key.decode("ascii"), replaces=replaces)
+    return _put(attributes, priority, delay, ttr, size, trailing)
+
+
+def _put_with(text: bytes) -> Put | None:
+    match = _PUT.fullmatch(text)
+    if match is None:
+        return None
+    priority, delay, ttr, size, rest = match.groups()
+    attributes = _attributes(rest)
+    if attributes is None:
+        return _put(Attributes(), priority, delay, ttr, size, rest)
+    put = _put(attributes, priority, delay, ttr, size, b"")
+    if put is not None and attributes.at and put.delay:
+        put.trailing = rest  # a moment and a delay: one of them is too much
+    return put
+
+
+def _attributes(text: bytes) -> Attributes | None:
+    """What follows the numbers of put-with; None if it is malformed. No value stands for none: not even 0."""
+    if _ATTRIBUTES.fullmatch(text) is None:
+        return None
+    key = ""
+    found: dict[bytes, int] = {}
+    for word in text.split():
+        name, _, value = word.partition(b"=")
+        if name == b"key" and not key and _NAME.fullmatch(value) is not None:
+            key = value.decode("ascii")
+            continue
+        read = _READ_ATTRIBUTE.get(name)
+        number = -1 if read is None or name in found else read(value)
+        if number <= 0:
+            return None
+        found[name] = number
+    if not key and (b"replace" in found or b"hold" in found):
+        return None
+    return Attributes(
+        key=key,
+        replaces=b"replace" in found,
+        at=found.get(b"at", 0),
+        max_tries=found.get(b"tries", 0),
+        backoff=found.get(b"backoff", 0),
+        ttl=found.get(b"ttl", 0),
+        key_hold=found.get(b"hold", 0),
+    )
+
+
+def _one(word: bytes) -> int:
+    return 1 if word == b"1" else -1
+
+
+def _seconds(word: bytes) -> int:
+    """Nanoseconds from a number of seconds below 2^32; -1 if the word is anything else."""
+    return parse_duration(word) if _WHOLE_SECONDS.fullmatch(word) is not None else -1
+
+
+def _moment(word: bytes) -> int:
+    """Nanoseconds since 1970 from a number of seconds below 2^32; -1 if the word is anything else. Never 0."""
+    match = _MOMENT.fullmatch(word)
+    if match is None:
+        return -1
+    whole, fraction = match.groups()
+    seconds = int(whole)
+    if seconds > MAX_U32:
+        return -1
+    return max(seconds * SECOND + int((fraction or b"").ljust(9, b"0")), 1)
+
+
+_READ_ATTRIBUTE: Final = {
+    b"replace": _one,
+    b"at": _moment,
+    b"tries": _number,
+    b"backoff": _seconds,
+    b"ttl": _seconds,
+    b"hold": _seconds,
+}
+"""Reads the value of an attribute, but for the key; below 1 if it is malformed."""
+
+
+def _write_attributes(attributes: Attributes) -> bytes:
+    """Attributes as they follow the numbers of put-with."""
+    parts = []
+    if attributes.key:
+        parts.append(b" key=%b" % attributes.key.encode())
+    if attributes.replaces:
+        parts.append(b" replace=1")
+    if attributes.at:
+        parts.append(b" at=%d.%09d" % divmod(attributes.at, SECOND))
+    if attributes.max_tries:
+        parts.append(b" tries=%d" % attributes.max_tries)
+    for name, duration in ((b"backoff", attributes.backoff), (b"ttl", attributes.ttl), (b"hold", attributes.key_hold)):
+        if duration:
+            parts.append(b" %b=%b" % (name, write_duration(duration)))
+    return b"".join(parts)
 
 
 def _put(
-    key: str, replaces: bool, priority: bytes, delay: bytes, ttr: bytes, size: bytes, trailing: bytes
+    attributes: Attributes | None, priority: bytes, delay: bytes, ttr: bytes, size: bytes, trailing: bytes
 ) -> Put | None:
-    put = Put(key, replaces, parse_u32(priority), parse_duration(delay), parse_duration(ttr), parse_u32(size), trailing)
+    put = Put(attributes, parse_u32(priority), parse_duration(delay), parse_duration(ttr), parse_u32(size), trailing)
     if put.priority < 0 or put.delay < 0 or put.ttr < 0 or put.size < 0:
         return None
     # `in` first tries its left side as a number, and raises an error that it catches itself: 250 ns.
@@ -207,6 +325,11 @@ def read_put_keyed(text: bytes, into: Arguments) -> bool:
 
 def read_replace_keyed(text: bytes, into: Arguments) -> bool:
     into.put = _put_keyed(text, True)
+    return into.put is not None
+
+
+def read_put_with(text: bytes, into: Arguments) -> bool:
+    into.put = _put_with(text)
     return into.put is not None
 
 
@@ -266,6 +389,16 @@ def read_kick(text: bytes, into: Arguments) -> bool:
         return False
     into.count = (-number if match[1] == b"-" else number) & MAX_U32
     return True
+
+
+def read_redrive(text: bytes, into: Arguments) -> bool:
+    """Tube and count."""
+    match = _NAME_AND_NUMBER.fullmatch(text)
+    if match is None:
+        return False
+    into.name = match[1].decode("ascii")
+    into.count = parse_u32(match[2])
+    return into.count >= 0
 
 
 def read_timeout(text: bytes, into: Arguments) -> bool:
@@ -331,6 +464,26 @@ def read_pause(text: bytes, into: Arguments) -> bool:
         into.name = ""
     into.duration = parse_duration(match[2])
     return into.duration >= 0
+
+
+# Arguments of the commands that nodes give each other
+
+
+def read_await(text: bytes, into: Arguments) -> bool:
+    """Milliseconds, -1 for ever, and the most jobs of a batch, 0 for a single one."""
+    match = _AWAIT.fullmatch(text)
+    if match is None:
+        return False
+    milliseconds = int(match[1])
+    into.duration = FOREVER if milliseconds < 0 else milliseconds * MILLISECOND
+    into.count = parse_u32(match[2])
+    return into.count >= 0 and into.duration <= MAX_TIMEOUT * SECOND
+
+
+def read_word(text: bytes, into: Arguments) -> bool:
+    """A command's name."""
+    into.name = text.decode("ascii", "replace")
+    return True
 
 
 # Tokens

@@ -21,6 +21,7 @@ JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
 KICKED: Final = b"KICKED\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 NOT_IGNORED: Final = b"NOT_IGNORED\r\n"
+NOTHING: Final = b"NOTHING\r\n"
 OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
 PAUSED: Final = b"PAUSED\r\n"
 RELEASED: Final = b"RELEASED\r\n"
@@ -30,6 +31,11 @@ TOO_LATE: Final = b"TOO_LATE\r\n"
 TOUCHED: Final = b"TOUCHED\r\n"
 UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
+UNRESERVED: Final = b"UNRESERVED\r\n"
+
+
+def best(priority: int, job_id: int) -> bytes:
+    return b"BEST %d %d\r\n" % (priority, job_id)
 
 
 def inserted(job_id: int) -> bytes:
@@ -66,6 +72,10 @@ def found(job_id: int, body: bytes) -> bytes:
 
 def kicked(count: int) -> bytes:
     return b"KICKED %d\r\n" % count
+
+
+def redriven(count: int) -> bytes:
+    return b"REDRIVEN %d\r\n" % count
 
 
 def using(name: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from beanstalk_server.version import PROTOCOL
-from beanstalk_server.wire.commands import COUNTERS, DIALECTS
+from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
 
 
 class ServerInfo:
@@ -22,15 +22,18 @@ class ServerInfo:
         hostname, os, platform: as uname gives nodename, version and machine.
         max_job_size: the largest body, in bytes.
         started_at: the moment of the start, in nanoseconds of the clock that every command is given.
+        clock_offset: returns the wall clock minus that clock, in nanoseconds.
         cpu_times: returns the seconds that the process has spent in user mode and in system mode.
     """
 
     __slots__ = (
+        "clock_offset",
         "counts",  # how often each command has been given, by its counter
         "cpu_times",
         "dialect",
         "hostname",
         "instance",
+        "linked_dialect",  # of sessions that serve a place
         "max_job_size",
         "more",  # returns further lines of stats
         "os",
@@ -52,17 +55,20 @@ class ServerInfo:
         platform: str = "",
         max_job_size: int = 65535,
         started_at: int = 0,
+        clock_offset: Callable[[], int] = lambda: 0,
         cpu_times: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
     ) -> None:
         self.pid = pid
         self.version = version
         self.dialect = DIALECTS[compat]
+        self.linked_dialect = LINKED[compat]
         self.instance = instance
         self.hostname = hostname
         self.os = os
         self.platform = platform
         self.max_job_size = max_job_size
         self.started_at = started_at
+        self.clock_offset = clock_offset
         self.cpu_times = cpu_times
         self.more: Callable[[], str] = _nothing
         self.counts = [0] * COUNTERS

@@ -26,6 +26,7 @@ from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import (
+    BURIED_INSTEAD,
     DEADLINE_SOON,
     DONE,
     DRAINING,
@@ -37,10 +38,11 @@ from beanstalk_server.queue.outcome import (
     PENDING,
     REPLACED,
     TIMED_OUT,
+    TOO_BIG,
     TOO_LATE,
     Outcome,
 )
-from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line
 from beanstalk_server.wire.framing import (
@@ -53,7 +55,7 @@ from beanstalk_server.wire.framing import (
     NEED_MORE,
     Framer,
 )
-from beanstalk_server.wire.grammar import Put, without_token
+from beanstalk_server.wire.grammar import Arguments, Put, without_token, write_duration
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.tube_listing import TubeListing
 
@@ -78,6 +80,8 @@ _REPLIES: Final[dict[Outcome, bytes]] = {
     TIMED_OUT: replies.TIMED_OUT,
     DEADLINE_SOON: replies.DEADLINE_SOON,
     FAILED: replies.INTERNAL_ERROR,
+    TOO_BIG: replies.JOB_TOO_BIG,
+    BURIED_INSTEAD: replies.BURIED,
 }
 """The replies to outcomes that mean the same for every command."""
 
@@ -96,6 +100,9 @@ class Session(Client):
         logs_commands: whether each of its commands is a line of the log. A token never is.
         user: who the client is; None if nobody is to be known, and everybody may do everything.
         authenticate: finds the user whose token this is, or None: auth is a command. None if it is not.
+        is_place: whether another node, or a router on this one, asks on behalf of the client, which other shards serve
+            too: it may give the commands of places (docs/design.md, "Places").
+        counted: whether the statistics of the queue count it.
     """
 
     __slots__ = (
@@ -108,6 +115,8 @@ class Session(Client):
         "framer",  # what has come and is not done yet
         "has_more",  # the turn was over before the input was: `run` can go on at once
         "input_ended",  # the client has shut down its sending side, and all that it sent has come
+        "is_home",  # lines that concern other shards are to be done elsewhere: only a HomeSession is ever home
+        "is_stopped",  # the next await, which has come and has not been done, must not wait
         "job_id",  # of the put that is under way
         "listing",  # the list of tubes that is under way
         "logs_commands",
@@ -136,6 +145,8 @@ class Session(Client):
         logs_commands: bool = False,
         user: User | None = None,
         authenticate: Callable[[str], User | None] | None = None,
+        is_place: bool = False,
+        counted: bool = True,
     ) -> None:
         if authenticate is not None and user is None:
             raise ValueError(
@@ -144,7 +155,7 @@ class Session(Client):
         super().__init__()
         self.queue = queue
         self.server = server
-        self.dialect = server.dialect
+        self.dialect = server.linked_dialect if is_place else server.dialect
         self.on_answer = on_answer
         self.name = name
         self.logs_commands = logs_commands
@@ -159,6 +170,8 @@ class Session(Client):
         self.input_ended = False
         self.output_paused = False
         self.may_wait = True
+        self.is_stopped = False
+        self.is_home = False
         self.pending: Command | None = None
         self.put: Put | None = None
         self.put_at = 0
@@ -168,7 +181,7 @@ class Session(Client):
         self.unchecked = 0
         self.user: User | None = None
         self.authenticate = authenticate
-        queue.connect(self)
+        queue.connect(self, counted)
         if user is not None:
             self.change_user(user)
 
@@ -259,6 +272,18 @@ class Session(Client):
         """
         self.may_wait = False
 
+    def stop_waiting(self) -> None:
+        """Wait no longer for a job: a reserve that waits is answered TIMED_OUT (`on_answer`).
+
+        If it has come and has not been done yet, because it is not its turn, it does not wait when it is.
+        """
+        if self.queue.stop_waiting(self):
+            self.pending = None
+            self.replies.append(replies.TIMED_OUT)
+            self.on_answer()
+        elif self.framer.size():
+            self.is_stopped = True
+
     def end_input(self) -> None:
         """Do the rest of the input, wait for nothing, then be `closed`: the client sends nothing more.
 
@@ -285,10 +310,14 @@ class Session(Client):
     def restore(self, used: str, watched: list[str]) -> None:
         """Let a client that another server has served use and watch these tubes, and watch no others.
 
-        Must come before the first command. Tubes that its user may not consume from are not watched.
+        If `used` is "", it uses none of this server's. Must come before the first command. Tubes that its user may not
+        consume from are not watched.
         """
         queue = self.queue
-        queue.use(self, used)
+        if used:
+            queue.use(self, used)
+        else:
+            queue.unuse(self)
         default = self.watched[0].name if self.watched else ""  # as after `connect`, unless the user may not watch it
         first = watched[0] if watched else ""
         if default and first != default:
@@ -336,19 +365,34 @@ class Session(Client):
             self.on_answer()
         return not self.unchecked
 
+    def has_nothing(self) -> bool:
+        """Whether a probe would be answered NOTHING now, and change nothing. False, too, if that is not known."""
+        return (
+            self.pending is None
+            and not self.has_more
+            and not self.blocked
+            and not self.closed
+            and not self.unchecked
+            and not self.replies
+            and not self.framer.size()
+            and self.queue.has_nothing(self)
+        )
+
     def can_move(self) -> bool:
         """Whether another server can go on with the client: nothing that it has been promised, or may hope for, would
-        be lost, and it has not been given half of anything."""
-        if self.closed or self.replies or self.put is not None or self.framer.is_within():
+        be lost, it has not been given half of anything, and what it has sent of a command has been kept."""
+        if self.closed or self.replies or self.framer.has_dropped():
             return False
         return self.pending is None or self.waiting or self.listing is not None
 
     def take_commands(self, now: int) -> bytes:
         """What the client, who `can_move`, has sent and has not been answered, as another server is to get it.
 
-        A reserve that waits waits there for the rest of its time. Only `disconnect` may follow.
+        A reserve that waits waits there for the rest of its time. A put whose body has not come as a whole begins anew
+        there. Only `disconnect` may follow.
         """
-        return self._pending_line(now) + self.framer.take_rest()
+        begun = b"" if self.put is None else self.put.line() + b"\r\n"
+        return self._pending_line(now) + begun + self.framer.take_rest()
 
     def _pending_line(self, now: int) -> bytes:
         if self.listing is not None:
@@ -357,17 +401,21 @@ class Session(Client):
             return b""
         if not self.is_linked():
             return b"reserve\r\n"
-        seconds, milliseconds = divmod(max(self.deadline - now, 0) // MILLISECOND, 1000)
+        left = write_duration(max(self.deadline - now, 0))
         if self.batch:
-            return b"reserve-batch %d %d.%03d\r\n" % (self.batch, seconds, milliseconds)
-        return b"reserve-with-timeout %d.%03d\r\n" % (seconds, milliseconds)
+            return b"reserve-batch %d %b\r\n" % (self.batch, left)
+        return b"reserve-with-timeout %b\r\n" % left
 
-    def disconnect(self, now: int) -> None:
-        """Release what the client holds: it is gone. No other call may follow."""
+    def disconnect(self, now: int, has_left: bool = True) -> None:
+        """Release what the client holds: it is gone. No other call may follow.
+
+        Args:
+            has_left: as in Queue.
+        """
         self.closed = True
         self.framer.clear()
         self.on_answer = _ignore
-        self.queue.disconnect(self, now)
+        self.queue.disconnect(self, now, has_left)
 
     @property
     def input_size(self) -> int:
@@ -387,6 +435,9 @@ class Session(Client):
     def on_reserved_batch(self, jobs: list[Job]) -> None:
         self._answer(replies.reserved_batch([(job.id, job.body) for job in jobs]))
 
+    def on_best(self, job: Job) -> None:
+        self._answer(replies.best(job.priority, job.id))
+
     def on_found(self, job: Job) -> None:
         self._answer(replies.found(job.id, job.body))
 
@@ -395,6 +446,9 @@ class Session(Client):
 
     def on_cleared(self, count: int) -> None:
         self._answer(replies.cleared(count))
+
+    def on_redriven(self, count: int) -> None:
+        self._answer(replies.redriven(count))
 
     def on_keyed(self, job_id: int) -> None:
         self.job_id = job_id
@@ -439,6 +493,10 @@ class Session(Client):
         elif outcome != ANSWERED:
             self.replies.append(_REPLIES[outcome])
 
+    def leads_away(self, command: Command, arguments: Arguments, line: bytes) -> bool:
+        """Whether the command on a line is to be done elsewhere: then nothing of it may be done here."""
+        raise NotImplementedError
+
     def begin_listing(self, listing: TubeListing) -> Outcome:
         """Answer with a list of tubes, in as many turns as it takes."""
         self.listing = listing
@@ -467,7 +525,7 @@ class Session(Client):
         self.queue.begin_put(self)
         self.put = put
         self.put_at = now
-        if not put.key:
+        if put.attributes is None:
             self.job_id = self.queue.take_id()
         self.framer.begin_body(put.size, True)
 
@@ -488,12 +546,13 @@ class Session(Client):
         self.put = None
         queue = self.queue
         ttr = max(put.ttr, SECOND)
-        if put.key:
-            self._settle_put(
-                queue.put_keyed(self, put.key, put.replaces, put.priority, put.delay, ttr, body, self.put_at, now)
-            )
-        else:
+        attributes = put.attributes
+        if attributes is None:
             self._settle_put(queue.put(self, self.job_id, put.priority, put.delay, ttr, body, self.put_at, now))
+        else:
+            if attributes.at:
+                queue.set_wall_offset(self.server.clock_offset())
+            self._settle_put(queue.put_with(self, attributes, put.priority, put.delay, ttr, body, self.put_at, now))
 
     def _settle_put(self, outcome: Outcome) -> None:
         if outcome == DONE:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.counters import Counters
+from beanstalk_server.queue.job import REASONS, STATES, Terms
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.units import SECOND
 
@@ -61,6 +62,7 @@ def stats(
         f"{_counts(extension_counts)}"
         f"current-memory: {queue.memory}\n"
         f"max-memory: {queue.max_memory}\n"
+        f"{_counters(queue.counters, queue.held)}"
         f"{server.more()}"
     ).encode()
 
@@ -87,7 +89,27 @@ def stats_tube(tube: TubeStatistics, quote: str) -> bytes:
         f"cmd-pause-tube: {tube.pauses}\n"
         f"pause: {tube.pause // SECOND}\n"
         f"pause-time-left: {tube.pause_left // SECOND}\n"
+        f"{_policy(tube) if tube.has_policy else ''}"
     ).encode()
+
+
+def _policy(tube: TubeStatistics) -> str:
+    return f"{_counters(tube.counters, tube.held)}bytes: {tube.bytes}\nthrottled: {int(tube.throttled)}\n"
+
+
+def _counters(counters: Counters, held: int) -> str:
+    """What policies have done, and how many keys are held."""
+    return (
+        f"refused-jobs: {counters.refused_jobs}\n"
+        f"refused-bytes: {counters.refused_bytes}\n"
+        f"refused-delay: {counters.refused_delay}\n"
+        f"refused-size: {counters.refused_size}\n"
+        f"expired-jobs: {counters.expired}\n"
+        f"dead-jobs: {counters.dead}\n"
+        f"retried-jobs: {counters.retried}\n"
+        f"redriven-jobs: {counters.redriven}\n"
+        f"held-keys: {held}\n"
+    )
 
 
 def stats_job(statistics: JobStatistics, quote: str) -> bytes:
@@ -111,11 +133,22 @@ def stats_job(statistics: JobStatistics, quote: str) -> bytes:
         f"buries: {extras.buries}\n"
         f"kicks: {extras.kicks}\n"
         f"{_key(job.key, quote)}"
+        f"{'' if statistics.terms is None else _terms(statistics, statistics.terms, quote)}"
     ).encode()
 
 
 def _key(key: str, quote: str) -> str:
     return f"key: {quote}{key}{quote}\n" if key else ""
+
+
+def _terms(statistics: JobStatistics, terms: Terms, quote: str) -> str:
+    return (
+        f"tries: {terms.tries}\n"
+        f"max-tries: {statistics.max_tries}\n"
+        f"reason: {quote}{REASONS[terms.reason]}{quote}\n"
+        f"origin: {quote}{terms.origin}{quote}\n"
+        f"expires-in: {statistics.expires_in // SECOND}\n"
+    )
 
 
 def tube_list(entries: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 
 import greenstalk
 import pytest
@@ -119,10 +120,120 @@ def look_around(address: tuple[str, int]) -> None:
                 peek()
 
 
-def main(address: tuple[str, int]) -> None:
-    for story in (produce_and_work, bury_and_kick, let_a_ttr_run_out, lose_a_connection, look_around):
+def rows(statistics: Mapping[str, object]) -> Mapping[str, object]:
+    """All of them: greenstalk's types know those that beanstalkd has."""
+    return statistics
+
+
+def meet_limits(address: tuple[str, int]) -> None:
+    """A put that a tube has no room for is refused; the next one may succeed."""
+    with greenstalk.Client(address, use="max-jobs") as client:
+        first = client.put("one")
+        client.put("two")
+        with pytest.raises(greenstalk.DrainingError):
+            client.put("three")
+        client.delete(first)
+        client.put("three")
+        client.use("max-bytes")
+        client.put("ten bytes!")
+        with pytest.raises(greenstalk.DrainingError):
+            client.put("!")
+        client.use("max-delay")
+        with pytest.raises(greenstalk.DrainingError):
+            client.put("late", delay=2)
+        client.delete(client.put("late", delay=1))
+        client.use("max-job-size")
+        with pytest.raises(greenstalk.JobTooBigError):
+            client.put("longer")
+        client.delete(client.put("short"))
+        stats = rows(client.stats())
+        refused = [stats[f"refused-{what}"] for what in ("jobs", "bytes", "delay", "size")]
+        assert refused == [1, 1, 1, 1]
+
+
+def run_out_of_tries(address: tuple[str, int]) -> None:
+    """A job that has failed too often is buried, or goes to another tube, however it has failed."""
+    with greenstalk.Client(address, watch=["max-tries", "dead-tube"]) as client:
+        client.use("max-tries")
+        number = client.put("released")
+        with pytest.raises(greenstalk.BuriedError):
+            client.release(client.reserve())
+        assert client.peek_buried().id == number
+        client.kick_job(number)
+        client.delete(client.reserve())
+        client.use("dead-tube")
+        dead = greenstalk.Client(address, watch="dead")
+        number = client.put("released")
+        client.release(client.reserve())
+        assert dead.reserve(timeout=10).id == number
+        stats = rows(dead.stats_job(number))
+        assert (stats["tube"], stats["origin"], stats["reason"]) == ("dead", "dead-tube", "released")
+        dead.delete(number)
+        number = client.put("too slow", ttr=1)
+        job = client.reserve()
+        dead.delete(dead.reserve(timeout=10))
+        with pytest.raises(greenstalk.NotFoundError):
+            client.touch(job)
+        number = client.put("lost")
+        client.reserve()
+    job = dead.reserve(timeout=10)
+    assert (job.id, rows(dead.stats_job(job))["reason"]) == (number, "disconnected")
+    dead.delete(job)
+    dead.close()
+
+
+def be_told_to_wait(address: tuple[str, int]) -> None:
+    """After a failure, and while as many are reserved as may be, a worker gets no job, but may look at the next."""
+    with greenstalk.Client(address, use="backoff", watch=["backoff", "max-reserved", "rate"]) as client:
+        number = client.put("again")
+        client.release(client.reserve())
+        with pytest.raises(greenstalk.TimedOutError):
+            client.reserve(timeout=0)
+        assert client.peek_delayed().id == number
+        assert rows(client.stats_job(number))["time-left"] in (99, 100)
+        client.kick_job(number)
+        client.delete(client.reserve())
+        for tube in ("max-reserved", "rate"):
+            client.use(tube)
+            client.put("first")
+            second = client.put("second")
+            job = client.reserve()
+            with pytest.raises(greenstalk.TimedOutError):
+                client.reserve(timeout=0)
+            assert client.peek_ready().id == second
+            assert rows(client.stats_tube(tube))["throttled"] == 1
+            client.delete(job)
+            if tube == "max-reserved":
+                assert client.reserve(timeout=10).id == second
+            client.delete(second)
+
+
+def come_too_late(address: tuple[str, int]) -> None:
+    """A job that has expired is gone, or in another tube; one whose key is held is gone like any other."""
+    with greenstalk.Client(address, use="ttl", watch=["dead", "key-hold"]) as client:
+        job = client.reserve()
+        client.delete(job)  # it has a key, which stays taken
+        gone = client.put("deleted")
+        client.use("ttl-dead")
+        moved = client.put("moved")
+        assert client.reserve(timeout=10).id == moved
+        assert rows(client.stats_job(moved))["reason"] == "expired"
+        client.delete(moved)
+        for each in (job.id, gone):
+            for command in (client.peek, client.reserve_job, client.stats_job, client.kick_job, client.delete):
+                with pytest.raises(greenstalk.NotFoundError):
+                    command(each)
+        assert rows(client.stats())["held-keys"] == 1
+
+
+ORDINARY = (produce_and_work, bury_and_kick, let_a_ttr_run_out, lose_a_connection, look_around)
+POLICIES = (meet_limits, run_out_of_tries, be_told_to_wait, come_too_late)
+
+
+def main(address: tuple[str, int], policies: bool) -> None:
+    for story in POLICIES if policies else ORDINARY:
         story(address)
 
 
 if __name__ == "__main__":
-    main((sys.argv[1], int(sys.argv[2])))
+    main((sys.argv[1], int(sys.argv[2])), policies="policies" in sys.argv[3:])

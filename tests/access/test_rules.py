@@ -2,7 +2,7 @@
 
 import pytest
 
-from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
+from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
 
 HASH, ANOTHER = "ab" * 32, "cd" * 32
 
@@ -378,3 +378,81 @@ def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
     assert config.changed() == {"listeners": 1, "users": 1}
     assert HASH not in repr(config)
     assert hash(config) == hash(Config(listeners=list(config.listeners), users=list(config.users)))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"burst": 2}, "burst: 2 without a rate: must be left out, or rate be given"),
+        (
+            {"backoff": "1m", "backoff_max": 59.5},
+            "backoff-max: 59.5 below the first delay: must be 60 or more",
+        ),
+        ({"dead_tube": "mail"}, "dead-tube: 'mail' is what the section is for: must be the name of another tube"),
+    ],
+)
+def test_what_does_not_go_together_in_a_tube(values, said):
+    with pytest.raises(ConfigError) as caught:
+        TubeConfig(match=("mail", "mail-*"), **values)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"backoff_max": 60},  # for jobs whose producers ask for a backoff
+        {"dead_tube": "dead"},  # for those whose producers limit the tries
+        {"backoff": 60, "backoff_max": "1m"},
+        {"rate": "1/10s", "burst": 1_000_000},
+    ],
+)
+def test_what_goes_together_in_a_tube(values):
+    TubeConfig(match="*", **values)
+
+
+@pytest.mark.parametrize(
+    ("tubes", "said"),
+    [
+        ([{"match": "mail-*"}, {"match": "*"}, {"match": "default"}], ['tube "default": counts for no tube: tube "*"']),
+        (
+            [{"match": ["a", "b"]}, {"match": "c"}, {"match": ["b", "c"], "ttl": 1}],
+            ['tube "b", …: counts for no tube: tube "a", … and tube "c"'],
+        ),
+        ([{"match": ["a", "b"]}, {"match": ["b", "c"]}], []),
+        (
+            [{"match": "a", "max_job_size": 65536}],
+            ['tube "a": max-job-size 65536: the server takes 65535 bytes at most (-z/--max-job-size)'],
+        ),
+        (
+            [{"match": "a", "rate": "20000/s"}, {"match": "b", "rate": "4000/s"}, {"match": "c", "rate": "9000/s"}],
+            [
+                'tube "a": rate 20000/s with a burst of 1: will be less, because the server looks each 0.25 ms (--tick)'
+                ": should have a burst of 5",
+                'tube "c": rate 9000/s with a burst of 1: will be less, because the server looks each 0.25 ms (--tick)'
+                ": should have a burst of 3",
+            ],
+        ),
+        ([{"match": "a", "rate": "20000/s", "burst": 5}], []),
+        (
+            [{"match": "*", "dead_tube": "dead"}],
+            [
+                "tube \"*\": dead-tube: 'dead' has this policy itself: should have a [[tube]] of its own before it",
+            ],
+        ),
+        ([{"match": "dead"}, {"match": "*", "dead_tube": "dead"}], []),
+        ([{"match": "a", "dead_tube": "b"}, {"match": "b", "dead_tube": "c"}, {"match": "c"}], []),
+        (
+            [{"match": "a", "dead_tube": "b"}, {"match": "b", "dead_tube": "a"}],
+            [
+                "tube \"a\": dead-tube: jobs come back from 'b', whose dead tubes lead here: should end somewhere",
+                "tube \"b\": dead-tube: jobs come back from 'a', whose dead tubes lead here: should end somewhere",
+            ],
+        ),
+    ],
+)
+def test_policies_that_are_probably_not_meant_deserve_a_warning(tubes, said):
+    config = Config(tubes=[TubeConfig(**each) for each in tubes])
+    warnings = config.warnings()
+    assert [warning.partition(" comes before")[0] for warning in warnings] == said
+    assert hash(config)
+    assert config.changed() == {"tubes": len(tubes)}

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import zlib
 from collections import Counter
 
 import pytest
 
+from beanstalk_server.config import TUBE_KEYS
 from bench import backlog, process
 from bench.attacks import ATTACKS
 from bench.doors import behind_stunnel, missing_stunnel
@@ -20,7 +22,7 @@ from bench.generator import LoadError
 from bench.protocols import PROTOCOLS
 from bench.results import Results
 from bench.run import Run, Variant
-from bench.scenarios import SCENARIOS, binlog, hostile
+from bench.scenarios import ATTRIBUTES, SCENARIOS, SETTINGS, binlog, hostile
 from bench.servers import PEERS, Server, described, missing, parse_peer, stalls_of, stalls_of_nothing
 from bench.subject import Subject, UnexpectedReplyError, ask
 from harness.servers import ROOT, ServerError
@@ -217,6 +219,48 @@ def test_a_node_whose_journal_is_in_redis_is_measured_with_its_engine(run):
     assert "engine_cpu" not in points["interpreted", "", 1]
 
 
+def test_a_node_is_measured_with_its_shards_and_beside_one_that_serves_its_clients(run):
+    if why := missing("redis"):
+        pytest.skip(why)
+    run.peers = ["interpreted"]
+    run.scenario = "shards"
+    SCENARIOS["shards"](run)
+    assert not run.results.missing
+    points = {(point.server, point.work, point.size): point.samples[0] for point in run.results.points}
+    whole, parted = "interpreted, cluster", "interpreted, cluster, 8 shards"
+    rest = {(whole + how, f"nothing to do, {count} shards", 0) for how in ("", ", routed") for count in (1, 8, 64)}
+    assert set(points) == rest | {
+        (whole, "looks at 64 leases", 0),
+        *((name + how, "", size) for name in (whole, parted) for how in ("", ", routed") for size in (1, 100)),
+        *((name, "watching 8 tubes", size) for name in (whole, parted) for size in (1, 100)),
+        *((name, "put, one connection", 1) for name in (whole, parted)),
+    }
+    assert all(sample["engine_cpu"] > 0 for (_, _, size), sample in points.items() if size)
+    assert all("engine_ms" in points[each] for each in rest), "in so short a time, it may be less than can be measured"
+
+
+def test_each_policy_and_each_attribute_is_measured_alone(run):
+    run.peers = ["interpreted"]
+    run.scenario = "policies"
+    SCENARIOS["policies"](run)
+    assert not run.results.missing
+    points = {(point.server, point.work) for point in run.results.points}
+    settings = {f"interpreted, {name}" for name in SETTINGS}
+    asked = {f"interpreted, put-with {name}" for name in ATTRIBUTES}
+    assert points == {
+        *((name, "") for name in {"interpreted", "interpreted, policies of other tubes"} | settings | asked),
+        *((name, "jobs that fail once") for name in ("interpreted", "interpreted, max-tries")),
+        ("interpreted", "10,000 jobs expire"),
+        ("interpreted", "10,000 jobs run out of time, into backoff"),
+    }
+
+
+def test_every_policy_that_a_tube_may_have_is_measured():
+    measured = {key for lines in SETTINGS.values() for key in tomllib.loads(lines)}
+    of_no_effect_alone = {"match", "dead-tube", "backoff-max", "burst"}
+    assert measured | of_no_effect_alone == {key.name.replace("_", "-") for key in TUBE_KEYS}
+
+
 def test_an_io_process_and_its_engine_process_are_measured_apart(run):
     run.peers = ["interpreted"]
     run.scenario = "io-processes"
@@ -308,11 +352,12 @@ def test_a_named_peer_is_measured_wherever_beanstalkd_is(run, program, named, mo
         asked.update(variant if isinstance(variant, str) else variant.peer for variant in variants)
         return contextlib.nullcontext([])
 
-    def start(peer, options=(), **more):
+    def start(peer, *how, **more):
         asked[peer] += 1
         raise ServerError("not today")
 
-    monkeypatch.setattr("bench.scenarios.opened", start)
+    for made in ("opened", "clustered", "routed", "two_nodes"):
+        monkeypatch.setattr(f"bench.scenarios.{made}", start)
     monkeypatch.setattr(run, "peers", ["beanstalkd", "ours", named(f"other={program}")])
     monkeypatch.setattr(run, "servers", servers)
     monkeypatch.setattr("bench.scenarios.Server", start)
@@ -508,6 +553,7 @@ def test_samples_become_rarer_and_not_more(tmp_path, monkeypatch):
         (["--body", "15"], "--body: must be from 16 to 65535 bytes, not 15"),
         (["--body", "65536"], "--body: must be from 16 to 65535 bytes, not 65536"),
         (["--peer", "fork=/no/such"], "--peer: /no/such is not a program that can be run"),
+        (["--results", "here/now"], "--results: must end in a suffix, such as here/now.json: plots are put beside it"),
         (["--peers", "beanstalkd,fork"], "--peers: no such peer: fork"),
     ],
 )

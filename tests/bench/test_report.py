@@ -118,6 +118,17 @@ def test_tls_stands_beside_the_same_without_and_arrivals_by_their_worst(results)
     assert [row[-1] for row in rows] == ["memory grown, MB", "", "0.5"]
 
 
+def test_policies_of_other_tubes_stand_beside_none_and_jobs_that_lapse_by_the_worse_load(results):
+    beside, lapsed = [target for target in TARGETS if target.scenario == "policies"]
+    assert beside.found(results) is None and lapsed.found(results) is None
+    results.add("policies", "ours", "", 0, [cycle(50_000, 10) | {"most": 9.0}])
+    results.add("policies", "ours, policies of other tubes", "", 0, [cycle(50_000, 11)])
+    results.add("policies", "ours", "expire", 1_000, [cycle(100, 2) | {"most": 1.0}, cycle(100, 2) | {"most": 4.0}])
+    results.add("policies", "ours", "run out of time", 1_000, [cycle(100, 2) | {"most": 3.0}])
+    assert beside.found(results).median == pytest.approx(1.1)
+    assert lapsed.found(results).median == 3.0
+
+
 def looks(end, *figures):
     names = ("seconds", "jobs", "resident", "directory")
     return [dict(zip(names, each, strict=True)) | {"peak": each[2], "cpu": end} for each in figures]

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from memory_engine import OneShard
 from node_threads import Cluster
 
 from harness.engines import Alone, missing
@@ -33,12 +34,12 @@ def name(request):
 @pytest.fixture
 def open_engine():
     """Opens engines in Redis, which are closed at the end."""
-    from beanstalk_server.cluster import redis_engine
+    from beanstalk_server.cluster.redis_engine import RedisConnector
 
     engines = []
 
-    def open_engine(url, name, replicas=1, **options):
-        engines.append(redis_engine.open_engine(url, name, replicas, **options))
+    def open_engine(url, name, replicas=1, shard=0, **options):
+        engines.append(OneShard(RedisConnector(url, name, replicas, **options), shard))
         return engines[-1]
 
     yield open_engine

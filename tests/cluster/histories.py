@@ -12,12 +12,19 @@ says what is wrong, in a sentence each:
     early       a job was handed out before its delay or its tube's pause was over, or while it was buried
     keyed       two jobs of a tube lived with the same key at the same time
     order       a job was handed out while one that comes before it in its tube was ready all the time
+    misplaced   the id of a job is of another shard than its tube, or it is left in a tube where it cannot have come
+    tries       a job was given up that cannot have failed so often, or was not although it has
+    held        a key was given to another job while the job that had it, and was deleted, held it
     refused     a reply that no server in order gives
 
 What happened when is known only within bounds: a command takes effect between the moment when it is sent and the
 moment when its reply has come; one without a reply, at any time after it was sent, or never. Something is a problem
 only if it is one wherever the effects lie within their bounds, so none is reported by mistake. Each put must have a
 body of its own: that is how a job is told whose put was not acknowledged.
+
+A server may have shards: then each tube is of one of them, and so are the ids of its jobs. A shard has leaders of its
+own. A reserve over several shards may be given a job at each of them, and gives back all but one: for a while it holds
+jobs of which its client is never told.
 
 Must never know which server it was, or how it failed, but for the moments when another leader has taken over.
 """
@@ -26,14 +33,19 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from itertools import accumulate, pairwise
 from typing import NamedTuple
+from zlib import crc32
 
 NEVER = float("inf")
 SECOND = 1_000_000_000
 
 REPLACE = b"replace-keyed"
-PUTS = (b"put", b"put-keyed", b"replace-keyed")
+PUTS = (b"put", b"put-keyed", b"replace-keyed", b"put-with")
 SETTING_PRIORITY = (*PUTS, b"release", b"bury")
 RESERVES = (b"reserve", b"reserve-with-timeout", b"reserve-batch")
+OF_USED_TUBE = (*PUTS, b"cancel-keyed", b"reschedule-keyed", b"peek-keyed", b"kick")
+OF_USED_TUBE += (b"peek-ready", b"peek-delayed", b"peek-buried")
+OF_NAMED_TUBE = (b"use", b"watch", b"ignore", b"pause-tube", b"clear-tube", b"stats-tube", b"redrive")
+OF_NO_TUBE = (b"stats", b"list-tubes", b"list-tube-used", b"list-tubes-watched")
 HARMLESS = (
     b"use",
     b"watch",
@@ -50,12 +62,14 @@ REPLIES = {
     b"put": (b"INSERTED", b"OUT_OF_MEMORY", b"DRAINING"),
     b"put-keyed": (b"INSERTED", b"EXISTS", b"OUT_OF_MEMORY", b"DRAINING"),
     b"replace-keyed": (b"INSERTED", b"REPLACED", b"TOO_LATE", b"OUT_OF_MEMORY", b"DRAINING"),
+    b"put-with": (b"INSERTED", b"EXISTS", b"REPLACED", b"TOO_LATE", b"OUT_OF_MEMORY", b"DRAINING"),
+    b"redrive": (b"REDRIVEN", b"NOT_FOUND"),
     b"delete": (b"DELETED", b"NOT_FOUND"),
     b"cancel": (b"CANCELLED", b"TOO_LATE", b"NOT_FOUND"),
     b"cancel-keyed": (b"CANCELLED", b"TOO_LATE", b"NOT_FOUND"),
     b"reschedule": (b"RESCHEDULED", b"TOO_LATE", b"NOT_FOUND"),
     b"reschedule-keyed": (b"RESCHEDULED", b"TOO_LATE", b"NOT_FOUND"),
-    b"release": (b"RELEASED", b"NOT_FOUND"),
+    b"release": (b"RELEASED", b"BURIED", b"NOT_FOUND"),
     b"bury": (b"BURIED", b"NOT_FOUND"),
     b"touch": (b"TOUCHED", b"NOT_FOUND"),
     b"reserve": (b"RESERVED", b"DEADLINE_SOON"),
@@ -123,6 +137,18 @@ class Leaving(NamedTuple):
     """Whether it has hung up itself; otherwise it was disconnected, and nobody knows since when."""
 
 
+class Takeover(NamedTuple):
+    """Another leader has begun to serve, or the same one after a stop."""
+
+    began: float
+    ended: float
+    shard: int | None
+    """The shard that it leads, or None if nobody knows which."""
+
+    def concerns(self, shard):
+        return self.shard is None or self.shard == shard
+
+
 class Cut(NamedTuple):
     """A node has lost its leader, and the leader that node."""
 
@@ -133,9 +159,12 @@ class Cut(NamedTuple):
     """When the leader has certainly noticed, and what was reserved over the link is ready."""
     clients: frozenset | None
     """Those that the node has passed on, or None if nobody knows which."""
+    shard: int | None = None
+    """The shard whose leader it was, or None if nobody knows which."""
 
-    def concerns(self, client):
-        return self.clients is None or client in self.clients
+    def concerns(self, client, shard):
+        is_of_shard = self.shard is None or shard is None or self.shard == shard
+        return is_of_shard and (self.clients is None or client in self.clients)
 
 
 class Survivor(NamedTuple):
@@ -154,7 +183,7 @@ class History:
     def __init__(self):
         self.calls = []
         self.leavings = {}  # client -> Leaving
-        self.takeovers = []  # (began, ended)
+        self.takeovers = []
         self.cuts = []
         self._open = defaultdict(list)  # client -> its calls without a reply
 
@@ -173,14 +202,17 @@ class History:
             for call in self._open.pop(client, ()):
                 call.left = min(call.left, now)
 
-    def took_over(self, began, ended):
+    def took_over(self, began, ended, shard=None):
         """Record that another leader has begun to serve, or the same one after a stop, within these bounds.
 
         What was reserved is ready then, and pauses are gone; clients need not notice.
-        """
-        self.takeovers.append((began, ended))
 
-    def cut(self, began, ended, noticed=None, clients=None):
+        Args:
+            shard: the one that it leads, or None if nobody knows which.
+        """
+        self.takeovers.append(Takeover(began, ended, shard))
+
+    def cut(self, began, ended, noticed=None, clients=None, shard=None):
         """Record that a node has lost its leader within these bounds; clients need not notice.
 
         What they had reserved is ready when the leader has noticed. A reserve that waits is given again, and so may get
@@ -189,9 +221,10 @@ class History:
         Args:
             noticed: when the leader has certainly noticed; the end, if it is not given.
             clients: those that the node has passed on, or None if nobody knows which.
+            shard: the one whose leader it was, or None if nobody knows which.
         """
         clients = None if clients is None else frozenset(clients)
-        self.cuts.append(Cut(began, ended, ended if noticed is None else noticed, clients))
+        self.cuts.append(Cut(began, ended, ended if noticed is None else noticed, clients, shard))
 
     def counts(self):
         """How many commands were acknowledged, and how many were sent and never answered."""
@@ -269,6 +302,20 @@ class Recorder:
 # What follows finds the problems
 
 
+class Terms(NamedTuple):
+    """What is demanded of a job, by its put or by the policy of its tube; 0: nothing."""
+
+    tries: int = 0
+    backoff: int = 0  # nanoseconds, as in what follows
+    ttl: int = 0
+    hold: int = 0
+    dead: str = ""
+    """The tube where it goes when it is given up, if that is of the same shard."""
+
+
+NO_TERMS = Terms()
+
+
 class Effect(NamedTuple):
     """Something that has happened to a job, or may have."""
 
@@ -279,6 +326,7 @@ class Effect(NamedTuple):
     body: bytes | None = None
     ttr: int = 0
     call: Call | None = None
+    terms: Terms = NO_TERMS
 
     @property
     def is_sure(self):
@@ -345,13 +393,25 @@ class JobHistory:
         self.dues = []  # effects that decide when it may be handed out
         self.touched = []  # effects that may have changed its state
         self.starts = []  # (effect, priority) from which on it is ready
+        self.releases = []  # effects, answered
+        self.named = set()  # the calls that were told that it has their key
+        self.terms = []  # all that may be demanded of it, each by itself
+        self.limit = NEVER  # the fewest failures after which it may be given up
+        self.ttl = NEVER  # the shortest time to live that it may have had
+        self.backoff = 0  # the shortest
+        self.places = ()  # the tubes where it may have been
+
+    @property
+    def moves(self):
+        """Whether it may have gone to a dead tube."""
+        return len(self.places) > 1
 
 
 class Tube:
     """What is known of one tube."""
 
     def __init__(self):
-        self.kicks = Effects()  # of any of its jobs
+        self.kicks = Effects()  # of any of its jobs, and redrives
         self.clears = Effects()
         self.pauses = []
         self.jobs = []
@@ -360,7 +420,10 @@ class Tube:
 class Analysis:
     """Finds the problems of a history; see `problems_of`."""
 
-    def __init__(self, history, survivors, end, flight, notice, drift, skew):
+    def __init__(self, history, survivors, end, flight, notice, drift, skew, shards, policies, wall):
+        self.shards = shards
+        self.policies = policies
+        self.wall = wall
         self.history = history
         self.survivors = survivors
         self.end = end
@@ -386,6 +449,10 @@ class Analysis:
     def report(self, kind, text):
         self.problems.append(f"{kind}: {text}")
 
+    def shard_of(self, tube):
+        """The shard of a tube."""
+        return crc32(tube.encode()) % self.shards
+
     def job(self, number):
         if number not in self.jobs:
             self.jobs[number] = JobHistory(number)
@@ -403,6 +470,8 @@ class Analysis:
         self._bind_bodies()
         self._resolve_keys()
         for job in self.jobs.values():
+            self._find_terms(job)
+        for job in self.jobs.values():
             for effects in (job.bodies, job.ends, job.seen, job.reservations, job.dues):
                 effects.sort(key=lambda effect: effect.low)
         for job in self.jobs.values():
@@ -410,7 +479,9 @@ class Analysis:
             self._check_bodies(job)
             self._check_due(job)
             self._check_holders(job)
+            self._check_tries(job)
         self._check_keys()
+        self._check_held()
         self._check_order()
         return self.problems
 
@@ -420,6 +491,7 @@ class Analysis:
         using = "default"
         watched = {"default"}
         before = None
+        undone = {}  # shard -> Unknown: what a reserve may have been given there, besides what its client was told
         for call in calls:
             words = call.line.split()
             what = words[0]
@@ -436,6 +508,9 @@ class Analysis:
                 low = max(low, high - self.flight)
             before = call
             effect = Effect(low, high, call=call)
+            if undone and word is not None:
+                for shard in self._shards_of(what, words, using, watched):
+                    self._note_undone(undone.pop(shard, None), shard, high)
             if what == b"use":
                 using = words[1].decode()
             elif what == b"watch":
@@ -447,6 +522,7 @@ class Analysis:
                 self._read_put(effect, what, words, word, reply, using)
             elif what in RESERVES or what == b"reserve-job":
                 self._read_reserve(effect, what, words, word, watched)
+                undone |= self._undone_of(call, what, word, watched)
             elif what in (b"peek", b"peek-ready", b"peek-delayed", b"peek-buried", b"peek-keyed"):
                 if word == b"FOUND":
                     self._see(effect, *call.jobs[0])
@@ -463,6 +539,9 @@ class Analysis:
             elif what == b"kick":
                 if reply != [b"KICKED", b"0"]:
                     self.tubes[using].kicks.append(effect)
+            elif what == b"redrive":
+                if word != b"NOT_FOUND" and reply != [b"REDRIVEN", b"0"]:
+                    self.tubes[words[1].decode()].kicks.append(effect)
             elif what == b"pause-tube":
                 if word != b"NOT_FOUND":
                     self.tubes[words[1].decode()].pauses.append(effect._replace(due=nanoseconds(words[2])))
@@ -471,12 +550,51 @@ class Analysis:
                     self.tubes[words[1].decode()].clears.append(effect)
             elif what in (b"delete", b"cancel", b"reschedule", b"release", b"bury", b"touch", b"kick-job"):
                 self._read_change(effect, what, words, word)
+        leaving = self.history.leavings.get(calls[0].client)
+        gone = NEVER if leaving is None or self.notice is None else leaving.now + self.notice
+        for shard, hold in undone.items():
+            self._note_undone(hold, shard, gone)
+
+    def _shards_of(self, what, words, using, watched):
+        """The shards that have done a command."""
+        if self.shards == 1 or what in OF_NO_TUBE:
+            return []
+        if what in RESERVES:
+            return list(self._by_shard(watched))
+        if what in OF_USED_TUBE:
+            return [self.shard_of(using)]
+        if what in OF_NAMED_TUBE:
+            return [self.shard_of(words[1].decode())]
+        return [int(words[1]) % self.shards]
+
+    def _undone_of(self, call, what, word, watched):
+        """What a reserve may have been given at each shard, besides what its client was told.
+
+        It is given back before the shard does anything else for the client.
+        """
+        if self.shards == 1 or word is None or what == b"reserve-job":
+            return {}
+        tubes = self._by_shard(watched)
+        if len(tubes) == 1:
+            return {}
+        told = {number % self.shards for number, _ in call.jobs}
+        return {shard: Unknown(call.sent, NEVER, names) for shard, names in tubes.items() if shard not in told}
+
+    def _note_undone(self, hold, shard, end):
+        """Note that what a reserve may have been given is certainly ready again."""
+        if hold is not None:
+            later = (each.ended for each in self.history.takeovers if each.concerns(shard) and each.began >= hold.start)
+            self.unknown_holds.append(hold._replace(end=min([end, *later])))
 
     def _read_put(self, effect, what, words, word, reply, using):
         call = effect.call
-        key = None if what == b"put" else words[1].decode()
-        priority, due, ttr = int(words[-4]), nanoseconds(words[-3]), max(nanoseconds(words[-2]), SECOND)
-        effect = effect._replace(due=due, priority=priority, body=call.body, ttr=ttr)
+        attributes = attributes_of(call.line)
+        key = attributes["key"].decode() if "key" in attributes else None
+        fields = words[1:] if what in (b"put", b"put-with") else words[2:]
+        priority, due, ttr = int(fields[0]), nanoseconds(fields[1]), max(nanoseconds(fields[2]), SECOND)
+        if "at" in attributes:
+            due = max(nanoseconds(attributes["at"]) - self.wall - call.sent, 1)
+        effect = effect._replace(due=due, priority=priority, body=call.body, ttr=ttr, terms=terms_of(attributes))
         if word is None:
             if call.body in self.unknown_puts or call.body in self.born:
                 raise ValueError(f"two puts have the body {call.body!r}")
@@ -494,14 +612,18 @@ class Analysis:
                 job.dues.append(effect)
                 job.touched.append(effect)
         elif word in (b"EXISTS", b"TOO_LATE"):
-            self.job(int(reply[1])).seen.append(effect._replace(body=None))
-        if what == b"replace-keyed" and word is None:
-            self.by_key[using, key].append((what, effect))
+            job = self.job(int(reply[1]))
+            job.seen.append(effect._replace(body=None))
+            job.named.add(call)
+        if "replace" in attributes and word is None:
+            self.by_key[using, key].append((REPLACE, effect))
 
     def _bear(self, job, effect, tube, key):
         if job.birth is not None:
             self.report("doubled", f"job {job.number} was put by {job.birth.call!r}, and by {effect.call!r}")
             return
+        if job.number % self.shards != self.shard_of(tube):
+            self.report("misplaced", f"job {job.number} in tube {tube}: {effect.call!r}")
         job.birth = effect
         job.tube = tube
         job.key = key
@@ -526,9 +648,10 @@ class Analysis:
                 self.unknown_holds.append(Unknown(effect.low, end, frozenset(watched)))
             return
         if what != b"reserve-job" and self._cut_moments.any_within(effect.low, effect.high):
-            end = max((self._end_of(cut) for cut in self.history.cuts if _was_cut(call, cut)), default=None)
-            if end is not None:
-                self.unknown_holds.append(Unknown(effect.low, end, frozenset(watched)))
+            for shard, tubes in self._by_shard(watched).items():
+                ends = [self._end_of(cut, shard) for cut in self.history.cuts if _was_cut(call, cut, shard)]
+                if ends:
+                    self.unknown_holds.append(Unknown(effect.low, max(ends), tubes))
         if what == b"reserve-job" and word == b"RESERVED":
             self.job(int(words[1])).dues.append(effect)  # also of a delayed or a buried job
         for number, body in call.jobs:
@@ -537,9 +660,17 @@ class Analysis:
             job.reservations.append(effect._replace(body=body))
             job.touched.append(effect)
 
-    def _end_of(self, cut):
-        """When what was reserved over a link is certainly ready again."""
-        return min([cut.noticed, *(ended for began, ended in self.history.takeovers if began >= cut.ended)])
+    def _by_shard(self, tubes):
+        """Names of tubes by their shard."""
+        found = defaultdict(set)
+        for tube in tubes:
+            found[self.shard_of(tube)].add(tube)
+        return {shard: frozenset(names) for shard, names in found.items()}
+
+    def _end_of(self, cut, shard):
+        """When what was reserved over a link at a shard is certainly ready again."""
+        later = [each.ended for each in self.history.takeovers if each.concerns(shard) and each.began >= cut.ended]
+        return min([cut.noticed, *later])
 
     def _read_change(self, effect, what, words, word):
         call = effect.call
@@ -564,8 +695,11 @@ class Analysis:
             job.ends.append(effect)
         elif what == b"release":
             self.own[whose].append(effect.low)
-            job.dues.append(effect._replace(due=nanoseconds(words[3]), priority=int(words[2])))
-            if word is not None and not nanoseconds(words[3]):
+            due = NEVER if word == b"BURIED" else nanoseconds(words[3])
+            job.dues.append(effect._replace(due=due, priority=int(words[2])))
+            if word is not None:
+                job.releases.append(effect)
+            if word == b"RELEASED" and not due:
                 job.starts.append((effect, int(words[2])))
         elif what == b"bury":
             self.own[whose].append(effect.low)
@@ -596,7 +730,10 @@ class Analysis:
                 elif put.call in [each.call for each in (job.birth, *job.bodies)]:
                     pass  # what was seen first had replaced it, and that was never confirmed
                 elif (
-                    key is not None and (tube, key) == (job.tube, job.key) and REPLACE in (_word(put), _word(job.birth))
+                    key is not None
+                    and key == job.key
+                    and tube in self._places_of(job.tube)
+                    and (_replaces(put) or _replaces(job.birth))
                 ):
                     self._replace(job, put)
                 else:
@@ -622,31 +759,34 @@ class Analysis:
         Nobody has seen that body, so it is one of the puts with this key without a reply, or several of them.
         """
         seen = min((sight.high for sight in job.seen), default=NEVER)
-        if _word(put) != REPLACE or seen >= put.low:
+        if not _replaces(put) or seen >= put.low:
             return
         earlier = [
-            other
-            for body, (other, *place) in self.unknown_puts.items()
-            if place == [tube, key] and body not in bound and other.low <= seen
+            (other, place)
+            for body, (other, place, name) in self.unknown_puts.items()
+            if tube in self._places_of(place) and name == key and body not in bound and other.low <= seen
         ]
         if earlier:
-            first, *others = sorted(earlier, key=lambda other: other.low)
-            self._bear(job, first, tube, key)
-            for other in others:
+            (first, place), *others = sorted(earlier, key=lambda each: each[0].low)
+            self._bear(job, first, place, key)
+            for other, _ in others:
                 self._replace(job, other)
 
     def _resolve_keys(self):
         """Find out which jobs the commands concern that name a key only."""
         for place, named in self.by_key.items():
-            jobs = self.keys.get(place, ())
+            tube, key = place
+            tubes = [tube, *(name for name, policy in self.policies.items() if policy.dead == tube)]
+            jobs = [job for name in tubes for job in self.keys.get((name, key), ())]
+            puts = [put for name in tubes for put in self.unseen.get((name, key), ())]
             for what, effect in named:
                 candidates = [
                     job
                     for job in jobs
                     if job.birth.low <= effect.high and not any(end.high < effect.low for end in job.ends)
                 ]
-                unseen = [put for put in self.unseen.get(place, ()) if put.low <= effect.high]
-                if len(candidates) + len(unseen) > 1:
+                unseen = [put for put in puts if put.low <= effect.high]
+                if len(candidates) + len(unseen) > 1 or any(self._places_of(job.tube)[1:] for job in candidates):
                     effect = effect._replace(high=NEVER)
                 for job in candidates:
                     job.touched.append(effect)
@@ -654,14 +794,45 @@ class Analysis:
                         job.ends.append(effect)
                     else:
                         job.dues.append(effect)
+                        if what == REPLACE:
+                            job.terms.append(effect.terms)
+
+    def _places_of(self, tube):
+        """The tubes where a job that was put into this one may be."""
+        dead = self.policies.get(tube, NO_TERMS).dead
+        return (tube, dead) if dead else (tube,)
+
+    def _find_terms(self, job):
+        """Find out what may be demanded of a job."""
+        policy = self.policies.get(job.tube, NO_TERMS)
+        each = [effect.terms for effect in job.bodies] + job.terms
+        job.places = self._places_of(job.tube)
+        job.terms = [Terms(*[own or of_tube for own, of_tube in zip(terms, policy, strict=True)]) for terms in each]
+        if not job.terms:
+            return
+        job.limit = min(terms.tries or NEVER for terms in job.terms)
+        job.ttl = min(terms.ttl or NEVER for terms in job.terms)
+        job.backoff = min(terms.backoff for terms in job.terms)
+        for number, effect in enumerate(job.dues):
+            if _word(effect) == b"release":
+                if job.moves:
+                    job.dues[number] = effect._replace(due=0)  # it may be ready in the dead tube
+                elif not effect.due:
+                    job.dues[number] = effect._replace(due=job.backoff)
+        if job.moves or job.limit != NEVER or any(terms.backoff for terms in job.terms):
+            job.starts = [start for start in job.starts if _word(start[0]) != b"release"]
+
+    def _expires(self, job):
+        """Before this moment, it has certainly not expired."""
+        return job.birth.low + job.ttl * (1 - self.drift) - self.skew
 
     # Checks
 
     def _may_have_ended(self, job, moment):
         """Whether a job may have been ended by a moment."""
-        if any(end.low <= moment for end in job.ends):
+        if any(end.low <= moment for end in job.ends) or moment >= self._expires(job):
             return True
-        return self.tubes[job.tube].clears.any_within(job.birth.low, moment)
+        return any(self.tubes[tube].clears.any_within(job.birth.low, moment) for tube in job.places)
 
     def _check_life(self, job):
         number = job.number
@@ -672,7 +843,12 @@ class Analysis:
             sure += self._sure_clears(job)
         if sure:
             end = min(sure, key=lambda effect: effect.high)
-            late = next((sight for sight in job.seen if sight.low > end.high), None)
+            # A key that is held may be so for longer: the end of a hold waits while the journal takes no more.
+            is_held = _word(end) == b"delete" and any(terms.hold for terms in job.terms)
+            late = next(
+                (sight for sight in job.seen if sight.low > end.high and not (is_held and sight.call in job.named)),
+                None,
+            )
             if late is not None:
                 self.report("returned", f"job {number}, after {end.call!r}: {late.call or 'left at the end'!r}")
         birth = job.birth
@@ -691,7 +867,7 @@ class Analysis:
     def _sure_clears(self, job):
         """The clears that have certainly ended a job: nobody can have held it then."""
         clears = self.tubes[job.tube].clears.all
-        if not clears:
+        if not clears or job.moves:
             return []
         first = min((effect.low for effect in job.reservations), default=NEVER)
         unknown = [*job.unknown_holds, *(hold for hold in self.unknown_holds if job.tube in hold.tubes)]
@@ -730,12 +906,12 @@ class Analysis:
             others = [effect for effect in job.reservations if effect.call is not event.call]
             candidates = _latest(job.dues + others, event)
             since = max((effect.low for effect in candidates if effect.high < event.low), default=-NEVER)
-            if candidates and not tube.kicks.any_within(since, event.high):
+            if candidates and not any(self.tubes[name].kicks.any_within(since, event.high) for name in job.places):
                 latest = event.high + self.skew
                 if all(effect.low + effect.due * (1 - self.drift) > latest for effect in candidates):
                     what = "is ready" if event.call is None else f"{event.call!r}"
                     self.report("early", f"job {job.number} after {candidates[-1].call!r}: {what}")
-            if event.call is not None and tube.pauses:
+            if event.call is not None and tube.pauses and not job.moves:
                 self._check_pause(job, tube, event)
 
     def _check_pause(self, job, tube, event):
@@ -743,7 +919,8 @@ class Analysis:
         since = max((pause.low for pause in candidates if pause.high < event.low), default=None)
         if since is None:
             return
-        if any(ended >= since for _, ended in self.history.takeovers):
+        shard = self.shard_of(job.tube)
+        if any(takeover.ended >= since and takeover.concerns(shard) for takeover in self.history.takeovers):
             return  # a pause ends with its leader
         if all(pause.low + pause.due * (1 - self.drift) > event.high + self.skew for pause in candidates):
             self.report("early", f"job {job.number} while {candidates[-1].call!r}: {event.call!r}")
@@ -780,17 +957,20 @@ class Analysis:
         leaving = self.history.leavings.get(client)
         if leaving is not None:
             end = min(end, leaving.now if leaving.by_itself else self.last_heard[client])
-        for began, ended in self.history.takeovers:
-            if ended >= effect.low:
-                end = min(end, began)
+        shard = job.number % self.shards
+        for takeover in self.history.takeovers:
+            if takeover.ended >= effect.low and takeover.concerns(shard):
+                end = min(end, takeover.began)
         for cut in self.history.cuts:
-            if cut.noticed >= effect.low and cut.concerns(client):
+            if cut.noticed >= effect.low and cut.concerns(client, shard):
                 end = min(end, cut.began)
         return Hold(start, end, effect.call)
 
     def _check_keys(self):
         for (tube, key), jobs in self.keys.items():
             jobs.sort(key=lambda job: job.birth.low)
+            if any(job.moves for job in jobs):
+                continue  # who goes to a dead tube takes the key along
             for before, after in pairwise(jobs):
                 born = after.birth
                 if before.birth.high >= born.low:
@@ -805,6 +985,56 @@ class Analysis:
                 last = max((sight.low for sight in job.seen), default=-NEVER)
                 if last > latest:
                     latest, whose = last, job
+
+    def _check_held(self):
+        """While a key is held, it is given to nobody."""
+        for (tube, key), jobs in self.keys.items():
+            clears = self.tubes[tube].clears
+            for before in jobs:
+                hold = min(terms.hold for terms in before.terms)
+                end = next((end for end in before.ends if end.is_sure and _word(end) == b"delete"), None)
+                if not hold or end is None or before.moves:
+                    continue
+                free = end.low + hold * (1 - self.drift) - self.skew
+                for after in jobs:
+                    born = after.birth
+                    if before.birth.high < born.low and born.high < free and not clears.any_within(end.low, born.high):
+                        self.report(
+                            "held", f"{tube} {key}: job {before.number} of {end.call!r} holds it: {born.call!r}"
+                        )
+
+    def _check_tries(self, job):
+        """A job is given up when it has failed as often as it may, and not before."""
+        if job.birth is None:
+            return
+        survivor = self.survivors.get(job.number)
+        if survivor is not None and survivor.tube not in ("", *job.places):
+            self.report("misplaced", f"job {job.number} of {job.birth.call!r} is in {survivor.tube}")
+        elif survivor is not None and job.moves and survivor.tube == job.places[1]:
+            self._check_failures(job, Effect(self.end, self.end), "is in the dead tube")
+        if job.moves:
+            return
+        resets = [effect for effect in job.dues if _word(effect) == b"kick-job"] + self.tubes[job.tube].kicks.all
+        for release in job.releases:
+            if release.call.reply == b"BURIED":
+                self._check_failures(job, release, f"{release.call!r}")
+            elif len(job.terms) == 1:
+                since = max((reset.high for reset in resets if reset.low <= release.high), default=-NEVER)
+                before = [other for other in job.releases if other.low > since and other.high < release.low]
+                if release.low > since and len(before) + 1 >= job.limit:
+                    self.report("tries", f"job {job.number} of {job.birth.call!r} has failed before: {release.call!r}")
+
+    def _check_failures(self, job, event, what):
+        """A job that has been given up by then may have failed so often: nobody fails without having reserved."""
+        if job.moves and event.high >= self._expires(job):
+            return
+        if job.unknown_holds or any(
+            hold.start <= event.high and not hold.tubes.isdisjoint(job.places) for hold in self.unknown_holds
+        ):
+            return
+        count = sum(effect.low <= event.high for effect in job.reservations)
+        if count < job.limit:
+            self.report("tries", f"job {job.number} of {job.birth.call!r}, reserved {count} times: {what}")
 
     def _check_order(self):
         covers = defaultdict(Effects)
@@ -822,11 +1052,12 @@ class Analysis:
                 if effect.is_sure:
                     changes = [other for other in job.touched + tube.clears.all if other.call is not effect.call]
                     end = min((other.low for other in changes if other.high >= effect.low), default=NEVER)
+                    end = min(end, self._expires(job))
                     if end > effect.high:
                         starts.append((effect.high, (priority, job.number), end, job.number))
             settings = [effect for effect in job.dues if _word(effect) in SETTING_PRIORITY]
             for effect in job.reservations:
-                if not effect.is_chosen:
+                if not effect.is_chosen and not job.moves:  # else it may have been reserved in the dead tube
                     priority = min((setting.priority for setting in _latest(settings, effect)), default=0)
                     queries.append((effect.low, effect.high, (priority, job.number), effect.call))
         starts.sort(key=lambda start: start[:3])
@@ -858,22 +1089,44 @@ def _latest(effects, event):
     return [effect for effect in effects if effect.high >= since]
 
 
-def _was_cut(call, cut):
-    """Whether a reserve that was answered may have waited when its node lost the leader, and so was given again."""
-    return cut.began <= call.answered and call.sent <= cut.ended and cut.concerns(call.client)
+def _was_cut(call, cut, shard):
+    """Whether a reserve that was answered may have waited at a shard when its node lost the leader, and so was given
+    again."""
+    return cut.began <= call.answered and call.sent <= cut.ended and cut.concerns(call.client, shard)
 
 
 def _word(effect):
     return effect.call.line.partition(b" ")[0]
 
 
+def _replaces(effect):
+    return "replace" in attributes_of(effect.call.line)
+
+
+def attributes_of(line):
+    """What a put demands, by name."""
+    words = line.split()
+    if words[0] == b"put-with":
+        return {name.decode(): value for name, _, value in (word.partition(b"=") for word in words[5:])}
+    found = {} if words[0] == b"put" else {"key": words[1]}
+    return found | ({"replace": b"1"} if words[0] == REPLACE else {})
+
+
+def terms_of(attributes):
+    """The same, as Terms."""
+    spans = {name: nanoseconds(attributes.get(name, b"0")) for name in ("backoff", "ttl", "hold")}
+    return Terms(int(attributes.get("tries", 0)), **spans)
+
+
 def nanoseconds(seconds):
-    """A duration of the protocol, which has at most three digits after the point."""
+    """A duration of the protocol, which has at most nine digits after the point."""
     whole, _, digits = seconds.partition(b".")
-    return int(whole) * SECOND + int((digits + b"000")[:3]) * (SECOND // 1000)
+    return int(whole) * SECOND + int((digits + b"000000000")[:9])
 
 
-def problems_of(history, survivors, end, *, flight=None, notice=None, drift=0.0, skew=0):
+def problems_of(
+    history, survivors, end, *, flight=None, notice=None, drift=0.0, skew=0, shards=1, policies=None, wall=0
+):
     """What no server can have said that keeps its promises: a sentence each.
 
     Args:
@@ -883,8 +1136,11 @@ def problems_of(history, survivors, end, *, flight=None, notice=None, drift=0.0,
         notice: nanoseconds after which a server has certainly noticed that a client is gone, or None.
         drift: by which part of a duration the clocks may be wrong.
         skew: by how many nanoseconds the clocks of two leaders may differ.
+        shards: how many the server has.
+        policies: Terms of the tubes that have a policy, by name.
+        wall: the wall clock minus that of the history, in nanoseconds.
     """
-    return Analysis(history, survivors, end, flight, notice, drift, skew).run()
+    return Analysis(history, survivors, end, flight, notice, drift, skew, shards, policies or {}, wall).run()
 
 
 def kinds_of(problems):

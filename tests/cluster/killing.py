@@ -14,9 +14,9 @@ from load import DEPTH, WITHIN, Auditor, Load
 from harness.caller import Caller
 from harness.engines import KINDS as ENGINES
 from harness.engines import RefusedError
-from harness.nodes import Node, leader, lease
+from harness.nodes import Node, leader, lease, spread
 from harness.relays import Relay
-from harness.servers import unused_port
+from harness.servers import command, imported, run, unused_port
 from harness.waiting import eventually
 
 TTL = 4
@@ -28,7 +28,7 @@ STANDS_STILL = 1.5 * TTL
 LINK_IS_DEAD = 4
 """Seconds after which a standby that hears nothing of the leader has given up."""
 
-PROBLEMS = ("lost", "doubled", "returned", "early", "shared", "keyed", "torn", "order", "refused")
+PROBLEMS = ("lost", "doubled", "returned", "early", "shared", "keyed", "torn", "order", "misplaced", "refused")
 """What histories.py finds."""
 
 AUDIT = 5
@@ -43,14 +43,21 @@ class UnderLoad:
         nodes: how many.
         with_relays: whether each node reaches the engine, and the other nodes, through relays: needs an engine that is
             alone.
+        shards: how many the cluster has.
         options: more options of the nodes.
     """
 
-    def __init__(self, directory, engine="alone", nodes=2, clients=4, seed=1, *, with_relays=False, options=()):
+    def __init__(
+        self, directory, engine="alone", nodes=2, clients=4, seed=1, *, with_relays=False, shards=1, options=()
+    ):
         self.stack = contextlib.ExitStack()
         self.clients, self.rng = clients, random.Random(seed)
+        self.shards = shards
         self.load = None
-        self.first_id = 1  # that the clients of this load may have been given
+        self.first_ids = [1] * shards  # that the clients of this load may have been given, by shard
+        self.looked = time.monotonic_ns()  # when somebody looked last who leads what
+        self.epochs = [""] * shards  # as they were then
+        self.moves = 0  # changes of leaders
         self.kills = 0
         self.acknowledged = 0
         self.unanswered = 0
@@ -64,22 +71,31 @@ class UnderLoad:
             self.relays = []  # of each node, to the engine
             self.links = []  # relays, from each node to each other
             ports = [unused_port() for _ in range(nodes)]
+            of_shards = ["--shards", str(shards)] if shards > 1 else []
             if with_relays:
                 self.relays = [self._relay(self.engine.servers[0].port) for _ in ports]
                 self._relay_links(ports)
             for number, port in enumerate(ports):
                 url = f"redis://127.0.0.1:{self.relays[number].port}" if with_relays else self.engine.url
-                node = Node(url, ["--lease-ttl", str(TTL), *options], link_port=port)
+                node = Node(url, ["--lease-ttl", str(TTL), *of_shards, *options], link_port=port)
                 self.stack.callback(node.kill)
                 self.nodes.append(node)
-            leader(self.engine, self.nodes)
+            self.settle()
             self._begin_load()
         except BaseException:
             self.close()
             raise
 
+    def settle(self):
+        """Wait until each shard has a leader, and each node its share of them."""
+        if self.shards > 1:
+            spread(self.engine, self.nodes, self.shards)
+        else:
+            self.leader()
+
     def _begin_load(self):
-        self.load = Load([node.address for node in self.nodes], self.clients, self.rng)
+        self.load = Load([node.address for node in self.nodes], self.clients, self.rng, self.shards)
+        self.note_moves(self.load.history)
         self.load.__enter__()
         self.everybody_is_answered()
 
@@ -111,10 +127,21 @@ class UnderLoad:
     def __exit__(self, *_):
         self.close()
 
+    @property
+    def shard(self):
+        """The shard whose leader or primary is killed next: another one each time."""
+        return self.kills % self.shards
+
     def leader(self):
-        return leader(self.engine, self.nodes)
+        """The node that leads it."""
+        return leader(self.engine, self.nodes, shard=self.shard)
+
+    def primary(self):
+        """The server of Redis that keeps its journal."""
+        return self.engine.primary(self.shard)
 
     def standby(self):
+        """A node that does not lead it."""
         leads = self.leader()
         return next(node for node in self.nodes if node is not leads)
 
@@ -129,16 +156,33 @@ class UnderLoad:
     def kill(self, kind, after):
         """Do one kill of this kind, so many seconds after all was well; return when all is well again."""
         time.sleep(after)  # real time: so long the load goes on as it should
+        self.note_moves(self.load.history)
         began = time.monotonic_ns()
         undo = KINDS[kind](self)
         self.everybody_is_answered()
         undo()
         self.restart()
         self.everybody_is_answered()
-        ended = time.monotonic_ns()
-        self.load.history.took_over(began, ended)
-        self.load.history.cut(began, ended)
+        if self.shards == 1 or kind not in HARMLESS_TO_LINKS:
+            ended = time.monotonic_ns()
+            self.load.history.took_over(began, ended)
+            self.load.history.cut(began, ended)
+        self.note_moves(self.load.history)
         self.kills += 1
+
+    def note_moves(self, history):
+        """Let the history know which shards have had another leader since the last look; their links were cut, too."""
+        if self.shards == 1:
+            return
+        before, self.looked = self.looked, time.monotonic_ns()
+        for shard in range(self.shards):
+            epoch = lease(self.engine, shard).get("epoch", "")
+            if epoch != self.epochs[shard]:
+                now = time.monotonic_ns()
+                history.took_over(before, now, shard)
+                history.cut(before, now, shard=shard)
+                self.moves += self.epochs[shard] != ""
+                self.epochs[shard] = epoch
 
     def restart(self):
         """Start again what was killed, wake up what was paused, and wait until the engine has all its copies."""
@@ -152,30 +196,45 @@ class UnderLoad:
             else:
                 self.logs.append(node.process.log)
                 node.start()
-        self.leader()
+        for shard in range(self.shards):
+            leader(self.engine, self.nodes, shard=shard)
 
     def everybody_is_answered(self):
         """Wait until each client has had more answers than it can have asked for before."""
         before = self.load.answered()
-        eventually(
-            lambda: all(now > then + DEPTH for now, then in zip(self.load.answered(), before, strict=True)),
-            "every client is answered",
-            WITHIN,
-        )
+        try:
+            eventually(
+                lambda: all(now > then + DEPTH for now, then in zip(self.load.answered(), before, strict=True)),
+                "every client is answered",
+                WITHIN,
+            )
+        except AssertionError as error:
+            error.add_note(f"answered before {before}, and now {self.load.answered()}")
+            for node in self.nodes:
+                error.add_note(f"the node at {node.address}:\n{node.process.log}")
+            raise
 
     def audit(self):
         """Compare what the clients have been told with what is left, remove that, and begin anew with other clients."""
         load = self.load
+        self.settle()
         self._end_load()
         load.check()
-        with Auditor(self.leader().address) as auditor:
-            end = auditor.next_id()
+        self.note_moves(load.history)
+        with Auditor(self.leader().address, load.tubes) as auditor:
+            ends = auditor.next_ids()
             jobs = auditor.take_all()
             moment = time.monotonic_ns()
             auditor.remove(jobs)
-        problems = problems_of(load.history, {job_id: Survivor(body) for job_id, body in jobs.items()}, moment)
-        problems += [f"returned: job {job_id} was deleted long ago" for job_id in jobs if job_id < self.first_id]
-        self.first_id = end
+        survivors = {job_id: Survivor(body) for job_id, body in jobs.items()}
+        problems = problems_of(load.history, survivors, moment, shards=self.shards)
+        problems += [
+            f"returned: job {job_id} was deleted long ago"
+            for job_id in jobs
+            if job_id < self.first_ids[job_id % self.shards]
+        ]
+        for job_id in ends:
+            self.first_ids[job_id % self.shards] = job_id
         acknowledged, unanswered = load.history.counts()
         self.acknowledged += acknowledged
         self.unanswered += unanswered
@@ -196,13 +255,15 @@ class UnderLoad:
             assert "Traceback" not in text, text[-3000:]
 
 
-def first_answer(node):
-    """Ask a node something that the leader must answer, and that changes nothing; return how many seconds it takes."""
+def first_answer(node, shards=1):
+    """Ask a node something that the leader of each shard must answer, and that changes nothing; return how many seconds
+    it takes."""
     began = time.monotonic()
     caller = Caller(node.address)
     caller.socket.settimeout(WITHIN)
     try:
-        assert caller.ask(b"peek 18446744073709551615\r\n") == b"NOT_FOUND\r\n"
+        for shard in range(shards):
+            assert caller.ask(b"peek %d\r\n" % (18446744073709551615 - shard)) == b"NOT_FOUND\r\n"
     finally:
         caller.close()
     return time.monotonic() - began
@@ -211,7 +272,7 @@ def first_answer(node):
 def kill_leader(cluster):
     other = cluster.standby()
     cluster.leader().kill()
-    cluster.takeovers.append(first_answer(other))
+    cluster.takeovers.append(first_answer(other, cluster.shards))
     return nothing
 
 
@@ -220,7 +281,22 @@ def stop_leader(cluster):
     leads, other = cluster.leader(), cluster.standby()
     began = time.monotonic()
     assert leads.process.stop() == 0, leads.process.log
-    first_answer(other)
+    first_answer(other, cluster.shards)
+    cluster.takeovers.append(time.monotonic() - began)
+    return nothing
+
+
+def move_shard(cluster):
+    """An operator moves a shard to another node."""
+    shard = cluster.shard
+    leads, other = cluster.leader(), cluster.standby()
+    found = lease(cluster.engine, shard)
+    began = time.monotonic()
+    line = [*command(imported()), "cluster", "move", cluster.engine.url, str(shard), other.link]
+    done = run(line)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: lease(cluster.engine, shard)["epoch"] != found["epoch"], "the shard has moved", WITHIN)
+    first_answer(leads, cluster.shards)
     cluster.takeovers.append(time.monotonic() - began)
     return nothing
 
@@ -246,7 +322,7 @@ def kill_primary(cluster):
 
 
 def pause_primary(cluster):
-    primary = cluster.engine.primary()
+    primary = cluster.primary()
     primary.pause()
     try:
         _wait_for_another(cluster, primary)
@@ -264,12 +340,12 @@ def kill_leader_and_primary(cluster):
         server.kill()
 
     _end_primary(cluster, both)
-    first_answer(other)
+    first_answer(other, cluster.shards)
     return nothing
 
 
 def kill_replica(cluster):
-    cluster.engine.replicas()[0].kill()
+    cluster.engine.replicas(cluster.shard)[0].kill()
     return nothing
 
 
@@ -315,17 +391,18 @@ def silence_link(cluster):
 def _cut_off(cluster, way):
     """The leader cannot reach the engine any more, and everybody else can. Its own clients wait until it does again."""
     leads, other = cluster.leader(), cluster.standby()
-    epoch = lease(cluster.engine)["epoch"]
+    shard = cluster.shard
+    epoch = lease(cluster.engine, shard)["epoch"]
     getattr(cluster.relay_of(leads), way)()
-    eventually(lambda: lease(cluster.engine)["epoch"] != epoch, "another node has taken the lease", WITHIN)
-    first_answer(other)
+    eventually(lambda: lease(cluster.engine, shard)["epoch"] != epoch, "another node has taken the lease", WITHIN)
+    first_answer(other, cluster.shards)
     cluster.relay_of(leads).mend()
     return nothing
 
 
 def _end_primary(cluster, end):
     """The primary is gone; if nobody promotes a replica, it comes back with what it has on its disk."""
-    primary = cluster.engine.primary()
+    primary = cluster.primary()
     end(primary)
     if not cluster.engine.promotes:
         primary.start()
@@ -340,7 +417,7 @@ def _wait_for_another(cluster, primary):
 
     def another():
         with contextlib.suppress(OSError, RefusedError):
-            found = cluster.engine.primary()
+            found = cluster.primary()
             return found is not primary and found.info("replication")["role"] == "master"
         return False
 
@@ -354,6 +431,7 @@ def nothing():
 KINDS = {
     "leader": kill_leader,
     "stop": stop_leader,
+    "move": move_shard,
     "pause": pause_leader,
     "standby": kill_standby,
     "primary": kill_primary,
@@ -374,3 +452,9 @@ WITH_RELAYS = {"cut", "silence", "delay", "link-cut", "link-silence"}
 
 WITHOUT_FAILOVER = {"wipe"}
 """Those that need an engine that is alone."""
+
+WITH_SHARDS = {"move"}
+"""Those that need shards."""
+
+HARMLESS_TO_LINKS = {"leader", "stop", "move", "standby", "replica"}
+"""Those that cut no link but those of the shards that get another leader."""

@@ -4,11 +4,14 @@ A client connects to any node, sends commands in batches, and connects again whe
 for and has not been told may have happened or not.
 """
 
+import contextlib
 import itertools
 import random
+import socket
 import threading
 import time
 from time import monotonic_ns
+from zlib import crc32
 
 from histories import History, Recorder
 
@@ -28,9 +31,28 @@ KEYS = 40
 """How many keys there are in each tube."""
 
 TUBES = (b"t0", b"t1")
+"""What the clients of a cluster without shards use."""
+
+
+def tubes_of(shards, prefix=b"t"):
+    """So many tubes, one of each shard."""
+    found = {}
+    numbers = itertools.count()
+    while len(found) < shards:
+        tube = prefix + b"%d" % next(numbers)
+        found.setdefault(crc32(tube) % shards, tube)
+    return tuple(found[shard] for shard in range(shards))
+
 
 PAUSE = 0.002
 """Seconds from one batch of a client to the next: a machine with two processors has more to do than to be a client."""
+
+
+WORKERS = 3
+"""How many workers wait for jobs of all shards."""
+
+FEED_EVERY = 0.005
+"""Seconds from one job for them to the next."""
 
 
 class Client(threading.Thread):
@@ -41,11 +63,13 @@ class Client(threading.Thread):
         failure: why it has ended too early.
     """
 
-    def __init__(self, history, addresses, number, rng):
+    def __init__(self, history, addresses, number, rng, tubes=TUBES):
         super().__init__(daemon=True)
         self.history, self.addresses, self.rng = history, addresses, rng
         self.number = number
-        self.tube = TUBES[number % len(TUBES)]
+        self.tubes = tubes
+        self.tube = tubes[number % len(tubes)]
+        self.commutes = len(tubes) > len(TUBES) and number % 2
         self.prefix = b"%d-%d-" % (monotonic_ns(), number)
         self.names = itertools.count()
         self.stops = False
@@ -53,6 +77,9 @@ class Client(threading.Thread):
         self.failure = None
         self.recorder = None
         self.held = []
+
+    def interrupt(self):
+        """End a wait that may last for ever, once it is to stop: there is none."""
 
     def run(self):
         try:
@@ -82,9 +109,11 @@ class Client(threading.Thread):
     def _talk(self, sock):
         recorder = self.recorder
         try:
-            self._ask(sock, [(b"use " + self.tube, None), *((b"watch " + tube, None) for tube in TUBES)])
+            self._ask(sock, [(b"use " + self.tube, None), *((b"watch " + tube, None) for tube in self.tubes)])
             self._ask(sock, [(b"ignore default", None)])
             while not self.stops:
+                if self.commutes and not self.rng.randrange(100):
+                    self._ask(sock, self._move())
                 self._ask(sock, [self._command() for _ in range(self.rng.randrange(1, DEPTH))])
                 time.sleep(PAUSE)
         except (ConnectionError, EOFError):
@@ -130,8 +159,57 @@ class Client(threading.Thread):
             return b"cancel-keyed " + self._key(), None
         return b"reserve-with-timeout " + (b"0.2" if choice == 8 else b"0"), None
 
+    def _move(self):
+        """Commands after which the client uses another tube, and watches that one only, or all of them."""
+        rng = self.rng
+        self.tube = rng.choice(self.tubes)
+        lines = [b"use " + self.tube, b"watch " + self.tube]
+        word = b"ignore " if rng.randrange(2) else b"watch "
+        lines += [word + tube for tube in self.tubes if tube != self.tube]
+        return [(line, None) for line in lines]
+
     def _key(self):
         return b"k%d" % self.rng.randrange(KEYS)
+
+
+class Feeder(Client):
+    """Puts a job into one tube after the other, for workers."""
+
+    def _talk(self, sock):
+        try:
+            while not self.stops:
+                self.tube = self.rng.choice(self.tubes)
+                body = self.prefix + b"%d" % next(self.names)
+                self._ask(sock, [(b"use " + self.tube, None), (b"put 0 0 %d %d" % (TTR, len(body)), body)])
+                time.sleep(FEED_EVERY)
+        except (ConnectionError, EOFError):
+            self.recorder.leave(by_itself=False)
+        else:
+            self.recorder.leave(by_itself=True)
+
+
+class Worker(Client):
+    """Waits for a job of any tube, as long as it takes, and deletes it."""
+
+    sock = None
+
+    def _talk(self, sock):
+        self.sock = sock
+        try:
+            self._ask(sock, [(b"watch " + tube, None) for tube in self.tubes])
+            self._ask(sock, [(b"ignore default", None)])
+            while not self.stops:
+                self._ask(sock, [(b"reserve", None)])
+                self._ask(sock, [(b"delete %d" % self.held.pop(), None)] if self.held else [])
+        except (ConnectionError, EOFError):
+            pass
+        self.recorder.leave(by_itself=False)
+
+    def interrupt(self):
+        """End its wait."""
+        if self.sock is not None:
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
 
 
 class Load:
@@ -139,15 +217,26 @@ class Load:
 
     Args:
         addresses: of all nodes.
+        shards: how many the cluster has. If there are several, every other client watches now tubes of all of them,
+            and now one tube; and besides there are workers that wait for jobs of all shards, and are fed.
 
     Attributes:
         history: what they have said and heard.
+        tubes: all that clients use.
     """
 
-    def __init__(self, addresses, clients, rng):
+    def __init__(self, addresses, clients, rng, shards=1):
         self.history = History()
+        tubes = TUBES if shards == 1 else tubes_of(shards)
+        kinds = [(Client, tubes)] * clients
+        if shards > 1:
+            fed = tubes_of(shards, b"w")
+            kinds += [(Feeder, fed), *[(Worker, fed)] * WORKERS]
+            tubes += fed
+        self.tubes = tubes
         self.clients = [
-            Client(self.history, addresses, number, random.Random(rng.random())) for number in range(clients)
+            make(self.history, addresses, number, random.Random(rng.random()), names)
+            for number, (make, names) in enumerate(kinds)
         ]
 
     def __enter__(self):
@@ -159,6 +248,7 @@ class Load:
         for client in self.clients:
             client.stops = True
         for client in self.clients:
+            client.interrupt()
             client.join(2 * WITHIN)
             assert not client.is_alive(), "a client has no answer"
 
@@ -177,11 +267,12 @@ class Load:
 class Auditor:
     """A client that nobody records, and that comes when all others are gone: it takes all jobs, and removes them."""
 
-    def __init__(self, address):
+    def __init__(self, address, tubes=TUBES):
         self.sock = connect(address)
         self.sock.settimeout(WITHIN)
         self.recorder = Recorder(History(), "auditor", monotonic_ns)
-        for tube in TUBES:
+        self.tubes = tubes
+        for tube in tubes:
             self.ask([b"watch " + tube])
 
     def __enter__(self):
@@ -200,19 +291,22 @@ class Auditor:
             calls += self.recorder.receive(data)
         return calls
 
-    def next_id(self):
-        """An id that is greater than every other; nobody has it any more."""
-        (call,) = self.ask([b"put 0 100000 60 0"], b"")
-        job_id = int(call.reply.split()[1])
-        self.ask([b"delete %d" % job_id])
-        return job_id
+    def next_ids(self):
+        """For each tube an id that is greater than every other of its shard; nobody has it any more."""
+        found = []
+        for tube in self.tubes:
+            self.ask([b"use " + tube])
+            (call,) = self.ask([b"put 0 100000 60 0"], b"")
+            found.append(int(call.reply.split()[1]))
+            self.ask([b"delete %d" % found[-1]])
+        return found
 
     def take_all(self):
         """Reserve all jobs, id -> body: also those that are delayed or buried, or whose clients are only just gone."""
         jobs = {}
 
         def are_all_taken():
-            for tube in TUBES:
+            for tube in self.tubes:
                 self.ask([b"use " + tube, b"kick 100000"])
             found = [call.jobs[0] for call in self.ask([b"reserve-with-timeout 0"] * 100) if call.jobs]
             jobs.update(found)

@@ -1,16 +1,20 @@
 """An engine in memory that breaks on purpose: a primary and its replicas, which may lag, fail over, fill up, be wiped.
 
-`Servers` is what fails: the tests say how. A `MemoryEngine` is one connection to them, as a node has it, and does
-exactly what `cluster/engine.py` says. Nothing waits here: what would take time fails at once.
+`Servers` is what fails: the tests say how. `MemoryEngine`, `MemoryRegistry` and `MemoryCommitter` are connections to
+them, as a node has them (`MemoryConnector` makes all three), and do exactly what `cluster/engine.py` says. Nothing
+waits here: what would take time fails at once.
 """
 
 from collections import deque
 
 from beanstalk_server.cluster.engine import (
     CREATE,
+    RELEASE,
     REMOVE,
     RENAME,
+    RENEW,
     RESIZE,
+    TAKE,
     WRITE,
     Answer,
     EngineError,
@@ -19,6 +23,12 @@ from beanstalk_server.cluster.engine import (
     File,
     Lease,
     Member,
+    Report,
+    made,
+    observe,
+    release,
+    renew,
+    take,
 )
 
 UNKNOWN = "?"
@@ -28,41 +38,20 @@ FORGET = 60.0
 """Seconds after which a node that does not report is no longer a member."""
 
 
-class Dataset:
-    """What one server holds."""
+class ShardData:
+    """What one server holds of one shard."""
 
     def __init__(self):
         self.lease = Lease()
         self.files = {}  # name -> [size, bytearray]
-        self.nodes = {}  # node -> (address, time)
 
     def copy(self):
-        twin = Dataset()
+        twin = ShardData()
         twin.lease = self.lease
         twin.files = {name: [size, bytearray(data)] for name, (size, data) in self.files.items()}
-        twin.nodes = dict(self.nodes)
         return twin
 
-    def used(self):
-        """Bytes of memory that the files take."""
-        return sum(len(data) for _, data in self.files.values())
-
-    def apply(self, effect):
-        """Make one change, as the primary has decided it."""
-        kind, value = effect
-        if kind == "lease":
-            self.lease = value
-        elif kind == "node":
-            node, address, now = value
-            self.nodes = {each: seen for each, seen in self.nodes.items() if now - seen[1] <= FORGET}
-            self.nodes[node] = address, now
-        else:
-            commit = value
-            for operation in commit.operations:
-                self._operate(*operation)
-            self.lease = self.lease._replace(position=commit.position)
-
-    def _operate(self, what, name, *more):
+    def operate(self, what, name, *more):
         files = self.files
         if what == CREATE:
             files[name] = [more[0], bytearray()]
@@ -81,6 +70,62 @@ class Dataset:
                 data.extend(bytes(offset - len(data)))
             data[offset : offset + len(written)] = written
             files[name][0] = max(files[name][0], len(data))
+
+
+class Dataset:
+    """What one server holds: `lease` and `files` are those of shard 0."""
+
+    def __init__(self):
+        self.journals = {}  # shard -> ShardData
+        self.shards = 0  # how many there are; 0 if that is not fixed
+        self.nodes = {}  # node -> (address, time, load, whether it takes shards)
+
+    def of(self, shard):
+        """What it holds of a shard."""
+        return self.journals.setdefault(shard, ShardData())
+
+    @property
+    def lease(self):
+        return self.of(0).lease
+
+    @lease.setter
+    def lease(self, lease):
+        self.of(0).lease = lease
+
+    @property
+    def files(self):
+        return self.of(0).files
+
+    def copy(self):
+        twin = Dataset()
+        twin.journals = {shard: data.copy() for shard, data in self.journals.items()}
+        twin.shards = self.shards
+        twin.nodes = dict(self.nodes)
+        return twin
+
+    def used(self):
+        """Bytes of memory that the files take."""
+        return sum(len(content) for each in self.journals.values() for _, content in each.files.values())
+
+    def apply(self, effect):
+        """Make one change, as the primary has decided it."""
+        kind, *values = effect
+        if kind == "lease":
+            shard, lease, shards = values
+            self.of(shard).lease = lease
+            self.shards = shards or self.shards
+        elif kind == "shards":
+            (self.shards,) = values
+        elif kind == "report":
+            report, now = values
+            self.nodes = {each: seen for each, seen in self.nodes.items() if now - seen[1] <= FORGET}
+            self.nodes[report.node] = report.address, now, report.load, report.takes
+        else:
+            shard, commit = values
+            data = self.of(shard)
+            for operation in commit.operations:
+                data.operate(*operation)
+            data.lease = data.lease._replace(position=commit.position)
 
 
 class Replica:
@@ -122,16 +167,19 @@ class Servers:
         self.lost_answers = 0
         """How many of the next calls happen, and fail nevertheless."""
         self.before_call = lambda method: None
-        """Called with the name of the method, before anything has happened; may raise."""
+        """Called with the name of the method, before anything has happened; may raise.
+
+        When many calls are made at once, then also for each of them: with its name, or the shard of a commit.
+        """
         self.after_call = lambda method: None
         """The same when it has happened. What it raises is what the caller gets."""
         self.faults = []
         """What `check` finds."""
         self.calls = 0
 
-    def connect(self, replicas=1):
-        """A connection that waits for so many replicas."""
-        return MemoryEngine(self, replicas)
+    def connect(self, replicas=1, shard=0):
+        """Connections to one shard that wait for so many replicas."""
+        return OneShard(MemoryConnector(self, replicas), shard)
 
     def change(self, *effect):
         """Apply an effect in the primary, and in all replicas that do not lag."""
@@ -175,89 +223,13 @@ class Servers:
         return twin
 
 
-class MemoryEngine:
-    """One connection, as `cluster.engine.Engine` has it."""
+class _Connection:
+    """One connection, which breaks when its servers do."""
 
     def __init__(self, servers, replicas):
         self.servers = servers
         self.replicas = replicas
         self.is_open = True
-
-    def observe(self, node, address):
-        servers = self._begin("observe")
-        servers.change("node", (node, address, servers.clock()))
-        return self._end("observe", servers.primary.lease)
-
-    def look(self):
-        return self._end("look", self._begin("look").primary.lease)
-
-    def take(self, seen, lease):
-        servers = self._begin("take")
-        held = servers.primary.lease
-        if held.epoch == seen.epoch or (held.epoch == lease.epoch and held.secret == lease.secret):
-            servers.change("lease", lease._replace(position=held.position))
-            self._wait()
-        return self._end("take", servers.primary.lease)
-
-    def renew(self, lease):
-        servers = self._begin("renew")
-        held = servers.primary.lease
-        if held.epoch < lease.epoch or (held.epoch == lease.epoch and held.node == UNKNOWN):
-            servers.change("lease", lease._replace(renewals=lease.renewals + 1, position=held.position))
-            self._wait()
-        elif held.epoch == lease.epoch and held.node == lease.node:
-            servers.change("lease", held._replace(renewals=held.renewals + 1))
-            self._wait()
-        return self._end("renew", servers.primary.lease)
-
-    def release(self, lease):
-        servers = self._begin("release")
-        held = servers.primary.lease
-        if held.epoch == lease.epoch:
-            servers.change("lease", held._replace(node=""))
-        return self._end("release", servers.primary.lease)
-
-    def append(self, commit, *, may_exceed):
-        servers = self._begin("append")
-        if not may_exceed and servers.limit is not None and servers.primary.used() > servers.limit:
-            raise EngineFullError("the engine has reached its limit of memory")
-        held = servers.primary.lease
-        epoch = commit.position.epoch
-        if held.epoch > epoch:
-            return self._end("append", Answer(held.epoch, held.position, 0))
-        if held.epoch < epoch:
-            held = held._replace(epoch=epoch, renewals=0, node=UNKNOWN)
-            servers.change("lease", held)
-        if held.position == commit.before:
-            servers.change("commit", commit)
-        elif held.position == commit.position:
-            servers.change("lease", held)
-        else:
-            return self._end("append", Answer(epoch, held.position, 0))
-        return self._end("append", Answer(epoch, commit.position, servers.confirmed()))
-
-    def files(self):
-        servers = self._begin("files")
-        files = {name: File(max(size, len(data)), len(data)) for name, (size, data) in servers.primary.files.items()}
-        return self._end("files", files)
-
-    def read(self, name, offset, size):
-        servers = self._begin("read")
-        _, data = servers.primary.files.get(name, (0, b""))
-        return self._end("read", bytes(data[offset : offset + size]))
-
-    def members(self):
-        servers = self._begin("members")
-        now = servers.clock()
-        members = [
-            Member(node, address, seen)
-            for node, (address, seen) in servers.primary.nodes.items()
-            if now - seen <= FORGET
-        ]
-        return self._end("members", members)
-
-    def check(self):
-        return self._end("check", list(self._begin("check").faults))
 
     def close(self):
         self.is_open = False
@@ -287,3 +259,205 @@ class MemoryEngine:
         confirmed = self.servers.confirmed()
         if confirmed < self.replicas:
             raise EngineError(f"{confirmed} of {self.replicas} replicas have confirmed")
+
+    # What the engine does at once
+
+    def _take(self, shard, seen, lease, shards=0):
+        servers = self.servers
+        held = servers.primary.of(shard).lease
+        if held.epoch == seen or (held.epoch == lease.epoch and held.secret == lease.secret):
+            servers.change("lease", shard, lease._replace(position=held.position, successor=""), shards)
+            self._wait()
+
+    def _renew(self, shard, lease, shards=0):
+        servers = self.servers
+        held = servers.primary.of(shard).lease
+        if held.epoch < lease.epoch or (held.epoch == lease.epoch and held.node == UNKNOWN):
+            renewed = lease._replace(renewals=lease.renewals + 1, position=held.position, successor="")
+            servers.change("lease", shard, renewed, shards)
+            self._wait()
+        elif held.epoch == lease.epoch and held.node == lease.node:
+            servers.change("lease", shard, held._replace(renewals=held.renewals + 1), 0)
+            self._wait()
+
+    def _release(self, shard, lease, successor, shards=0):
+        held = self.servers.primary.of(shard).lease
+        if held.epoch == lease.epoch:
+            self.servers.change("lease", shard, held._replace(node="", successor=successor), shards)
+
+    def _append(self, shard, commit, may_exceed):
+        servers = self.servers
+        if not may_exceed and servers.limit is not None and servers.primary.used() > servers.limit:
+            raise EngineFullError("the engine has reached its limit of memory")
+        held = servers.primary.of(shard).lease
+        epoch = commit.position.epoch
+        if held.epoch > epoch:
+            return Answer(held.epoch, held.position, 0)
+        if held.epoch < epoch:
+            held = held._replace(epoch=epoch, renewals=0, node=UNKNOWN)
+            servers.change("lease", shard, held, 0)
+        if held.position == commit.before:
+            servers.change("commit", shard, commit)
+        elif held.position == commit.position:
+            servers.change("lease", shard, held, 0)
+        else:
+            return Answer(epoch, held.position, 0)
+        return Answer(epoch, commit.position, servers.confirmed())
+
+    def _members(self):
+        now = self.servers.clock()
+        nodes = self.servers.primary.nodes.items()
+        return [
+            Member(node, address, now - seen, load, takes)
+            for node, (address, seen, load, takes) in nodes
+            if now - seen <= FORGET
+        ]
+
+
+class MemoryEngine(_Connection):
+    """One connection to one shard, as `cluster.engine.Engine` has it."""
+
+    def __init__(self, servers, replicas, shard=0):
+        super().__init__(servers, replicas)
+        self.shard = shard
+
+    def look(self):
+        self._begin("look")
+        return self._end("look", self.servers.primary.of(self.shard).lease)
+
+    def append(self, commit, *, may_exceed):
+        self._begin("append")
+        return self._end("append", self._append(self.shard, commit, may_exceed))
+
+    def files(self):
+        files = self._begin("files").primary.of(self.shard).files.items()
+        found = {name: File(max(size, len(data)), len(data)) for name, (size, data) in files}
+        return self._end("files", found)
+
+    def read(self, name, offset, size):
+        _, data = self._begin("read").primary.of(self.shard).files.get(name, (0, b""))
+        return self._end("read", bytes(data[offset : offset + size]))
+
+
+class MemoryRegistry(_Connection):
+    """One connection to all leases, as `cluster.engine.Registry` has it."""
+
+    def __init__(self, servers, replicas):
+        super().__init__(servers, replicas)
+        self._shards = 0  # how many there are, as far as it knows
+
+    def shards(self, wanted):
+        servers = self._begin("shards")
+        primary = servers.primary
+        found = primary.shards
+        if not found and primary.lease.epoch:
+            if primary.lease.node == UNKNOWN:
+                raise EngineError("the engine has lost the number of shards")
+            found = 1
+        if not found and wanted:
+            servers.change("shards", wanted)
+            found = wanted
+        if found == wanted:
+            self._wait()
+        self._shards = found
+        return self._end("shards", found)
+
+    def perform(self, calls, report=None):
+        try:
+            servers = self._begin("perform")
+            if report is not None:
+                servers.change("report", report, servers.clock())
+            return self._end("perform", [self._made(call) for call in calls])
+        except EngineError as error:
+            return [error for _ in calls]
+
+    def _made(self, call):
+        try:
+            self.servers.before_call(call.what)
+            if call.what == TAKE:
+                self._take(call.shard, call.seen, call.lease, self._shards)
+            elif call.what == RENEW:
+                self._renew(call.shard, call.lease, self._shards)
+            elif call.what == RELEASE:
+                self._release(call.shard, call.lease, call.successor, self._shards)
+            return self.servers.primary.of(call.shard).lease
+        except EngineError as error:
+            return error
+
+    def members(self):
+        self._begin("members")
+        return self._end("members", self._members())
+
+    def request_move(self, shard, node):
+        servers = self._begin("request_move")
+        held = servers.primary.of(shard).lease
+        if held.node not in ("", UNKNOWN):
+            servers.change("lease", shard, held._replace(successor=node), 0)
+        return self._end("request_move", servers.primary.of(shard).lease)
+
+    def check(self):
+        return self._end("check", list(self._begin("check").faults))
+
+
+class MemoryCommitter(_Connection):
+    """One connection to all journals, as `cluster.engine.Committer` has it."""
+
+    def append(self, calls):
+        try:
+            self._begin("append")
+            return self._end("append", [self._made(call) for call in calls])
+        except EngineError as error:
+            return [error for _ in calls]
+
+    def _made(self, call):
+        try:
+            self.servers.before_call(call.shard)
+            return self._append(call.shard, call.commit, call.may_exceed)
+        except EngineError as error:
+            return error
+
+
+class MemoryConnector:
+    """Makes connections, as `cluster.engine.Connector` does."""
+
+    def __init__(self, servers, replicas=1):
+        self.servers = servers
+        self.replicas = replicas
+
+    def engine(self, shard):
+        return MemoryEngine(self.servers, self.replicas, shard)
+
+    def registry(self):
+        return MemoryRegistry(self.servers, self.replicas)
+
+    def committer(self):
+        return MemoryCommitter(self.servers, self.replicas)
+
+
+class OneShard:
+    """A connection to one shard, and one to its lease, of whatever engine, as if they were one; failures are raised."""
+
+    def __init__(self, connector, shard=0):
+        self.shard = shard
+        self.engine = connector.engine(shard)
+        self.registry = connector.registry()
+        self.look, self.append, self.files, self.read = (
+            getattr(self.engine, name) for name in ("look", "append", "files", "read")
+        )
+        self.members, self.check = self.registry.members, self.registry.check
+
+    def observe(self, node, address):
+        return made(self.registry.perform([observe(self.shard)], Report(node, address))[0])
+
+    def take(self, seen, lease):
+        return made(self.registry.perform([take(self.shard, seen, lease)])[0])
+
+    def renew(self, lease):
+        return made(self.registry.perform([renew(self.shard, lease)])[0])
+
+    def release(self, lease):
+        return made(self.registry.perform([release(self.shard, lease)])[0])
+
+    def close(self):
+        self.engine.close()
+        self.registry.close()

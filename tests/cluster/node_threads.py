@@ -4,7 +4,7 @@ import asyncio
 import threading
 from contextlib import ExitStack
 
-from memory_engine import Servers
+from memory_engine import MemoryConnector, Servers
 
 from beanstalk_server import Config
 from beanstalk_server.server.node import Node
@@ -33,6 +33,23 @@ class Locked:
         return call
 
 
+class LockedConnector(MemoryConnector):
+    """Makes them."""
+
+    def __init__(self, servers, lock):
+        super().__init__(servers)
+        self._lock = lock
+
+    def engine(self, shard):
+        return Locked(super().engine(shard), self._lock)
+
+    def registry(self):
+        return Locked(super().registry(), self._lock)
+
+    def committer(self):
+        return Locked(super().committer(), self._lock)
+
+
 class Cluster:
     """Nodes, each in a thread, over an engine that the test breaks."""
 
@@ -54,7 +71,11 @@ class Cluster:
         return node
 
     def make(self, config):
-        return Node(config, connect=lambda: Locked(self.servers.connect(), self.lock))
+        return Node(config, connector=LockedConnector(self.servers, self.lock))
+
+    def make_registry(self):
+        """A connection to the leases, as a tool has it."""
+        return LockedConnector(self.servers, self.lock).registry()
 
     def two(self, leads=None, **options):
         """A leader, and a node that stands by and passes clients on.
@@ -64,7 +85,7 @@ class Cluster:
         """
         leader = self.add(waits_for=LEADS, **(options | (leads or {})))
         standby = self.add(**options)
-        eventually(lambda: standby.server.leader.is_open, "clients are passed on")
+        eventually(lambda: standby.server.shards[0].link.is_open, "clients are passed on")
         return leader, standby
 
     def connect(self, node):
@@ -85,7 +106,15 @@ class Cluster:
 
 
 def role(node):
-    return node.server.roles.role
+    return node.server.shards[0].roles.role
+
+
+def lead_all(*nodes):
+    """Wait until these nodes together lead all shards."""
+    shards = len(nodes[0].server.shards)
+    eventually(
+        lambda: sum(shard.leads for node in nodes for shard in node.server.shards) == shards, "all shards are led", 60
+    )
 
 
 def put(client, body=b"x", delay=0):

@@ -66,7 +66,7 @@ def reload(node, **settings):
 
 def users_at(node):
     """The users of the clients that a leader serves, by their names."""
-    connections = node.call(lambda: [each.session.user for each in node.server.connections.open])
+    connections = node.call(lambda: [each.session.user for each in node.server.shards[0].service.connections.open])
     return [user and user.name for user in connections]
 
 
@@ -124,7 +124,7 @@ def test_the_leader_knows_a_client_by_the_address_that_a_proxy_has_told_the_stan
     cluster.stack.callback(caller.close)
     caller.send(PROXY)
     assert put(caller) == b"INSERTED 1\r\n"
-    names = leader.call(lambda: [connection.name for connection in leader.server.connections.open])
+    names = leader.call(lambda: [connection.name for connection in leader.server.shards[0].service.connections.open])
     assert names == [f"192.0.2.7:12345 at {standby.server.name}"]
     caller.close()
     for name in ("192.0.2.7:12345", *names):
@@ -160,7 +160,7 @@ def test_a_reserve_that_waits_at_the_leader_is_answered_when_it_may_not_any_more
     leader, standby = cluster.two(users=(ANN, BOB), **TOKENS)
     ann = authenticated(standby, b"ann")
     ann.send(b"reserve\r\n")
-    eventually(lambda: leader.call(lambda: leader.server.broker.waiting), "it waits")
+    eventually(lambda: leader.call(lambda: leader.server.shards[0].service.broker.waiting), "it waits")
     reload(leader, users=(user("ann", consume=("mail",)), BOB))
     assert ann.line() == b"FORBIDDEN\r\n"
     assert ann.ask(b"watch mail\r\n") == b"WATCHING 1\r\n"
@@ -249,7 +249,7 @@ def test_a_node_that_is_drained_takes_jobs_for_the_one_that_leads(cluster):
     client = cluster.connect(leader)
     leader.call(leader.server.drain)
     eventually(lambda: role(standby) == LEADS, "the other leads")
-    eventually(lambda: leader.server.leader.is_open, "the drained one passes clients on")
+    eventually(lambda: leader.server.shards[0].link.is_open, "the drained one passes clients on")
     assert put(client).startswith(b"INSERTED")
     assert stats(client)["draining"] == "false"
 
@@ -263,7 +263,7 @@ def test_a_standby_that_is_drained_goes_on_passing_clients_to_its_leader(cluster
     cluster.stop(leader)
     third = cluster.add(waits_for=LEADS)
     assert put(client).startswith(b"INSERTED"), "and to the next one"
-    assert stats(client)["cluster-leader"] == third.server.roles.address
+    assert stats(client)["cluster-leader"] == third.server.shards[0].roles.address
 
 
 def test_a_leader_that_drains_because_it_is_alone_says_so_to_those_who_come_by_a_standby(cluster):

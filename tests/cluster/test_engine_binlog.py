@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from lives import SEGMENT, Clocks, History, Life, live, run_life
 from memory_disk import Crash
-from memory_engine import Servers
+from memory_engine import MemoryCommitter, Servers
+from policy_lives import PolicyLife
 from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.cluster import engine_writer
@@ -21,6 +22,7 @@ from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS, EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
+from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
@@ -145,7 +147,8 @@ class EngineLife(Life):
         engine = servers.connect()
         sender = Sender(lease.epoch + 1, lease.position, 1, kept=KEPT)
         directory = EngineDirectory(engine, sender, "engine", sleep=lambda _: None)
-        self.writer = EngineWriter(engine, directory, sender, SeededThread(self.rng))
+        lanes = Lanes(MemoryCommitter(servers, 1), SeededThread(self.rng))
+        self.writer = EngineWriter(engine, directory, sender, lanes.lane(0))
         self.rewritings = []
         binlog = EngineBinlog(directory, self.writer, **options)
         binlog.on_rewriting = self.rewritings.append
@@ -231,6 +234,17 @@ def test_while_the_leader_lives_the_engine_may_lose_everything(commit_limit, see
     lose_everything(commit_limit, seed)
 
 
+class LifeWithPolicies(PolicyLife, EngineLife):
+    """A leader whose tubes have policies."""
+
+
+@settings(SEEDS, max_examples=20)
+@given(st.sampled_from((1000, 1 << 20)), st.integers(0, 1 << 32))
+def test_with_policies_the_engine_may_lose_everything_too(commit_limit, seed):
+    """Held keys, tries and dead letters are written anew; and time goes on meanwhile."""
+    lose_everything(commit_limit, seed, LifeWithPolicies)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("commit_limit", [1000, 1 << 20])
 @MANY_SEEDS
@@ -239,7 +253,7 @@ def test_while_many_leaders_live_the_engine_may_lose_everything(commit_limit, se
     lose_everything(commit_limit, seed)
 
 
-def lose_everything(commit_limit, seed):
+def lose_everything(commit_limit, seed, kind=EngineLife):
     rng = random.Random(seed)
     history, clocks = History(), Clocks()
     faults = ("cannot_be_reached", "loses_answers", "lags", "fails_over", "loses_what_was_confirmed", "is_wiped")
@@ -247,7 +261,7 @@ def lose_everything(commit_limit, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("beanstalk_server.cluster.engine_binlog.COMMIT_LIMIT", commit_limit)
         for _ in range(3):
-            life = EngineLife(history, engine, rng, clocks)
+            life = kind(history, engine, rng, clocks)
             asyncio.run(whole_life(life, 60))
             event(f"{len(life.rewritings) // 2} rewritings")
             clocks.come_back(rng)
@@ -285,7 +299,8 @@ class Leader:
         self.servers = servers
         self.sender = Sender(lease.epoch + 1, lease.position, 1, kept=KEPT)
         self.directory = EngineDirectory(engine, self.sender, "engine", sleep=lambda _: None)
-        self.writer = EngineWriter(engine, self.directory, self.sender)
+        self.lanes = Lanes(MemoryCommitter(servers, 1))
+        self.writer = EngineWriter(engine, self.directory, self.sender, self.lanes.lane(0))
         self.binlog = EngineBinlog(self.directory, self.writer, segment_size=SEGMENT)
         self.failures = []
         self.binlog.on_failure = self.failures.append
@@ -296,6 +311,10 @@ class Leader:
         self.broker.restore(0, SECOND)
         self.client = RecordingClient(self.broker)
         self.binlog.on_admission = self.admissions.append
+
+    async def close(self):
+        await self.binlog.close()
+        self.lanes.close()
 
     def put(self, body=b"body", **options):
         return put(self.broker, self.client, body=body, now=SECOND, **options)
@@ -323,7 +342,7 @@ def found_in(servers):
         check_broker(leader.broker)
         leader.binlog._log.check()
         bodies = leader.bodies()
-        await leader.binlog.close()
+        await leader.close()
         return bodies
 
     return asyncio.run(work())
@@ -344,7 +363,7 @@ def test_jobs_of_one_leader_are_those_of_the_next(servers):
         await eventually_async(lambda: ends, "the commit ends")
         assert ends == [None]
         leader.put(b"three, which nobody has asked for")
-        await leader.binlog.close()
+        await leader.close()
 
     asyncio.run(work())
     assert found_in(servers)[-1:] == [b"two"]
@@ -364,7 +383,7 @@ def test_a_leader_that_is_fenced_commits_nothing_more(servers):
         assert isinstance(ends[0], FencedError)
         with pytest.raises(FencedError):
             await leader.binlog.commit()
-        await leader.binlog.close()
+        await leader.close()
 
     asyncio.run(work())
     assert found_in(servers) == [b"one"]
@@ -397,7 +416,7 @@ def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
         leader.binlog._log.check()
         leader.put(b"afterwards")
         await leader.binlog.commit()
-        await leader.binlog.close()
+        await leader.close()
         return leader.bodies()
 
     bodies = asyncio.run(work())
@@ -417,10 +436,10 @@ def test_ids_are_not_given_twice_although_the_engine_was_wiped_when_there_was_no
         for _ in range(3):
             leader.put()
         for number in (1, 2, 3):
-            assert leader.broker.delete(leader.client, number) == DONE
+            assert leader.broker.delete(leader.client, number, SECOND) == DONE
         await leader.binlog.commit()
         await leader.settle()
-        await leader.binlog.close()
+        await leader.close()
 
     asyncio.run(work())
 
@@ -428,7 +447,7 @@ def test_ids_are_not_given_twice_although_the_engine_was_wiped_when_there_was_no
         leader = Leader(servers)
         assert leader.put() == DONE
         assert list(leader.broker.jobs) == [4 + UNKNOWN_IDS]
-        await leader.binlog.close()
+        await leader.close()
 
     asyncio.run(next_one())
 
@@ -449,6 +468,7 @@ def test_what_was_cleared_does_not_come_back_when_everything_is_written_anew(ser
         await leader.binlog.commit()
         leader.binlog._log.check()
         leader.writer.close()
+        leader.lanes.close()
 
     asyncio.run(work())
     assert found_in(servers) == [b"kept", b"new"]
@@ -469,7 +489,7 @@ def test_a_leader_that_gives_up_while_it_writes_everything_anew_can_be_closed(se
         )
         await eventually_async(lambda: leader.rewritings, "the engine is found to be empty")
         leader.writer.give_up(GivenUpError("enough"))
-        await leader.binlog.close()
+        await leader.close()
         assert [str(error) for error in ends] == ["enough"]
         assert [str(error) for error in leader.failures][:1] == ["enough"]
 
@@ -496,7 +516,7 @@ def test_a_leader_that_ends_leaves_all_jobs_although_the_engine_is_wiped_meanwhi
         if has_more:
             leader.put(b"last")
         servers.before_call = wipe_once
-        await leader.binlog.close()
+        await leader.close()
         assert leader.failures == []
         return leader.bodies(), leader.rewritings
 
@@ -523,7 +543,7 @@ def test_a_leader_that_is_fenced_when_it_leaves_its_last_mark_says_so(servers):
         await leader.binlog.commit()
         await leader.settle()
         servers.before_call = fence
-        await leader.binlog.close()
+        await leader.close()
         assert [type(error) for error in leader.failures] == [FencedError]
 
     asyncio.run(work())
@@ -552,7 +572,7 @@ def test_a_full_engine_refuses_puts_and_nothing_else():
             assert leader.binlog.admits == ALL
         assert servers.primary.used() < 40_000
         for number in list(leader.broker.jobs)[10:]:
-            assert leader.broker.delete(leader.client, number) == DONE
+            assert leader.broker.delete(leader.client, number, SECOND) == DONE
             await leader.binlog.commit()
             await leader.settle()
         leader.sender._tried -= 2.0  # a second has passed
@@ -563,7 +583,7 @@ def test_a_full_engine_refuses_puts_and_nothing_else():
             await leader.settle()
         assert not leader.directory.is_full
         bodies = leader.bodies()
-        await leader.binlog.close()
+        await leader.close()
         return bodies
 
     bodies = asyncio.run(work())

@@ -4,11 +4,12 @@ import asyncio
 import threading
 
 import pytest
-from memory_engine import Servers
+from memory_engine import MemoryCommitter, Servers
 
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine import START, EngineError, Lease, Position
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
+from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
 from harness.waiting import WITHIN, eventually_async
 
@@ -16,16 +17,18 @@ from harness.waiting import WITHIN, eventually_async
 class Step:
     """A leader, whose writer works on a file in the engine."""
 
-    def __init__(self, servers, thread=None):
+    def __init__(self, servers):
         self.servers = servers
         self.engine = servers.connect()
+        self.committer = MemoryCommitter(servers, 1)
+        self.lanes = Lanes(self.committer)
         before = EngineDirectory(self.engine, Sender(1, START, 1))
         before.create("a")
         before.sync()
         self.sender = Sender(1, Position(1, 1), 1)
         self.directory = EngineDirectory(self.engine, self.sender)
         self.directory.lock()
-        self.writer = EngineWriter(self.engine, self.directory, self.sender, thread)
+        self.writer = EngineWriter(self.engine, self.directory, self.sender, self.lanes.lane(0))
         self.file = self.directory.open("a")
         self.writer.start()
         self.ends = []
@@ -43,6 +46,10 @@ class Step:
         await eventually_async(lambda: len(self.ends) >= count, f"{count} commits end")
         return self.ends
 
+    def close(self):
+        self.writer.close()
+        self.lanes.close()
+
     def stored(self):
         return bytes(self.servers.primary.files["a"][1])
 
@@ -56,7 +63,7 @@ def on(servers):
             try:
                 await test(step)
             finally:
-                step.writer.close()
+                step.close()
 
         asyncio.run(work())
 
@@ -259,7 +266,7 @@ def test_whoever_gives_up_waits_for_nothing(servers):
                 raise EngineError("closed")
 
         closed = threading.Event()
-        close, step.engine.close = step.engine.close, lambda: (close(), closed.set())
+        close, step.committer.close = step.committer.close, lambda: (close(), closed.set())
         servers.before_call = hang
         step.write(b"one")
         step.write(b"two")
@@ -327,7 +334,7 @@ def test_a_full_engine_takes_changes_but_creates_nothing_until_it_has_room_again
             step.directory.create("b", 10)
         await eventually_async(lambda: not step.directory.is_full, "somebody has asked the engine")
         await step.writer.run(lambda: step.directory.create("b", 10))
-        step.writer.close()
+        step.close()
 
     asyncio.run(work())
 

@@ -1,13 +1,15 @@
 """The checker of histories finds each fault that is planted, and none where a server keeps its promises."""
 
 import random
+from zlib import crc32
 
 import pytest
 
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.journal import Journal
-from tests.cluster.histories import SECOND, History, Recorder, Survivor, kinds_of, problems_of
-from tests.cluster.simulation.commands import command, ids_in
+from beanstalk_server.queue.policy import Policy
+from tests.cluster.histories import SECOND, History, Recorder, Survivor, Terms, kinds_of, problems_of
+from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of
 from tests.virtual import MemoryJournal, World
 
 MILLISECOND = SECOND // 1000
@@ -560,6 +562,294 @@ def test_a_reserve_that_was_given_twice_may_have_held_what_comes_first(talk):
     assert talk.kinds(left) == {"order": 1}
 
 
+# Shards
+
+ONE, OTHER = "default", "other"  # of shards 1 and 0 of two
+
+
+@pytest.fixture
+def sharded(talk):
+    """A talk with a server of two shards: the ids of the tube `default` are odd, those of `other` even."""
+    assert [crc32(tube.encode()) % 2 for tube in (ONE, OTHER)] == [1, 0]
+    talk.put("a", 3, "three")
+    talk.say("a", f"use {OTHER}", f"USING {OTHER}")
+    talk.put("a", 2, "two")
+    for client in ("b", "c"):
+        talk.say(client, f"watch {OTHER}", "WATCHING 2")
+    return talk
+
+
+LEFT = {2: "two", 3: "three"}
+
+
+def test_a_job_has_an_id_of_the_shard_of_its_tube(sharded):
+    assert sharded.problems(LEFT, shards=2) == []
+    sharded.put("a", 5, "five")
+    assert sharded.kinds({**LEFT, 5: "five"}, shards=2) == {"misplaced": 1}
+
+
+def test_a_job_keeps_its_holder_when_another_shard_has_another_leader(sharded):
+    sharded.reserve("b", 3, "three")
+    sharded.history.took_over(sharded.now + 1, sharded.now + 2, 0)
+    sharded.history.cut(sharded.now + 1, sharded.now + 2, shard=0)
+    sharded.reserve("c", 3, "three")
+    sharded.say("b", "touch 3", "NOT_FOUND")
+    assert sharded.kinds(LEFT, shards=2) == {"shared": 2}
+
+
+@pytest.mark.parametrize("what", ["took_over", "cut"])
+def test_it_may_have_another_one_when_its_own_shard_has_another_leader(sharded, what):
+    sharded.reserve("b", 2, "two")
+    getattr(sharded.history, what)(sharded.now + 1, sharded.now + 2, shard=0)
+    sharded.reserve("c", 2, "two")
+    assert sharded.problems(LEFT, shards=2) == []
+
+
+def test_a_pause_ends_with_the_leader_of_its_own_shard(sharded):
+    sharded.say("a", f"pause-tube {OTHER} 5", "PAUSED")
+    sharded.history.took_over(sharded.now + 1, sharded.now + 2, 1)
+    sharded.reserve("b", 2, "two")
+    assert sharded.kinds(LEFT, shards=2) == {"early": 1}
+    sharded.history.took_over(sharded.now - 1, sharded.now, 0)
+    assert sharded.problems(LEFT, shards=2) == []
+
+
+def test_a_reserve_over_two_shards_may_hold_what_it_gives_back(sharded):
+    reserve = sharded.say("b", "reserve-with-timeout 5", None)
+    sharded.put("a", 4, "four")
+    sharded.reserve("c", 4, "four")  # and not 2, which comes before it
+    sharded.say("a", f"clear-tube {OTHER}", "CLEARED 0")
+    sharded.hear(reserve, "RESERVED 3 5", [(3, "three")])
+    left = {**LEFT, 4: "four"}
+    assert sharded.problems(left, shards=2) == []
+    assert set(sharded.kinds(left)) == {"order", "returned"}
+
+
+def test_it_has_given_it_back_before_the_shard_answers_its_client_again(sharded):
+    reserve = sharded.say("b", "reserve-with-timeout 5", None)
+    sharded.hear(reserve, "RESERVED 3 5", [(3, "three")])
+    sharded.say("b", "delete 3", "DELETED")  # it is of the other shard
+    sharded.put("a", 4, "four")
+    sharded.reserve("c", 4, "four")
+    left = {2: "two", 4: "four"}
+    assert sharded.problems(left, shards=2) == []
+    sharded.say("b", "peek 2", "FOUND 2 3", jobs=[(2, "two")])
+    assert sharded.problems(left, shards=2) == []
+    sharded.put("a", 6, "six")
+    sharded.say("c", "delete 4", "DELETED")
+    sharded.reserve("d", 6, "six")
+    assert sharded.kinds({2: "two", 6: "six"}, shards=2) == {"order": 1}
+
+
+@pytest.mark.parametrize("why", ["reserve-job", "one shard"])
+def test_a_reserve_of_one_shard_gives_nothing_back(sharded, why):
+    if why == "one shard":
+        sharded.say("b", f"ignore {OTHER}", "WATCHING 1")
+    reserve = sharded.say("b", "reserve-job 3" if why == "reserve-job" else "reserve", None)
+    sharded.put("a", 4, "four")
+    sharded.reserve("c", 4, "four")
+    sharded.hear(reserve, "RESERVED 3 5", [(3, "three")])
+    assert sharded.kinds({**LEFT, 4: "four"}, shards=2) == {"order": 1}
+
+
+def test_what_it_gives_back_is_ready_when_its_client_is_known_to_be_gone(sharded):
+    reserve = sharded.say("b", "reserve-batch 2 5", None)
+    sharded.hear(reserve, "TIMED_OUT")
+    sharded.leave("b")
+    sharded.sleep(2)
+    sharded.put("a", 4, "four")
+    sharded.reserve("c", 4, "four")
+    left = {**LEFT, 4: "four"}
+    assert sharded.problems(left, shards=2) == []
+    assert sharded.kinds(left, shards=2, notice=SECOND) == {"order": 1}
+
+
+# Terms of jobs, and policies of tubes
+
+
+POLICIES = {
+    "tried": Terms(tries=2, dead="dead"),
+    "far": Terms(tries=2),  # its dead tube is in another shard
+    "brief": Terms(ttl=3 * SECOND, hold=2 * SECOND),
+}
+
+
+def put_with(talk, number, body, demands, tube=None):
+    if tube is not None:
+        talk.say("a", f"use {tube}", f"USING {tube}")
+        talk.say("b", f"watch {tube}", "WATCHING 2")
+    return talk.say("a", f"put-with 0 0 60 {len(body)} {demands}".rstrip(), f"INSERTED {number}", body)
+
+
+def fail(talk, number, body, reply="RELEASED", delay=0):
+    talk.reserve("b", number, body)
+    talk.say("b", f"release {number} 0 {delay}", reply)
+
+
+@pytest.mark.parametrize(("demands", "tube"), [("tries=2", None), ("", "far")])
+def test_a_job_is_given_up_when_it_has_failed_so_often_and_neither_before_nor_later(demands, tube):
+    for replies, wrong in (("RB", {}), ("B", {"tries": 1}), ("RR", {"tries": 1})):
+        talk = Talk()
+        put_with(talk, 1, "one", demands, tube)
+        for reply in replies:
+            fail(talk, 1, "one", "BURIED" if reply == "B" else "RELEASED")
+        assert talk.kinds({1: "one"}, policies=POLICIES) == wrong, replies
+
+
+def test_a_kicked_job_has_all_its_tries_again(talk):
+    put_with(talk, 1, "one", "tries=2")
+    fail(talk, 1, "one")
+    fail(talk, 1, "one", "BURIED")
+    assert talk.problems({1: "one"}) == []
+    talk.say("c", "kick-job 1", "KICKED")
+    fail(talk, 1, "one")
+    assert talk.problems({1: "one"}) == []
+    talk.say("c", "kick 1", "KICKED 1")
+    fail(talk, 1, "one")
+    fail(talk, 1, "one", "BURIED")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_who_was_not_told_may_have_failed(talk):
+    put_with(talk, 1, "one", "tries=2")
+    talk.say("c", "reserve", None)
+    talk.leave("c")
+    fail(talk, 1, "one", "BURIED")
+    assert talk.problems({1: "one"}) == []
+
+
+def test_a_job_that_nobody_limits_is_not_buried_by_a_release(talk):
+    talk.put("a", 1, "one")
+    fail(talk, 1, "one", "BURIED")
+    assert talk.kinds({1: "one"}) == {"tries": 1}
+
+
+def test_a_job_that_was_buried_by_a_release_is_not_handed_out(talk):
+    put_with(talk, 1, "one", "tries=1")
+    fail(talk, 1, "one", "BURIED")
+    talk.reserve("b", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+
+
+def test_a_job_is_in_the_dead_tube_of_its_own_tube_and_not_before_it_has_failed_so_often(talk):
+    put_with(talk, 1, "one", "", "tried")
+    fail(talk, 1, "one")
+    left = {1: Survivor(b"one", "dead", "ready")}
+    assert talk.kinds(left, policies=POLICIES) == {"tries": 1}
+    fail(talk, 1, "one")
+    assert talk.problems(left, policies=POLICIES) == []
+    assert talk.problems({1: Survivor(b"one", "tried", "ready")}, policies=POLICIES) == []
+    assert talk.kinds({1: Survivor(b"one", "default", "ready")}, policies=POLICIES) == {"misplaced": 1}
+    assert talk.kinds(policies=POLICIES) == {"lost": 1}
+
+
+def test_no_job_leaves_a_tube_without_a_dead_tube(talk):
+    talk.put("a", 1, "one")
+    assert talk.kinds({1: Survivor(b"one", "dead", "ready")}, policies=POLICIES) == {"misplaced": 1}
+
+
+def test_a_job_in_the_dead_tube_may_be_cleared_or_cancelled_there(talk):
+    for end in ("clear-tube dead", "cancel-keyed k"):
+        talk = Talk()
+        put_with(talk, 1, "one", "key=k", "tried")
+        fail(talk, 1, "one")
+        fail(talk, 1, "one")
+        talk.say("c", "use dead", "USING dead")
+        talk.say("c", end, "CLEARED 1" if end.startswith("clear") else "CANCELLED")
+        assert talk.problems(policies=POLICIES) == []
+
+
+def test_a_job_waits_for_its_backoff_at_least(talk):
+    put_with(talk, 1, "one", "backoff=2")
+    fail(talk, 1, "one")
+    talk.sleep(1)
+    talk.reserve("b", 1, "one")
+    assert talk.kinds({1: "one"}) == {"early": 1}
+
+
+def test_a_job_that_waits_for_its_backoff_comes_after_others(talk):
+    put_with(talk, 1, "one", "backoff=2")
+    fail(talk, 1, "one")
+    talk.put("a", 2, "two")
+    talk.reserve("b", 2, "two")
+    assert talk.problems({1: "one", 2: "two"}) == []
+
+
+@pytest.mark.parametrize(("demands", "tube"), [("ttl=3", None), ("", "brief")])
+def test_a_job_may_be_missing_once_its_time_to_live_is_over_and_not_before(talk, demands, tube):
+    put_with(talk, 1, "one", demands, tube)
+    talk.sleep(2.9)
+    assert talk.kinds(policies=POLICIES) == {"lost": 1}
+    talk.sleep(0.1)
+    assert talk.problems(policies=POLICIES) == []
+
+
+def test_a_job_that_may_have_expired_may_have_been_passed_over(talk):
+    put_with(talk, 1, "one", "ttl=3")
+    talk.put("a", 2, "two")
+    talk.sleep(4)
+    talk.reserve("b", 2, "two")
+    assert talk.problems({2: "two"}) == []
+    assert talk.problems({1: "one", 2: "two"}) == []
+
+
+@pytest.mark.parametrize(("demands", "tube"), [("key=k hold=2", None), ("key=k", "brief")])
+def test_a_held_key_is_given_to_nobody_until_its_time_is_over(demands, tube):
+    for seconds, end, wrong in ((1.9, "delete", 1), (2.1, "delete", 0), (0, "cancel", 0), (0, "clear", 0)):
+        talk = Talk()
+        put_with(talk, 1, "one", demands, tube)
+        name = tube or "default"
+        if end == "cancel":
+            talk.say("a", "cancel 1", "CANCELLED")
+        else:
+            talk.say("a", "delete 1", "DELETED")
+        if end == "clear":
+            talk.say("a", f"clear-tube {name}", "CLEARED 0")
+        elif end == "delete":
+            talk.say("c", f"use {name}", f"USING {name}")
+            talk.say("c", "put-keyed k 0 0 60 5", "EXISTS 1", "other")
+        talk.sleep(seconds)
+        put_with(talk, 2, "two", demands)
+        assert talk.kinds({2: "two"}, policies=POLICIES) == ({"held": 1} if wrong else {}), (seconds, end)
+
+
+def test_a_key_that_nobody_holds_is_not_said_to_be_taken_after_its_job_is_gone(talk):
+    talk.put("a", 1, "one", key="k")
+    talk.say("a", "delete 1", "DELETED")
+    talk.say("c", "put-keyed k 0 0 60 5", "EXISTS 1", "other")
+    assert talk.kinds() == {"returned": 1}
+
+
+def test_no_job_is_handed_out_before_its_moment_of_the_wall_clock(talk):
+    put_with(talk, 1, "one", "at=1002.5")
+    talk.sleep(2.4)
+    talk.reserve("b", 1, "one")
+    assert talk.problems({1: "one"}, wall=1002 * SECOND) == []
+    assert talk.kinds({1: "one"}, wall=1000 * SECOND) == {"early": 1}
+
+
+def test_a_job_may_have_been_replaced_in_the_dead_tube_and_be_back_although_nobody_was_told(talk):
+    talk.say("c", "use tried", "USING tried")
+    talk.say("c", "put-with 0 0 60 3 key=k", None, "one")
+    talk.say("d", "stats-job 1", "OK 3")
+    talk.say("e", "use dead", "USING dead")
+    talk.say("e", "put-with 0 0 60 3 key=k replace=1", None, "two")
+    assert talk.problems({1: Survivor(b"two", "tried", "ready")}, policies=POLICIES) == []
+    assert talk.kinds({1: Survivor(b"two", "other", "ready")}, policies=POLICIES) == {"misplaced": 1}
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(1, {}), (0, {"early": 1})])
+def test_a_redriven_job_may_be_handed_out(talk, count, wrong):
+    put_with(talk, 1, "one", "", "tried")
+    fail(talk, 1, "one")
+    fail(talk, 1, "one")
+    talk.say("c", "reserve-job 1", "RESERVED 1 3", jobs=[(1, "one")])
+    talk.say("c", "bury 1 0", "BURIED")
+    talk.say("d", "redrive dead 5", f"REDRIVEN {count}")
+    talk.reserve("b", 1, "one")
+    assert talk.kinds({1: "one"}, policies=POLICIES) == wrong
+
+
 # Refused
 
 
@@ -597,9 +887,28 @@ class RandomTalk:
     def __init__(self, seed):
         self.rng = random.Random(seed)
         self.history = History()
-        self.world = World(MemoryJournal())
+        self.policed = policed_tubes(1)
+        self.world = self.make_world(MemoryJournal())
         self.clients = {}  # name -> (Caller, Recorder, ids that it has heard of)
         self.names = 0
+
+    def make_world(self, journal):
+        policies = {
+            name: Policy(
+                max_tries=terms.tries,
+                backoff=terms.backoff,
+                dead_tube=terms.dead,
+                ttl=terms.ttl,
+                key_hold=terms.hold,
+            )
+            for name, terms in terms_of(self.policed, 1).items()
+        }
+        world = World(journal, policies=policies)
+        world.info.clock_offset = journal.clock_offset
+        return world
+
+    def wall(self):
+        return self.world.broker.journal.clock_offset()
 
     def connect(self):
         self.names += 1
@@ -617,7 +926,10 @@ class RandomTalk:
                 caller.disconnect()
                 del self.clients[name]
             elif not recorder.waiting and rng.random() < 0.5:
-                line, body = command(rng, known, self.names, len(self.history.calls))
+                moment = self.wall() + self.world.now
+                line, body = command(
+                    rng, known, self.names, len(self.history.calls), policed=tuple(self.policed), moment=moment
+                )
                 self.world.now += 1
                 self.hear(name, caller.send(recorder.send(line, body)))
         while len(self.clients) < 6:
@@ -641,7 +953,7 @@ class RandomTalk:
         for _, recorder, _ in self.clients.values():
             recorder.leave(by_itself=False)
         self.clients.clear()
-        world = World(self.world.broker.journal.restarted())
+        world = self.make_world(self.world.broker.journal.restarted())
         world.now = self.world.now
         world.broker.restore(world.broker.journal.clock_offset(), world.now)
         world.broker.next_id = max(world.broker.next_id, self.world.broker.next_id)
@@ -654,7 +966,10 @@ class RandomTalk:
             job.id: Survivor(job.body, job.tube.name, STATES[job.state], job.key)
             for job in self.world.broker.jobs.values()
         }
-        return problems_of(self.history, survivors, self.world.now, flight=SECOND, notice=0)
+        policies = terms_of(self.policed, 1)
+        return problems_of(
+            self.history, survivors, self.world.now, flight=SECOND, notice=0, policies=policies, wall=self.wall()
+        )
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -8,7 +8,7 @@ import random
 import time
 
 import pytest
-from killing import AUDIT, KINDS, WITH_RELAYS, WITHOUT_FAILOVER, UnderLoad
+from killing import AUDIT, KINDS, WITH_RELAYS, WITH_SHARDS, WITHOUT_FAILOVER, UnderLoad
 
 from harness.engines import missing
 
@@ -17,6 +17,14 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "Redis is i
 FEW = [(kind, "alone") for kind in ("leader", "stop", "primary", "silence")] + [("leader-and-primary", "sentinel")]
 """What every run of the tests does, once each."""
 
+SHARDED = [(kind, "alone") for kind in ("leader", "stop", "pause", "move")]
+"""The same with shards."""
+
+SHARDS, NODES = 8, 3
+
+A_FEW = 3
+"""The default of --kills."""
+
 
 def engines_for(kind):
     if kind in WITH_RELAYS | WITHOUT_FAILOVER:
@@ -24,11 +32,12 @@ def engines_for(kind):
     return ["alone", "sentinel", "cluster"] if "primary" in kind else ["alone", "cluster"]
 
 
-def kill(directory, kind, engine, times):
+def kill(directory, kind, engine, times, *, shards=1, nodes=2):
     """Kill a cluster so many times; return what is to be printed."""
     rng = random.Random(times)
     began = time.monotonic()
-    with UnderLoad(directory, engine, with_relays=kind in WITH_RELAYS) as cluster:
+    relays = kind in WITH_RELAYS
+    with UnderLoad(directory, engine, nodes, with_relays=relays, shards=shards) as cluster:
         while cluster.kills < times:
             cluster.kill(kind, rng.uniform(0.05, 0.3))
             if cluster.kills % AUDIT == 0:
@@ -36,7 +45,10 @@ def kill(directory, kind, engine, times):
         cluster.audit()
         cluster.check_logs()
     assert cluster.acknowledged > 20 * times
-    said = f"{kind}, {engine}: killed {times} times: {cluster.summary()}"
+    of_shards = f", {shards} shards on {nodes} nodes" if shards > 1 else ""
+    said = f"{kind}, {engine}{of_shards}: killed {times} times: {cluster.summary()}"
+    if cluster.moves:
+        said += f"; shards got another leader {cluster.moves} times"
     if cluster.takeovers:
         longest, middle = max(cluster.takeovers), sorted(cluster.takeovers)[len(cluster.takeovers) // 2]
         said += f"; the next leader answered after {middle:.2f} s, {longest:.2f} s at the most"
@@ -48,7 +60,24 @@ def test_a_cluster_that_is_killed_keeps_what_it_has_acknowledged(tmp_path, kind,
     kill(tmp_path, kind, engine, 1)
 
 
+@pytest.mark.parametrize(("kind", "engine"), SHARDED)
+def test_so_does_one_with_shards_whose_workers_wait_for_jobs_of_all_of_them(tmp_path, kind, engine):
+    kill(tmp_path, kind, engine, 1, shards=SHARDS, nodes=NODES)
+
+
+EACH = [(kind, engine) for kind in KINDS for engine in engines_for(kind)]
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("kind", "engine"), [(kind, engine) for kind in KINDS for engine in engines_for(kind)])
+@pytest.mark.parametrize(("kind", "engine"), [each for each in EACH if each[0] not in WITH_SHARDS])
 def test_it_does_so_however_often(tmp_path, request, kind, engine):
     print(kill(tmp_path, kind, engine, request.config.getoption("kills")))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "engine"), [each for each in EACH if each[0] not in WITH_RELAYS])
+def test_it_does_so_with_shards_however_often(tmp_path, request, kind, engine):
+    times = request.config.getoption("kills")
+    if times <= A_FEW and engine != "alone":
+        pytest.skip(f"with --kills of more than {A_FEW}: to start these engines takes longer than to kill so few times")
+    print(kill(tmp_path, kind, engine, times, shards=SHARDS, nodes=NODES))

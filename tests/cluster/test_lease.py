@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from beanstalk_server.cluster.engine import UNKNOWN, Lease
 from beanstalk_server.cluster.lease import (
+    DEFERENCES,
     FENCED,
     GIVEN_BACK,
     GONE,
@@ -105,6 +106,18 @@ def test_a_lease_that_was_given_back_may_be_taken_at_once():
     node = contender()
     node.observe(A._replace(node=""), 0)
     assert node.reason(0) == GIVEN_BACK
+
+
+def test_a_lease_that_was_given_back_to_a_node_is_left_to_it_for_a_moment():
+    given = A._replace(node="", successor="b")
+    node, heir = Contender("c", "c:1", TTL), contender()
+    for each in (node, heir):
+        each.observe(A, 0)
+        each.observe(given, SECOND)
+    assert heir.reason(SECOND) == GIVEN_BACK
+    assert node.reason(SECOND + TTL // DEFERENCES - 1) == ""
+    node.observe(given, SECOND + TTL // DEFERENCES)
+    assert node.reason(SECOND + TTL // DEFERENCES) == GIVEN_BACK
 
 
 def test_the_lease_of_a_process_that_is_gone_may_be_taken_at_once():

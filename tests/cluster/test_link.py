@@ -50,8 +50,11 @@ class Noting(Channel):
     def on_close(self, *, at_once):
         self.events.append("aborted" if at_once else "closed")
 
-    def on_lost(self):
-        self.events.append("lost")
+    def on_stop(self):
+        self.events.append("stop")
+
+    def on_lost(self, *, is_clean):
+        self.events.append("lost, clean" if is_clean else "lost")
 
     def data(self):
         return b"".join(event for event in self.events if isinstance(event, bytes))
@@ -138,9 +141,7 @@ def test_a_proof_is_good_for_one_end_of_one_link():
     assert first.leader._proof(b"leader") == proof  # the same nonces, so that only the role differs
     other = Link(
         dials=False,
-        secret="known to both",
-        epoch=7,
-        node="",
+        find=lambda _: ("known to both", 7),
         nonce=b"\2" * NONCE_BYTES,
         on_output=lambda: None,
         on_open=lambda _: None,
@@ -161,10 +162,36 @@ def test_a_standby_that_has_seen_another_epoch_gets_a_goodbye():
 
 def test_another_version_gets_a_goodbye():
     leader = link(dials=False)
-    leader.receive(frame(frames.HELLO, frames._GREETING.pack(99, 7, bytes(NONCE_BYTES)) + b"node"))
+    leader.receive(frame(frames.HELLO, frames._GREETING.pack(99, 0, 7, bytes(NONCE_BYTES)) + b"node"))
     standby = link(dials=True)
     standby.receive(leader.take_output())
-    assert standby.farewell == "it speaks version 1 of links, and not 99"
+    assert standby.farewell == "it speaks version 2 of links, and not 99"
+    assert not standby.is_clean
+
+
+def test_a_standby_of_another_shard_gets_a_goodbye():
+    standby, leader = link(dials=True, shard=3), link(dials=False, shard=4)
+    Wire(standby, leader).run()
+    assert standby.farewell == "it does not lead"
+    assert not leader.is_open
+
+
+def test_a_link_is_for_the_shard_that_the_standby_names():
+    standby, leader = link(dials=True, shard=1023), link(dials=False, shard=1023)
+    assert leader.shard == -1
+    Wire(standby, leader).run()
+    assert leader.is_open
+    assert leader.shard == standby.shard == 1023
+
+
+def test_a_proof_is_good_for_one_shard():
+    standby = link(dials=True, shard=3)
+    leader = link(dials=False, shard=3)
+    leader.receive(standby.take_output())
+    leader.shard = 4
+    standby.receive(leader.take_output())
+    with pytest.raises(LinkError, match="does not know the secret"):
+        leader.receive(standby.take_output())
 
 
 @pytest.mark.parametrize(
@@ -177,7 +204,7 @@ def test_another_version_gets_a_goodbye():
         frame(frames.PROOF, bytes(32)),
         frame(frames.HELLO, b"short"),
         frame(frames.HELLO, bytes(2000)),
-        frame(frames.HELLO, frames._GREETING.pack(1, 7, bytes(NONCE_BYTES)) + b"\xff"),
+        frame(frames.HELLO, frames._GREETING.pack(2, 0, 7, bytes(NONCE_BYTES)) + b"\xff"),
         frame(frames.PING),
         frame(99),
     ],
@@ -194,8 +221,10 @@ def test_whoever_says_something_else_than_a_greeting_is_refused(sent):
         frame(frames.WELCOME, b"1234"),
         frame(frames.CHALLENGE, b"short"),
         frame(frames.HELLO, bytes(100)),
-        frame(frames.GOODBYE, b"\xff"),
-        frame(frames.GOODBYE, b"two\nlines"),
+        frame(frames.GOODBYE, b""),
+        frame(frames.GOODBYE, b"why"),
+        frame(frames.GOODBYE, b"\0\xff"),
+        frame(frames.GOODBYE, b"\0two\nlines"),
     ],
 )
 def test_a_leader_that_says_something_else_than_a_greeting_is_refused(sent):
@@ -260,12 +289,13 @@ def test_everything_arrives_at_its_client_in_order():
     first.send(b"one")
     second.send(b"two")
     first.send_hangup()
+    first.stop_waiting()
     first.send(b"three")
     first.send_user("bob")
     first.send_end()
     at_second.send(b"reply")
     pair.wire.run()
-    assert at_first.events == [b"one", "hangup", b"three", "bob", "end"]
+    assert at_first.events == [b"one", "hangup", "stop", b"three", "bob", "end"]
     assert at_second.events == [b"two"]
     assert second.events == [b"reply"]
 
@@ -284,6 +314,17 @@ def test_frames_arrive_wherever_they_are_split(sent, cuts):
     for number, (here, there) in enumerate(channels):
         assert there.data() == b"".join(data for which, data in sent if which == number)
         assert here.data() == b"".join(data[::-1] for which, data in sent if which == number)
+
+
+def test_a_client_that_is_abandoned_is_lost_at_the_other_end():
+    pair = Pair()
+    here, there = pair.open()
+    here.send(b"last")
+    here.abandon()
+    here.abandon()
+    pair.wire.run()
+    assert there.events == [b"last", "lost"]
+    assert not here.events and not pair.standby.channels and not pair.leader.channels
 
 
 @pytest.mark.parametrize(("at_once", "seen"), [(False, "closed"), (True, "aborted")])
@@ -386,7 +427,8 @@ def test_while_the_system_takes_no_more_nothing_is_sent_and_each_goes_on_in_its_
         frame(frames.DATA, b"", 1)[:5] + b"\xff" * 4,
         frame(frames.DATA, bytes(FRAME_LIMIT + 1), 1),
         frame(frames.HELLO),
-        frame(frames.GOODBYE),
+        frame(frames.GOODBYE, b"\0"),
+        frame(frames.REST, b"x", 1),
         frame(99),
     ],
 )
@@ -453,6 +495,18 @@ def test_a_leader_says_goodbye():
     pair.leader.say_goodbye("it hands over")
     pair.wire.run()
     assert pair.standby.farewell == "it hands over"
+    assert not pair.standby.is_clean
+    assert pair.leader.tick()
+    assert not pair.leader.take_output()
+
+
+def test_nothing_counts_that_follows_a_goodbye():
+    pair = Pair()
+    here, _ = pair.open()
+    pair.leader.say_goodbye("it hands over", True)
+    pair.standby.receive(pair.leader.take_output() + frame(frames.DATA, b"late", 1) + frame(99))
+    assert pair.standby.is_clean
+    assert here.events == []
 
 
 def test_all_clients_of_a_link_that_ends_are_let_go():
@@ -464,6 +518,7 @@ def test_all_clients_of_a_link_that_ends_are_let_go():
     channels[0].send_hangup()
     channels[0].send_end()
     channels[0].send_user("x")
+    channels[0].stop_waiting()
     channels[0].close_channel(at_once=True)
     assert channels[0].room() == 0
     assert not pair.standby.take_output()

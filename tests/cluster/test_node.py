@@ -12,7 +12,7 @@ from beanstalk_server import Config
 from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
 from beanstalk_server.config import BAD_OPTION
-from beanstalk_server.server import node as node_module
+from beanstalk_server.server import shard
 from beanstalk_server.server.node import address_towards
 from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.start_error import StartError
@@ -65,7 +65,7 @@ def test_stats_tells_the_leader_at_its_end(cluster):
         "cluster-commit-latency-p99",
     ]
     assert (found["cluster-role"], found["cluster-epoch"]) == ("leader", "1")
-    assert found["cluster-leader"] == leader.server.roles.address
+    assert found["cluster-leader"] == leader.server.shards[0].roles.address
     assert 0 < int(found["cluster-commit-latency-p50"]) <= int(found["cluster-commit-latency-p99"])
 
 
@@ -98,8 +98,22 @@ def test_a_drained_leader_hands_over_and_keeps_its_clients(cluster):
     number = 2 + UNKNOWN_IDS
     assert put(client, b"y") == b"INSERTED %d\r\n" % number
     assert other.ask(b"peek %d\r\n" % number) == b"FOUND %d 1\r\n" % number
-    assert stats(client)["cluster-leader"] == standby.server.roles.address
-    assert not leader.server.roles.contends
+    assert stats(client)["cluster-leader"] == standby.server.shards[0].roles.address
+    assert not leader.server.shards[0].roles.contends
+
+
+def test_a_client_that_waits_at_another_node_goes_on_waiting_when_jobs_are_given_back_at_the_end(cluster):
+    leader, standby = cluster.two()
+    holder, worker = cluster.connect(leader), cluster.connect(standby)
+    put(holder)
+    holder.send(b"reserve\r\n")
+    assert reserved(holder) == (1, b"x")
+    holder.send(b"put 0 0 60 5\r\nhal")
+    worker.send(b"reserve\r\n")
+    eventually(lambda: leader.call(lambda: leader.server.shards[0].service.broker.waiting) == 1, "the worker waits")
+    leader.call(leader.server.drain)
+    eventually(lambda: role(standby) == LEADS, "the other leads")
+    assert reserved(worker) == (1, b"x")
 
 
 def test_a_node_that_is_drained_alone_takes_no_new_jobs(cluster):
@@ -115,7 +129,7 @@ def test_a_leader_that_is_fenced_closes_who_waits_for_a_change_and_keeps_the_oth
     assert harmless.ask(b"use mail\r\n") == b"USING mail\r\n"
     cluster.servers.before_call = fail_to("append")
     waiting.send(b"put 0 0 60 1\r\nx\r\n")
-    eventually(lambda: leader.call(lambda: leader.server.broker.ready), "it has been put")
+    eventually(lambda: leader.call(lambda: leader.server.shards[0].service.broker.ready), "it has been put")
     with cluster.lock:
         cluster.servers.primary.lease = Lease(7, 0, "", "", "", cluster.servers.primary.lease.position)
     cluster.servers.before_call = lambda method: None
@@ -196,7 +210,7 @@ def test_a_leader_that_goes_when_the_engine_was_just_wiped_leaves_all_jobs(clust
 
 
 def test_a_leader_that_goes_takes_all_the_time_that_writing_everything_anew_needs(cluster, caplog, monkeypatch):
-    monkeypatch.setattr(node_module, "FINISH_WITHIN", 0.1)
+    monkeypatch.setattr(shard, "FINISH_WITHIN", 0.1)
     put_by_an_earlier_leader(cluster, 100)
     node = cluster.add(waits_for=LEADS)
     asked = []
@@ -307,7 +321,7 @@ def test_a_node_that_stops_without_its_engine_gives_up_after_a_while(cluster, ca
     client = cluster.connect(node)
     cluster.servers.is_reachable = False
     client.send(b"put 0 0 60 1\r\nx\r\n")
-    eventually(lambda: node.call(lambda: node.server.broker.ready), "it has been put")
+    eventually(lambda: node.call(lambda: node.server.shards[0].service.broker.ready), "it has been put")
     cluster.stop(node)
     assert client.rest() == b""
     assert "nobody has been told that they are done" in caplog.text
@@ -316,11 +330,11 @@ def test_a_node_that_stops_without_its_engine_gives_up_after_a_while(cluster, ca
 def test_nothing_is_left_of_the_time_when_a_node_led(cluster):
     def lead_again():
         """Let it be fenced, and lead in the next epoch."""
-        epoch = node.server.roles.epoch
+        epoch = node.server.shards[0].roles.epoch
         with cluster.lock:
             position = cluster.servers.primary.lease.position
             cluster.servers.primary.lease = Lease(epoch + 1, 0, "", "", "", position)
-        eventually(lambda: role(node) == LEADS and node.server.roles.epoch > epoch, "it leads again")
+        eventually(lambda: role(node) == LEADS and node.server.shards[0].roles.epoch > epoch, "it leads again")
 
     def left():
         names = [type(found).__name__ for found in gc.get_objects()]
@@ -363,7 +377,7 @@ def test_damaged_files_end_the_node_and_nobody_serves_them(cluster, caplog):
 def test_two_nodes_find_each_other_without_being_told_their_addresses(cluster, caplog):
     caplog.set_level(logging.INFO)
     leader, _ = cluster.two()
-    assert leader.server.roles.address.startswith("127.0.0.1:")
+    assert leader.server.shards[0].roles.address.startswith("127.0.0.1:")
     assert "stands by, and passes its clients on" in caplog.text
 
 
@@ -371,7 +385,7 @@ def test_a_leader_whose_address_refuses_all_others_goes_on_leading(cluster):
     leader = cluster.add(waits_for=LEADS)
     leader.call(lambda: leader.server.links._server.close())
     standby = cluster.add()
-    eventually(lambda: standby.server.roles.contender._gone, "its address refuses")
+    eventually(lambda: standby.server.shards[0].roles.contender._gone, "its address refuses")
     before = cluster.servers.primary.lease.renewals
     eventually(lambda: cluster.servers.primary.lease.renewals > before + 5, "it renews its lease")
     assert cluster.servers.primary.lease.epoch == 1

@@ -11,7 +11,7 @@ from harness.waiting import eventually
 
 
 def waiting_at(node):
-    return node.call(lambda: node.server.broker.waiting)
+    return node.call(lambda: node.server.shards[0].service.broker.waiting)
 
 
 def test_clients_stay_when_the_leader_changes_and_when_their_own_node_leads(cluster):

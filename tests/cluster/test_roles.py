@@ -5,10 +5,11 @@ import heapq
 from collections import Counter
 
 import pytest
-from memory_engine import Servers
+from memory_engine import MemoryRegistry, Servers
 
-from beanstalk_server.cluster.engine import Lease, Position
+from beanstalk_server.cluster.engine import Lease, Position, Report
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.lookout import Lookout
 from beanstalk_server.server.roles import IS_SUSPENDED, LEADS, STANDING_BY, TAKING_OVER, Roles, TakeOverError
 
 TTL = 10
@@ -42,6 +43,7 @@ class Owner:
         self.followed = []
         self.takes = 0.0
         self.fails = False
+        self.waits = False  # another node is the heir
 
     def follow(self, lease):
         self.followed.append(lease)
@@ -51,6 +53,13 @@ class Owner:
         if self.fails:
             raise TakeOverError("damaged")
         self.told.append(f"serves {lease.epoch}")
+
+    def is_heir(self, _):
+        return not self.waits
+
+    def on_successor(self, node):
+        self.told.append(f"hand over to {node}")
+        self.roles.hand_over(node)
 
     def suspend(self):
         self.told.append("suspend")
@@ -90,16 +99,24 @@ class Cluster:
             await asyncio.sleep(0.001)
             return call()
 
-        roles = Roles(
-            self.servers.connect(),
+        def clock():
+            return round(asyncio.get_running_loop().time() * SECOND)
+
+        registry = MemoryRegistry(self.servers, 1)
+        lookout = Lookout(
+            registry, TTL * SECOND, lambda: Report(name, f"{name}:1"), owner.cut_off, in_thread=in_thread, clock=clock
+        )
+        roles = owner.roles = Roles(
+            0,
             name,
             f"{name}:1",
             TTL * SECOND,
             owner,
-            in_thread,
-            lambda: round(asyncio.get_running_loop().time() * SECOND),
-            lambda: f"secret of {name}",
+            lookout.ask,
+            clock=clock,
+            draw_secret=lambda: f"secret of {name}",
         )
+        roles.registry = registry
         roles.start()
         self.nodes.append(roles)
         return roles, owner
@@ -139,7 +156,7 @@ async def until(condition, what, within=100):
 def kill(node):
     """End a node as SIGKILL does."""
     node._task.cancel()
-    node.engine.close()
+    node.registry.close()
     node.start = node.stop = None
 
 
@@ -182,7 +199,7 @@ async def test_a_node_that_hands_over_stays_and_leads_no_more(cluster):
     first, owner = cluster.add("a")
     await until(lambda: first.role == LEADS, "one leads")
     second, _ = cluster.add("b")
-    first.hand_over()
+    first.retire()
     await until(lambda: second.role == LEADS, "the other leads", within=2)
     await second.stop()
     await asyncio.sleep(100)
@@ -195,12 +212,12 @@ async def test_a_node_that_is_cut_off_is_suspended_before_the_other_leads(cluste
     await until(lambda: first.role == LEADS, "one leads")
     second, _ = cluster.add("b")
     await asyncio.sleep(5)
-    first.engine.close()
+    first.registry.close()
     await until(lambda: first.role == IS_SUSPENDED, "it is suspended", within=TTL)
     assert second.role == STANDING_BY
     await until(lambda: second.role == LEADS, "the other leads", within=TTL)
     assert owner.told == ["serves 1", "suspend"]
-    first.engine.is_open = True
+    first.registry.is_open = True
     await until(lambda: first.role == STANDING_BY, "it is fenced", within=1)
     assert owner.told == ["serves 1", "suspend", "step down"]
     assert first.leader == "b:1"
@@ -394,3 +411,69 @@ def test_two_nodes_with_one_address_do_not_take_the_lease_from_each_other_for_ev
     share()
     said = "node b, which leads, has the address a:1 of this node: no two must have the same --advertise"
     assert [record.message for record in caplog.records].count(said) == 1
+
+
+@virtually
+async def test_a_shard_that_is_handed_over_is_taken_at_once_and_may_come_back(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, other = cluster.add("b")
+    await asyncio.sleep(1)
+    first.hand_over("b")
+    assert (first.leader_node, first.holder) == ("a", "b")
+    await until(lambda: first.role == STANDING_BY, "it has handed over")
+    second.look()
+    await until(lambda: second.role == LEADS, "the other leads", within=0.1)
+    await asyncio.sleep(2)
+    assert (first.holder, first.leader_node) == ("b", "b")
+    second.hand_over("a")
+    await until(lambda: first.role == LEADS, "the first leads again")
+    assert owner.told == ["serves 1", "finish", "step down", "serves 3"]
+    assert other.told == ["serves 2", "finish", "step down"]
+
+
+@virtually
+async def test_a_shard_that_is_given_to_a_node_which_does_not_take_it_is_taken_by_another_one(cluster):
+    first, _ = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    first.hand_over("nobody")
+    await until(lambda: first.role == STANDING_BY, "it has handed over")
+    await asyncio.sleep(TTL / 5 - 0.1)
+    assert first.role == STANDING_BY
+    await until(lambda: first.role == LEADS, "it leads again", within=2)
+
+
+@virtually
+async def test_who_has_nothing_to_hand_over_hands_nothing_over_later(cluster):
+    first, owner = cluster.add("a")
+    first.hand_over("b")
+    await until(lambda: first.role == LEADS, "it leads")
+    await asyncio.sleep(5 * TTL)
+    assert owner.told == ["serves 1"]
+
+
+@virtually
+async def test_a_leader_hands_over_to_whom_the_engine_names(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, _ = cluster.add("b")
+    await asyncio.sleep(1)
+    MemoryRegistry(cluster.servers, 1).request_move(0, "b")
+    await until(lambda: second.role == LEADS, "the other leads", within=TTL / 2)
+    assert owner.told == ["serves 1", "hand over to b", "finish", "step down"]
+
+
+@virtually
+async def test_whoever_is_not_the_heir_of_a_dead_leader_waits_for_a_moment(cluster):
+    first, _ = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    second, owner = cluster.add("b")
+    owner.waits = True
+    await asyncio.sleep(1)
+    kill(cluster.nodes.pop(0))
+    second.note_gone(1, "a")
+    await asyncio.sleep(TTL / 5 - 0.1)
+    assert second.role == STANDING_BY
+    assert second.lost.node == "a"
+    await until(lambda: second.role == LEADS, "it leads", within=2)
+    assert second.lost is None

@@ -12,9 +12,19 @@ from tests.cluster.simulation.cluster import run
 pytestmark = pytest.mark.interpreted  # the clocks of the sources are replaced
 
 
+SHARDS = 8
+
+
 def check(seed, **options):
     cluster = run(seed, **options)
-    again = f"python -m tests.cluster.simulation --seed {seed}"
+    given = {"busy": options.get("seconds"), "shards": options.get("shards")}
+    again = " ".join(
+        [
+            f"python -m tests.cluster.simulation --seed {seed}",
+            *(f"--{name} {value}" for name, value in given.items() if value),
+            *(["--calm"] if options.get("is_calm") else []),
+        ]
+    )
     assert not cluster.problems, "\n".join([again, *cluster.problems[:10], *cluster.lines[-50:]])
     return cluster
 
@@ -23,8 +33,28 @@ def check(seed, **options):
 def test_nothing_acknowledged_is_lost_whatever_fails(seed):
     cluster = check(seed, seconds=40)  # the first of which nobody leads
     answered, _ = cluster.history.counts()
-    assert answered > 500
+    assert answered > 300  # three clients that think for half a second each time
     assert cluster.faults
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_nor_is_it_with_shards_that_move(seed):
+    cluster = check(seed, seconds=25, shards=SHARDS)
+    assert cluster.history.counts()[0] > 50
+    assert sum(map(len, cluster.epochs.values())) > SHARDS
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_while_nothing_fails_nobody_is_disconnected_and_nobody_waits_for_long(seed):
+    cluster = check(seed, seconds=25, shards=SHARDS, is_calm=True)
+    assert cluster.faults["move shard"]
+    assert set(cluster.faults) <= {"move shard", "restart", "drain", "join", "leave"}
+
+
+def test_a_seed_replays_also_with_shards():
+    one, same = run(5, 8, SHARDS), run(5, 8, SHARDS)
+    assert one.lines == same.lines
+    assert list(map(repr, one.history.calls)) == list(map(repr, same.history.calls))
 
 
 def test_a_seed_replays(monkeypatch):
@@ -37,9 +67,11 @@ def test_a_seed_replays(monkeypatch):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("first", range(1001, 1201, 20))
-def test_nothing_acknowledged_is_lost_in_many_seeds(first):
-    clusters = [check(seed) for seed in range(first, first + 20)]
+@pytest.mark.parametrize(
+    ("first", "shards"), [(1001, 1), (1021, 1), (1041, 1), (1001, 3), (1001, SHARDS), (1021, SHARDS)]
+)
+def test_nothing_acknowledged_is_lost_in_many_seeds(first, shards):
+    clusters = [check(seed, shards=shards) for seed in range(first, first + 20)]
     commands = sum(cluster.history.counts()[0] for cluster in clusters)
     faults = sum(sum(cluster.faults.values()) for cluster in clusters)
     print(f"seeds {first} to {first + 19}: {commands:,} commands answered, {faults:,} faults, nothing wrong")

@@ -3,11 +3,12 @@
 from contextlib import contextmanager
 
 import pytest
-from memory_engine import Servers
+from memory_engine import MemoryConnector, Servers
 from test_transfer import bodies, fill, jobs_of
 
 from beanstalk_server.cli import cluster
 from beanstalk_server.cli.server import main
+from beanstalk_server.cluster.engine import Lease, Load, Report, observe, take
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE
@@ -23,7 +24,7 @@ def servers(monkeypatch):
     @contextmanager
     def opened(options):
         assert options.url == URL
-        yield servers.connect()
+        yield MemoryConnector(servers)
 
     monkeypatch.setattr(cluster, "opened", opened)
     return servers
@@ -85,3 +86,78 @@ def test_what_is_wrong_is_said_in_one_line(servers, source, tmp_path, capsys, ar
         assert errors.startswith("beanstalk-server cluster: ")
         assert errors.endswith(f"{message}\n") and errors.count("\n") == 1
     assert not (tmp_path / "to").exists()
+
+
+# Several shards
+
+
+def test_jobs_are_imported_into_shards_that_are_verified_and_come_back(servers, source, tmp_path, capsys):
+    assert main(["cluster", "import", URL, source, "--shards", "4"]) == 0
+    assert capsys.readouterr().out.endswith("source into 4 shards, with new ids: nodes may start\n")
+    assert main(["cluster", "verify", URL]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("shard ")] == [f"shard {number}" for number in range(4)]
+    assert [line.endswith("whole") for line in lines if line.startswith("total")] == [True] * 4
+    to = str(tmp_path / "to")
+    assert main(["cluster", "export", URL, to]) == 0
+    assert capsys.readouterr().out == f"exported 1 segment with the jobs of 4 shards to {to}\n"
+    assert jobs_of(RealDirectory(to)) == bodies(40)
+
+
+def test_damage_in_any_shard_is_found(servers, source, capsys):
+    main(["cluster", "import", URL, source, "--shards", "2"])
+    shard = next(each for each in range(2) if len(servers.primary.of(each).files["segment.0000000001"][1]) > 300)
+    servers.primary.of(shard).files["segment.0000000001"][1][300] ^= 1
+    assert main(["cluster", "verify", URL]) == DAMAGED
+
+
+def test_a_shard_that_has_never_had_a_job_has_nothing_to_verify(servers, capsys):
+    MemoryConnector(servers).registry().shards(2)
+    assert main(["cluster", "verify", URL]) == 0
+    assert capsys.readouterr().out == "".join(f"shard {number}\nhas never had a job\n" for number in range(2))
+
+
+@pytest.fixture
+def registry(servers):
+    """That of two nodes, of which one leads shard 1 of two."""
+    registry = MemoryConnector(servers).registry()
+    registry.shards(2)
+    lease = Lease(1, 0, "a", "here:1", "secret")
+    registry.perform([take(1, Lease(), lease)], Report("a", "here:1", Load(1, 20, 3000)))
+    registry.perform([], Report("b", "there:2"))
+    return registry
+
+
+@pytest.mark.parametrize("node", ["b", "there:2"])
+def test_the_leader_of_a_shard_is_asked_to_hand_it_over(registry, capsys, node):
+    assert main(["cluster", "move", URL, "1", node]) == 0
+    assert capsys.readouterr().out == "here:1 is asked to hand shard 1 over to there:2\n"
+    assert registry.perform([observe(1)])[0].successor == "b"
+    assert main(["cluster", "move", URL, "1", "a"]) == 0
+    assert capsys.readouterr().out == "here:1 leads shard 1 already\n"
+    assert registry.perform([observe(1)])[0].successor == "", "and is to go on"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["1", "elsewhere:3"], UNUSABLE, "the engine: no node elsewhere:3 has reported within the last minute"),
+        (["0", "b"], UNUSABLE, "the engine: nobody leads shard 0, so nobody can hand it over"),
+        (["2", "b"], BAD_OPTION, "SHARD: bad value 2: must be 0 to 1"),
+    ],
+)
+def test_a_move_that_is_not_possible_is_refused(registry, capsys, arguments, status, message):
+    assert main(["cluster", "move", URL, *arguments]) == status
+    assert capsys.readouterr().err == f"beanstalk-server cluster: {message}\n"
+
+
+def test_status_shows_all_shards_and_what_each_node_has_to_do(registry, capsys):
+    registry.request_move(1, "b")
+    assert main(["cluster", "status", URL]) == 0
+    assert capsys.readouterr().out == (
+        "node       here:1, leads 1 shard, 20 jobs of 3,000 bytes, seen 0.0 s ago, node a\n"
+        "node       there:2, leads 0 shards, 0 jobs of 0 bytes, seen 0.0 s ago, node b\n"
+        "shard 0    none yet, position 0.0, 0 files of 0 bytes, 0 bytes of them in memory\n"
+        "shard 1    here:1, epoch 1, 0 renewals, node a, asked to hand over to node b, position 0.0, "
+        "0 files of 0 bytes, 0 bytes of them in memory\n"
+    )

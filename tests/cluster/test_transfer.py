@@ -4,24 +4,30 @@ import asyncio
 
 import pytest
 from memory_disk import MemoryDirectory, Node
-from memory_engine import Servers
+from memory_engine import MemoryConnector, Servers
 from virtual import RecordingClient, put
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import EngineError, Lease
+from beanstalk_server.cluster.division import divide, join
+from beanstalk_server.cluster.engine import START, EngineError, Lease
 from beanstalk_server.cluster.sender import Sender
-from beanstalk_server.cluster.transfer import copy_segments, export_segments, import_files
+from beanstalk_server.cluster.transfer import copy_segments, export_jobs, import_jobs
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.job import HELD
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import writer
 from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, StorageError
+from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.recovery import recover
+from beanstalk_server.storage.rewriting import REWRITING, Rewriting
 from beanstalk_server.storage.segment import segment_names
+from beanstalk_server.wire.places import Places
 
 SEGMENT = 4096
 
@@ -66,7 +72,7 @@ def fill(directory, jobs, *, first=1):
 def jobs_of(directory):
     """The bodies of the jobs that a start finds, in their order."""
     assert directory.lock()
-    replay = Replay(JobTable())
+    replay = Replay(IdTable())
     recover(directory, replay, salvage=False, segment_size=SEGMENT, draw_salt=lambda: 5)
     directory.unlock()
     return [job.body for job in sorted(replay.jobs.values(), key=lambda job: job.id)]
@@ -82,9 +88,9 @@ def in_engine(servers):
     return EngineDirectory(servers.connect(), Sender(lease.epoch + 1, lease.position, 1))
 
 
-def carry(servers, source, clock=None, **options):
+def carry(servers, source, clock=None, shards=1, **options):
     clock = clock or Clock()
-    return import_files(servers.connect(), 1, source, clock=clock, sleep=clock.sleep, **options)
+    return import_jobs(MemoryConnector(servers), shards, 1, source, clock=clock, sleep=clock.sleep, **options)
 
 
 @pytest.fixture
@@ -119,15 +125,15 @@ def test_files_of_beanstalkd_are_imported_and_taken_over_by_the_first_node(serve
     names = carry(servers, source)
     assert names[0] == "binlog.1"
     with pytest.raises(StorageError, match="start a node, which takes over"):
-        export_segments(servers.connect(), MemoryDirectory())
+        export_jobs(MemoryConnector(servers), 1, MemoryDirectory())
     assert jobs_of(in_engine(servers)) == [b"%d" % number for number in range(1, 9)]
 
 
 def test_what_is_imported_comes_back_byte_for_byte(servers, source):
     carry(servers, source)
     to = MemoryDirectory()
-    names = export_segments(servers.connect(), to)
-    assert names == [name for _, name in segment_names(source)]
+    names = [name for _, name in segment_names(source)]
+    assert export_jobs(MemoryConnector(servers), 1, to) == len(names)
     for name in names:
         data = bytes(source.nodes[name].data)
         assert data.startswith(bytes(to.nodes[name].data))
@@ -135,10 +141,27 @@ def test_what_is_imported_comes_back_byte_for_byte(servers, source):
     assert jobs_of(to) == bodies(40)
 
 
+def test_zeros_at_the_end_of_the_last_record_come_back(servers):
+    async def work():
+        binlog = Binlog(source, segment_size=SEGMENT, in_thread=at_once)
+        broker = Broker(binlog, SECOND)
+        broker.restore(binlog.clock_offset(), SECOND)
+        client = RecordingClient(broker)
+        assert put(broker, client, body=bytes(500), now=SECOND) == DONE
+        await binlog.commit()  # and then it is killed
+
+    source = MemoryDirectory()
+    asyncio.run(work())
+    carry(servers, source.after_a_kill())
+    to = MemoryDirectory()
+    export_jobs(MemoryConnector(servers), 1, to)
+    assert jobs_of(to) == [bytes(500)]
+
+
 def test_an_export_is_on_the_disk_when_it_is_done(servers, source):
     carry(servers, source)
     to = MemoryDirectory()
-    export_segments(servers.connect(), to)
+    export_jobs(MemoryConnector(servers), 1, to)
     assert jobs_of(to.after_a_crash()) == bodies(40)
 
 
@@ -154,7 +177,7 @@ def test_an_export_that_is_interrupted_is_no_binlog(servers, source):
 
     servers.before_call = fail
     with pytest.raises(EngineError):
-        export_segments(servers.connect(), to)
+        export_jobs(MemoryConnector(servers), 1, to)
     assert not to.nodes
 
 
@@ -199,15 +222,24 @@ def test_a_segment_that_goes_while_it_is_copied_is_not_in_the_copy(servers, sour
 
 def test_an_engine_without_jobs_has_nothing_to_export(servers):
     with pytest.raises(StorageError, match="holds no jobs"):
-        export_segments(servers.connect(), MemoryDirectory())
+        export_jobs(MemoryConnector(servers), 1, MemoryDirectory())
 
 
 def test_a_directory_with_anything_in_it_is_not_exported_to(servers, source):
     carry(servers, source)
     to = MemoryDirectory({"notes": Node(b"mine")})
     with pytest.raises(StorageError, match="is not empty"):
-        export_segments(servers.connect(), to)
+        export_jobs(MemoryConnector(servers), 1, to)
     assert contents(to) == {"notes": b"mine"}
+
+
+def test_a_directory_in_which_a_start_was_interrupted_keeps_all_when_it_is_not_exported_to(servers, source):
+    carry(servers, source)
+    there = {REWRITING: b"", f"{REWRITING}/segment.1": b"the only copy"}
+    to = MemoryDirectory({name: Node(data) for name, data in there.items()})
+    with pytest.raises(StorageError, match="is not empty"):
+        export_jobs(MemoryConnector(servers), 1, to)
+    assert contents(to) == there
 
 
 def test_nothing_is_imported_into_an_engine_that_has_a_journal(servers, source):
@@ -285,7 +317,6 @@ def test_an_import_that_does_not_fit_leaves_nothing(source):
 
 
 def test_an_import_that_is_interrupted_is_no_binlog(servers, source):
-    engine = servers.connect()
     calls = []
 
     def stop(method):
@@ -295,8 +326,172 @@ def test_an_import_that_is_interrupted_is_no_binlog(servers, source):
 
     servers.before_call = stop
     with pytest.raises(KeyboardInterrupt):
-        import_files(engine, 1, source)
+        import_jobs(MemoryConnector(servers), 1, 1, source)
     assert servers.primary.files
     assert jobs_of(in_engine(servers)) == []
     carry(servers, source)
     assert jobs_of(in_engine(servers)) == bodies(40)
+
+
+# Several shards
+
+SHARDS = 3
+TUBES = [f"tube-{number}" for number in range(7)]
+
+
+def fill_tubes(directory):
+    """Let a server put jobs of all kinds into several tubes, and stop; return them as they are stored, by their ids."""
+
+    async def work():
+        binlog = Binlog(directory, segment_size=SEGMENT, in_thread=at_once)
+        broker = Broker(binlog, SECOND)
+        broker.restore(binlog.clock_offset(), SECOND)
+        client = RecordingClient(broker)
+        for number in range(1, 60):
+            broker.use(client, TUBES[number % len(TUBES)])
+            assert put(broker, client, body=b"job %d" % number * 50, delay=number % 3 * 60 * SECOND, now=SECOND) == DONE
+            await binlog.commit()
+        await binlog.close()
+
+    asyncio.run(work())
+    return stored_in(directory)
+
+
+def stored_in(directory):
+    """What matters of the jobs in a directory, by their ids."""
+    with inspect(directory) as binlog:
+        jobs = list(binlog.live(pytest.fail))
+    return {job.id: (job.tube, job.body, job.state, job.priority, job.delay, job.ttr) for job in jobs}
+
+
+def deadlines_in(directory):
+    """When the jobs in a directory are due, by their ids, roughly: the clocks are read again each time."""
+    with inspect(directory) as binlog:
+        return {job.id: job.deadline for job in binlog.live(pytest.fail)}
+
+
+def node_finds(servers, shard):
+    """The jobs that a node would find in a shard, by their ids: the bodies."""
+    lease = servers.primary.of(shard).lease
+    directory = EngineDirectory(servers.connect(shard=shard), Sender(lease.epoch + 1, lease.position, 1))
+    assert directory.lock()
+    replay = Replay(IdTable(SHARDS, shard))
+    recover(directory, replay, salvage=False, segment_size=SEGMENT, draw_salt=lambda: 5)
+    return {job.id: (job.tube.name, job.body) for job in replay.jobs.values()}
+
+
+def test_jobs_are_divided_among_shards_by_their_tubes_and_joined_again(servers):
+    source = MemoryDirectory()
+    jobs = fill_tubes(source)
+    carry(servers, source, shards=SHARDS)
+    places = Places(SHARDS)
+    expected = [{}, {}, {}]
+    for job_id, (tube, body, *_) in jobs.items():
+        shard = places.of_tube(tube.encode())
+        expected[shard][job_id * SHARDS + shard] = (tube, body)
+    assert all(expected), "each shard has some"
+    assert [node_finds(servers, shard) for shard in range(SHARDS)] == expected
+    assert MemoryConnector(servers).registry().shards(0) == SHARDS
+    assert [servers.primary.of(shard).lease.node for shard in range(SHARDS)] == [""] * SHARDS
+    to = MemoryDirectory()
+    assert export_jobs(MemoryConnector(servers), SHARDS, to) == len(segment_names(to))
+    assert {job_id // SHARDS: job for job_id, job in stored_in(to).items()} == jobs
+    deadlines = {job_id // SHARDS: deadline for job_id, deadline in deadlines_in(to).items()}
+    assert deadlines == pytest.approx(deadlines_in(source), abs=SECOND, rel=0)
+
+
+def test_terms_and_held_keys_are_divided_and_joined_but_for_origins_in_other_shards(tmp_path):
+    places = Places(SHARDS)
+    origins = {places.of_tube(name.encode()): name for name in TUBES}
+    assert len(origins) == SHARDS
+    source, directories = MemoryDirectory(), [RealDirectory(tmp_path / str(shard)) for shard in range(SHARDS)]
+    replay = Replay(IdTable())
+    for number, origin in enumerate(origins.values(), 1):
+        fields = {"has_terms": True, "tries": number, "max_tries": 7, "at": 0, "created_at": SECOND, "ttr": SECOND}
+        replay.put(StoredJob(number, TUBES[0], origin=origin, **fields))
+    held = StoredJob(9, TUBES[0], "key", HELD, deadline=5 * SECOND, created_at=SECOND, has_terms=True)
+    replay.put(held)
+    Rewriting(source, replay, [], SEGMENT, lambda: 5, 1 << 30, 20, sequence=0, commit_number=0).replace("a", [], [])
+    divide(source, directories)
+    to = MemoryDirectory()
+    join(directories, to)
+    with inspect(to) as binlog:
+        *jobs, last = binlog.live(pytest.fail)
+    shard = places.of_tube(TUBES[0].encode())
+    assert [job.origin for job in jobs] == [origin if place == shard else "" for place, origin in origins.items()]
+    assert [(job.tries, job.max_tries, job.tube) for job in jobs] == [(n, 7, TUBES[0]) for n in (1, 2, 3)]
+    assert (last.state, last.key, last.id) == (HELD, "key", 9 * SHARDS + shard)
+
+
+def test_files_of_beanstalkd_are_divided_too(servers):
+    source = MemoryDirectory()
+    jobs = [StoredJob(n, f"tube-{n}", "", 1, 0, 0, SECOND, b"%d" % n, SECOND, 0) for n in range(1, 9)]
+    writer.write(source, jobs, next_id=21, size=2000)
+    carry(servers, source, shards=SHARDS)
+    to = MemoryDirectory()
+    export_jobs(MemoryConnector(servers), SHARDS, to)
+    assert {job_id // SHARDS: body for job_id, (_, body, *_) in stored_in(to).items()} == {
+        number: b"%d" % number for number in range(1, 9)
+    }
+
+
+def test_ids_go_on_behind_all_that_were_ever_given(servers):
+    source = MemoryDirectory()
+    writer.write(source, [], next_id=21, size=2000)
+    carry(servers, source, shards=SHARDS)
+    to = MemoryDirectory()
+    export_jobs(MemoryConnector(servers), SHARDS, to)
+    with inspect(to) as binlog:
+        assert list(binlog.live(pytest.fail)) == []
+        assert binlog.next_id >= 21 * SHARDS
+
+
+def test_nothing_is_imported_into_an_engine_with_another_number_of_shards(servers, source):
+    MemoryConnector(servers).registry().shards(8)
+    with pytest.raises(StorageError, match="has 8 shards, and not 3"):
+        carry(servers, source, shards=SHARDS)
+    assert not servers.primary.files
+
+
+def test_one_shard_that_has_jobs_keeps_all_from_being_imported(servers, source):
+    MemoryConnector(servers).registry().shards(SHARDS)
+    last = EngineDirectory(servers.connect(shard=2), Sender(1, START, 1))
+    last.create("segment.0000000001", 10)
+    last.sync()
+    with pytest.raises(StorageError, match="holds a journal already"):
+        carry(servers, source, shards=SHARDS)
+    assert not servers.primary.of(0).files
+    assert not servers.primary.of(1).files
+    assert set(servers.primary.of(2).files) == {"segment.0000000001"}
+
+
+def test_no_shard_is_exported_before_there_are_jobs(servers):
+    MemoryConnector(servers).registry().shards(SHARDS)
+    to = MemoryDirectory()
+    with pytest.raises(StorageError, match="holds no jobs"):
+        export_jobs(MemoryConnector(servers), SHARDS, to)
+    assert not to.nodes
+
+
+def test_a_shard_that_was_led_and_has_never_had_a_job_keeps_no_other_from_being_exported(servers):
+    source = MemoryDirectory()
+    fill(source, 3)
+    carry(servers, source, shards=SHARDS)
+    shard = next(each for each in range(SHARDS) if not node_finds(servers, each))
+    servers.primary.of(shard).files.clear()
+    led = EngineDirectory(servers.connect(shard=shard), Sender(2, servers.primary.of(shard).lease.position, 1))
+    led.create("spare.1", SEGMENT)  # which a leader takes ahead
+    led.sync()
+    to = MemoryDirectory()
+    export_jobs(MemoryConnector(servers), SHARDS, to)
+    assert len(stored_in(to)) == 3
+
+
+def test_shards_are_not_joined_in_a_directory_that_has_anything(servers):
+    source = MemoryDirectory()
+    fill_tubes(source)
+    carry(servers, source, shards=SHARDS)
+    to = MemoryDirectory({"notes": Node(b"mine")})
+    with pytest.raises(StorageError, match="is not empty"):
+        export_jobs(MemoryConnector(servers), SHARDS, to)
+    assert contents(to) == {"notes": b"mine"}

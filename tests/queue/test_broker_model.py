@@ -1,10 +1,12 @@
-"""The broker, compared with the model: any clients, any commands, any times; every invariant after every step.
+"""The broker, compared with the model: any clients, any commands, any times, any policies; every invariant after every
+step.
 
 Once with bodies in memory, and once with a journal that takes every body out of memory: then some answers come later,
 and everything else is the same.
 """
 
 import pytest
+from fields import fields_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -13,19 +15,55 @@ from virtual import BodilessJournal, MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.interface import FOREVER
-from beanstalk_server.queue.job import STATES
+from beanstalk_server.queue.job import READY, STATES, Job, Terms
+from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.outcome import DONE, PENDING, REPLACED
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.stored_job import stored_job
+from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
-tubes = st.sampled_from(["default", "a", "b"])
+tubes = st.sampled_from(["default", "a", "b", "dead"])
 priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])
 delays = st.one_of(st.just(0), st.integers(1, 5 * SECOND))
 times_to_run = st.integers(SECOND, 4 * SECOND)
 keys = st.sampled_from(["k", "l"])
 job_ids = st.integers(1, 12)
 timeouts = st.one_of(st.just(0), st.just(FOREVER), st.integers(1, 30_000_000), st.integers(1, 6 * SECOND))
+limits = st.integers(0, 3)  # of tries
+
+
+def some_limits(least, most):
+    """A limit within these bounds, or none, which is more likely."""
+    return st.one_of(st.just(0), st.just(0), st.integers(least, most))
+
+
+intervals = st.one_of(st.just(0), st.just(SECOND), st.integers(1, 1_000_000), st.integers(1, 3 * SECOND))
+backoffs = st.one_of(st.just(0), st.just(1), st.integers(1, 3 * SECOND))
+times_to_live = st.one_of(st.just(0), st.just(0), st.integers(1, 30_000_000), st.integers(1, 6 * SECOND))
+holds = st.one_of(st.just(0), st.integers(1, 6 * SECOND))
+policies = st.one_of(
+    st.just(NO_POLICY),
+    st.builds(
+        Policy,
+        max_tries=limits,
+        backoff=backoffs,
+        backoff_max=st.one_of(st.just(0), st.integers(1, 5 * SECOND)),
+        dead_tube=st.sampled_from(["", "", "a", "b", "dead"]),
+        ttl=times_to_live,
+        key_hold=holds,
+        max_jobs=some_limits(1, 3),
+        max_bytes=some_limits(0, 20),
+        max_delay=some_limits(1, 4 * SECOND),
+        max_job_size=some_limits(4, 7),
+        max_reserved=some_limits(1, 2),
+        interval=intervals,
+        burst=st.integers(1, 3),
+    ),
+)
 durations = st.one_of(st.integers(1, 30_000_000), st.integers(1, 6 * SECOND), st.integers(1, 3600 * SECOND))
 
 
@@ -36,6 +74,16 @@ def buried(tube):
     while job is not tube.buried:
         found.append(job.id)
         job = job.after
+    return found
+
+
+def letters(tube):
+    """The ids of its dead letters, first come first."""
+    found = []
+    letter = tube.letters and tube.letters.after
+    while letter is not tube.letters:
+        found.append(letter.job.id)
+        letter = letter.after
     return found
 
 
@@ -52,33 +100,66 @@ def ended(client, outcome):
 class BrokerAgainstModel(RuleBasedStateMachine):
     clients = Bundle("clients")
     journal_type = MemoryJournal
+    shards, shard = 1, 0
 
-    @initialize(start=st.integers(0, 10**12))
-    def begin(self, start):
+    policies = policies
+
+    @initialize(start=st.integers(0, 10**12), data=st.data())
+    def begin(self, start, data):
         self.now = start
         self.journal = self.journal_type()
-        self.broker = Broker(self.journal, start, TICK)
         self.model = Model(TICK)
+        for tube in ("default", "a"):
+            self.model.policies[tube] = data.draw(self.policies, label=f"policy of {tube}")
+        self.broker = self.new_broker(self.journal)
         self.pairs = []
         self.gone = []
         self.bodies = 0
+        self.set_wall_offset(self.journal.clock_offset())
+
+    def set_wall_offset(self, offset):
+        self.wall_offset = offset
+        self.broker.set_wall_offset(offset)
+        self.model.set_wall_offset(offset)
+
+    def new_broker(self, journal):
+        return Broker(journal, self.now, TICK, 0, self.shards, self.shard, self.policy_of)
+
+    def policy_of(self, name):
+        return self.model.policies.get(name, NO_POLICY)
+
+    @rule(tube=tubes, policy=policies)
+    def change_policy(self, tube, policy):
+        self.step()
+        self.model.change_policy(tube, policy, self.now)
+        self.broker.change_policies(self.policy_of, self.now)
 
     def step(self):
         self.now += 1
 
-    @rule(target=clients)
-    def connect(self):
-        client = ModelClient()
-        self.model.clients.append(client)
-        self.pairs.append((RecordingClient(self.broker), client))
+    @rule(target=clients, counted=st.booleans())
+    def connect(self, counted):
+        client = ModelClient(counted=counted)
+        self.model.connect(client)
+        self.pairs.append((RecordingClient(self.broker, counted), client))
         return self.pairs[-1]
 
-    @rule(pair=consumes(clients))
-    def disconnect(self, pair):
+    @rule(pair=clients, counted=st.booleans())
+    def set_counted(self, pair, counted):
+        self.broker.set_counted(pair[0], counted)
+        pair[1].counted = counted
+
+    @rule(pair=clients)
+    def begin_put(self, pair):
+        self.broker.begin_put(pair[0])
+        pair[1].producer = True
+
+    @rule(pair=consumes(clients), has_left=st.booleans())
+    def disconnect(self, pair, has_left):
         self.step()
         self.pairs.remove(pair)
-        self.broker.disconnect(pair[0], self.now)
-        self.model.disconnect(pair[1], self.now)
+        self.broker.disconnect(pair[0], self.now, has_left)
+        self.model.disconnect(pair[1], self.now, has_left)
         self.gone.append((pair[0], list(pair[0].answers)))
 
     @rule(pair=clients, priority=priorities, delay=delays, ttr=times_to_run)
@@ -87,8 +168,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.step()
         job_id = self.broker.take_id()
-        assert self.broker.put(pair[0], job_id, priority, delay, ttr, b"%d" % job_id, self.now, self.now) == DONE
-        self.model.put(pair[1], job_id, priority, delay, ttr, self.now)
+        body = b"%d" % job_id
+        outcome = self.broker.put(pair[0], job_id, priority, delay, ttr, body, self.now, self.now)
+        assert outcome == self.model.put(pair[1], job_id, priority, delay, ttr, self.now, len(body))
 
     @rule(pair=clients, key=keys, replaces=st.booleans(), priority=priorities, delay=delays, ttr=times_to_run)
     def put_keyed(self, pair, key, replaces, priority, delay, ttr):
@@ -101,9 +183,57 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         body = b"body %d" % self.bodies
         before = self.model.find_keyed(mirror.use, key)
         kept = before and self.body(before.id)
-        outcome = self.broker.put_keyed(client, key, replaces, priority, delay, ttr, body, self.now, self.now)
-        assert outcome == self.model.put_keyed(mirror, job_id, key, replaces, priority, delay, ttr, self.now)
-        assert self.body(before.id if before else job_id) == (body if outcome in (DONE, REPLACED) else kept)
+        attributes = Attributes(key=key, replaces=replaces)
+        outcome = self.broker.put_with(client, attributes, priority, delay, ttr, body, self.now, self.now)
+        assert outcome == self.model.put_with(mirror, job_id, attributes, priority, delay, ttr, self.now, len(body))
+        if before or outcome == DONE:  # else the key is held
+            assert self.body(before.id if before else job_id) == (body if outcome in (DONE, REPLACED) else kept)
+
+    @rule(
+        pair=clients,
+        key=st.one_of(st.just(""), keys),
+        replaces=st.booleans(),
+        priority=priorities,
+        wait=st.integers(-SECOND, 5 * SECOND),
+        ttr=times_to_run,
+    )
+    def put_at(self, pair, key, replaces, priority, wait, ttr):
+        client, mirror = pair
+        if owes_answer(client):
+            return
+        self.step()
+        job_id = self.broker.next_id
+        at = self.now + self.wall_offset + wait
+        attributes = Attributes(key=key, replaces=replaces, at=at)
+        outcome = self.broker.put_with(client, attributes, priority, 0, ttr, b"at", self.now, self.now)
+        assert outcome == self.model.put_with(mirror, job_id, attributes, priority, 0, ttr, self.now, 2)
+
+    @rule(by=st.one_of(st.integers(-1_000_000, 1_000_000), st.integers(-10 * SECOND, 10 * SECOND)))
+    def set_the_wall_clock(self, by):
+        self.set_wall_offset(self.wall_offset + by)
+
+    @rule(
+        pair=clients,
+        key=st.one_of(st.just(""), keys),
+        replaces=st.booleans(),
+        limit=limits,
+        backoff=backoffs,
+        ttl=times_to_live,
+        hold=holds,
+        delay=delays,
+        ttr=times_to_run,
+    )
+    def put_with(self, pair, key, replaces, limit, backoff, ttl, hold, delay, ttr):
+        client, mirror = pair
+        if owes_answer(client):
+            return
+        self.step()
+        job_id = self.broker.next_id
+        attributes = Attributes(
+            key=key, replaces=replaces, max_tries=limit, backoff=backoff, ttl=ttl, key_hold=hold if key else 0
+        )
+        outcome = self.broker.put_with(client, attributes, 0, delay, ttr, b"with", self.now, self.now)
+        assert outcome == self.model.put_with(mirror, job_id, attributes, 0, delay, ttr, self.now, 4)
 
     def body(self, job_id):
         """The body of a job, wherever it is."""
@@ -140,7 +270,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @rule(pair=clients, timeout=timeouts, batch=st.integers(0, 3))
     def reserve(self, pair, timeout, batch):
         client, mirror = pair
-        if owes_answer(client) or not mirror.watched:
+        if owes_answer(client):
             return
         self.step()
         if batch:
@@ -150,6 +280,29 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             outcome = ended(client, self.broker.reserve(client, timeout, self.now))
             assert outcome == self.model.reserve(mirror, timeout, self.now)
         assert client.jobs_in_safety_margin == sum(held.in_safety_margin for held in mirror.held)
+
+    @rule(pair=clients)
+    def probe(self, pair):
+        if owes_answer(pair[0]):
+            return
+        assert self.broker.probe(pair[0], self.now) == self.model.probe(pair[1])
+
+    @rule(pair=clients, job_id=job_ids)
+    def unreserve(self, pair, job_id):
+        if owes_answer(pair[0]):
+            return
+        self.step()
+        lsn = self.broker.last_lsn
+        job = self.model.find(job_id)
+        done = self.broker.unreserve(pair[0], job_id, self.now)
+        assert done == self.model.unreserve(pair[1], job_id, self.now)
+        assert (job and self.model.ttl_of(job)) or self.broker.last_lsn == lsn, "nothing is recorded"
+
+    @rule(pair=clients)
+    def stop_waiting(self, pair):
+        was_waiting = bool(pair[1].waiting)
+        assert self.broker.stop_waiting(pair[0]) == was_waiting
+        pair[1].waiting = 0
 
     @rule(pair=clients, job_id=job_ids)
     def reserve_job(self, pair, job_id):
@@ -163,7 +316,8 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def delete(self, pair, job_id):
         if owes_answer(pair[0]):
             return
-        assert self.broker.delete(pair[0], job_id) == self.model.delete(pair[1], job_id)
+        self.step()
+        assert self.broker.delete(pair[0], job_id, self.now) == self.model.delete(pair[1], job_id, self.now)
 
     @rule(pair=clients, job_id=job_ids, priority=priorities, delay=delays)
     def release(self, pair, job_id, priority, delay):
@@ -192,6 +346,13 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.step()
         assert self.broker.kick(pair[0], bound, self.now) == self.model.kick(pair[1], bound, self.now)
+
+    @rule(pair=clients, tube=tubes, bound=st.integers(0, 3))
+    def redrive(self, pair, tube, bound):
+        if owes_answer(pair[0]):
+            return
+        self.step()
+        assert self.broker.redrive(pair[0], tube, bound, self.now) == self.model.redrive(pair[1], tube, bound, self.now)
 
     @rule(pair=clients, job_id=job_ids)
     def kick_job(self, pair, job_id):
@@ -227,7 +388,14 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         if owes_answer(pair[0]):
             return
         self.broker.use(pair[0], tube)
-        pair[1].use = tube
+        pair[1].use, pair[1].uses = tube, True
+
+    @rule(pair=clients)
+    def unuse(self, pair):
+        if owes_answer(pair[0]):
+            return
+        self.broker.unuse(pair[0])
+        pair[1].use, pair[1].uses = "default", False
 
     @rule(pair=clients, tube=tubes)
     def watch(self, pair, tube):
@@ -261,6 +429,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
     @rule(duration=durations)
     def sleep(self, duration):
+        self.let_time_pass(duration)
+
+    def let_time_pass(self, duration):
         end = self.now + duration
         self.model.sleep(self.now, end)
         while (event := self.broker.next_event()) <= end:
@@ -270,6 +441,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def they_agree(self):
+        self.let_time_pass(0)  # what a step has set free is given away at once, but not within the step
         self.model.forget_pauses()
         check_broker(self.broker)
         assert set(self.broker.tubes) == self.model.tubes()
@@ -286,46 +458,103 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             extras = job.extras
             counters = (job.reserves, extras.timeouts, extras.releases, extras.buries, extras.kicks)
             assert counters == (mirror.reserves, mirror.timeouts, mirror.releases, mirror.buries, mirror.kicks)
+            terms = job.terms() or Terms()
+            assert (terms.tries, terms.reason, terms.origin) == (mirror.tries, mirror.reason, mirror.origin)
+            assert (terms.max_tries, terms.backoff) == (mirror.max_tries, mirror.backoff)
+            assert (terms.ttl, terms.key_hold) == (mirror.ttl, mirror.key_hold)
+            assert isinstance(job.extras, Terms) == mirror.has_terms
+            if mirror.state == "ready":
+                assert terms.ready_since == mirror.since
+                ttl = self.model.ttl_of(mirror)
+                assert (terms.expiry and terms.expiry.deadline) == (mirror.since + ttl if ttl else None)
             time_left = self.broker.job_statistics(job.id, 0).time_left
-            assert time_left == (mirror.deadline if mirror.state in ("delayed", "reserved") else 0)
+            is_timer = mirror.state in ("delayed", "reserved")
+            assert time_left == (max(self.model.due(mirror), 0) if is_timer else 0)
+            assert job.is_timed() == bool(mirror.at)
         for name, tube in ((tube.name, tube) for tube in self.broker.tubes.values()):
             ids = {
                 state: [job.id for job in self.model.next_jobs(name, state)] for state in ("ready", "delayed", "buried")
             }
             assert buried(tube) == ids["buried"]
-            for state, heap in (("ready", tube.ready), ("delayed", tube.delayed)):
-                assert [job.id for job in heap.jobs[:1]] == ids[state][:1]
+            assert letters(tube) == [job.id for job in self.model.letters(name)]
+            assert [job.id for job in tube.ready.jobs[:1]] == ids["ready"][:1]
+            soonest = self.broker._first_delayed(tube)
+            assert (soonest and soonest.id) == (ids["delayed"][0] if ids["delayed"] else None)
             found = self.broker.tube_statistics(name, self.now)
             assert [found.ready, found.delayed, found.buried] == [len(jobs) for jobs in ids.values()]
-            assert found.using == sum(mirror.use == name for mirror in self.model.clients)
+            assert found.using == sum(mirror.uses and mirror.use == name for mirror in self.model.clients)
             assert found.watching == sum(name in mirror.watched for mirror in self.model.clients)
 
+    @invariant()
+    def the_held_keys_agree(self):
+        self.let_time_pass(0)
+        held = {(held.id, held.tube, held.key) for held in self.model.held}
+        assert {(job.id, job.tube.name, job.key) for job in self.broker.held.values()} == held
+
+    @invariant()
+    def the_counts_of_clients_agree(self):
+        self.let_time_pass(0)
+        found = self.broker.server_statistics()
+        counts = [found.connections, found.producers, found.workers, found.waiting]
+        assert counts == self.model.counts()
+        assert found.total_connections == self.model.total_connections
+        assert {name: count for name in fields_of(Counters) if (count := getattr(found.counters, name))} == {
+            name: count for name, count in self.model.counted.items() if count
+        }
+
     @rule()
+    def restart(self):
+        """The process ends in the midst of all, another one begins, and the clients come back."""
+        again = self.a_broker_that_starts_from_the_journal_has_the_same_jobs()
+        self.broker, self.journal = again, again.journal
+        self.wall_offset = self.journal.clock_offset()
+        self.model.restart(self.now, self.wall_offset, again.jobs)
+        for client, mirror in self.pairs:
+            client.__init__(again, mirror.counted)
+            mirror.__init__(counted=mirror.counted)
+            self.model.connect(mirror)
+
+    @rule()
+    def start_another_broker(self):
+        self.a_broker_that_starts_from_the_journal_has_the_same_jobs()
+
     def a_broker_that_starts_from_the_journal_has_the_same_jobs(self):
-        again = Broker(self.journal.restarted(), self.now, TICK)
-        again.restore(self.journal.clock_offset(), self.now)
+        again = self.new_broker(self.journal.restarted())
+        wall_offset = self.journal.clock_offset()  # whatever it was set to meanwhile
+        again.restore(wall_offset, self.now)
         check_broker(again)
+        assert again.next_id % self.shards == self.shard
         assert sorted(again.jobs) == sorted(self.broker.jobs)
         for job_id, job in ((job.id, job) for job in self.broker.jobs.values()):
             other = again.jobs[job_id]
             names = ("id", "priority", "delay", "ttr", "key", "created_at")
             assert [getattr(other, name) for name in names] == [getattr(job, name) for name in names]
-            assert other.body == self.body(job_id)
+            assert again.journal.stored(other).body == self.body(job_id)
             names = ("releases", "buries", "kicks")
             assert [getattr(other.extras, name) for name in names] == [getattr(job.extras, name) for name in names]
             assert other.tube.name == job.tube.name
+            terms, other_terms = job.terms() or Terms(), other.terms() or Terms()
+            names = ("max_tries", "backoff", "tries", "reason", "origin", "ttl", "key_hold")
+            assert [getattr(other_terms, name) for name in names] == [getattr(terms, name) for name in names]
             state = STATES[job.state]
-            if state == "reserved" or (state == "delayed" and job.deadline <= self.now):
+            at = self.journal.jobs[job_id].at
+            if at:
+                state = "delayed" if at > self.now + wall_offset else "ready"
+            elif state == "reserved" or (state == "delayed" and job.deadline <= self.now):
                 state = "ready"
             assert STATES[other.state] == state
             if state == "delayed":
-                assert other.deadline == job.deadline
+                assert other.deadline == (at or job.deadline)
         for name, tube in ((tube.name, tube) for tube in again.tubes.values()):
             if name in self.broker.tubes:
                 assert buried(tube) == buried(self.broker.tubes[name])
+        held = {(job.id, job.tube.name, job.key, job.deadline) for job in self.broker.held.values()}
+        assert {(job.id, job.tube.name, job.key, job.deadline) for job in again.held.values()} == held
+        return again
 
     @invariant()
     def the_answers_agree(self):
+        self.let_time_pass(0)
         for client, mirror in self.pairs:
             assert client.answers == mirror.answers[: len(mirror.answers) - client.busy]
             assert client.waiting == bool(mirror.waiting)
@@ -352,7 +581,84 @@ class BodilessBrokerAgainstModel(BrokerAgainstModel):
             assert not client.busy and client.answers == mirror.answers
 
 
+class PacedBrokerAgainstModel(BrokerAgainstModel):
+    """Tubes that are throttled much of the time."""
+
+    policies = st.builds(Policy, max_reserved=some_limits(1, 2), interval=intervals, burst=st.integers(1, 2))
+
+
+class ShardAgainstModel(BrokerAgainstModel):
+    """One shard of two: half of the ids that clients name are another's."""
+
+    shards, shard = 2, 1
+
+    @invariant()
+    def ids_are_its_own(self):
+        assert all(job_id % 2 == 1 for job_id in self.broker.jobs)
+
+
 BrokerAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
 BodilessBrokerAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
+PacedBrokerAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
+ShardAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
 TestBrokerAgainstModel = pytest.mark.interpreted(BrokerAgainstModel.TestCase)
 TestBodilessBrokerAgainstModel = pytest.mark.interpreted(BodilessBrokerAgainstModel.TestCase)
+TestPacedBrokerAgainstModel = pytest.mark.interpreted(PacedBrokerAgainstModel.TestCase)
+TestShardAgainstModel = pytest.mark.interpreted(ShardAgainstModel.TestCase)
+
+
+class LongAgainstModel(BodilessBrokerAgainstModel):
+    """A hundred thousand steps and more, in longer lives."""
+
+
+LongAgainstModel.TestCase.settings = settings(max_examples=1000, stateful_step_count=150)
+TestLongAgainstModel = pytest.mark.exhaustive(
+    pytest.mark.timeout(3600)(pytest.mark.interpreted(LongAgainstModel.TestCase))
+)
+
+
+class KeepingJournal(Journal):
+    """Has these jobs, and knows this id as the next one."""
+
+    keeps = True
+
+    def __init__(self, job_ids, next_id=1):
+        self.job_ids = job_ids
+        self.next = next_id
+
+    def load(self):
+        job = Job(0, 0, 0, SECOND, b"", Tube("default", 0), 0)
+        job.state = READY
+        for job_id in self.job_ids:
+            job.id = job_id
+            yield stored_job(job, 0)
+
+    def next_id(self):
+        return self.next
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    ("job_ids", "known", "shards", "shard", "following"),
+    [
+        ([], 1, 1, 0, 1),
+        ([7], 1, 1, 0, 8),
+        ([], 1, 8, 0, 8),
+        ([], 1, 8, 3, 11),
+        ([11, 19], 1, 8, 3, 27),
+        ([11], 12, 8, 3, 19),
+        ([11], 20, 8, 3, 27),
+        ([11], 27, 8, 3, 27),
+        ([8], 9, 8, 0, 16),
+    ],
+)
+def test_after_a_start_the_next_id_is_a_new_one_of_the_shard(job_ids, known, shards, shard, following):
+    broker = Broker(KeepingJournal(job_ids, known), 0, TICK, 0, shards, shard)
+    broker.restore(0, 0)
+    assert (broker.take_id(), broker.take_id()) == (following, following + shards)
+
+
+@pytest.mark.interpreted
+def test_a_journal_of_another_shard_is_refused():
+    with pytest.raises(JournalError, match="the journal is not that of this shard: job 12 is none of shard 3 of 8"):
+        Broker(KeepingJournal([11, 12]), 0, TICK, 0, 8, 3).restore(0, 0)

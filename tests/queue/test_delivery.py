@@ -8,6 +8,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import NOT_IN_MEMORY, RESERVED
 from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, NOT_FOUND, PENDING, REPLACED
+from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import SECOND
 
 pytestmark = pytest.mark.interpreted
@@ -162,7 +163,7 @@ def test_what_needs_no_body_waits_for_none(world):
     job = world.put()
     assert world.broker.job_statistics(job.id, NOW).job is job
     assert world.broker.peek(world.client, 99) == NOT_FOUND
-    assert world.broker.delete(world.client, job.id) == DONE
+    assert world.broker.delete(world.client, job.id, NOW) == DONE
     assert not world.journal.fetches
 
 
@@ -192,7 +193,7 @@ def test_a_job_whose_time_to_run_has_ended_meanwhile_is_given_all_the_same(world
     assert job.client is world.other and job.extras.timeouts == 1
     world.end_fetches()
     assert world.client.answers == world.other.answers == [("reserved", b"body")]
-    assert world.broker.delete(world.client, job.id) == NOT_FOUND
+    assert world.broker.delete(world.client, job.id, NOW) == NOT_FOUND
 
 
 def test_a_job_that_was_deleted_meanwhile_is_given_all_the_same(world):
@@ -200,7 +201,7 @@ def test_a_job_that_was_deleted_meanwhile_is_given_all_the_same(world):
     world.broker.reserve(world.client, 0, NOW)
     world.broker.peek(world.producer, job.id)
     world.advance(2)
-    assert world.broker.delete(world.other, job.id) == DONE
+    assert world.broker.delete(world.other, job.id, NOW) == DONE
     world.end_fetches()
     assert world.client.answers == [("reserved", b"body")]
     assert world.producer.answers == [("found", b"body")]
@@ -209,7 +210,8 @@ def test_a_job_that_was_deleted_meanwhile_is_given_all_the_same(world):
 def test_a_peek_shows_the_body_that_it_has_found_even_if_it_is_replaced_meanwhile(world):
     world.put(b"old", key="k")
     assert world.broker.peek_keyed(world.client, "k") == PENDING
-    assert world.broker.put_keyed(world.producer, "k", True, 0, 0, SECOND, b"new", NOW, NOW) == REPLACED
+    fresh = Attributes(key="k", replaces=True)
+    assert world.broker.put_with(world.producer, fresh, 0, 0, SECOND, b"new", NOW, NOW) == REPLACED
     assert world.broker.reserve(world.other, 0, NOW) == PENDING
     world.end_fetches()
     assert (world.client.answers, world.other.answers) == ([("found", b"old")], [("reserved", b"new")])

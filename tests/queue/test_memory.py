@@ -1,7 +1,40 @@
-"""The account of memory: what the jobs of a broker take."""
+"""The account of memory: what the jobs of a broker take. And what they do take: each byte counts a million times."""
 
-from beanstalk_server.queue.job import DELETED, NOT_IN_MEMORY, READY, Job
-from beanstalk_server.queue.memory import BODY_COST, JOB_COST, Memory
+import sys
+
+import pytest
+from virtual import MemoryJournal, RecordingClient
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job import (
+    DELETED,
+    NO_EXTRAS,
+    NOT_IN_MEMORY,
+    READY,
+    DeadLetter,
+    Expiry,
+    Extras,
+    HeldKey,
+    Job,
+    Terms,
+)
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.memory import (
+    BODY_COST,
+    EXTRAS_COST,
+    HELD_COST,
+    JOB_COST,
+    KEY_COST,
+    LETTER_COST,
+    TERMS_COST,
+    TIMER_COST,
+    Memory,
+    held_cost,
+    job_cost,
+)
+from beanstalk_server.queue.policy import Attributes, Policy
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND
 
@@ -40,3 +73,108 @@ def test_a_body_may_be_returned_to_a_job_that_is_gone_and_counts_for_nothing():
 
 def test_no_body_of_a_client_is_taken_for_the_one_that_is_not_in_memory():
     assert bytes(memoryview(NOT_IN_MEMORY)) is not NOT_IN_MEMORY
+
+
+IS_COMPILED = hasattr(Job, "__mypyc_attrs__")
+
+SIZES = {  # by class: bytes compiled, and the fields that each take eight interpreted
+    Job: (128, 19),
+    HeldKey: (96, 10),
+    Extras: (96, 9),
+    Terms: (192, 22),
+    Expiry: (56, 4),
+    DeadLetter: (48, 3),
+}
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_what_jobs_are_made_of_takes_no_more_bytes_than_it_did(kind):
+    """Those of a job and of its extras are what they were before there were policies."""
+    compiled, fields = SIZES[kind]
+    assert kind.__basicsize__ == (compiled if IS_COMPILED else object.__basicsize__ + 8 * fields)
+    assert not kind.__dictoffset__ and not kind.__weakrefoffset__
+
+
+def test_what_is_counted_is_what_the_classes_take():
+    """Their objects come in steps of 16 bytes."""
+    counted = {Extras: EXTRAS_COST, Terms: TERMS_COST, Expiry: TIMER_COST, DeadLetter: LETTER_COST}
+    assert counted == {kind: -(-SIZES[kind][0] // 16) * 16 for kind in counted}
+    assert SIZES[Job][0] < JOB_COST and KEY_COST > EXTRAS_COST and HELD_COST == KEY_COST + 16
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="interpreted, each number is an object of its own, too")
+def test_a_plain_put_makes_one_object():
+    broker = Broker(Journal())
+    client = Client()
+    broker.connect(client)
+    bodies = [b"%d" % number for number in range(20_000)]
+
+    def put(start, end):
+        for number in range(start, end):
+            broker.put(client, number, 0, SECOND, SECOND, bodies[number], 0, 0)
+
+    put(1, 10_000)
+    before = sys.getallocatedblocks()
+    put(10_000, 20_000)
+    assert 10_000 <= sys.getallocatedblocks() - before < 10_100, "the job; now and then a page of ids, or a longer list"
+
+
+@pytest.mark.interpreted
+def test_nothing_that_happens_to_a_job_without_a_policy_gives_it_terms():
+    broker = Broker(MemoryJournal())
+    client = RecordingClient(broker)
+    now = SECOND
+    broker.put(client, broker.take_id(), 0, 0, SECOND, b"x", now, now)
+    job = broker.jobs[1]
+    broker.reserve(client, 0, now)
+    broker.unreserve(client, 1, now)
+    assert job.extras is NO_EXTRAS
+    broker.reserve(client, 0, now)
+    broker.release(client, 1, 0, SECOND, now)
+    broker.kick_job(client, 1, now)
+    broker.reserve(client, 0, now)
+    broker.bury(client, 1, 0)
+    broker.kick(client, 1, now)
+    broker.reserve(client, 0, now)
+    broker.advance(now + SECOND)
+    broker.advance(now + 2 * SECOND)
+    assert (job.state, job.extras.timeouts) == (READY, 1)
+    broker.reserve(client, 0, now + 2 * SECOND)
+    broker.disconnect(client, now + 2 * SECOND)
+    broker.advance(now + 2 * SECOND)
+    assert job.state == READY and type(job.extras) is Extras
+    assert broker.memory.used == JOB_COST + BODY_COST + 1
+    check_broker(broker)
+
+
+@pytest.mark.interpreted
+def test_terms_count_as_the_extras_that_they_are():
+    broker = Broker(MemoryJournal())
+    client = RecordingClient(broker)
+    plain = JOB_COST + BODY_COST + 1
+    costs = []
+    for demands in ({}, {"max_tries": 3}, {"ttl": SECOND}, {"key": "kk"}, {"key": "kkk", "ttl": SECOND}):
+        before = broker.memory.used
+        broker.put_with(client, Attributes(**demands), 0, 0, SECOND, b"x", 0, 0)
+        costs.append(broker.memory.used - before - plain)
+    terms = TERMS_COST - EXTRAS_COST
+    assert costs == [0, TERMS_COST, TERMS_COST + TIMER_COST, KEY_COST + 2, KEY_COST + 3 + terms + TIMER_COST]
+    used = broker.memory.used
+    broker.reserve_job(client, 3, 0)
+    assert broker.memory.used == used - TIMER_COST, "only a ready job expires"
+    check_broker(broker)
+
+
+@pytest.mark.interpreted
+def test_a_held_key_counts_little_more_than_a_key():
+    broker = Broker(MemoryJournal(), policy_of=lambda _: Policy(key_hold=SECOND))
+    client = RecordingClient(broker)
+    broker.put_with(client, Attributes(key="key"), 0, 0, SECOND, bytes(1000), 0, 0)
+    job = broker.jobs[1]
+    before = job_cost(job)
+    broker.delete(client, 1, 0)
+    assert broker.memory.used == held_cost(broker.held[1]) == HELD_COST + 3
+    assert broker.memory.used - 16 == before - JOB_COST - BODY_COST - 1000 == KEY_COST + 3
+    broker.advance(2 * SECOND)
+    assert broker.memory.used == 0
+    check_broker(broker)

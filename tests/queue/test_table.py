@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from beanstalk_server.queue import table as tables
 from beanstalk_server.queue.job import Job
-from beanstalk_server.queue.table import PAGE_BITS, PAGE_SIZE, SPARSE, JobTable, KeyTable
+from beanstalk_server.queue.table import PAGE_BITS, PAGE_SIZE, SPARSE, ForeignJobError, IdTable, KeyTable
 from beanstalk_server.queue.tube import Tube
 
 TUBE = Tube("t", 0)
@@ -18,14 +18,18 @@ def new_job(job_id):
 
 near_page_ends = st.integers(0, 5).map(lambda n: n << (PAGE_BITS - 1))
 runs = st.builds(range, near_page_ends, near_page_ends, st.sampled_from([1, 3, 15, 16, 17, 40, PAGE_SIZE]))
-"""Ids of jobs that come or go together: as many on a page as make it dense, or leave it sparse."""
+"""Numbers of jobs that come or go together: as many on a page as make it dense, or leave it sparse."""
+
+strides = st.sampled_from([(1, 0), (1, 0), (2, 1), (8, 0), (8, 7), (1000, 1)])
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.booleans(), runs, st.randoms(use_true_random=False)), max_size=12))
-def test_the_table_is_a_dictionary_of_jobs_by_id(steps):
-    table, model = JobTable(), {}
-    for is_taken_in, run, order in steps:
+@given(strides, st.lists(st.tuples(st.booleans(), runs, st.randoms(use_true_random=False)), max_size=12))
+def test_the_table_is_a_dictionary_of_jobs_by_id(ids, steps):
+    stride, offset = ids
+    table, model = IdTable(stride, offset), {}
+    for is_taken_in, numbers, order in steps:
+        run = [number * stride + offset for number in numbers]
         job_ids = list(run)
         order.shuffle(job_ids)
         for job_id in job_ids:
@@ -46,8 +50,30 @@ def test_the_table_is_a_dictionary_of_jobs_by_id(steps):
         table[1 << 40]
 
 
+def test_a_table_with_a_stride_has_as_many_pages_as_one_without():
+    plain, strided = IdTable(), IdTable(8, 5)
+    for number in range(3 * PAGE_SIZE):
+        plain.add(new_job(number))
+        strided.add(new_job(number * 8 + 5))
+    strided.check()
+    assert len(strided._pages) == len(plain._pages) == 3
+
+
+def test_a_table_with_a_stride_has_no_jobs_of_other_shards():
+    table = IdTable(8, 5)
+    for number in range(PAGE_SIZE):
+        table.add(new_job(number * 8 + 5))
+    for job_id in (8, 12, 14, 2**64 - 1):
+        assert table.get(job_id) is None
+        table.remove(job_id)
+        with pytest.raises(ForeignJobError, match=f"job {job_id} is none of shard 5 of 8"):
+            table.add(new_job(job_id))
+    table.check()
+    assert len(table) == PAGE_SIZE
+
+
 def test_a_page_goes_with_the_last_of_its_jobs():
-    table = JobTable()
+    table = IdTable()
     for job_id in range(1, 5 << PAGE_BITS, 1000):
         table.add(new_job(job_id))
         table.remove(job_id)
@@ -55,7 +81,7 @@ def test_a_page_goes_with_the_last_of_its_jobs():
 
 
 def test_a_page_with_few_jobs_has_no_places_for_those_that_are_gone():
-    table = JobTable()
+    table = IdTable()
     for job_id in range(PAGE_SIZE):
         table.add(new_job(job_id))
     table.check()
@@ -70,7 +96,7 @@ def test_a_page_with_few_jobs_has_no_places_for_those_that_are_gone():
 
 
 def test_jobs_that_come_and_go_at_the_bound_do_not_turn_the_page_back_and_forth():
-    table = JobTable()
+    table = IdTable()
     for job_id in range(SPARSE + 1):
         table.add(new_job(job_id))
     places = table._pages[0]._places
@@ -103,3 +129,16 @@ def test_the_table_is_a_dictionary_of_jobs_by_key_however_many_pages_it_has(step
     assert {job.key: job for job in table.values()} == model
     assert all(table.get(key) is job for key, job in model.items())
     assert table.get("nobody's") is None
+
+
+def test_a_table_gives_up_its_jobs_page_by_page():
+    table = IdTable(8, 5)
+    for number in range(2 * PAGE_SIZE + 1):
+        table.add(new_job(number * 8 + 5))
+    pages = []
+    while page := table.pop_page():
+        pages.append(page)
+        table.check()
+        assert len(table) == 2 * PAGE_SIZE + 1 - sum(map(len, pages))
+    assert sorted(map(len, pages)) == [1, PAGE_SIZE, PAGE_SIZE]
+    assert {job.id for page in pages for job in page} == {number * 8 + 5 for number in range(2 * PAGE_SIZE + 1)}

@@ -10,7 +10,7 @@ from itertools import count
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.server.commits import CommitGate
+from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.hangups import HangupWatch
@@ -123,21 +123,29 @@ class Rounds:
     Args:
         loop: an asyncio event loop instead, where a journal's commits are to be awaited.
         make_alarm: the scheduler's, in place of the loop's.
+        shards, shard: how many there are, and which of them this is.
+        gathering: that of all of them in the loop, if there are others.
     """
 
-    def __init__(self, journal=None, loop=None, make_alarm=None):
+    def __init__(self, journal=None, loop=None, make_alarm=None, shards=1, shard=0, gathering=None):
         self.loop = loop or Loop()
         self.clock = self.loop.clock if isinstance(self.loop, Loop) else lambda: round(self.loop.time() * SECOND)
         self.journal = journal or Journal()
-        self.broker = Broker(self.journal, self.clock())
-        self.scheduler = Scheduler(self.broker, self.clock)
+        self.broker = Broker(self.journal, self.clock(), stride=shards, offset=shard)
+        self.wall_offset = 1_800_000_000 * SECOND  # the wall clock minus the clock
+        self.scheduler = Scheduler(self.broker, self.clock, self.clock_offset)
         self.failures = []
         self.gate = CommitGate(
-            self.journal, self.broker, self.scheduler, lambda: self.failures.append(self.gate.failure)
+            self.journal,
+            self.broker,
+            self.scheduler,
+            lambda: self.failures.append(self.gate.failure),
+            gathering or Gathering(),
         )
         self.hangups = HangupWatch()
         self.listeners = Listeners()
         self.process = this_process(65535, self.clock())
+        self.process.clock_offset = self.clock_offset
         self.connections = Connections(
             self.broker, self.process, self.scheduler, self.gate, self.hangups, self.listeners, 0
         )
@@ -145,6 +153,9 @@ class Rounds:
         if make_alarm is not None:
             self.scheduler.use_alarm(make_alarm)
         self.gate.start(self.loop)
+
+    def clock_offset(self):
+        return self.wall_offset
 
     def connect(self):
         return Caller(self)

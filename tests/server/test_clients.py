@@ -240,7 +240,7 @@ def test_a_client_that_is_not_read_from_while_it_waits_is_seen_to_hang_up(server
     caller.send(b"reserve\r\n")
     (connection,) = eventually(lambda: waiting(server), "it waits")
     caller.send(b"use aa\r\n" * 10_000)
-    eventually(lambda: not connection.reading, "it is not read from")
+    eventually(lambda: not connection.intake.reading, "it is not read from")
     if ending == "shutdown":
         caller.socket.shutdown(socket.SHUT_WR)
         assert caller.rest() == b"TIMED_OUT\r\n" + b"USING aa\r\n" * 10_000

@@ -6,7 +6,7 @@ import pytest
 from rounds import Rounds
 
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
-from beanstalk_server.server.commits import ENOUGH
+from beanstalk_server.server.commits import ENOUGH, Gathering
 from beanstalk_server.server.connection import OUTPUT_LIMIT
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -314,6 +314,92 @@ def test_a_commit_that_has_enough_gathers_no_more():
     rounds.loop.go_round()
     assert rounds.journal.commits == [True]
     assert caller.read() == b"INSERTED 1\r\n"
+
+
+class Several:
+    """Gates that share an event loop, and a client at each."""
+
+    def __init__(self, count):
+        self.gathering = Gathering()
+        first = Rounds(QuickJournal(), gathering=self.gathering)
+        more = [Rounds(QuickJournal(), first.loop, gathering=self.gathering) for _ in range(count - 1)]
+        self.all = [first, *more]
+        self.loop = first.loop
+        self.callers = [rounds.connect() for rounds in self.all]
+
+    @property
+    def commits(self):
+        return [rounds.journal.commits for rounds in self.all]
+
+
+def test_gates_that_share_an_event_loop_gather_together_and_begin_at_the_same_time():
+    several = Several(3)
+    for caller in several.callers:
+        caller.send(PUT)
+        several.loop.go_round()
+        assert several.commits == [[], [], []], "the next round may bring another one more"
+    several.loop.go_round()
+    assert several.commits == [[True], [True], [True]]
+    assert [caller.read() for caller in several.callers] == [b"INSERTED 1\r\n"] * 3
+    several.loop.settle()
+    assert several.commits == [[True], [True], [True]]
+
+
+def test_what_several_gates_have_may_be_enough_together():
+    several = Several(2)
+    for rounds, caller in zip(several.all, several.callers, strict=True):
+        caller.send(PUT)
+        rounds.broker.last_lsn += ENOUGH // 2
+    several.loop.go_round()
+    assert several.commits == [[True], [True]]
+
+
+def test_while_a_write_is_under_way_gates_gather_what_comes():
+    several = Several(2)
+    early, late = several.callers
+    several.gathering.hold()
+    early.send(PUT)
+    several.loop.settle()
+    late.send(PUT)
+    several.loop.settle()
+    assert several.commits == [[], []]
+    several.gathering.release()
+    several.loop.settle()
+    assert several.commits == [[True], [True]]
+    assert (early.read(), late.read()) == (b"INSERTED 1\r\n",) * 2
+
+
+def test_whoever_gathers_joins_a_write_that_is_about_to_leave():
+    several = Several(2)
+    several.gathering.hold()
+    several.callers[1].send(PUT)
+    several.loop.settle()
+    several.gathering.join()
+    assert several.commits == [[], [False]]
+    several.gathering.release()
+    several.loop.settle()
+    assert several.commits == [[], [False]], "it has asked for one commit"
+
+
+class BrokenJournal(QuickJournal):
+    """What follows from its commits fails."""
+
+    def begin_commit(self, may_wait, on_end):
+        super().begin_commit(may_wait, on_end)
+        raise LookupError("a mistake")
+
+
+def test_gates_do_not_wait_for_ever_because_of_what_follows_from_the_commit_of_another():
+    several = Several(3)
+    several.all[1].journal.__class__ = BrokenJournal
+    for caller in several.callers:
+        caller.send(PUT)
+    several.loop.go_round()
+    with pytest.raises(LookupError):
+        several.loop.go_round()
+    several.loop.settle()
+    assert several.commits == [[True], [True], [True]]
+    assert several.callers[2].read() == b"INSERTED 1\r\n"
 
 
 def test_the_event_loop_waits_for_no_commit_while_it_has_something_else_to_do():

@@ -1,5 +1,7 @@
 """The client for the extension commands, the example, and a race of cancels against a hundred thousand deadlines."""
 
+import datetime
+import math
 import random
 import re
 import sys
@@ -10,8 +12,10 @@ from pathlib import Path
 import greenstalk
 import pytest
 
+from beanstalk_server import TubeConfig
 from beanstalk_server.client import Client, ExistsError, TooLateError, _seconds
 from harness import servers
+from harness.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "undo_delete.py"
 
@@ -76,6 +80,83 @@ def test_a_body_that_cannot_be_decoded_leaves_the_client_in_step(server):
         with pytest.raises(UnicodeDecodeError):
             queue.reserve_batch(3)
         assert queue.using() == "default"
+
+
+def test_every_attribute_of_a_put(server):
+    with Client(server.address) as queue:
+        first = queue.put_with("one", 7, 100, 30, key="k", hold=100)
+        with pytest.raises(ExistsError) as exists:
+            queue.put_with("two", key="k")
+        assert exists.value.id == first
+        assert queue.put_with("two", key="k", replace=True, hold=0.25) == first
+        queue.delete(queue.reserve(timeout=0))
+        with pytest.raises(ExistsError) as exists:
+            queue.put_keyed("k", "three")
+        assert exists.value.id == first
+        eventually(lambda: queue.stats()["held-keys"] == 0, "the key is free")
+
+        tried = queue.put_with("work", tries=2, backoff=100)
+        queue.release(queue.reserve(timeout=0))
+        stats = queue.stats_job(tried)
+        assert (stats["state"], stats["tries"], stats["max-tries"]) == ("delayed", 1, 2)
+        with pytest.raises(greenstalk.BuriedError):
+            queue.release(queue.reserve_job(tried))
+        assert queue.stats_job(tried)["reason"] == "released"
+
+        queue.put_with("milk", ttl=0.05)
+        eventually(lambda: queue.stats()["expired-jobs"] == 1, "it has expired")
+        with pytest.raises(greenstalk.NotFoundError):
+            queue.peek_ready()
+
+
+@pytest.mark.parametrize("as_datetime", [True, False])
+def test_a_job_comes_at_a_time_of_the_wall_clock_and_not_before(server, as_datetime):
+    with Client(server.address) as queue:
+        at = time.time() + 0.3
+        number = queue.put_with("now", at=datetime.datetime.fromtimestamp(at, datetime.UTC) if as_datetime else at)
+        assert queue.stats_job(number)["state"] == "delayed"
+        job = queue.reserve(timeout=30)
+        assert time.time() >= at - 1e-6  # a datetime has microseconds
+        assert job.id == number
+        past = queue.put_with("then", at=0)
+        assert queue.reserve(timeout=0).id == past
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"replace": True},
+        {"hold": 1},
+        {"at": 1.0, "delay": 1},
+        {"at": -1.0},
+        {"at": 2**32},
+        {"tries": -1},
+        {"tries": 2**32},
+        {"ttl": -1},
+        {"backoff": math.nan},
+        {"key": "k", "hold": math.inf},
+    ],
+)
+def test_attributes_that_make_no_sense_are_refused_before_a_body_can_be_taken_for_a_command(server, attributes):
+    with Client(server.address) as queue:
+        job = queue.put("precious")
+        with pytest.raises(ValueError, match=r"must be|may be given"):
+            queue.put_with(f"delete {job}", **attributes)
+        assert queue.peek(job).body == "precious"
+
+
+def test_dead_letters_are_sent_back(run):
+    server = run(tubes=[TubeConfig(match="work", max_tries=1, dead_tube="dead")])
+    with Client(server.address, use="work", watch=["work", "dead"]) as queue:
+        numbers = [queue.put("x") for _ in range(3)]
+        for _ in numbers:
+            queue.release(queue.reserve(timeout=0))
+            queue.bury(queue.reserve(timeout=0))
+        assert queue.stats_job(numbers[0])["origin"] == "work"
+        assert (queue.redrive("dead", 2), queue.redrive("dead", 2)) == (2, 1)
+        assert queue.stats_tube("work")["current-jobs-ready"] == 3
+        with pytest.raises(greenstalk.NotFoundError):
+            queue.redrive("nowhere", 1)
 
 
 @pytest.mark.parametrize("key", ["", "space 42", "-k", "k" * 201, "k\r\n", "ä"])

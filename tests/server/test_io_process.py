@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tls_peers import Files
+from unfailing import Plug, failing_in_nothing
 
 from beanstalk_server import ListenerConfig, UserConfig
 from beanstalk_server.link.link import (
@@ -24,19 +25,23 @@ from beanstalk_server.link.link import (
     OPEN,
     OPEN_PART,
     PING,
+    REST,
+    STOP,
     USER,
     WINDOW,
     Channel,
     Link,
 )
 from beanstalk_server.server import io_notes, io_settings
-from beanstalk_server.server.carried import decode_opening, encode_opening
+from beanstalk_server.server.carried import Carrier, decode_opening, encode_opening
 from beanstalk_server.server.entrance import Entrance
+from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.io_process import IoProcess
 from beanstalk_server.server.io_processes import IoProcess as Started
 from beanstalk_server.server.io_processes import IoProcesses, environment
 from beanstalk_server.server.io_settings import Door, IoSettings, KeptFiles
 from beanstalk_server.server.link_end import LinkEnd
+from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.shares import Shares, prepare_shares
 from beanstalk_server.server.start_error import StartError
 from harness.waiting import eventually_async
@@ -71,7 +76,7 @@ class Client(Channel):
     def on_close(self, *, at_once):
         self.events.append("aborted" if at_once else "closed")
 
-    def on_lost(self):
+    def on_lost(self, *, is_clean):
         self.events.append("lost")
 
 
@@ -163,7 +168,7 @@ def test_no_more_than_a_window_is_sent_for_a_client_that_gets_no_credit(with_eng
         writer.write(body)
         await eventually_async(lambda: len(client.data) == WINDOW, "a window has come")
         carried = next(iter(engine.process.carrier.open))
-        await eventually_async(lambda: not carried._reading, "it is read from no more")
+        await eventually_async(lambda: not carried._intake.reading, "it is read from no more")
         writer.write_eof()
         await eventually_async(lambda: client.events == ["hangup"], "its hang-up is noticed all the same")
         client.takes = True
@@ -402,19 +407,6 @@ def test_an_io_process_knows_none_of_the_servers_settings(monkeypatch):
 # Whatever comes through the pair
 
 
-class Plug:
-    """A transport that takes everything."""
-
-    def write(self, data): ...
-
-    def set_write_buffer_limits(self, high=None, low=None): ...
-
-    def is_closing(self):
-        return False
-
-    pause_reading = resume_reading = close = abort = lambda self: None
-
-
 class Served:
     """What serves a client: it answers each piece, and notes that it is gone."""
 
@@ -485,16 +477,100 @@ def test_whatever_an_io_process_sends_its_engine_process_fails_in_nothing(data, 
         assert not failures
         assert not any(each.transport for each in served if hasattr(each, "transport"))
 
-    logger = logging.getLogger("beanstalk_server")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    problems = []
-    handler = logging.Handler(logging.CRITICAL)
-    handler.emit = problems.append
-    logger.addHandler(handler)
-    try:
+    with failing_in_nothing():
         asyncio.run(main())
-    finally:
-        logger.setLevel(level)
-        logger.removeHandler(handler)
-    assert not problems
+
+
+class Browser(Plug):
+    """A client's transport at an I/O process."""
+
+    def __init__(self, loop, carried):
+        self.loop = loop
+        self.carried = carried
+        self.closing = False
+        carried.connection_made(self)
+
+    def write(self, data):
+        assert data
+        if len(data) % 5 == 4:  # it is full
+            self.carried.pause_writing()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self):
+        if not self.closing:
+            self.carried.resume_writing()
+
+    def close(self):
+        if not self.closing:
+            self.closing = True
+            self.loop.call_soon(self.carried.connection_lost, None)
+
+    abort = close
+
+    def is_closing(self):
+        return self.closing
+
+    def get_extra_info(self, _):
+        return self
+
+    def fileno(self):
+        return -1
+
+
+replies = st.one_of(
+    st.binary(max_size=300),
+    st.integers(1, WINDOW + 10).map(lambda size: b"x" * size),
+    st.sampled_from([b"\0", b"\1", b"\0why", b"\1two\nlines", b"\0\0\1\0", b"\0\1\0\0"]),
+)
+engine_kinds = st.sampled_from([DATA, DATA, CREDIT, CLOSE, NOTE, PING, GOODBYE, REST, STOP, OPEN, 0, 99])
+client_steps = st.tuples(st.integers(0, 2), st.sampled_from(["send", "much", "end", "abort"]))
+
+
+@given(
+    st.lists(
+        st.tuples(engine_kinds, st.integers(0, 4), replies) | client_steps | st.binary(min_size=1, max_size=9),
+        max_size=30,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_an_engine_process_sends_its_io_process_fails_in_nothing(steps):
+    async def main():
+        loop = asyncio.get_running_loop()
+        failures = []
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        ended = []
+        end = LinkEnd(loop, lambda _, why: ended.append(why), name="the engine process")
+        link = Link(dials=True, on_output=end.output, trusts=True)
+        end.begin(link)
+        end.connection_made(Plug())
+        carrier = Carrier(loop, Listeners(), HangupWatch())
+        carrier.link = link
+        entrance = Entrance("here")
+        entrance.number = 1
+        clients = [Browser(loop, carrier.make_client(entrance, None, f"client {number}")) for number in range(3)]
+        for step in steps:
+            match step:
+                case bytes():
+                    end.data_received(step)
+                case number, action:
+                    client = clients[number]
+                    if client.closing:
+                        continue
+                    if action in ("send", "much"):
+                        client.carried.data_received(b"stats\r\n" * (20_000 if action == "much" else 1))
+                    else:
+                        client.carried.eof_received() if action == "end" else client.abort()
+                case kind, number, payload:
+                    end.data_received(HEADER.pack(kind, number, len(payload)) + payload)
+            await asyncio.sleep(0)
+        end.close("the test is over")
+        end.connection_lost(None)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(ended) == 1
+        assert not failures
+        assert not carrier.open
+        assert all(client.closing for client in clients)
+
+    with failing_in_nothing():
+        asyncio.run(main())

@@ -16,7 +16,7 @@ from activation import activated
 from proxy_headers import binary
 from tls_peers import Files, TlsCaller, client_certificate, client_context
 
-from beanstalk_server import Config, ListenerConfig, UserConfig
+from beanstalk_server import Config, ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.server.start_error import StartError
 from harness import servers
@@ -150,7 +150,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_else(serve):
             asked += deaf.socket.send(b"peek %d\r\n" % number * 1000)
     for _ in range(100):
         assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    connection = server.call(lambda: next(each for each in server.server.connections.open if not each.reading))
+    connection = server.call(lambda: next(each for each in server.server.connections.open if not each.intake.reading))
     assert server.call(lambda: connection.transport.get_write_buffer_size()) < 8 << 20
     deaf.close()
     eventually(lambda: len(server.server.connections.open) == 1, "the client that did not read is gone")
@@ -256,6 +256,7 @@ def test_who_is_refused_is_in_the_log_of_the_server(serve, caplog):
     assert caller.ask(b"put 0 0 60 1\r\n") == b"UNAUTHORIZED\r\n"
     name = f"127.0.0.1:{caller.socket.getsockname()[1]}"
     eventually(lambda: f"{name} is refused at {server.server.entrances[0].place}" in caplog.text, "the log says so")
+    assert any(line.startswith(f"{name} is refused") for line in caplog.messages), "as without I/O processes"
     caller.close()
 
 
@@ -362,6 +363,22 @@ def test_the_clients_of_a_process_that_dies_are_gone_and_their_jobs_ready(serve,
     assert "has been started again" in caplog.text
     worker.close()
     other.close()
+
+
+def test_the_jobs_of_a_client_that_leaves_have_failed_and_those_of_a_process_that_dies_have_not(serve):
+    server = serve(tubes=[TubeConfig(match="default", max_tries=5)])
+    for tries in (1, 0):
+        worker = server.connect()
+        job_id = put(worker)
+        assert worker.ask(b"reserve-job %d\r\n" % job_id).startswith(b"RESERVED ")
+        if tries:
+            worker.close()
+        else:
+            kill(server)
+        job = server.call(lambda job_id=job_id: server.server.broker.jobs[job_id])
+        eventually(lambda job=job: job.client is None, "nobody has it")
+        assert getattr(job.extras, "tries", 0) == tries
+        worker.close()
 
 
 def test_whoever_comes_while_there_is_no_process_waits(serve):

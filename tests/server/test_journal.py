@@ -20,7 +20,7 @@ from beanstalk_server.queue.job import BURIED, DELAYED, NOT_IN_MEMORY, READY
 from beanstalk_server.queue.journal import Journal, JournalError, RestoreInterruptedError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
@@ -94,7 +94,7 @@ class KeptInBinlog:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self._path / "binlog", copy)
         binlog = Binlog(RealDirectory(copy))
-        replay = Replay(JobTable())
+        replay = Replay(IdTable())
         binlog.restore(replay)  # wall clock, as it is stored
         jobs = {job.id: binlog.stored(job) for job in replay.jobs.values()}
         next_id = binlog.next_id()

@@ -6,7 +6,6 @@ import pytest
 from rounds import SECOND, Rounds
 from virtual import RecordingClient
 
-from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import PENDING, TIMED_OUT
 from beanstalk_server.server.alarm import Alarm
@@ -470,14 +469,15 @@ def test_a_suspension_after_a_stop_ends_what_clients_may_still_do(rounds):
     assert not rounds.broker.jobs
 
 
-@pytest.mark.interpreted
-def test_what_is_due_in_another_broker_comes_due_and_nothing_in_the_one_before(rounds):
-    rounds.connect().send(b"put 0 1 60 1\r\nx\r\n")
-    rounds.loop.settle()
-    before = rounds.broker
-    rounds.broker = Broker(rounds.journal, rounds.clock())
-    client = RecordingClient(rounds.broker)
-    assert rounds.broker.reserve(client, SECOND, rounds.loop.now) == PENDING
-    rounds.scheduler.serve(rounds.broker)
-    rounds.loop.sleep(2)
-    assert (client.answers, before.delayed) == ([("timed out",)], 1)
+def test_schedulers_that_share_an_event_loop_share_its_rounds(rounds):
+    scheduler = rounds.scheduler
+    scheduler.share_rounds(3)
+    scheduler.refill()
+    assert scheduler.budget == ROUND_QUANTUM // 3
+    scheduler.suspend()
+    scheduler.share_rounds(1000)
+    assert scheduler.quantum == 0
+    scheduler.resume()
+    assert 0 < scheduler.quantum < ROUND_QUANTUM // 3
+    scheduler.share_rounds(1)
+    assert scheduler.quantum == ROUND_QUANTUM

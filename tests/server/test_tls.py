@@ -195,7 +195,7 @@ def test_a_client_that_reads_nothing_is_read_from_no_more_and_gets_everything_la
 
     def paused():
         (connection,) = server.server.connections.open
-        return not connection.reading and connection.transport.get_write_buffer_size()
+        return not connection.intake.reading and connection.transport.get_write_buffer_size()
 
     size = eventually(lambda: server.call(paused), "the server reads no more")
     assert size <= OUTPUT_LIMIT + 5 * len(body)
@@ -214,7 +214,7 @@ def test_a_worker_that_hangs_up_while_nothing_is_read_from_it_gets_no_job(server
     threading.Thread(target=worker.socket.sendall, args=(b"list-tube-used\r\n" * 10_000,), daemon=True).start()
 
     def paused():
-        return any(not connection.reading for connection in server.server.connections.open)
+        return any(not connection.intake.reading for connection in server.server.connections.open)
 
     eventually(lambda: server.call(paused), "the server reads no more")
     worker.socket.shutdown(socket.SHUT_RDWR)

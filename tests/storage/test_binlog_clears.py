@@ -174,7 +174,7 @@ def test_a_clear_undoes_nothing_that_came_after_it():
         for _ in range(200):  # until the first segment is cleaned
             number = process.put(body=bytes(300))
             await process.binlog.commit()
-            process.broker.delete(process.client, number)
+            process.broker.delete(process.client, number, SECOND)
             await process.settle()
         process.put()
         await process.binlog.commit()

@@ -12,16 +12,17 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.job import DELAYED
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import LAST_MOMENT, StoredJob
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import disk
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.errors import StorageError
 from beanstalk_server.storage.record import CLOCK, encode_clock, encode_commit, encode_put
 from beanstalk_server.storage.recovery import recover
-from beanstalk_server.storage.segment import MAGIC, seed_of, segment_names
+from beanstalk_server.storage.segment import MAGIC, VERSION, seed_of, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
 
 pytestmark = pytest.mark.usefixtures("bodies")
@@ -73,6 +74,14 @@ class Machine:
         self.commit()
         return number
 
+    def put_at(self, at):
+        """Put a job that is due when the wall clock says so."""
+        self.broker.set_wall_offset(self.binlog.clock_offset())
+        asked = Attributes(at=at)
+        assert self.broker.put_with(self.client, asked, 0, 0, SECOND, b"", self.now, self.now) == DONE
+        self.commit()
+        return self.broker.next_id - 1
+
     def commit(self):
         asyncio.run(self.binlog.commit())
 
@@ -107,6 +116,35 @@ def test_a_step_before_the_first_record_of_a_process_changes_no_delay(machine, s
     machine.wall += step
     machine.put(HOUR)
     assert (machine.start().left(1), machine.left(2)) == (10 * HOUR, HOUR)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_is_due_by_the_wall_clock_moves_with_each_step_and_with_no_restart(machine, step):
+    number = machine.put_at(machine.wall + 10 * HOUR)
+    assert machine.start().left(number) == 10 * HOUR
+    machine.wall += step
+    delayed = machine.put(HOUR)
+    machine.sleep(HOUR // 2)
+    assert (machine.start().left(number), machine.left(delayed)) == (10 * HOUR - step - HOUR // 2, HOUR // 2)
+
+
+def test_it_is_due_by_the_clock_of_whoever_takes_over(machine):
+    number = machine.put_at(machine.wall + HOUR)
+    machine.reboot()  # another machine, as far as anybody can tell
+    machine.wall += HOUR - 7
+    assert machine.start().left(number) == 7
+    machine.wall += 7
+    machine.start()
+    assert (machine.broker.ready, machine.broker.delayed) == (1, 0)
+
+
+def test_what_was_released_before_its_moment_does_not_wait_for_it_again(machine):
+    number = machine.put_at(machine.wall + HOUR)
+    machine.broker.reserve_job(machine.client, number, machine.now)
+    assert machine.broker.release(machine.client, number, 0, 0, machine.now) == DONE
+    machine.commit()
+    machine.wall -= HOUR
+    assert machine.start().broker.ready == 1
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -233,12 +271,12 @@ def test_segments_of_version_1_are_read_and_have_no_clock(machine):
         if more:
             machine.directory.lock()
             with pytest.raises(StorageError, match="unknown record type"):
-                recover(machine.directory, Replay(JobTable()), salvage=False, segment_size=4096, draw_salt=int)
+                recover(machine.directory, Replay(IdTable()), salvage=False, segment_size=4096, draw_salt=int)
             continue
         assert machine.start().left() == HOUR
         assert [segment.version for segment in machine.binlog._log.segments] == [1]
         machine.put(0)
         machine.wall += HOUR
         machine.put(0)
-        assert [segment.version for segment in machine.binlog._log.segments] == [1, 2]
+        assert [segment.version for segment in machine.binlog._log.segments] == [1, VERSION]
         assert machine.start().left() == HOUR, "from the first record of version 2 on, the clocks are known"

@@ -138,7 +138,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
             assert reserve_job(life.broker, life.client, number, life.now)
             choice = rng.randrange(20)
             if choice == 0 and len(life.broker.jobs) > 1:
-                assert life.broker.delete(life.client, number) == DONE
+                assert life.broker.delete(life.client, number, life.now) == DONE
             elif choice < 10:
                 assert life.broker.release(life.client, number, 1, 0, life.now) == DONE
             else:
@@ -155,7 +155,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
         await life.commit()
         for number in list(life.broker.jobs):
             await life.room()
-            assert life.broker.delete(life.client, number) == DONE
+            assert life.broker.delete(life.client, number, life.now) == DONE
         await life.commit()
         await life.settle()
         life.binlog._log.check()

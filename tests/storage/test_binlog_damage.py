@@ -19,7 +19,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY, STATES
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.body_reader import BodyReader
@@ -133,7 +133,7 @@ class Written:
             body = rng.randbytes(rng.choice((0, 10, 100)))
             assert put(broker, client, rng.randrange(5), delay, SECOND * 90, body, now, key) == DONE
         elif choice < 6:
-            broker.delete(client, number)
+            broker.delete(client, number, now)
         elif choice == 6:
             broker.reserve_job(client, number, now)
         elif choice == 7:
@@ -237,7 +237,7 @@ def said():
 def recovered(directory, *, salvage=False):
     """Recover a directory; return the shape of each job by its id."""
     assert directory.lock()
-    replay = Replay(JobTable())
+    replay = Replay(IdTable())
     try:
         found = recover(directory, replay, salvage=salvage, segment_size=SEGMENT, draw_salt=lambda: 5)
     finally:
@@ -421,7 +421,7 @@ def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
                 assert broker.put(client, number, 0, 0, SECOND, b"new", SECOND, SECOND) == DONE
                 await binlog.commit()
                 for other in list(broker.jobs)[::2]:
-                    broker.delete(client, other)
+                    broker.delete(client, other, SECOND)
                 await binlog.commit()
                 await eventually_async(lambda: binlog._upkeep is None, "the upkeep ends")  # noqa: B023
                 binlog._log.check()
@@ -457,7 +457,7 @@ def put_keyed(broker, client):
 
 
 def test_a_key_whose_deletion_is_lost_still_names_one_job_only(small, said):
-    directory = small([put_keyed, lambda broker, client: broker.delete(client, 1), put_keyed])
+    directory = small([put_keyed, lambda broker, client: broker.delete(client, 1, SECOND), put_keyed])
     name = segment_names(directory)[0][1]
     reader = SegmentReader(directory.open(name), name)
     while reader.next() and reader.scanner.kind != DELETE:

@@ -77,7 +77,7 @@ class Queue:
 
     async def delete(self, number):
         await self.room(DELETIONS)
-        assert self.broker.delete(self.client, number) == DONE
+        assert self.broker.delete(self.client, number, SECOND) == DONE
 
     async def change(self, number):
         """Let a job be released, buried or kicked, and be ready again."""
@@ -298,7 +298,7 @@ def test_changes_that_outrun_the_upkeep_make_room_on_the_spot():
                 assert reserve_job(broker, client, number, SECOND)
                 assert broker.release(client, number, 1, 100 * SECOND, SECOND) == DONE
         for number in list(broker.jobs):
-            assert broker.delete(client, number) == DONE
+            assert broker.delete(client, number, SECOND) == DONE
         await queue.commit()
         queue.check()
         await queue.stop()

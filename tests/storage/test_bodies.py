@@ -15,6 +15,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import NOT_IN_MEMORY
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import disk
@@ -176,7 +177,7 @@ def test_the_latest_bodies_stay_in_memory_as_far_as_the_cache_goes():
         process.fetch(jobs[0])  # it is the latest then
         await process.settle()
         assert process.in_memory() == [jobs[0], jobs[4]]
-        process.broker.delete(process.client, jobs[0])
+        process.broker.delete(process.client, jobs[0], process.now)
         process.check()
 
     run(work)
@@ -206,11 +207,12 @@ def test_the_body_of_a_job_that_goes_meanwhile_comes_all_the_same(change):
         await process.commit()
         process.fetch(job_id)
         if change == "delete":
-            process.broker.delete(process.client, job_id)
+            process.broker.delete(process.client, job_id, process.now)
         elif change == "clear":
             process.broker.clear(process.client, "default")
         else:
-            process.broker.put_keyed(process.client, "k", True, 0, 0, SECOND, b"new" * 10, SECOND, SECOND)
+            fresh = Attributes(key="k", replaces=True)
+            process.broker.put_with(process.client, fresh, 0, 0, SECOND, b"new" * 10, SECOND, SECOND)
         await process.commit()
         await process.settle()
         assert process.got == 1
@@ -288,11 +290,11 @@ def test_no_segment_goes_while_a_body_is_read_from_it():
         gate.clear()
         process.fetch(first)
         await asyncio.sleep(0)
-        process.broker.delete(process.client, first)
+        process.broker.delete(process.client, first, process.now)
         for _ in range(30):
             job_id = process.put(b"b" * 500)
             await process.commit()
-            process.broker.delete(process.client, job_id)
+            process.broker.delete(process.client, job_id, process.now)
             await process.commit()
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -437,7 +439,7 @@ def test_cleaning_never_copies_damage():
             if process.failures:
                 break
             await process.binlog.commit()
-            process.broker.delete(process.client, job_id)
+            process.broker.delete(process.client, job_id, process.now)
             await eventually_async(lambda: process.binlog._upkeep is None, "the upkeep ends")
             if process.failures:
                 break
@@ -563,7 +565,7 @@ def work(process, rng, chosen):
     elif choice > 7 and worker.held:
         broker.release(worker, worker.held.pop(), 1, 0, now)
     elif choice > 6 and worker.held:
-        broker.delete(worker, worker.held.pop())
+        broker.delete(worker, worker.held.pop(), now)
 
 
 async def live(process, rng, job_sizes):
@@ -586,10 +588,11 @@ async def live(process, rng, job_sizes):
             tube = broker.tubes["keyed"]
             known = tube.keys.get(key) if tube.keys is not None else None
             if known is None or known.client is None:
-                broker.put_keyed(client, key, True, 0, 0, 1000 * SECOND, body, process.now, process.now)
+                fresh = Attributes(key=key, replaces=True)
+                broker.put_with(client, fresh, 0, 0, 1000 * SECOND, body, process.now, process.now)
                 process.note_put(tube.keys.get(key).id, body)
         elif choice < 6:
-            broker.delete(client, chosen)
+            broker.delete(client, chosen, process.now)
         elif choice == 6:
             broker.kick(client, 3, process.now)
         elif choice == 7 and rng.random() < 0.2:
@@ -658,7 +661,7 @@ def test_jobs_number_few_segments_however_many_come_and_go():
             job = process.job(job_id)
             shown = process.broker.job_statistics(job_id, process.now).file
             assert shown == process.binlog._log.segment_of(job).sequence
-            process.broker.delete(process.client, job_id)
+            process.broker.delete(process.client, job_id, process.now)
             await process.commit()
             await process.settle()
         assert process.binlog._log.sequence > 30

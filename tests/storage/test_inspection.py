@@ -5,6 +5,7 @@ import base64
 import json
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from crc32c import crc32c
@@ -12,9 +13,10 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.cli.server import main
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.job import DELAYED
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.replay import Replay
-from beanstalk_server.queue.table import JobTable
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.binlog import Binlog
@@ -22,7 +24,7 @@ from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 from beanstalk_server.storage.inspection import Inspection, inspect
 from beanstalk_server.storage.recovery import recover
-from beanstalk_server.storage.segment import MAGIC, segment_names
+from beanstalk_server.storage.segment import MAGIC, VERSION, segment_names
 
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
@@ -54,7 +56,7 @@ class Server:
         self.broker.bury(self.client, number, 7)
 
     def delete(self, number):
-        self.broker.delete(self.client, number)
+        self.broker.delete(self.client, number, NOW)
 
     def stored(self):
         return {job.id: self.binlog.stored(job) for job in self.broker.jobs.values()}
@@ -313,7 +315,7 @@ def test_a_damaged_header_is_the_only_damage_reported(path, keep, offset):
     _, damages = found(path, "records")
     assert [(damage.segment, damage.offset) for damage in damages] == [(second.name, 0)]
     salvaged = {job.id for job in found(path, "live")[0]}
-    replay = Replay(JobTable())
+    replay = Replay(IdTable())
     recover(RealDirectory(path), replay, salvage=True, segment_size=4096, draw_salt=lambda: 1)
     assert set(replay.jobs) == salvaged
     assert [file.name for file in (path / "damaged").iterdir()] == [second.name]
@@ -405,9 +407,9 @@ def test_an_interrupted_start_is_refused(path, keep):
 def test_a_newer_version_is_refused(path, keep):
     keep(many)
     file = segment_paths(path)[0]
-    header = MAGIC + (3).to_bytes(4, "little") + file.read_bytes()[12:28]
+    header = MAGIC + (VERSION + 1).to_bytes(4, "little") + file.read_bytes()[12:28]
     spoil(file, 0, header + crc32c(header).to_bytes(4, "little"))
-    message = f"{file}: format version 3 is newer than this server, which knows versions up to 2"
+    message = f"{file}: format version {VERSION + 1} is newer than this server, which knows versions up to {VERSION}"
     assert refusal(path) == (message, UNUSABLE)
 
 
@@ -499,6 +501,23 @@ def test_export_writes_what_beanstalkd_reads(path, keep, capsys):
         told = stored[job.id]
         # beanstalkd counts one more bury for each at its start
         assert job == told.replace(key="", buries=0, bury_sequence=0)
+
+
+def test_export_says_what_is_lost_of_policies(path, capsys):
+    shutil.copytree(Path(__file__).parent / "versions" / "3", path)
+    assert main(["binlog", "export", str(path), "--to", str(path.parent / "back")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("exported 17 jobs to ")
+    assert said[1:] == [
+        "dropped 4 keys: beanstalkd has no keys",
+        "freed 1 held key",
+        "dropped the terms of 6 jobs (tries, origin, ttl and the like)",
+    ]
+    contents = reader.read(RealDirectory(path.parent / "back"), pytest.fail)
+    jobs = {job.id: job for job in contents.jobs()}
+    assert (jobs[16].state, jobs[19].tube, jobs[20].tube) == (DELAYED, "dead", "dead")
+    assert 22 not in jobs
+    assert contents.last_id == 23
 
 
 def test_export_says_which_bodies_beanstalkd_does_not_take(path, keep, capsys):

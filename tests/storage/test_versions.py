@@ -14,6 +14,7 @@ from virtual import RecordingClient, put
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
@@ -24,6 +25,7 @@ from beanstalk_server.storage.shown import shown_job
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 VERSIONS = Path(__file__).parent / "versions"
+NEXT_IDS = {1: 15, 2: 15, 3: 24}
 
 
 def opened(path):
@@ -60,16 +62,17 @@ def test_a_directory_of_each_version_is_read_and_written_to(tmp_path, version):
     async def live():
         binlog = opened(path)
         broker = Broker(binlog, NOW)
-        assert broker.restore(OFFSET, NOW) == len(expected)
+        assert broker.restore(OFFSET, NOW) == len([job for job in expected if job["state"] != "held"])
+        assert len(broker.held) == len([job for job in expected if job["state"] == "held"])
         check_broker(broker)
         put(broker, RecordingClient(broker), 0, 0, 60 * SECOND, b"new", NOW)
         await binlog.commit()
         await binlog.close()
 
     asyncio.run(live())
-    *old, new = jobs_in(path)
+    *old, new = sorted(jobs_in(path), key=lambda job: job["id"])
     assert old == expected
-    assert (new["id"], new["body"]) == (15, "new"), "no id is given twice"
+    assert (new["id"], new["body"]) == (NEXT_IDS[version], "new"), "no id is given twice"
 
 
 # How the directories were written: python tests/storage/test_versions.py tests/storage/versions/N
@@ -78,13 +81,23 @@ def test_a_directory_of_each_version_is_read_and_written_to(tmp_path, version):
 async def write(path):
     """Every record and every state, in three segments."""
     binlog = opened(path)
-    broker = Broker(binlog, NOW)
+    policies = {
+        "tried": Policy(max_tries=1, dead_tube="dead", backoff=100 * SECOND),
+        "again": Policy(backoff=100 * SECOND),
+        "held": Policy(ttl=1000 * SECOND, key_hold=1000 * SECOND),
+    }
+    broker = Broker(binlog, NOW, policy_of=lambda name: policies.get(name, NO_POLICY))
     broker.restore(OFFSET, NOW)
     client = RecordingClient(broker)
 
     def add(body, delay=0, tube="mail", key=""):
         broker.use(client, tube)
         assert put(broker, client, 10, delay, 60 * SECOND, body, NOW, key) == DONE
+        return broker.next_id - 1
+
+    def add_with(body, tube="mail", **attributes):
+        broker.use(client, tube)
+        assert broker.put_with(client, Attributes(**attributes), 10, 0, 60 * SECOND, body, NOW, NOW) == DONE
         return broker.next_id - 1
 
     def reserved(job_id):
@@ -101,16 +114,27 @@ async def write(path):
     broker.release(client, reserved(add(b"released with a delay")), 3, 500 * SECOND, NOW)
     broker.bury(client, reserved(add(b"kicked")), 2)
     broker.kick_job(client, 8, NOW)
-    broker.delete(client, 4)
+    broker.delete(client, 4, NOW)
     await binlog.commit()
     for _ in range(3):
         add(b"x" * 2500)  # 9 to 11
         await binlog.commit()
-    broker.delete(client, 9)
+    broker.delete(client, 9, NOW)
     add(b"cleared", tube="cleared")  # 12
     reserved(add(b"reserved when its tube was cleared", tube="cleared"))
     broker.clear(client, "cleared")
-    broker.delete(client, add(b"the last id"))  # 14
+    broker.delete(client, add(b"the former last id"), NOW)  # 14
+    await binlog.commit()
+    demanded = {"max_tries": 5, "backoff": 2 * SECOND, "ttl": 3000 * SECOND, "key_hold": 4 * SECOND}
+    add_with(b"demanded", key="demanded", **demanded)  # 15
+    add_with(b"at", at=OFFSET + 999 * SECOND)
+    add(b"ready since now", tube="held")  # 17
+    add(b"has the key", tube="dead", key="shared")
+    for key in ("shared", "own"):  # 19 and 20
+        broker.release(client, reserved(add(b"a dead letter", tube="tried", key=key)), 10, 0, NOW)
+    broker.release(client, reserved(add(b"tried again", tube="again")), 10, 0, NOW)  # 21
+    broker.delete(client, add(b"its key is held", tube="held", key="held"), NOW)  # 22
+    broker.delete(client, add(b"the last id"), NOW)  # 23
     await binlog.commit()
     await binlog.close()
     for name in ("lock", *(file.name for file in path.glob("spare.*"))):

@@ -51,7 +51,7 @@ ACCESS = Path(__file__).parents[2] / "docs/access.md"
 
 
 def test_no_two_commands_have_the_same_name():
-    assert len({row.name for row in ROWS}) == len(ROWS) == 34
+    assert len({row.name for row in ROWS}) == len(ROWS) == 36
 
 
 def test_the_table_in_the_documents_says_what_each_command_asks_for():
@@ -82,9 +82,10 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"kick-job ",
         b"reschedule ",
         b"reschedule-keyed ",
+        b"redrive ",
     )
     assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ")
-    assert LONG_COMMANDS == (b"put-keyed ", b"replace-keyed ", b"reschedule-keyed ")
+    assert LONG_COMMANDS == (b"put-keyed ", b"replace-keyed ", b"reschedule-keyed ", b"put-with ")
     assert {row.needs for row in ROWS if row.has_body} == {DELETIONS}
     assert {row.needs for row in ROWS} == {ALL, DELETIONS, NONE}
 

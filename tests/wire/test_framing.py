@@ -35,7 +35,7 @@ def end_of_line(data, may_be_long):
     if len(data) < LINE_LIMIT:
         return NOT_WHOLE
     if may_be_long and data.startswith(LONG):
-        end = data[:EXTENDED_LINE_LIMIT].find(b"\r\n")
+        end = data[:EXTENDED_LINE_LIMIT].find(b"\r\n", LINE_LIMIT - 2)
         if end >= 0:
             return end
         if len(data) < EXTENDED_LINE_LIMIT:
@@ -192,6 +192,21 @@ def test_a_crlf_that_straddles_the_limit_is_not_the_end_of_a_line_as_in_beanstal
     framer.feed(b"next\r\n")
     assert framer.next() == LINE
     assert framer.take() == b"next"
+
+
+@pytest.mark.parametrize(
+    "data", [b"long a\rb\r\n" + b"x" * 300, (b"long a\rb\r\n" + b"x" * 300)[:230] + b"\r\n" + b"y" * 300]
+)
+def test_a_line_that_is_found_would_also_be_found_without_what_follows(framer, data):
+    framer.feed(data)
+    while (event := framer.next()) != NEED_MORE:
+        if event == LINE:
+            line = framer.take()
+            alone = Framer(LONG)
+            alone.feed(line + b"\r\n")
+            assert alone.next() == LINE
+            assert alone.take() == line
+            return
 
 
 def test_a_long_command_ends_only_at_a_crlf_within_its_own_limit(framer):

@@ -8,8 +8,8 @@ from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING
 
 REPORTED_LATER = (
-    "use watch ignore put put_keyed cancel cancel_keyed reschedule reschedule_keyed delete release bury touch kick_job "
-    "pause"
+    "use watch ignore put put_with cancel cancel_keyed reschedule reschedule_keyed delete release bury touch "
+    "kick_job pause"
 ).split()
 
 FOUND_LATER = "peek peek_keyed peek_ready peek_delayed peek_buried".split()

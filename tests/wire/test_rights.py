@@ -28,20 +28,20 @@ def words(text):
 
 
 RIGHTS = {
-    "produce": words("put put-keyed replace-keyed cancel cancel-keyed reschedule reschedule-keyed"),
+    "produce": words("put put-keyed replace-keyed put-with cancel cancel-keyed reschedule reschedule-keyed"),
     "consume": words("watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch"),
     "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube"),
-    "admin": words("kick kick-job pause-tube clear-tube"),
+    "admin": words("kick kick-job pause-tube clear-tube redrive"),
     "any": ["use"],
     "none": words("ignore quit list-tubes list-tube-used list-tubes-watched"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
-ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube")
+ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive")
 ABOUT_THE_WATCHED_TUBES = words("reserve reserve-with-timeout reserve-batch")
 MAY_ANSWER_NOT_FOUND = [
     *ABOUT_A_JOB,
-    *words("stats-tube pause-tube clear-tube cancel-keyed reschedule-keyed peek-keyed"),
+    *words("stats-tube pause-tube clear-tube redrive cancel-keyed reschedule-keyed peek-keyed"),
 ]
 
 
@@ -96,6 +96,7 @@ LINES = {
     "put": [b"put 0 0 60 4" + BODY, b"put 5 1 60 4" + BODY, b"put 0 0 60 " + TOO_BIG],
     "put-keyed": [b"put-keyed {key} 0 0 60 4" + BODY, b"put-keyed {key} 0 1 60 4" + BODY],
     "replace-keyed": [b"replace-keyed {key} 0 1 60 4" + BODY, b"replace-keyed {key} 0 0 60 " + TOO_BIG],
+    "put-with": [b"put-with 0 0 60 4 tries=2" + BODY, b"put-with 0 0 60 4 ttl=1 key={key} replace=1" + BODY],
     "cancel": [b"cancel {id}"],
     "cancel-keyed": [b"cancel-keyed {key}"],
     "reschedule": [b"reschedule {id} 1"],
@@ -123,6 +124,7 @@ LINES = {
     "kick-job": [b"kick-job {id}"],
     "pause-tube": [b"pause-tube {tube} 0", b"pause-tube {tube} 1", b"pause-tube{tube} 1"],
     "clear-tube": [b"clear-tube {tube}"],
+    "redrive": [b"redrive {tube} 9"],
     "list-tubes": [b"list-tubes"],
     "list-tube-used": [b"list-tube-used"],
     "list-tubes-watched": [b"list-tubes-watched"],
@@ -196,10 +198,16 @@ class Side:
         return reply
 
 
+def attributes(of):
+    return {name: getattr(of, name) for name in dir(of) if not name.startswith("_")}
+
+
 def fields(statistics):
     """Figures, and what is told of a job."""
-    found = {name: getattr(statistics, name) for name in dir(statistics) if not name.startswith("_")}
+    found = attributes(statistics)
     job = found.pop("job", None)
+    found.pop("terms", None)
+    found |= attributes(found.pop("counters", None))
     found.pop("files", None)
     told = [] if job is None else [job.tube.name, job.state, job.priority, job.delay, job.ttr, job.key, job.reserves]
     return [*told, *sorted((name, value) for name, value in found.items() if not callable(value))]

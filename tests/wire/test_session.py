@@ -1162,8 +1162,19 @@ cmd-reschedule-keyed: 0
 cmd-peek-keyed: 0
 cmd-reserve-batch: 0
 cmd-clear-tube: 0
+cmd-put-with: 0
+cmd-redrive: 0
 current-memory: 0
 max-memory: 0
+refused-jobs: 0
+refused-bytes: 0
+refused-delay: 0
+refused-size: 0
+expired-jobs: 0
+dead-jobs: 0
+retried-jobs: 0
+redriven-jobs: 0
+held-keys: 0
 """
 
 
@@ -1181,7 +1192,8 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "peek 1|peek-ready|peek-delayed|peek-buried|reserve|reserve-with-timeout 0|delete 9|release 9 0 0|use a|"
         "watch a|ignore a|bury 9 0|kick 1|touch 9|stats-job 9|stats-tube a|list-tubes|list-tube-used|"
         "list-tubes-watched|pause-tube a 1|pause-tube -a 1|cancel 9|cancel-keyed k|reschedule 9 1|reschedule-keyed k 1|"
-        "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999"
+        "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
+        "put-with 0 0 1 99999999 tries=2|redrive a 5"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))

@@ -1,7 +1,7 @@
 """Exports the jobs of a binlog to files that beanstalkd can start from.
 
-Each job keeps everything that beanstalkd knows of a job, so its stats-job reports the same as this server's. Keys are
-lost. Must never change the directory that the jobs come from.
+Each job keeps everything that beanstalkd knows of a job, so its stats-job reports the same as this server's. Keys,
+held ones too, and terms are lost. Must never change the directory that the jobs come from.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from beanstalk_server.queue.job import READY
+from beanstalk_server.queue.job import HELD, READY
 from beanstalk_server.queue.stored_job import StoredJob
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.beanstalkd.format import (
@@ -43,6 +43,10 @@ class Written:
     jobs: int
     keyed: int
     """How many of the jobs had a key, which beanstalkd does not know."""
+    with_terms: int
+    """How many of the jobs had terms, likewise."""
+    held: int
+    """How many held keys there were, likewise."""
     files: int
     size: int
     """Bytes in all files."""
@@ -102,13 +106,20 @@ class _Writer:
         self._written = 0
         self._jobs = 0
         self._keyed = 0
+        self._with_terms = 0
+        self._held = 0
         self._body_limit = 0
 
     def put(self, job: StoredJob) -> None:
+        if job.state == HELD:
+            self._held += 1
+            return
         self.append(_full_fields(job))
         self._jobs += 1
         if job.key:
             self._keyed += 1
+        if job.has_terms:
+            self._with_terms += 1
         if job.id > self.last_id:
             self.last_id = job.id
         if len(job.body) + 2 > self._body_limit:
@@ -130,7 +141,15 @@ class _Writer:
         for name in reversed(self._names):  # so the first file exists only when all do
             self._directory.rename(_partial(name), name)
         self._directory.sync()
-        return Written(self._jobs, self._keyed, len(self._names), self._written, self._body_limit)
+        return Written(
+            self._jobs,
+            self._keyed,
+            self._with_terms,
+            self._held,
+            len(self._names),
+            self._written,
+            self._body_limit,
+        )
 
     def remove(self) -> None:
         """Remove everything that has been written."""

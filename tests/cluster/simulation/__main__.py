@@ -1,6 +1,6 @@
 """Runs seeds, for so long or so many: python -m tests.cluster.simulation --seconds 3600
 
-A seed that fails is printed with its problems and the end of its log, and replays: --seed SEED
+A seed that fails is printed with its problems and the end of its log, and replays: --seed SEED, with the same --shards.
 """
 
 import argparse
@@ -16,10 +16,12 @@ def main():
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seconds", type=float, default=60.0, help="real seconds after which no seed is begun")
     parser.add_argument("--busy", type=float, default=KEEP_BUSY, help="virtual seconds with faults in a seed")
+    parser.add_argument("--shards", type=int, default=1, help="how many the cluster has")
+    parser.add_argument("--calm", action="store_true", help="nothing fails: nodes join and leave, and shards move")
     parser.add_argument("--log", type=int, default=0, help="lines of the log of a seed that fails")
     options = parser.parse_args()
     if options.seed is not None:
-        cluster = run(options.seed, options.busy)
+        cluster = run(options.seed, options.busy, options.shards, is_calm=options.calm)
         print(*cluster.lines, sep="\n")
         print(*cluster.problems[:20] or ["no problems"], sep="\n")
         return bool(cluster.problems)
@@ -29,11 +31,11 @@ def main():
     commands = unanswered = takeovers = virtual = 0
     faults = Counter()
     while time.monotonic() - began < options.seconds:
-        cluster = run(seed, options.busy)
+        cluster = run(seed, options.busy, options.shards, is_calm=options.calm)
         answered, not_answered = cluster.history.counts()
         commands += answered
         unanswered += not_answered
-        takeovers += len(cluster.epochs)
+        takeovers += sum(map(len, cluster.epochs.values()))
         faults += cluster.faults
         virtual += cluster.loop.now / 1e9 - 1000
         if cluster.problems:

@@ -12,22 +12,26 @@ from collections import Counter
 
 from beanstalk_server.cluster import sender
 from beanstalk_server.cluster.sender import Sender
-from beanstalk_server.config import Config
+from beanstalk_server.config import Config, TubeConfig
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.node import Node
 from beanstalk_server.server.roles import LEADS
-from tests.cluster.histories import History, Recorder, Survivor, problems_of
-from tests.cluster.simulation.commands import command, ids_in
-from tests.cluster.simulation.engines import SimulatedServers, connect
+from tests.cluster.histories import History, Recorder, Survivor, nanoseconds, problems_of
+from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of
+from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers
+from tests.cluster.simulation.faults import GUEST, Faults
 from tests.cluster.simulation.network import Network
 from tests.cluster.simulation.patches import virtual
-from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, Process, VirtualLoop
+from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, WALL, Process, VirtualLoop
 
 DRIFT = 0.001
 SKEW = SECOND // 5
 NODES = ("n1", "n2", "n3")
+GAP = 1 * SECOND
+"""How long a client may wait for an answer when nothing fails."""
+
 KEEP_BUSY = 60.0
 """Virtual seconds with clients and faults in a run."""
 
@@ -43,9 +47,38 @@ class SimulatedNode(Node):
     cluster = None
     process = None
 
-    async def take_over(self, lease):
-        await super().take_over(lease)
-        self.cluster.note_takeover(self, lease)
+    def __init__(self, config, **options):
+        super().__init__(config, **options)
+        self.has_started = False
+        for shard in self.shards:
+            self._watch(shard)
+
+    def _watch(self, shard):
+        take_over = shard.take_over
+
+        async def note_takeover(lease):
+            await take_over(lease)
+            self.cluster.note_takeover(self, shard.index, lease)
+
+        shard.take_over = note_takeover
+
+    async def start(self):
+        await super().start()
+        self.has_started = True
+
+    def serves(self, index):
+        """Whether it leads a shard, and hands out its jobs."""
+        shard = self.shards[index]
+        return shard.leads and not shard.service.scheduler.halted
+
+    @property
+    def contends(self):
+        """Whether it takes shards that nobody leads."""
+        return all(shard.roles.contends for shard in self.shards)
+
+    def count(self):
+        """How many shards it leads."""
+        return sum(shard.leads for shard in self.shards)
 
 
 class Trace(logging.Handler):
@@ -105,6 +138,10 @@ class Client:
     def leave(self, *, by_itself):
         if not self.left:
             self.left = True
+            if self.cluster.is_calm and not by_itself and self.transport is not None:
+                node = self.transport.peer.process
+                if node.is_alive and node not in self.cluster.leaving:
+                    self.cluster.problem("disconnected", f"{self.name}, whose node {node} goes on")
             self.recorder.leave(by_itself=by_itself)
             self.cluster.client_left(self)
 
@@ -125,7 +162,9 @@ class Client:
             return
         while len(self.recorder.waiting) < self.depth:
             self.cluster.loop.now += 1
-            self.give(*command(rng, self.known, self.number, self.sent))
+            cluster = self.cluster
+            moment = WALL + cluster.loop.now
+            self.give(*command(rng, self.known, self.number, self.sent, cluster.tubes, tuple(cluster.policed), moment))
             if rng.random() < 0.7:
                 break
 
@@ -140,11 +179,18 @@ class SimulatedCluster:
     Args:
         seed: decides everything.
         seconds: virtual, with clients and faults.
+        shards: how many the cluster has.
+        is_calm: whether nothing fails: nodes only join and leave, and shards move. Then no client is disconnected but
+            by its own node, and nobody waits long.
     """
 
-    def __init__(self, seed, seconds=KEEP_BUSY):
+    def __init__(self, seed, seconds=KEEP_BUSY, shards=1, *, is_calm=False):
         self.seed = seed
         self.seconds = seconds
+        self.shards = shards
+        self.is_calm = is_calm
+        self.tubes = tubes_of(shards)
+        self.policed = policed_tubes(shards)
         self.rng = random.Random(f"faults {seed}")
         self.ttl = self.rng.choice((2, 4, 4, 8))
         self.replicas = self.rng.choice((1, 1, 1, 2))
@@ -159,7 +205,7 @@ class SimulatedCluster:
         self.servers = SimulatedServers(self.loop, self.network, random.Random(f"engine {seed}"))
         self.clients_process = Process(self.loop, "clients")
         self.nodes = {}  # name -> SimulatedNode, while it runs
-        self.epochs = []
+        self.epochs = {shard: [] for shard in range(shards)}
         self.is_over = False  # no more commands
         self.is_ending = False  # all nodes stop, and none is started by what was planned before
         self.may_be_dangerous = True
@@ -168,6 +214,7 @@ class SimulatedCluster:
         self.names = 0
         self.link_ends = {}  # those that have ended
         self.stopping = set()  # names of nodes that have been told to
+        self.leaving = set()  # their processes
 
     # What happens
 
@@ -189,18 +236,19 @@ class SimulatedCluster:
         else:
             self.problem("bug", str(context.get("message")))
 
-    def note_takeover(self, node, lease):
+    def note_takeover(self, node, shard, lease):
         now = self.loop.now
-        self.history.took_over(now, now)
-        self.trace(f"serves epoch {lease.epoch}")
+        self.history.took_over(now, now, shard)
+        what = f"epoch {lease.epoch}" if self.shards == 1 else f"epoch {lease.epoch} of shard {shard}"
+        self.trace(f"serves {what}")
         for other in self.nodes.values():
-            serves = other is not node and other.leads and other.process.is_alive and not other.scheduler.halted
+            serves = other is not node and other.process.is_alive and other.serves(shard)
             if serves and not other.process.is_paused:
-                text = f"{node.process} serves epoch {lease.epoch}, and {other.process} still serves"
-                self.problem("two leaders", text)
-        if self.epochs and lease.epoch <= self.epochs[-1]:
-            self.problem("epoch", f"{lease.epoch} after {self.epochs[-1]}")
-        self.epochs.append(lease.epoch)
+                self.problem("two leaders", f"{node.process} serves {what}, and {other.process} still serves")
+        epochs = self.epochs[shard]
+        if epochs and lease.epoch <= epochs[-1]:
+            self.problem("epoch", f"{what} after {epochs[-1]}")
+        epochs.append(lease.epoch)
 
     def client_left(self, client):
         del self.clients[client.name]
@@ -222,13 +270,18 @@ class SimulatedCluster:
             node = SimulatedNode(
                 Config(
                     cluster="redis://engine",
+                    **({"shards": self.shards} if self.shards > 1 else {}),
                     advertise=f"{name}:7000",
                     lease_ttl=self.ttl,
                     replicas=self.replicas,
                     segment_size=65536,
                     port=0,
+                    tubes=[
+                        TubeConfig(match=name, **{key: value for key, value in policy._asdict().items() if value})
+                        for name, policy in self.policed.items()
+                    ],
                 ),
-                connect=lambda: connect(self.servers, self.replicas),
+                connector=SimulatedConnector(self.servers, self.replicas),
             )
             node.cluster, node.process = self, process
             self.nodes[name] = node
@@ -254,9 +307,10 @@ class SimulatedCluster:
 
     def stop_node(self, name, *, then=None):
         node = self.nodes.get(name)
-        if node is None or not hasattr(node, "roles"):
+        if node is None or not node.has_started:
             return
         self.stopping.add(name)
+        self.leaving.add(node.process)
 
         async def stop():
             await node.stop()
@@ -275,7 +329,7 @@ class SimulatedCluster:
     def connect_client(self):
         if self.is_over:
             return
-        names = [name for name in NODES if name in self.nodes]
+        names = [name for name in (*NODES, GUEST) if name in self.nodes]
         self.names += 1
         client = Client(self, f"client {self.names}", self.names, self.rng.choice(names or NODES))
         self.clients[client.name] = client
@@ -289,14 +343,27 @@ class SimulatedCluster:
 
     # Who leads
 
-    def leader(self):
-        """The node that serves, if all is well with it."""
+    def leader(self, shard=0):
+        """The node that serves a shard, if all is well with it."""
         leading = [
             node
             for node in self.nodes.values()
-            if node.leads and hasattr(node, "roles") and node.roles.role == LEADS and not node.process.is_paused
+            if node.has_started
+            and node.shards[shard].leads
+            and node.shards[shard].roles.role == LEADS
+            and not node.process.is_paused
         ]
-        return leading[0] if len(leading) == 1 and not leading[0].scheduler.halted else None
+        return leading[0] if len(leading) == 1 and leading[0].serves(shard) else None
+
+    def leaders(self):
+        """The node that serves each shard, if all is well with all of them."""
+        found = [self.leader(shard) for shard in range(self.shards)]
+        return found if all(found) else None
+
+    def is_spread(self):
+        """Whether each node that takes shards leads its share of them."""
+        counts = [node.count() for node in self.nodes.values() if node.has_started and node.contends]
+        return not counts or max(counts) - min(counts) <= 1
 
     def run(self):
         """Run it all; return the problems."""
@@ -326,9 +393,9 @@ class SimulatedCluster:
         originals = {name: getattr(LinkEnd, name) for name in ("close", "say_goodbye", "connection_lost")}
 
         def watched(name, original):
-            def ends(end, *args):
+            def ends(end, *args, **options):
                 cluster.note_link_end(end)
-                return original(end, *args)
+                return original(end, *args, **options)
 
             return ends
 
@@ -343,11 +410,13 @@ class SimulatedCluster:
             leads = not end.link.dials
             name = end.transport.peer_name if leads else end.transport.process.name
             clients = [client.name for client in self.clients.values() if client.host == name]
-            self.history.cut(now, now, now if leads else now + SETTLE * SECOND, clients)
+            self.history.cut(now, now, now if leads else now + SETTLE * SECOND, clients, self.shard_of(end))
+
+    def shard_of(self, end):
+        """The shard that a link is about; None if it has not said so."""
+        return 0 if self.shards == 1 else end.link.shard
 
     def _run(self):
-        from tests.cluster.simulation.faults import Faults
-
         clients = self.clients_process
         for name in NODES:
             self.start_node(name)
@@ -376,10 +445,10 @@ class SimulatedCluster:
             self.start_node(name)
 
         def is_whole():
-            runs = all(name in self.nodes and hasattr(self.nodes[name], "roles") for name in NODES)
-            return runs and not self.stopping and self.leader() is not None
+            runs = all(name in self.nodes and self.nodes[name].has_started for name in NODES)
+            return runs and not self.stopping and self.leaders() is not None and self.is_spread()
 
-        if not self._until(is_whole, "all nodes run, and one leads"):
+        if not self._until(is_whole, "all nodes run, and each leads its share"):
             return
         waiting = [client for client in self.clients.values() if client.transport is not None]
         for client in waiting:
@@ -410,11 +479,10 @@ class SimulatedCluster:
             client.leave(by_itself=True)
             if client.transport is not None:
                 client.transport.abort()
-        leader = self.leader()
-        if leader is None:
-            self.problem("stuck", "nobody leads any more")
+        if not self._until(lambda: self.leaders() is not None, "all shards are still led"):
             return
-        check_broker(leader.broker)
+        for shard, node in enumerate(self.leaders()):
+            check_broker(node.shards[shard].service.broker)
         self.is_ending = True
         for name in list(self.nodes):
             self.stop_node(name)
@@ -422,20 +490,47 @@ class SimulatedCluster:
             return
         self.is_ending = False
         self.start_node("n1")
-        if not self._until(lambda: self.leader() is not None, "a fresh node leads"):
+        if not self._until(lambda: self.leaders() is not None, "a fresh node leads"):
             return
-        broker = self.leader().broker
-        check_broker(broker)
-        survivors = {
-            job.id: Survivor(bytes(job.body), job.tube.name, STATES[job.state], job.key) for job in broker.jobs.values()
-        }
+        survivors = {}
+        for shard, node in enumerate(self.leaders()):
+            broker = node.shards[shard].service.broker
+            check_broker(broker)
+            for job in broker.jobs.values():
+                survivors[job.id] = Survivor(bytes(job.body), job.tube.name, STATES[job.state], job.key)
         self.problems += problems_of(
-            self.history, survivors, self.loop.now, notice=SETTLE * SECOND, drift=2 * DRIFT, skew=SKEW + SECOND // 100
+            self.history,
+            survivors,
+            self.loop.now,
+            notice=SETTLE * SECOND,
+            drift=2 * DRIFT,
+            skew=SKEW + SECOND // 100,
+            shards=self.shards,
+            policies=terms_of(self.policed, self.shards),
+            wall=WALL,
         )
+        if self.is_calm:
+            self.problems += [f"slow: {call!r}" for call in slow_calls(self.history, GAP)]
 
 
-def run(seed, seconds=KEEP_BUSY):
+def slow_calls(history, gap):
+    """The commands that were answered later than they may be, although nothing has failed: a reserve may wait."""
+    since = max(takeover.ended for takeover in {each.shard: each for each in reversed(history.takeovers)}.values())
+    before = {}  # client -> when it was answered last
+    found = []
+    for call in history.calls:
+        began = max(call.sent, before.get(call.client, 0), since)
+        before[call.client] = call.answered
+        words = call.line.split()
+        if words[0] in (b"reserve-with-timeout", b"reserve-batch"):
+            began += nanoseconds(words[-1])
+        if words[0] != b"reserve" and call.reply is not None and call.answered > began + gap:
+            found.append(call)
+    return found
+
+
+def run(seed, seconds=KEEP_BUSY, shards=1, *, is_calm=False):
     """Run one seed; return the SimulatedCluster, with its problems."""
-    cluster = SimulatedCluster(seed, seconds)
+    cluster = SimulatedCluster(seed, seconds, shards, is_calm=is_calm)
     cluster.run()
     return cluster

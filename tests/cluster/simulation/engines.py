@@ -7,15 +7,14 @@ that lag, and may fail without anybody knowing whether it has happened; it may e
 import contextvars
 from functools import partial
 
-from beanstalk_server.cluster.engine import Answer, EngineError
-from tests.cluster.memory_engine import MemoryEngine, Servers
+from beanstalk_server.cluster.engine import RENEW, TAKE, Answer, EngineError
+from tests.cluster.memory_engine import MemoryCommitter, MemoryEngine, MemoryRegistry, Servers
 from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, this_thread
 
 TIMEOUT = 1 * SECOND
 """Nanoseconds until a connection gives a call up."""
 
 HOST = "engine"
-CHANGES = ("observe", "take", "renew", "release", "append")
 
 
 class SimulatedServers(Servers):
@@ -92,18 +91,20 @@ class SimulatedServers(Servers):
         self._ask_again()
 
 
-class SimulatedEngine(MemoryEngine):
-    """One connection of a process."""
+class _Connection:
+    """What all connections of a process have in common: a call takes time, in a thread."""
 
-    def __init__(self, servers, replicas, process):
-        super().__init__(servers, replicas)
-        self.process = process
-        self.is_instant = False
+    process = None
 
     def _wait(self):
         """What waits for replicas is `_call`."""
 
-    def _call(self, method, *args, **options):
+    def _call(self, method, waits, *args, **options):
+        """Make a call of the class beside this one.
+
+        Args:
+            waits: whether it waits for replicas, if it changes something.
+        """
         baton = this_thread()
         servers, network, loop = self.servers, self.servers.network, self.servers.loop
         if not self.is_open:
@@ -114,53 +115,87 @@ class SimulatedEngine(MemoryEngine):
                 raise EngineError("the engine cannot be reached")
             before = servers.offset
             answer = call()
-            confirmed = servers.confirmed_at(servers.offset) if servers.offset > before else None
-            return self._judge(method, answer, confirmed)
-        return _Call(self, method, call, baton).run()
+            confirmed = servers.confirmed_at(servers.offset) if waits and servers.offset > before else None
+            return self._judge(answer, confirmed, args)
+        return _Call(self, waits, call, args, baton).run()
 
-    def _judge(self, method, answer, confirmed):
-        """The answer to a call that a number of replicas have confirmed; None: it has changed nothing."""
+    def _judge(self, answer, confirmed, args):
+        """The answer to a call that a number of replicas have confirmed; None: it waits for none."""
         if confirmed is None:
             return answer
-        if method == "append" and isinstance(answer, Answer):
+        if isinstance(answer, Answer):
             return answer._replace(replicas=confirmed)
-        if method in ("take", "renew") and confirmed < self.replicas:
-            raise EngineError(f"{confirmed} of {self.replicas} replicas have confirmed")
+        if confirmed < self.replicas:
+            raise self._too_few(confirmed)
         return answer
 
-    def observe(self, node, address):
-        return self._call("observe", node, address)
-
-    def take(self, seen, lease):
-        return self._call("take", seen, lease)
-
-    def renew(self, lease):
-        return self._call("renew", lease)
-
-    def release(self, lease):
-        return self._call("release", lease)
-
-    def append(self, commit, *, may_exceed):
-        return self._call("append", commit, may_exceed=may_exceed)
-
-    def files(self):
-        return self._call("files")
-
-    def read(self, name, offset, size):
-        return self._call("read", name, offset, size)
-
-    def members(self):
-        return self._call("members")
+    def _too_few(self, confirmed):
+        return EngineError(f"{confirmed} of {self.replicas} replicas have confirmed")
 
     def check(self):
-        return self._call("check")
+        return self._call("check", False)
+
+
+class SimulatedEngine(_Connection, MemoryEngine):
+    """One connection of a process to one shard."""
+
+    def append(self, commit, *, may_exceed):
+        return self._call("append", True, commit, may_exceed=may_exceed)
+
+    def files(self):
+        return self._call("files", False)
+
+    def read(self, name, offset, size):
+        return self._call("read", False, name, offset, size)
+
+
+class SimulatedRegistry(_Connection, MemoryRegistry):
+    """One connection of a process to all leases."""
+
+    def shards(self, wanted):
+        return self._call("shards", True, wanted)
+
+    def perform(self, calls, report=None):
+        try:
+            return self._call("perform", any(call.what in (TAKE, RENEW) for call in calls), calls, report)
+        except EngineError as error:
+            return [error for _ in calls]
+
+    def members(self):
+        return self._call("members", False)
+
+    def request_move(self, shard, node):
+        return self._call("request_move", False, shard, node)
+
+    def _judge(self, answer, confirmed, args):
+        if not isinstance(answer, list) or confirmed is None or confirmed >= self.replicas:
+            return super()._judge(answer, confirmed, args)
+        return [
+            self._too_few(confirmed) if call.what in (TAKE, RENEW) else lease
+            for call, lease in zip(args[0], answer, strict=True)
+        ]
+
+
+class SimulatedCommitter(_Connection, MemoryCommitter):
+    """One connection of a process to all journals."""
+
+    def append(self, calls):
+        try:
+            return self._call("append", True, calls)
+        except EngineError as error:
+            return [error for _ in calls]
+
+    def _judge(self, answer, confirmed, args):
+        if confirmed is None:
+            return answer
+        return [each._replace(replicas=confirmed) if isinstance(each, Answer) else each for each in answer]
 
 
 class _Call:
     """One call on its way to the engine and back."""
 
-    def __init__(self, engine, method, call, baton):
-        self.engine, self.method, self.call, self.baton = engine, method, call, baton
+    def __init__(self, engine, waits, call, args, baton):
+        self.engine, self.waits, self.call, self.args, self.baton = engine, waits, call, args, baton
         self.servers = engine.servers
         self.loop = engine.servers.loop
         self.network = engine.servers.network
@@ -213,7 +248,7 @@ class _Call:
             self._answer(answer, error)
             return
         offset = servers.offset
-        if self.method not in ("append", "take", "renew"):
+        if not self.waits:
             self._answer(answer, None)
             return
         deadline = self.loop.now + TIMEOUT // 2
@@ -225,7 +260,7 @@ class _Call:
             confirmed = servers.confirmed_at(offset)
             if confirmed >= self.engine.replicas or self.loop.now >= deadline:
                 try:
-                    self._answer(self.engine._judge(self.method, answer, confirmed), None)
+                    self._answer(self.engine._judge(answer, confirmed, self.args), None)
                 except EngineError as error:
                     self._answer(None, error)
             else:
@@ -246,6 +281,23 @@ class _Call:
         self.network.carry(HOST, self.engine.process.name, lambda: self._end(answer, error))
 
 
-def connect(servers, replicas):
-    """A connection of the process that asks."""
-    return SimulatedEngine(servers, replicas, PROCESS.get())
+class SimulatedConnector:
+    """Makes the connections of the process that makes it."""
+
+    def __init__(self, servers, replicas):
+        self.servers = servers
+        self.replicas = replicas
+        self.process = PROCESS.get()
+
+    def engine(self, shard=0):
+        return self._of_process(SimulatedEngine(self.servers, self.replicas, shard))
+
+    def registry(self):
+        return self._of_process(SimulatedRegistry(self.servers, self.replicas))
+
+    def committer(self):
+        return self._of_process(SimulatedCommitter(self.servers, self.replicas))
+
+    def _of_process(self, connection):
+        connection.process = self.process
+        return connection

@@ -5,10 +5,16 @@ too before it has repaired the loss (a wipe, a failover to a replica that lacks 
 well, and nothing else goes wrong until the engine has everything again.
 """
 
+import contextlib
 import contextvars
 
+from beanstalk_server.cluster.engine import EngineError
+from tests.cluster.memory_engine import MemoryRegistry
 from tests.cluster.simulation.engines import HOST
 from tests.cluster.simulation.virtual_loop import SECOND
+
+GUEST = "n4"
+"""A node that comes and goes."""
 
 REPAIR = 60
 """Virtual seconds within which a leader must have repaired an engine that has lost something."""
@@ -44,6 +50,11 @@ class Faults:
             *[self.lose_tail] * 2,
             *[self.wipe] * 1,
         ]
+        of_shards = [*[self.move] * 5, *[self.come_or_go] * 2]
+        if cluster.shards > 1:
+            self.kinds += of_shards
+        if cluster.is_calm:
+            self.kinds = [*of_shards, *[self.restart] * 2, self.hand_over]
 
     def later(self, seconds, call, *args):
         self.cluster.loop.call_in(round(seconds * SECOND), call, *args, context=contextvars.Context())
@@ -74,7 +85,7 @@ class Faults:
         self.is_over = True
         self.heal_all()
         for name, node in list(self.cluster.nodes.items()):
-            if hasattr(node, "roles") and not node.roles.contends and name not in self.cluster.stopping:
+            if node.has_started and not node.contends and name not in self.cluster.stopping:
                 self._restart(name)
 
     def heal_all(self):
@@ -93,13 +104,18 @@ class Faults:
 
     # Nodes
 
+    def leader(self):
+        """The node that leads some shard, if all is well with it."""
+        shards = self.cluster.shards
+        return self.cluster.leader(self.rng.randrange(shards) if shards > 1 else 0)
+
     def kill_leader(self):
-        leader = self.cluster.leader()
+        leader = self.leader()
         return None if leader is None else self._kill(leader.process.name, "kill leader")
 
     def kill_both(self):
         """The leader and the engine's primary die at once, while the replicas lag."""
-        leader = self.cluster.leader()
+        leader = self.leader()
         if leader is None:
             return None
         name = leader.process.name
@@ -137,18 +153,20 @@ class Faults:
 
     def pause_node(self):
         name = self.rng.choice(self.names)
-        if self.rng.random() < 0.5 and self.cluster.leader() is not None:
-            name = self.cluster.leader().process.name
+        if self.rng.random() < 0.5 and (leader := self.leader()) is not None:
+            name = leader.process.name
         if name not in self.cluster.nodes:
             return None
         self.cluster.nodes[name].process.pause(round(self.duration() * SECOND))
         return "pause node"
 
     def hand_over(self):
-        leader = self.cluster.leader()
+        leader = self.leader()
         if leader is None or len(self.cluster.nodes) < 2 or not leader.links.links:
             return None
         name = leader.process.name
+        if not self._can_spare(name):
+            return None
         leader.process.run(leader.drain)
         self.later(self.duration() + 3, self._end_drain, name)
         return "drain"
@@ -159,13 +177,44 @@ class Faults:
 
     def restart(self):
         name = self.rng.choice(self.names)
-        if name not in self.cluster.nodes:
+        if name not in self.cluster.nodes or not self._can_spare(name):
             return None
         self._restart(name)
         return "restart"
 
+    def _can_spare(self, name):
+        """Whether a node may go: if nothing is to fail, another one must be there that leads what it has led."""
+        cluster = self.cluster
+        others = [other for other in cluster.nodes if other not in (name, GUEST) and other not in cluster.stopping]
+        return not cluster.is_calm or any(
+            cluster.nodes[other].has_started and cluster.nodes[other].contends for other in others
+        )
+
     def _restart(self, name):
         self.cluster.stop_node(name, then=lambda: self.later(self.duration(), self.cluster.start_node, name))
+
+    # Shards
+
+    def move(self):
+        """An operator moves a shard."""
+        cluster = self.cluster
+        shard = self.rng.randrange(cluster.shards)
+        leader = cluster.leader(shard)
+        others = [node for node in cluster.nodes.values() if node is not leader and node.has_started]
+        if leader is None or not others:
+            return None
+        with contextlib.suppress(EngineError):  # the operator is told so
+            MemoryRegistry(cluster.servers, 0).request_move(shard, self.rng.choice(others).name)
+        return "move shard"
+
+    def come_or_go(self):
+        """A node joins, or leaves again."""
+        cluster = self.cluster
+        if GUEST in cluster.nodes:
+            cluster.stop_node(GUEST)
+            return "leave"
+        cluster.start_node(GUEST)
+        return "join"
 
     # Network
 
@@ -184,8 +233,8 @@ class Faults:
 
     def cut_engine(self):
         name = self.rng.choice(self.names)
-        if self.rng.random() < 0.5 and self.cluster.leader() is not None:
-            name = self.cluster.leader().process.name
+        if self.rng.random() < 0.5 and (leader := self.leader()) is not None:
+            name = leader.process.name
         return self._cut(name, HOST, "cut node from engine")
 
     def cut_clients(self):
@@ -253,65 +302,76 @@ class Faults:
     # Those that cost something if anything else fails
 
     def _when_all_is_well(self, call, tries=40):
-        """Call it when one leader is at ease, if that is the case soon; and strike again afterwards."""
+        """Call it with the leaders of all shards once they are at ease, if that is soon; then strike again."""
         cluster = self.cluster
         if self.is_over:
             return
         self.heal_all()
-        leader = cluster.leader()
-        if leader is not None and tries < 36 and leader.gate.failure is None:
-            call(leader)
+        leaders = cluster.leaders()
+        if leaders is not None and tries < 36 and cluster.is_spread() and self._are_at_ease(leaders):
+            call(leaders)
         elif tries:
             self.later(0.5, self._when_all_is_well, call, tries - 1)
         else:
             self.later(1, self.strike)
 
-    def _repaired(self, leader, position, began):
+    def _are_at_ease(self, leaders):
+        return all(node.shards[shard].service.gate.failure is None for shard, node in enumerate(leaders))
+
+    def _positions(self, leaders):
+        """Of the last commit of each leader that the engine has."""
+        return [node.shards[shard].mark() for shard, node in enumerate(leaders)]
+
+    def _repaired(self, leaders, positions, began):
         """Strike again when the engine has what it had."""
         cluster = self.cluster
-        servers = cluster.servers
         now = cluster.loop.now
         if self.is_over:
             return
-        if not leader.process.is_alive or not leader.leads:  # it was told to stop, and has repaired the engine before
-            self.strike()
-            return
-        writer = leader._writer
-        has_all = servers.primary.lease.position >= position and writer._sender.next() is None
-        if has_all and not leader.scheduler.halted and servers.confirmed() == 2 and now - began > 3 * SECOND:
+        left = [shard for shard, node in enumerate(leaders) if not self._has_repaired(node, shard, positions[shard])]
+        if not left and cluster.servers.confirmed() == 2 and now - began > 3 * SECOND:
             cluster.trace("the engine has everything again")
             self.strike()
         elif now - began > REPAIR * SECOND:
-            cluster.problem("stuck", f"{leader.process} has not repaired the engine")
+            cluster.problem(
+                "stuck", f"{', '.join(f'{leaders[shard].process}: {shard}' for shard in left)} not repaired"
+            )
         else:
-            self.later(0.2, self._repaired, leader, position, began)
+            self.later(0.2, self._repaired, leaders, positions, began)
+
+    def _has_repaired(self, node, shard, position):
+        led = node.shards[shard]
+        if not node.process.is_alive or not led.leads:
+            return True  # it was told to stop, or to hand over, and has repaired the engine before
+        has_all = self.cluster.servers.primary.of(shard).lease.position >= position
+        return has_all and led._writer._sender.next() is None and node.serves(shard)
 
     def lose_tail(self):
-        def strike(leader):
+        def strike(leaders):
             cluster = self.cluster
             servers = cluster.servers
             number = self.rng.randrange(2)
             servers.lag_one(number, lags=True)
 
             def fail():
-                if cluster.leader() is not leader or not servers.replicas[number].lags:
+                if cluster.leaders() != leaders or not servers.replicas[number].lags:
                     servers.lag_one(number, lags=False)
                     self.strike()
                     return
                 self.note("lose the tail")
-                position = leader._writer.durable
+                positions = self._positions(leaders)
                 servers.fail_over(number)
-                self._repaired(leader, position, cluster.loop.now)
+                self._repaired(leaders, positions, cluster.loop.now)
 
             self.later(self.rng.choice((0.01, 0.2, 2)), fail)
 
         self._when_all_is_well(strike)
 
     def wipe(self):
-        def strike(leader):
+        def strike(leaders):
             self.note("wipe")
-            position = leader._writer.durable
+            positions = self._positions(leaders)
             self.cluster.servers.wipe()
-            self._repaired(leader, position, self.cluster.loop.now)
+            self._repaired(leaders, positions, self.cluster.loop.now)
 
         self._when_all_is_well(strike)

@@ -374,7 +374,7 @@ class VirtualWriteThread:
 
     def __init__(self, name):
         self.name = name
-        self.loop = asyncio.get_running_loop()
+        self.loop = PROCESS.get().loop
         self.pieces = deque()
         self.is_busy = False
 

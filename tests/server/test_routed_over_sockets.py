@@ -52,7 +52,7 @@ class Thread(ServerThread):
 
     def stand_by(self, why="it hands over"):
         """Let the leader lead no more."""
-        self.call(self.leader.links.stand_by, why)
+        self.call(self.leader.links.stand_by, 0, why)
         eventually(lambda: not self.is_linked(), "the link is closed")
 
     def lead_again(self):
@@ -65,16 +65,11 @@ class Thread(ServerThread):
     def take_over(self):
         """Let the standby lead, with jobs of its own."""
         self.call(self.server.link.leave)
-        self.call(self.server.standby.lead, self.server.connections)
+        self.call(self.server.clients.lead, 0, self.server.connections)
 
-    def step_down(self):
+    def step_down(self, is_clean=False):
         """Let it stand by again; return how many clients had to be disconnected."""
-
-        def step_down():
-            self.server.standby.lead(None)
-            return self.server.standby.take(self.server.connections)
-
-        return self.call(step_down)
+        return self.wait_for(self.server.clients.stop_leading(0, is_clean))
 
     def put(self, body=b"x", tube=b"default"):
         """Put a job at the leader itself."""
@@ -161,9 +156,9 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_gets_everything_in_the_
 def test_a_client_that_hangs_up_while_it_is_not_read_from_gets_no_job(pair):
     server = pair()
     caller = server.connect()
-    caller.send(b"reserve\r\n" + b"watch a\r\n" * 80_000)  # more than the servers keep, and less than the system
+    caller.send(b"reserve\r\n" + b"watch a\r\n" * 16_000)  # more than the servers keep, and less than the system
     eventually(
-        lambda: any(client._hangup_fd >= 0 for client in list(server.server.standby.open)), "it is not read from"
+        lambda: any(not client._intake.reading for client in list(server.server.clients.open)), "it is not read from"
     )
     caller.socket.shutdown(socket.SHUT_WR)
     eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 0, "the reserve has given up")
@@ -239,9 +234,9 @@ def test_a_reload_of_the_standby_disconnects_users_that_are_gone(pair):
     caller = server.connect()
     assert caller.ask(b"auth %b\r\n" % (b"b" * 40)) == b"AUTHENTICATED\r\n"
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    assert server.call(server.server.standby.judge, server.leader.users) == 0
+    assert server.call(server.server.clients.judge, server.leader.users) == 0
     assert caller.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    assert server.call(server.server.standby.judge, None) == 1
+    assert server.call(server.server.clients.judge, None) == 1
     with contextlib.suppress(ConnectionResetError):
         assert caller.line() == b""
 
@@ -252,10 +247,10 @@ def test_a_reload_that_gives_a_listener_another_user_tells_the_leader(pair):
     assert caller.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
     users = server.leader.users
     server.server.entrances[0].user = users.by_name("bob")
-    assert server.call(server.server.standby.judge, users) == 0
+    assert server.call(server.server.clients.judge, users) == 0
     eventually(lambda: caller.ask(b"put 0 0 60 1\r\nx\r\n") == b"FORBIDDEN\r\n", "it is the other user")
     server.server.entrances[0].auth = "token"
-    assert server.call(server.server.standby.judge, users) == 1
+    assert server.call(server.server.clients.judge, users) == 1
 
 
 # When the leader goes
@@ -320,7 +315,7 @@ def test_a_client_learns_late_that_its_link_broke_and_keeps_the_link_that_it_has
 
     end, channels = server.call(cut)
     eventually(lambda: server.server.link._end is not end and server.is_linked(), "there is another link")
-    eventually(lambda: all(channel.link is not None for channel in channels), "all have been passed on again")
+    eventually(lambda: all(channel.branch is None for channel in channels), "all have been passed on again")
     server.call(end._lose, deque(channels))
     for caller in callers:
         server.put()
@@ -336,7 +331,9 @@ def test_what_a_client_has_not_read_of_one_leader_is_no_credit_for_the_next_one(
     caller, other = server.connect(), server.connect()
     caller.send(b"peek 1\r\n" * 12000)
     eventually(
-        lambda: server.call(lambda: WINDOW in [client._kept for client in server.server.standby.open]),
+        lambda: server.call(
+            lambda: WINDOW in [client.router.branches[0]._owed for client in server.server.clients.open]
+        ),
         "it has been sent all that it may be",
     )
     before = server.server.link._end
@@ -399,7 +396,7 @@ def test_a_client_that_hangs_up_while_nobody_leads_is_gone_at_once_if_it_waits_f
     assert idle.rest() == b""
     waiting.send(b"list-tube-used\r\n")
     waiting.socket.shutdown(socket.SHUT_WR)
-    eventually(lambda: server.call(lambda: len(server.server.standby.open)) == 2, "one is gone")
+    eventually(lambda: server.call(lambda: len(server.server.clients.open)) == 2, "one is gone")
     server.lead_again()
     assert waiting.rest() == b"USING a\r\n"
     assert ended.ask(b"list-tube-used\r\n") == b"USING a\r\n"
@@ -423,7 +420,7 @@ def test_whoever_refuses_at_an_address_where_the_leader_was_never_reached_may_be
 def test_a_leader_that_does_not_answer_is_tried_again(pair, caplog):
     server = pair()
     server.stand_by()
-    server.call(server.leader.links.lead, server.leader.lease, server.leader.connections, server.leader.find_user)
+    server.call(server.leader.links.lead, 0, server.leader.lease, server.leader.connections, server.leader.find_user)
     eventually(server.is_linked, "there is a link again")
     server.follow(server.leader.lease._replace(epoch=6))
     eventually(lambda: "it leads in epoch 7, and not 6" in caplog.text, "the epochs differ")
@@ -458,7 +455,7 @@ def test_whoever_is_no_node_is_refused(pair, sent, caplog):
 
 def test_there_is_a_most_of_connections_that_have_proved_nothing(pair, monkeypatch):
     server = pair()
-    monkeypatch.setattr(links, "MOST_STRANGERS", 2)
+    monkeypatch.setattr(links, "MOST_STRANGERS", 1)  # and one for the shard
     port = int(server.leader.lease.address.split(":")[1])
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 20)) for _ in range(3)]
@@ -484,16 +481,16 @@ def test_the_clients_of_a_standby_that_leads_are_served_by_it(pair):
     idle.send(b"put 0 0 60 5\r\nha")
     eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 1, "one waits")
     server.call(server.server.link.leave)
-    assert idle.rest() == b""  # it was in the middle of a put
     late = server.connect()
     late.send(b"use a\r\nput 0 0 60 2\r\nab\r\n")
     server.take_over()
     assert late.line() == b"USING a\r\n"
-    assert late.line() == b"INSERTED 1\r\n"
-    assert waiting.line() == b"RESERVED 1 2\r\n"
+    assert late.line() == b"INSERTED 2\r\n"
+    assert waiting.line() == b"RESERVED 2 2\r\n"
     assert waiting.line() == b"ab\r\n"
     assert waiting.line() == b"OK 8\r\n"
-    assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 2\r\n"
+    assert idle.ask(b"lf.\r\n") == b"INSERTED 1\r\n"
+    assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 5\r\n"
     eventually(lambda: server.passed() == 0, "the leader before has let them go")
 
 
@@ -522,8 +519,8 @@ def test_a_client_that_was_not_read_from_moves_with_all_that_it_has_sent(pair):
     server.stand_by()
     sender = threading.Thread(target=caller.send, args=(b"list-tube-used\r\n" * 100_000,))
     sender.start()
-    clients = server.server.standby.open
-    server.wait_for(at_rest_async(lambda: [client.session.input_size for client in clients], "no more is read"))
+    clients = server.server.clients.open
+    server.wait_for(at_rest_async(lambda: [client.router.input_size for client in clients], "no more is read"))
     server.take_over()
     assert caller.read(100_000 * 15) == b"USING default\r\n" * 100_000
     sender.join()
@@ -533,18 +530,20 @@ def test_clients_of_a_leader_that_leads_no_more_wait_for_the_next_one(pair):
     server = pair()
     server.take_over()
     forever, timeout, batch = server.connect(), server.connect(), server.connect()
-    change, half = server.connect(), server.connect()
+    change, half, lost = server.connect(), server.connect(), server.connect()
     assert forever.ask(b"watch a\r\n") == b"WATCHING 2\r\n"
     forever.send(b"reserve\r\nlist-tubes-watched\r\n")
     timeout.send(b"reserve-with-timeout 1000\r\n")
     batch.send(b"watch b\r\nreserve-batch 3 1000\r\n")
     assert batch.line() == b"WATCHING 2\r\n"
-    half.send(b"put 0 0 60 100\r\nhalf of")
+    half.send(b"use d\r\nput 0 0 60 10\r\nhalf of")
+    assert half.line() == b"USING d\r\n"
+    lost.send(b"put 0 0 60 100000\r\ntoo big, and not kept")
     assert change.ask(b"use c\r\n") == b"USING c\r\n"
     eventually(lambda: server.call(lambda: server.server.broker.waiting) == 3, "three wait")
     eventually(lambda: server.call(lambda: server.server.broker.producers) == 1, "one is about to put")
     assert server.step_down() == 1
-    assert half.rest() == b""
+    assert lost.rest() == b""
     assert server.call(lambda: server.server.broker.connections) == 0
     server.follow(server.leader.lease)
     eventually(lambda: server.call(lambda: server.leader.broker.waiting) == 3, "three wait for the next leader")
@@ -552,8 +551,10 @@ def test_clients_of_a_leader_that_leads_no_more_wait_for_the_next_one(pair):
         lambda: sorted(each.session.pending.name for each in server.leader.connections.open if each.session.pending)
     )
     assert waits == ["reserve", "reserve-batch", "reserve-with-timeout"]
+    half.send(b" it\r\n")
+    assert half.line() == b"INSERTED 1\r\n"
     server.put(tube=b"a")
-    assert forever.line() == b"RESERVED 1 1\r\n"
+    assert forever.line() == b"RESERVED 2 1\r\n"
     assert forever.line() == b"x\r\n"
     assert forever.line() == b"OK 18\r\n"
     server.put(tube=b"b")
@@ -583,7 +584,9 @@ def test_a_node_that_stops_closes_its_passed_clients(pair, caplog):
     assert " at standby disconnected" in caplog.text
 
 
-KEPT = "PassedConnection PassingSession LinkTransport Connection Session LinkEnd Link Framer ReplyFramer Task".split()
+KEPT = (
+    "RoutedConnection RoutingSession Branch LinkPlace LinkTransport Connection Session LinkEnd Link Framer Task".split()
+)
 
 
 def test_nothing_is_left_of_clients_and_links_that_are_gone_without_the_cycle_collector(pair):
@@ -618,7 +621,7 @@ def test_nothing_is_left_of_clients_and_links_that_are_gone_without_the_cycle_co
         eventually(server.is_linked, "there is a link")
         assert staying.ask(b"use d\r\n") == b"USING d\r\n"
         staying.close()
-        eventually(lambda: server.passed() == 0 and not server.server.standby.open, "nobody is connected")
+        eventually(lambda: server.passed() == 0 and not server.server.clients.open, "nobody is connected")
         server.callers.clear()
         server.server.gone.clear()
 

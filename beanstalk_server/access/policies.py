@@ -1,0 +1,152 @@
+"""The policies of tubes: which `[[tube]]` is for a tube, and what it says, as a broker takes it.
+
+Of the sections that a tube matches, the first counts. Names, and beginnings of names, are looked up, however many there
+are, because a client may make as many tubes as it likes. Must never know which tubes there are, or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from beanstalk_server.access.patterns import Patterns, is_beginning, is_name
+from beanstalk_server.config import TUBE_KEYS, TubeConfig, label_of
+from beanstalk_server.kinds import interval_of
+from beanstalk_server.queue.policy import NO_POLICY, Policy, PolicyOf
+from beanstalk_server.queue.units import SECOND
+
+NO_SECTION: Final = -1
+
+MOST_SAID: Final = 20
+"""So many sections that differ are named one by one."""
+
+_SETTINGS: Final = tuple([each for each in TUBE_KEYS if each.name != "match"])
+
+_DURATIONS: Final = ("max_delay", "backoff", "backoff_max", "ttl", "key_hold")
+"""In seconds here, and in nanoseconds there."""
+
+Settings = tuple[tuple[str, int | str], ...]
+"""What a policy says: the arguments of Policy that are not its defaults."""
+
+NO_SETTINGS: Final[Settings] = ()
+
+
+class Policies:
+    """The policies that sections ask for. `of` is a PolicyOf.
+
+    Args:
+        tubes: the sections, in their order.
+        old: what was in effect before: a policy that says the same stays the same object, so that a broker sees which
+            tubes have another one.
+    """
+
+    def __init__(self, tubes: Sequence[TubeConfig], old: Policies | None = None) -> None:
+        self.tubes = tuple(tubes)
+        self._names: dict[str, int] = {}
+        self._beginnings: dict[str, int] = {}  # of the patterns that end with their only *
+        self._others: list[tuple[int, Patterns]] = []  # in the order of the sections
+        self._made: dict[Settings, Policy] = {NO_SETTINGS: NO_POLICY}  # by what they say
+        known = self._made if old is None else old._made
+        self._policies: list[Policy] = []
+        self._without_dead_tube: list[Policy] = []  # the same, but for that
+        for index, each in enumerate(self.tubes):
+            others = []
+            for pattern in each.match:
+                if is_name(pattern):
+                    self._names.setdefault(pattern, index)
+                elif is_beginning(pattern):
+                    self._beginnings.setdefault(pattern[:-1], index)
+                else:
+                    others.append(pattern)
+            if others:
+                self._others.append((index, Patterns(others)))
+            self._policies.append(self._make(_settings_of(each), known))
+            self._without_dead_tube.append(self._make(_settings_of(each, dead_tube=""), known))
+        self._lengths = sorted({len(each) for each in self._beginnings})
+
+    def _make(self, settings: Settings, known: Mapping[Settings, Policy]) -> Policy:
+        policy = self._made.get(settings) or known.get(settings)
+        if policy is None:
+            arguments: dict[str, Any] = dict(settings)
+            policy = Policy(**arguments)
+        self._made[settings] = policy
+        return policy
+
+    def section(self, name: str) -> int:
+        """The index of the section for the tube of this name; NO_SECTION if there is none."""
+        last = len(self.tubes)
+        first = self._names.get(name, last)
+        for length in self._lengths:
+            first = min(first, self._beginnings.get(name[:length], last))
+        for index, patterns in self._others:
+            if index >= first:
+                break
+            if patterns.fit(name):
+                first = index
+                break
+        return NO_SECTION if first == last else first
+
+    def of(self, name: str) -> Policy:
+        """The policy of the tube of this name."""
+        found = self.section(name)
+        return NO_POLICY if found == NO_SECTION else self._policies[found]
+
+    def local(self, is_local: Callable[[str], bool]) -> PolicyOf:
+        """The same for a broker that has only some of the tubes: it cannot move a job to a dead tube that is not one
+        of them, and so has no such dead tube."""
+        pairs = zip(self.tubes, self._policies, self._without_dead_tube, strict=True)
+        policies = [policy if is_local(each.dead_tube) else without for each, policy, without in pairs]
+
+        def find(name: str) -> Policy:
+            found = self.section(name)
+            return NO_POLICY if found == NO_SECTION else policies[found]
+
+        return find
+
+
+def _settings_of(tube: TubeConfig, **instead: str) -> Settings:
+    found: dict[str, int | str] = {}
+    for each in _SETTINGS:
+        value = instead.get(each.name, getattr(tube, each.name))
+        if value == each.default:
+            continue
+        if each.name == "rate":
+            found["interval"] = interval_of(value)
+        elif each.name in _DURATIONS:
+            found[each.name] = round(value * SECOND)
+        else:
+            found[each.name] = value
+    return tuple(found.items())
+
+
+def differences(old: Sequence[TubeConfig], new: Sequence[TubeConfig]) -> list[str]:
+    """What new sections change: a line for each section, as the log says it."""
+    before = {each.match: each for each in reversed(old)}  # of two with the same patterns, the first counts
+    after = {each.match: each for each in reversed(new)}
+    said = []
+    for match, each in reversed(after.items()):
+        if match not in before:
+            said.append(f"{label_of(match)} is new: {_shown(each)}")
+        elif changes := _changes(before[match], each):
+            said.append(f"{label_of(match)}: {changes}")
+    said += [f"{label_of(match)} is gone" for match in reversed(before) if match not in after]
+    if [match for match in reversed(before) if match in after] != [
+        match for match in reversed(after) if match in before
+    ]:
+        said.append("the sections come in another order")
+    left = len(said) - MOST_SAID
+    return said if left <= 0 else [*said[:MOST_SAID], f"and {left} more"]
+
+
+def _shown(tube: TubeConfig) -> str:
+    given = [(each.key, getattr(tube, each.name)) for each in _SETTINGS if getattr(tube, each.name) != each.default]
+    return ", ".join([f"{key} = {_value(value)}" for key, value in given]) or "no policy"
+
+
+def _changes(old: TubeConfig, new: TubeConfig) -> str:
+    pairs = [(each.key, getattr(old, each.name), getattr(new, each.name)) for each in _SETTINGS]
+    return ", ".join([f"{key} = {_value(now)}, was {_value(was)}" for key, was, now in pairs if was != now])
+
+
+def _value(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else f"{value}"

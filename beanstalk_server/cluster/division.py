@@ -1,0 +1,107 @@
+"""Divides the jobs of a binlog among shards, each into a directory of its own, and joins those of shards.
+
+A shard has its own ids, so a job gets another one: n becomes n · S + s, in shard s of S. So jobs keep their order, and
+no two have the same id. A job whose origin lies in another shard than its tube forgets it, because nothing goes from
+one shard to another. Joined jobs keep their ids, because those of different shards differ. All jobs are in memory
+meanwhile. Must never know what an engine is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from secrets import randbits
+from typing import Final
+
+from beanstalk_server.config import Config
+from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.stored_job import StoredJob, stored_job
+from beanstalk_server.queue.table import IdTable
+from beanstalk_server.storage.beanstalkd.format import file_names
+from beanstalk_server.storage.beanstalkd.takeover import take_over
+from beanstalk_server.storage.binlog_reader import Damage
+from beanstalk_server.storage.bodies import ALL_IN_MEMORY
+from beanstalk_server.storage.disk import Directory
+from beanstalk_server.storage.errors import DAMAGED, StorageError
+from beanstalk_server.storage.inspection import inspect
+from beanstalk_server.storage.rewriting import REWRITING, Rewriting
+from beanstalk_server.wire.places import Places
+
+NO_BOOT: Final = bytes(16)
+"""The boot of no machine: no clock is compared with that of these jobs."""
+
+
+def divide(source: Directory, directories: Sequence[Directory]) -> None:
+    """Write the jobs of a binlog, of this server or of beanstalkd, into the directories of shards, which are made.
+
+    Args:
+        source: one that no server uses, and that is not damaged.
+        directories: one for each shard.
+
+    Raises:
+        StorageError: the source is damaged, or cannot be read.
+        OSError: the others cannot be written.
+    """
+    shards = len(directories)
+    places = Places(shards)
+    replays = [_replay(IdTable(shards, shard)) for shard in range(shards)]
+    with _jobs_of(source) as (jobs, next_id):
+        for job in jobs:
+            shard = places.of_tube(job.tube.encode())
+            job.id = job.id * shards + shard
+            if job.origin and places.of_tube(job.origin.encode()) != shard:
+                job.origin = ""
+            replays[shard].put(job)
+        last = next_id()
+    for shard, (to, replay) in enumerate(zip(directories, replays, strict=True)):
+        to.make()
+        _write(to, replay, last * shards + shard)
+
+
+def join(sources: Iterable[Directory], to: Directory) -> None:
+    """Write the jobs of shards into one directory, which is empty: all of them, or none.
+
+    Raises:
+        StorageError: a source is damaged, or cannot be read.
+        OSError: the directory cannot be written.
+    """
+    replay = _replay(IdTable())
+    last = 1
+    for source in sources:
+        with _jobs_of(source) as (jobs, next_id):
+            for job in jobs:
+                replay.put(job)
+            last = max(last, next_id())
+    _write(to, replay, last)
+
+
+@contextmanager
+def _jobs_of(source: Directory) -> Iterator[tuple[Iterable[StoredJob], partial[int]]]:
+    """The jobs in a directory, and what tells the next id when they have been read."""
+    if file_names(source.names()):
+        replay = Replay(IdTable())
+        last = take_over(source, replay, salvage=False)
+        replay.finish(NO_BOOT)
+        yield (stored_job(job, 0) for job in replay.jobs.values()), partial(int, last + 1)
+    else:
+        with inspect(source) as binlog:
+
+            def refuse(damage: Damage) -> None:
+                raise StorageError(f"{source.path}/{damage.segment}: {damage}", DAMAGED)
+
+            yield binlog.live(refuse), partial(getattr, binlog, "next_id")
+
+
+def _replay(jobs: IdTable[Job]) -> Replay:
+    replay = Replay(jobs)
+    replay.boot = NO_BOOT
+    return replay
+
+
+def _write(to: Directory, replay: Replay, next_id: int) -> None:
+    rewriting = Rewriting(
+        to, replay, [], Config.segment_size, partial(randbits, 32), ALL_IN_MEMORY, next_id, sequence=0, commit_number=0
+    )
+    rewriting.replace(REWRITING, [], [])

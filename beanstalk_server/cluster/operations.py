@@ -1,0 +1,181 @@
+"""stats and list-tubes: each asks all shards, and makes one reply of theirs.
+
+What is asked changes nothing, so it is simply asked again where a leader has gone, and waits where there is none. The
+command is given by its own name to one shard, which counts it, and to the others as what they do not count.
+
+Must never know how a command gets to a shard, or its reply back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.cluster.operation import Operation
+from beanstalk_server.wire import replies
+
+if TYPE_CHECKING:
+    from beanstalk_server.cluster.routing import RoutingSession
+
+SUMMED: Final = frozenset(
+    {
+        b"binlog-records-migrated",
+        b"binlog-records-written",
+        b"current-connections",
+        b"current-jobs-buried",
+        b"current-jobs-delayed",
+        b"current-jobs-ready",
+        b"current-jobs-reserved",
+        b"current-jobs-urgent",
+        b"current-memory",
+        b"current-producers",
+        b"current-tubes",
+        b"current-waiting",
+        b"current-workers",
+        b"dead-jobs",
+        b"expired-jobs",
+        b"held-keys",
+        b"job-timeouts",
+        b"max-memory",
+        b"redriven-jobs",
+        b"refused-bytes",
+        b"refused-delay",
+        b"refused-jobs",
+        b"refused-size",
+        b"retried-jobs",
+        b"total-connections",
+        b"total-jobs",
+    }
+)
+"""The rows of stats of which each shard has its part, beside those that count a command. All other rows are what the
+shard of the default tube says."""
+
+COUNT_OF_COMMAND: Final = b"cmd-"
+"""What the names of the rows begin with that count a command."""
+
+_TUBES: Final = b"current-tubes"
+_OK: Final = b"OK "
+_CRLF: Final = b"\r\n"
+_HEAD: Final = b"---\n"
+_DEFAULT: Final = b"- default\n"
+
+
+class _Answer:
+    """What one shard answers an operation that asks each of them once."""
+
+    __slots__ = ("_operation", "_position")
+
+    def __init__(self, operation: _AskingAll, position: int) -> None:
+        self._operation = operation
+        self._position = position
+
+    def take(self, reply: bytes) -> None:
+        self._operation.on_reply(self._position, reply)
+
+
+class _AskingAll(Operation):
+    """Asks each of the shards once, and counts the command at the first of them only.
+
+    Args:
+        router: the client's router.
+        shards: all shards, that of the default tube first.
+    """
+
+    __slots__ = ("_is_finished", "_outstanding", "_router", "_shards")
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        self._router = router
+        self._shards = shards
+        self._outstanding = len(shards)
+        self._is_finished = False
+
+    def _ask(self, first: bytes, other: bytes) -> None:
+        for position, shard in enumerate(self._shards):
+            self._router.branch(shard).ask(other if position else first, _Answer(self, position).take)
+
+    def on_reply(self, position: int, reply: bytes) -> None:
+        """Take what the shard at this position answers. A refusal is the client's answer: all shards refuse alike."""
+        self._outstanding -= 1
+        if self._is_finished:
+            return
+        if not reply.startswith(_OK):
+            self._end(reply)
+            return
+        self._add(position, reply)
+        if not self._outstanding:
+            self._end(self._reply())
+
+    def _end(self, reply: bytes) -> None:
+        self._is_finished = True
+        self._router.finish(reply)
+
+    def _add(self, position: int, reply: bytes) -> None:
+        raise NotImplementedError
+
+    def _reply(self) -> bytes:
+        raise NotImplementedError
+
+
+class SummedStatistics(_AskingAll):
+    """stats: the rows of which each shard has its part are added up as the replies come, so that nobody is held up."""
+
+    __slots__ = ("_rows", "_sums")
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        super().__init__(router, shards)
+        self._rows: list[bytes] = []  # as the first shard has them
+        self._sums: dict[bytes, int] = {_TUBES: 1 - len(shards)}  # each of them has a default tube
+
+    def begin(self) -> None:
+        self._ask(b"stats", b"shard-stats")
+
+    def _add(self, position: int, reply: bytes) -> None:
+        rows = _text(reply).splitlines()
+        if not position:
+            self._rows = rows
+        sums = self._sums
+        for row in rows:
+            key, _, figure = row.partition(b": ")
+            if is_summed(key):
+                sums[key] = sums.get(key, 0) + int(figure)
+
+    def _reply(self) -> bytes:
+        sums = self._sums
+        rows: list[bytes] = []
+        for row in self._rows:
+            key = row.partition(b": ")[0]
+            rows.append(b"%b: %d\n" % (key, sums[key]) if is_summed(key) else row + b"\n")
+        return replies.ok(_HEAD + b"".join(rows))
+
+
+def is_summed(key: bytes) -> bool:
+    """Whether this row of stats is the sum of what the shards say."""
+    return key.startswith(COUNT_OF_COMMAND) or key in SUMMED
+
+
+class AllTubes(_AskingAll):
+    """list-tubes: what each shard has, one after the other.
+
+    No name is looked at: each shard has the tubes that belong to it, and the default tube, which is always its first.
+    So a hundred thousand tubes are a few copies.
+    """
+
+    __slots__ = ("_lists",)
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        super().__init__(router, shards)
+        self._lists = [b""] * len(shards)
+
+    def begin(self) -> None:
+        self._ask(b"list-tubes", b"shard-tubes")
+
+    def _add(self, position: int, reply: bytes) -> None:
+        lines = _text(reply)
+        self._lists[position] = lines.removeprefix(_DEFAULT) if position else lines
+
+    def _reply(self) -> bytes:
+        return replies.ok_list(self._lists)
+
+
+def _text(reply: bytes) -> bytes:
+    """The YAML of a reply, without the line that begins it."""
+    return reply[reply.index(_CRLF) + len(_CRLF) + len(_HEAD) : -len(_CRLF)]

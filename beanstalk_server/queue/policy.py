@@ -1,0 +1,130 @@
+"""What a tube demands of its jobs, and what a producer demands of one of them: limits, tries, expiry, pace.
+
+Both only say what is wanted; the broker does it. They are immutable, and shared: a million jobs of a tube have one
+policy, and a tube without one shares NO_POLICY, which the broker tells by its identity. So what nobody has asked for
+costs one comparison.
+
+Durations are in nanoseconds; 0 stands for no limit, and for nothing of the kind, in every field of both. Must never
+know files, globs, or which tubes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+
+class Policy:
+    """What a tube demands of its jobs.
+
+    Args:
+        max_jobs: jobs in the tube, in any state; a put beyond it is refused with DRAINING.
+        max_bytes: bytes of their bodies; likewise.
+        max_delay: the longest delay of a put; likewise.
+        max_job_size: bytes of a body; a larger one is refused with TOO_BIG.
+        max_tries: so often a job may fail: be released, run out of time, or lose the client that has reserved it. Then
+            it is buried, or goes to the dead tube.
+        dead_tube: the name of the tube for jobs that have failed too often or have expired; "" for none.
+        backoff: the delay after the first failure; it doubles with each further one.
+        backoff_max: the longest such delay.
+        ttl: so long a job may be ready without being reserved; then it is deleted, or goes to the dead tube.
+        key_hold: so long a key stays taken after its job has been deleted.
+        max_reserved: so many jobs may be reserved at a time.
+        interval: the average time from one reservation to the next, at least.
+        burst: so many reservations may come at once; at least 1.
+    """
+
+    __slots__ = (
+        "backoff",
+        "backoff_max",
+        "burst",
+        "dead_tube",
+        "interval",
+        "key_hold",
+        "max_bytes",
+        "max_delay",
+        "max_job_size",
+        "max_jobs",
+        "max_reserved",
+        "max_tries",
+        "ttl",
+    )
+
+    def __init__(
+        self,
+        *,
+        max_jobs: int = 0,
+        max_bytes: int = 0,
+        max_delay: int = 0,
+        max_job_size: int = 0,
+        max_tries: int = 0,
+        dead_tube: str = "",
+        backoff: int = 0,
+        backoff_max: int = 0,
+        ttl: int = 0,
+        key_hold: int = 0,
+        max_reserved: int = 0,
+        interval: int = 0,
+        burst: int = 1,
+    ) -> None:
+        self.max_jobs = max_jobs
+        self.max_bytes = max_bytes
+        self.max_delay = max_delay
+        self.max_job_size = max_job_size
+        self.max_tries = max_tries
+        self.dead_tube = dead_tube
+        self.backoff = backoff
+        self.backoff_max = backoff_max
+        self.ttl = ttl
+        self.key_hold = key_hold
+        self.max_reserved = max_reserved
+        self.interval = interval
+        self.burst = burst
+
+
+NO_POLICY: Final = Policy()
+"""That of tubes without one. Compare with `is`."""
+
+PolicyOf = Callable[[str], Policy]
+"""Finds the policy of the tube of a name: NO_POLICY, or another one."""
+
+
+def no_policies(_: str) -> Policy:
+    """The policies of a server that has none."""
+    return NO_POLICY
+
+
+class Attributes:
+    """What a producer demands of the job that it puts, beside priority, delay and time to run.
+
+    Args:
+        key: its name in the tube, or "".
+        replaces: with a key: it replaces the job that has the key.
+        at: when it is due, by the wall clock, in nanoseconds since 1970, instead of a delay.
+        max_tries, backoff, ttl, key_hold: instead of what the tube's policy says.
+    """
+
+    __slots__ = ("at", "backoff", "key", "key_hold", "max_tries", "replaces", "ttl")
+
+    def __init__(
+        self,
+        *,
+        key: str = "",
+        replaces: bool = False,
+        at: int = 0,
+        max_tries: int = 0,
+        backoff: int = 0,
+        ttl: int = 0,
+        key_hold: int = 0,
+    ) -> None:
+        self.key = key
+        self.replaces = replaces
+        self.at = at
+        self.max_tries = max_tries
+        self.backoff = backoff
+        self.ttl = ttl
+        self.key_hold = key_hold
+
+    def ask_for_terms(self) -> bool:
+        """Whether the job needs terms: something is demanded that is not about its key alone."""
+        return bool(self.at or self.max_tries or self.backoff or self.ttl or self.key_hold)

@@ -1,0 +1,136 @@
+"""A session of one shard of several: it serves a client whose whole business is there, and notices when it is not.
+
+As long as a client uses, watches and names nothing but tubes and jobs of one shard, its session there does everything
+that a server alone would do. The first line that concerns another shard leads it away: nothing of it is done, and
+whoever serves the client goes on with it elsewhere. The session stays as the client's place at this shard, with what it
+uses, watches and has reserved, and may become its home again.
+
+Must never know where other shards are, or how a client is served by several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from beanstalk_server.access.user import NO_RIGHT, User
+from beanstalk_server.queue.interface import Queue
+from beanstalk_server.queue.outcome import PENDING, Outcome
+from beanstalk_server.wire.authorization import NO_TUBE
+from beanstalk_server.wire.commands import IGNORE, Command
+from beanstalk_server.wire.grammar import Arguments
+from beanstalk_server.wire.places import EVERYTHING, JOB, NAMED, Places
+from beanstalk_server.wire.server_info import ServerInfo
+from beanstalk_server.wire.session import Session
+
+
+def _wait_elsewhere(_session: Session, _arguments: Arguments, _now: int) -> Outcome:
+    return PENDING
+
+
+_AWAY: Final = Command("(away)", None, _wait_elsewhere, NO_RIGHT, NO_TUBE, is_counted=False)
+"""What is pending in a session that has been led away: no other command is done, and its outcome never comes."""
+
+
+class HomeSession(Session):
+    """One client's conversation with one shard.
+
+    Args:
+        places: the places of all tubes and jobs.
+        shard: which one this is.
+        on_away: called when a line leads away. The call comes during a command: take note, and return.
+        is_place: whether it begins as a place of a client, as in Session, and not as its home.
+
+    The other arguments are those of Session.
+    """
+
+    __slots__ = (
+        "is_away",  # a line has led away: only `leave_home`, `take_commands` or `disconnect` may follow
+        "on_away",
+        "places",
+        "shard",
+    )
+
+    def __init__(
+        self,
+        places: Places,
+        shard: int,
+        on_away: Callable[[], None],
+        queue: Queue,
+        server: ServerInfo,
+        on_answer: Callable[[], None],
+        name: str = "",
+        logs_commands: bool = False,
+        user: User | None = None,
+        authenticate: Callable[[str], User | None] | None = None,
+        is_place: bool = False,
+        counted: bool = True,
+    ) -> None:
+        super().__init__(queue, server, on_answer, name, logs_commands, user, authenticate, is_place, counted)
+        self.places = places
+        self.shard = shard
+        self.on_away = on_away
+        self.is_home = not is_place
+        self.is_away = False
+
+    def leave_home(self) -> bytes:
+        """Be the client's place at this shard from now on, after a line has led away.
+
+        Returns:
+            What the client has sent and has not been answered, that line first.
+        """
+        assert self.is_away, "only a line leads away"
+        self.is_away = self.is_home = False
+        self.pending = None
+        self.dialect = self.server.linked_dialect
+        self.is_stopped = False
+        self.input_ended = False  # it is the client's input that has ended, not that of a place
+        self.may_wait = True
+        return self.framer.take_rest()
+
+    def come_home(self, watched: list[str]) -> None:
+        """Be the client's only place from now on, and look at every line again: it has been answered everything here,
+        and nothing more has come.
+
+        Args:
+            watched: the tubes that the client watches, in their order; meanwhile there may have been others between.
+        """
+        assert self.pending is None and not self.framer.size(), "the client comes home between two commands"
+        self.is_home = True
+        self.is_stopped = False
+        self.dialect = self.server.dialect
+        if [tube.name for tube in self.watched] != watched:
+            self.order_watched(watched)
+
+    def can_move(self) -> bool:
+        if self.is_away:
+            return not self.closed and not self.replies
+        return super().can_move()
+
+    def _pending_line(self, now: int) -> bytes:
+        return b"" if self.is_away else super()._pending_line(now)
+
+    def disconnect(self, now: int, has_left: bool = True) -> None:
+        super().disconnect(now, has_left)
+        self.on_away = _ignore
+
+    def leads_away(self, command: Command, arguments: Arguments, line: bytes) -> bool:
+        concerns = command.concerns
+        if concerns == JOB:
+            is_elsewhere = self.places.of_job(arguments.job_id) != self.shard
+        elif concerns == NAMED:
+            # All watched tubes are here: any other is ignored already. A malformed name is "".
+            name = arguments.name
+            is_elsewhere = command is not IGNORE and name != "" and self.places.of_tube(name.encode()) != self.shard
+        else:
+            is_elsewhere = concerns == EVERYTHING
+        if is_elsewhere:
+            self.framer.put_back(line)
+            self.pending = _AWAY
+            self.is_away = True
+            self.on_away()
+        return is_elsewhere
+
+
+def _ignore() -> None:
+    """Replaces `on_away` when the client is gone."""

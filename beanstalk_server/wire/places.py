@@ -1,0 +1,53 @@
+"""Places: which shard of a cluster has a tube or a job.
+
+Every node must find the same place for the same name, in every version: what is here can never change without moving
+jobs. Must never know who leads a shard, or where.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+# What a command concerns, and so where it must be done. A command has one of these.
+
+USED: Final = 0
+"""The tube that the client uses, and jobs in it."""
+
+NAMED: Final = 1
+"""The tube that the command names."""
+
+JOB: Final = 2
+"""The job whose id the command gives."""
+
+WATCHED: Final = 3
+"""The tubes that the client watches, and the jobs that it has reserved."""
+
+EVERYTHING: Final = 4
+"""All tubes and jobs."""
+
+ITSELF: Final = 5
+"""Nothing but the client itself."""
+
+
+class Places:
+    """The places of tubes and jobs among so many shards.
+
+    Args:
+        shards: how many there are, at least 1. They are numbered from 0.
+    """
+
+    __slots__ = ("shards",)
+
+    def __init__(self, shards: int) -> None:
+        if shards < 1:
+            raise ValueError(f"{shards} shards: must be 1 or more")
+        self.shards = shards
+
+    def of_tube(self, name: bytes) -> int:
+        """The shard of the tube with this name."""
+        return crc32(name) % self.shards
+
+    def of_job(self, job_id: int) -> int:
+        """The shard of the job with this id, if there is one."""
+        return job_id % self.shards

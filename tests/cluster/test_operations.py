@@ -1,0 +1,228 @@
+"""stats and list-tubes over several shards: what a server that has everything would say, as far as shards can."""
+
+import re
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from orders import ShardedCluster
+from virtual import World
+
+import beanstalk_server.server
+from beanstalk_server.access.user import User
+from beanstalk_server.cluster.operations import SUMMED, AllTubes, SummedStatistics, is_summed
+from beanstalk_server.wire.places import Places
+
+OF_ONE_SHARD = {
+    "binlog-current-index",
+    "binlog-max-size",
+    "binlog-oldest-index",
+    "draining",
+    "hostname",
+    "id",
+    "max-job-size",
+    "os",
+    "pid",
+    "platform",
+    "rusage-stime",
+    "rusage-utime",
+    "uptime",
+    "version",
+}
+"""What the shard of the default tube says of itself."""
+
+SHARDS = 3
+
+
+def rows(reply):
+    assert reply.startswith(b"OK "), reply
+    head, _, text = reply.partition(b"\r\n")
+    assert len(text) == int(head.split()[1]) + 2
+    return dict(line.split(": ", 1) for line in text.decode().split("\n")[1:-2])
+
+
+def names(reply):
+    head, _, text = reply.partition(b"\r\n")
+    assert len(text) == int(head.split()[1]) + 2
+    assert text.startswith(b"---\n")
+    assert text.endswith(b"\n\r\n")
+    return [line.removeprefix(b"- ") for line in text[4:-3].split(b"\n")]
+
+
+@pytest.fixture
+def cluster():
+    return ShardedCluster(SHARDS)
+
+
+def test_every_row_is_either_a_sum_or_what_one_shard_says():
+    found = set(World().connect().yaml(b"stats"))
+    assert {row for row in found if not is_summed(row.encode())} == OF_ONE_SHARD
+    assert {row.decode() for row in SUMMED} <= found
+
+
+def test_rows_that_only_a_node_has_are_what_one_shard_says():
+    """They tell of a leader, or are figures that cannot be added."""
+    sources = [path.read_text() for path in Path(beanstalk_server.server.__file__).parent.glob("*.py")]
+    found = {row for source in sources for row in re.findall(r'"(cluster-[\w-]+): ', source)}
+    assert "cluster-leader" in found
+    assert not [row for row in found if is_summed(row.encode())]
+
+
+def test_stats_has_the_rows_of_a_plain_server_in_their_order(cluster):
+    assert list(rows(cluster.send(cluster.connect(), b"stats\r\n"))) == list(World().connect().yaml(b"stats"))
+
+
+def test_stats_adds_up_what_the_shards_say(cluster):
+    client = cluster.connect()
+    for shard in range(SHARDS):
+        tube = cluster.tube(shard)
+        puts = b"put 0 0 60 1\r\nx\r\n" * (shard + 1)
+        assert cluster.send(client, b"use %b\r\nwatch %b\r\n%b" % (tube, tube, puts)).count(b"INSERTED") == shard + 1
+    assert cluster.send(client, b"reserve\r\n").startswith(b"RESERVED ")
+    found = rows(cluster.send(client, b"stats\r\n"))
+    assert {row: found[row] for row in ("current-jobs-ready", "current-jobs-reserved", "total-jobs", "cmd-put")} == {
+        "current-jobs-ready": "5",
+        "current-jobs-reserved": "1",
+        "total-jobs": "6",
+        "cmd-put": "6",
+    }
+    assert found["current-tubes"] == "4", "the default tube is one, though each shard has it"
+    assert found["current-connections"] == found["total-connections"] == "1"
+
+
+def test_a_command_that_asks_all_shards_counts_once(cluster):
+    client = cluster.connect()
+    cluster.send(client, b"stats\r\nlist-tubes\r\nlist-tubes\r\nstats\r\n")
+    watches = b"".join([b"watch %b\r\n" % cluster.tube(shard) for shard in range(SHARDS)])
+    cluster.send(client, watches + b"reserve-with-timeout 0\r\nreserve-batch 3 0\r\nreserve-batch 1 0\r\n")
+    found = rows(cluster.send(client, b"stats\r\n"))
+    counted = {row: figure for row, figure in found.items() if row.startswith("cmd-") and figure != "0"}
+    assert counted == {
+        "cmd-stats": "3",
+        "cmd-list-tubes": "2",
+        "cmd-watch": "3",
+        "cmd-reserve-with-timeout": "1",
+        "cmd-reserve-batch": "2",
+    }
+
+
+def test_stats_wait_for_a_shard_that_nobody_leads(cluster):
+    client = cluster.connect()
+    cluster.read(client)
+    cluster.lose(1)
+    assert cluster.send(client, b"stats\r\nlist-tube-used\r\n") == b""
+    cluster.lead(1)
+    assert cluster.read(client).endswith(b"USING default\r\n")
+
+
+@pytest.mark.parametrize("command", [b"stats\r\n", b"list-tubes\r\n"])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_shard_that_is_lost_meanwhile_is_asked_again(cluster, command, is_clean):
+    client = cluster.connect()
+    expected = cluster.send(client, command)
+    client.send(command)
+    cluster.deliver(cluster.messages()[0])
+    (cluster.hand_over if is_clean else cluster.lose)(1)
+    cluster.settle()
+    cluster.lead(1)
+    found = cluster.read(client)
+    for row in (b"cmd-stats", b"total-connections"):  # the brokers here outlive their leaders
+        found = found.replace(row + b": 2", row + b": 1")
+    assert found == expected
+
+
+def test_the_tubes_of_all_shards_are_listed_once_each_and_the_default_tube_first(cluster):
+    client = cluster.connect()
+    tubes = [cluster.tube(shard, number) for number in range(2) for shard in range(SHARDS)]
+    for tube in tubes:
+        cluster.send(client, b"watch %b\r\n" % tube)
+    found = names(cluster.send(client, b"list-tubes\r\n"))
+    assert found[0] == b"default"
+    assert sorted(found) == sorted([b"default", *tubes])
+
+
+def user(name):
+    return {
+        "all": User("all", inspect=["*"]),
+        "some": User("some", produce=["t1*"]),
+        "none": User("none"),
+    }[name]
+
+
+def test_a_user_is_told_what_it_may_see():
+    cluster = ShardedCluster(SHARDS, users=user)
+    neighbour = cluster.connect()
+    tubes = [b"t%d" % number for number in range(30)]
+    cluster.send(neighbour, b"".join([b"watch %b\r\n" % tube for tube in tubes]))
+    seen = {name: cluster.send(cluster.connect(user=user(name)), b"list-tubes\r\n") for name in ("all", "some", "none")}
+    assert sorted(names(seen["all"])) == sorted([b"default", *tubes])
+    assert sorted(names(seen["some"])) == sorted(tube for tube in tubes if tube.startswith(b"t1"))
+    assert seen["none"] == b"OK 4\r\n---\n\r\n"
+    assert cluster.send(cluster.connect(user=user("all")), b"stats\r\n").startswith(b"OK ")
+    assert cluster.send(cluster.connect(user=user("some")), b"stats\r\nlist-tube-used\r\n") == (
+        b"FORBIDDEN\r\nUSING default\r\n"
+    )
+
+
+class Asked:
+    """A branch, or the router: it keeps what it is asked, and how it is answered."""
+
+    def __init__(self):
+        self.sinks = []
+        self.reply = None
+
+    def branch(self, shard):
+        return self
+
+    def ask(self, line, sink, repeatable=True):
+        self.sinks.append(sink)
+
+    def finish(self, reply):
+        assert self.reply is None
+        self.reply = reply
+
+
+def answered(operation, shards, answers):
+    """What an operation says in the end. Before the last answer, it says nothing."""
+    asked = Asked()
+    operation(asked, list(range(shards))).begin()
+    for sink, answer in zip(asked.sinks, answers, strict=True):
+        assert asked.reply is None
+        sink(answer)
+    return asked.reply
+
+
+@pytest.mark.interpreted  # the router is a double
+def test_a_hundred_thousand_tubes_of_all_shards_are_in_one_list():
+    places = Places(SHARDS)
+    lists = [[b"default"] for _ in range(SHARDS)]
+    for number in range(100_000):
+        name = b"queue-of-tenant-%06d" % number
+        lists[places.of_tube(name)].append(name)
+    answers = []
+    for found in lists:
+        text = b"---\n" + b"".join([b"- %b\n" % name for name in found])
+        answers.append(b"OK %d\r\n%b\r\n" % (len(text), text))
+    assert len(names(answered(AllTubes, SHARDS, answers))) == 100_001
+
+
+@pytest.mark.interpreted
+def test_a_thousand_shards_are_summed():
+    reply = answered(SummedStatistics, 1024, [World().connect().send(b"stats\r\n")] * 1024)
+    assert rows(reply)["cmd-stats"] == "1024"
+
+
+@pytest.mark.interpreted
+def test_the_list_of_all_tubes_takes_no_more_memory_than_the_answer_and_what_it_is_made_of():
+    answers = [b"OK 1000009\r\n---\n- " + b"x" * 1_000_002 + b"\n\r\n"] * SHARDS
+    asked = Asked()
+    AllTubes(asked, list(range(SHARDS))).begin()
+    tracemalloc.start()
+    try:
+        for sink, answer in zip(asked.sinks, answers, strict=True):
+            sink(answer)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(asked.reply) > 3_000_000
+    assert peak < 2.5 * len(asked.reply)

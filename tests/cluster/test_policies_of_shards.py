@@ -1,0 +1,196 @@
+"""Policies in a cluster: each leader has them, and a dead tube only where it lies."""
+
+import os
+import signal
+import threading
+from zlib import crc32
+
+import pytest
+from node_threads import TTL, lead_all, put
+
+from beanstalk_server import Config, TubeConfig
+from beanstalk_server.cluster.engine_binlog import EngineBinlog
+from beanstalk_server.queue.policy import NO_POLICY
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.roles import LEADS
+from beanstalk_server.server.service import Service
+from harness.waiting import eventually
+
+SHARDS = 4
+
+
+def names(shard):
+    """Tubes of this shard."""
+    return [name for number in range(100) if crc32(b"t%d" % number) % SHARDS == shard for name in [f"t{number}"]]
+
+
+def policy_in(node, shard, tube):
+    """What the broker of a shard would ask of a tube."""
+    return node.call(lambda: node.server.shards[shard].service.broker.policy_of(tube))
+
+
+def test_a_dead_tube_is_that_of_its_own_shard_only_and_the_log_says_so_once(cluster, caplog):
+    dead = names(1)[0]
+    node = cluster.add(
+        shards=SHARDS,
+        tubes=[
+            TubeConfig(match=names(1)[1], max_tries=2, dead_tube=dead),
+            TubeConfig(match="t*", max_tries=3, dead_tube=dead),
+        ],
+    )
+    lead_all(node)
+    for shard in range(SHARDS):
+        policy = policy_in(node, shard, names(shard)[2])
+        assert (policy.max_tries, policy.dead_tube) == (3, dead if shard == 1 else "")
+        assert policy_in(node, shard, "other") is NO_POLICY
+    assert policy_in(node, 1, names(1)[1]).dead_tube == dead
+    warnings = [record.message for record in caplog.records if "dead-tube" in record.message]
+    assert [line for line in warnings if "has this policy itself" not in line] == [
+        f"tube \"t*\": dead-tube: '{dead}' is in shard 1: "
+        "jobs of other shards are buried instead, or deleted when they expire"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("match", "shards", "warns"),
+    [
+        (names(1)[1], SHARDS, False),
+        (names(2)[1], SHARDS, True),
+        ([names(1)[1], names(2)[1]], SHARDS, True),
+        ("t*", SHARDS, True),
+        ("t*", 1, False),
+    ],
+)
+def test_a_dead_tube_deserves_a_warning_if_a_tube_may_lie_elsewhere(match, shards, warns):
+    tubes = [TubeConfig(match=names(1)[0]), TubeConfig(match=match, dead_tube=names(1)[0])]
+    config = Config(cluster="redis://h", shards=shards, tubes=tubes)
+    assert [line for line in config.warnings() if "is in shard 1" in line] == config.warnings()
+    assert bool(config.warnings()) == warns
+
+
+def test_whoever_leads_next_has_the_policies_of_its_own_settings(cluster):
+    leader, standby = cluster.two(tubes=[TubeConfig(match="mail", ttl=5)])
+    assert policy_in(leader, 0, "mail").ttl > 0
+    cluster.stop(leader)
+    eventually(lambda: standby.server.shards[0].leads and standby.server.shards[0].roles.role == LEADS, "it leads", 30)
+    assert policy_in(standby, 0, "mail").ttl > 0
+
+
+def reload(node, *tubes, **settings):
+    config = Config(cluster="redis://127.0.0.1", lease_ttl=TTL, port=0, tubes=tubes, **settings)
+    node.wait_for(node.server.reload(config))
+
+
+def test_a_reload_changes_the_policies_of_every_shard_that_is_led(cluster):
+    dead = names(2)[0]
+    node = cluster.add(shards=SHARDS, tubes=[TubeConfig(match="t*", max_tries=3)])
+    lead_all(node)
+    client = cluster.connect(node)
+    for shard in range(SHARDS):
+        assert client.ask(b"watch %b\r\n" % names(shard)[1].encode()).startswith(b"WATCHING ")
+    reload(node, TubeConfig(match=dead), TubeConfig(match="t*", max_tries=4, dead_tube=dead), shards=SHARDS)
+    for shard in range(SHARDS):
+        tube = names(shard)[1]
+        broker = node.server.shards[shard].service.broker
+        eventually(lambda broker=broker, tube=tube: node.call(lambda: broker.tubes[tube].policy.max_tries == 4), "it")
+        assert policy_in(node, shard, tube) is node.call(lambda broker=broker, tube=tube: broker.tubes[tube].policy)
+        assert policy_in(node, shard, tube).dead_tube == (dead if shard == 2 else "")
+
+
+def reserved_at_both(cluster, **options):
+    """A leader, a node that stands by, and a worker of each that has reserved a job."""
+    leader, standby = cluster.two(tubes=[TubeConfig(match="default", max_tries=5)], **options)
+    workers = [cluster.connect(leader), cluster.connect(standby)]
+    for number, worker in enumerate(workers, 1):
+        assert put(worker) == b"INSERTED %d\r\n" % number
+        assert worker.ask(b"reserve-job %d\r\n" % number).startswith(b"RESERVED ")
+        worker.line()
+    return leader, standby, workers
+
+
+def tries(node, job_id):
+    """How often a job that nobody has reserved any more has failed."""
+    broker = node.server.shards[0].service.broker
+    eventually(lambda: node.call(lambda: broker.jobs[job_id].client is None), "nobody has it")
+    return node.call(lambda: getattr(broker.jobs[job_id].extras, "tries", 0))
+
+
+def test_a_job_has_failed_when_its_client_leaves_whichever_node_it_came_to(cluster):
+    leader, _, workers = reserved_at_both(cluster)
+    for job_id, worker in enumerate(workers, 1):
+        worker.close()
+        assert tries(leader, job_id) == 1
+
+
+def test_the_jobs_of_the_clients_of_a_node_that_stops_have_not_failed(cluster):
+    leader, standby, _ = reserved_at_both(cluster)
+    cluster.stop(standby)
+    assert tries(leader, 2) == 0
+
+
+def test_nor_have_those_of_a_leader_that_stops(cluster):
+    leader, standby, _ = reserved_at_both(cluster)
+    cluster.stop(leader)
+    eventually(lambda: standby.server.shards[0].leads, "it leads", 30)
+    assert [tries(standby, job_id) for job_id in (1, 2)] == [0, 0]
+
+
+def test_nor_have_those_of_a_link_that_is_lost(cluster):
+    leader, standby, _ = reserved_at_both(cluster)
+    standby.call(lambda: standby.server.shards[0].link._end.close("the test cuts it"))
+    assert tries(leader, 2) == 0
+
+
+def test_nor_have_those_of_io_processes_that_die(cluster):
+    leader, standby, _ = reserved_at_both(cluster, io_processes=1)
+    for job_id, node in enumerate((leader, standby), 1):
+        os.kill(node.server._io.processes.all[0].pid, signal.SIGKILL)
+        assert tries(leader, job_id) == 0
+
+
+@pytest.mark.parametrize("end", ["stop", "drain"])
+@pytest.mark.parametrize("policy", [{"max_tries": 5}, {"ttl": 50}])
+def test_a_client_that_leaves_while_the_journal_is_closed_does_no_harm(cluster, monkeypatch, policy, end):
+    leader, standby = cluster.two(tubes=[TubeConfig(match="default", **policy)])
+    worker = cluster.connect(leader)
+    assert put(worker) == b"INSERTED 1\r\n"
+    worker.send(b"reserve\r\n")
+    worker.line()
+    worker.line()
+    service = leader.server.shards[0].service
+    leave_mark = EngineBinlog._leave_mark
+
+    async def leave_mark_late(journal):
+        for connection in list(service.connections.open):
+            connection._disconnect()
+        await leave_mark(journal)
+
+    monkeypatch.setattr(EngineBinlog, "_leave_mark", leave_mark_late)
+    if end == "stop":
+        cluster.stop(leader)
+    else:
+        leader.call(leader.server.drain)
+    eventually(lambda: standby.server.shards[0].leads, "it leads", 30)
+    assert cluster.connect(standby).ask(b"peek 1\r\n") == b"FOUND 1 1\r\n"
+
+
+def test_a_reload_while_a_node_takes_over_is_in_effect_when_it_leads(cluster, monkeypatch):
+    restoring, restored = threading.Event(), threading.Event()
+    restore = Service.restore
+
+    def slow(service):
+        restoring.set()
+        assert restored.wait(20)
+        restore(service)
+
+    leader, standby = cluster.two(tubes=[TubeConfig(match="default", ttl=5)])
+    monkeypatch.setattr(Service, "restore", slow)
+    cluster.stop(leader)
+    assert restoring.wait(20)
+    reload(standby, TubeConfig(match="default", ttl=6))
+    restored.set()
+    eventually(lambda: standby.server.shards[0].leads, "it leads", 30)
+    eventually(
+        lambda: standby.call(lambda: standby.server.shards[0].service.broker.tubes.default.policy.ttl == 6 * SECOND),
+        "the tube has its policy",
+    )

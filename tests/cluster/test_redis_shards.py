@@ -1,0 +1,379 @@
+"""Leases and commits of many shards, in memory and in Redis: what Registry and Committer say holds for both."""
+
+import threading
+
+import pytest
+from commits import MINE, OTHER, Journal
+from memory_engine import MemoryConnector, Servers
+
+from beanstalk_server.cluster.engine import (
+    CREATE,
+    REMOVE,
+    START,
+    WRITE,
+    Commit,
+    CommitCall,
+    EngineError,
+    EngineFullError,
+    EngineRefusedError,
+    Lease,
+    Load,
+    Position,
+    Report,
+    observe,
+    release,
+    renew,
+    take,
+)
+from harness.engines import Alone, AsCluster, WithSentinel
+from harness.waiting import eventually
+
+
+@pytest.fixture
+def connect():
+    """Makes connectors in Redis; their connections are closed at the end."""
+    from beanstalk_server.cluster.redis_engine import RedisConnector
+
+    made = []
+
+    class Closing:
+        def __init__(self, *arguments, **options):
+            self._connector = RedisConnector(*arguments, **options)
+
+        def __getattr__(self, name):
+            def make(*arguments):
+                made.append(getattr(self._connector, name)(*arguments))
+                return made[-1]
+
+            return make
+
+    yield Closing
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def connector(request, connect, name):
+    if request.param == "memory":
+        return MemoryConnector(Servers())
+    return connect(request.getfixturevalue("redis").url, name, 1)
+
+
+@pytest.fixture
+def registry(connector):
+    return connector.registry()
+
+
+def created(number, before=START, epoch=1, operations=((CREATE, "file", 9),)):
+    return Commit(Position(epoch, number), before, list(operations), 0)
+
+
+# How many shards there are
+
+
+def test_the_first_node_fixes_how_many_shards_there_are(connector, registry):
+    assert registry.shards(0) == 0
+    assert registry.shards(8) == 8
+    assert registry.shards(8) == 8
+    assert connector.registry().shards(4) == 8
+    assert connector.registry().shards(0) == 8
+
+
+def test_an_engine_from_before_there_were_shards_has_one(connector, registry):
+    connector.registry().perform([take(0, Lease(), MINE)])
+    assert registry.shards(8) == 1
+    assert registry.shards(1) == 1
+
+
+@pytest.mark.parametrize("call", [renew, release])
+def test_an_engine_that_has_lost_the_number_gets_it_from_whoever_leads(connector, registry, call):
+    """It is wiped: the leader commits, and then renews its lease, or gives it back."""
+    leader = connector.registry()
+    registry.shards(8)
+    leader.shards(8)
+    connector.committer().append([CommitCall(0, created(1), False)])
+    if isinstance(connector, MemoryConnector):
+        connector.servers.primary.shards = 0
+    else:
+        connector.engine(0)._calls.perform_one(_forget(connector))
+    with pytest.raises(EngineError, match="has lost"):
+        registry.shards(0)
+    leader.perform([call(0, MINE)])
+    assert registry.shards(4) == 8
+
+
+def _forget(connector):
+    from beanstalk_server.cluster.redis_calls import Request
+    from beanstalk_server.cluster.request import pack
+
+    engine = connector.engine(0)
+    return Request(0, pack(b"HDEL", engine._keys.state, b"shards"))
+
+
+# Leases
+
+
+def test_leases_of_all_shards_in_one_call(registry):
+    registry.shards(100)
+    shards = range(100)
+    assert registry.perform([observe(each) for each in shards]) == [Lease()] * 100
+    claims = [MINE._replace(secret=f"of {each}") for each in shards]
+    assert registry.perform([take(each, Lease(), claims[each]) for each in shards]) == claims
+    renewed = registry.perform([renew(each, claims[each]) for each in shards[::2]])
+    assert renewed == [each._replace(renewals=1) for each in claims[::2]]
+    seen = registry.perform([observe(each) for each in shards])
+    assert [each.renewals for each in seen] == [1, 0] * 50
+    assert [each.secret for each in seen] == [each.secret for each in claims]
+
+
+def test_calls_of_all_kinds_in_any_order(registry):
+    registry.shards(4)
+    registry.perform([take(0, Lease(), MINE), take(1, Lease(), MINE)])
+    found = registry.perform([release(0, MINE, "b"), observe(2), renew(1, MINE), take(3, Lease(), OTHER), observe(0)])
+    given = MINE._replace(node="", successor="b")
+    assert found == [given, Lease(), MINE._replace(renewals=1), OTHER, given]
+
+
+def test_a_look_sees_whatever_changes(connector, registry):
+    registry.shards(2)
+    other = connector.registry()
+    other.shards(2)
+
+    def look():
+        return registry.perform([observe(1)])[0]
+
+    assert look() == Lease()
+    other.perform([take(1, Lease(), MINE)])
+    assert look() == MINE
+    other.perform([renew(1, MINE)])
+    assert look() == MINE._replace(renewals=1)
+    other.request_move(1, "b")
+    assert look() == MINE._replace(renewals=1, successor="b")
+    other.perform([release(1, MINE, "c")])
+    assert look() == MINE._replace(renewals=1, node="", successor="c")
+    other.perform([take(1, Lease(1), OTHER)])
+    assert look() == OTHER
+
+
+def test_whoever_comes_late_gets_no_lease_and_renews_none(connector, registry):
+    registry.shards(2)
+    assert connector.registry().perform([take(0, Lease(), OTHER._replace(epoch=1))])[0].node == "b"
+    assert registry.perform([take(0, Lease(), MINE), take(1, Lease(), MINE)]) == [OTHER._replace(epoch=1), MINE]
+    assert registry.perform([renew(0, MINE), renew(1, MINE)])[0] == OTHER._replace(epoch=1)
+
+
+def test_a_renewal_tells_the_leader_who_is_to_succeed_it(connector, registry):
+    registry.perform([take(1, Lease(), MINE)])
+    assert connector.registry().request_move(1, "b").successor == "b"
+    assert registry.perform([renew(1, MINE)]) == [MINE._replace(renewals=1, successor="b")]
+    assert connector.registry().request_move(1, "").successor == ""
+    assert registry.perform([renew(1, MINE)])[0].successor == ""
+
+
+def test_a_request_to_move_ends_with_the_leader(connector, registry):
+    registry.perform([take(1, Lease(), MINE)])
+    registry.request_move(1, "b")
+    assert registry.perform([take(1, MINE, OTHER)]) == [OTHER]
+    registry.perform([release(1, OTHER)])
+    assert registry.request_move(1, "a").successor == "", "nobody leads"
+    assert registry.request_move(2, "a") == Lease()
+
+
+def test_nodes_report_what_they_have_to_do(connector, registry):
+    registry.perform([], Report("a", "here:1"))
+    registry.perform([observe(0)], Report("b", "[::1]:2", Load(3, 4000, 5_000_000)))
+    members = sorted(connector.registry().members())
+    assert [(each.node, each.address, each.load) for each in members] == [
+        ("a", "here:1", Load()),
+        ("b", "[::1]:2", Load(3, 4000, 5_000_000)),
+    ]
+    assert all(0 <= each.seen < 60 for each in members)
+
+
+def test_a_closed_registry_does_nothing(registry):
+    registry.close()
+    found = registry.perform([observe(0), observe(1)])
+    assert [type(each) for each in found] == [EngineError] * 2
+    with pytest.raises(EngineError):
+        registry.members()
+
+
+# Commits
+
+
+def test_commits_of_all_shards_in_one_call(connector):
+    committer = connector.committer()
+    names = [f"file.{shard}" for shard in range(40)]
+    calls = [
+        CommitCall(shard, created(1, operations=[(CREATE, name, 9), (WRITE, name, 0, name.encode())]), False)
+        for shard, name in enumerate(names)
+    ]
+    for _ in range(2):  # the second time, they are all there
+        answers = committer.append(calls)
+        assert [each[:2] for each in answers] == [(1, (1, 1))] * 40
+        assert all(each.replicas >= 1 for each in answers)
+    write = [
+        CommitCall(shard, created(2, Position(1, 1), operations=[(WRITE, name, 0, b"text")]), bool(shard % 2))
+        for shard, name in enumerate(names)
+    ]
+    assert [each[:2] for each in committer.append(write)] == [(1, (1, 2))] * 40
+    for shard, name in enumerate(names):
+        engine = connector.engine(shard)
+        assert set(engine.files()) == {name}
+        assert engine.read(name, 0, 4) == b"text"
+
+
+def test_each_shard_has_its_own_answer(connector):
+    committer = connector.committer()
+    assert [each.position for each in committer.append([CommitCall(shard, created(1), False) for shard in range(4)])]
+    connector.registry().perform([take(1, Lease(1), OTHER)])
+    answers = committer.append(
+        [
+            CommitCall(0, created(2, Position(1, 1)), False),
+            CommitCall(1, created(2, Position(1, 1)), False),  # fenced
+            CommitCall(2, created(9, Position(1, 8)), False),  # diverged
+            CommitCall(3, created(1, epoch=2), False),  # on nothing, in a new epoch
+        ]
+    )
+    assert [each[:2] for each in answers] == [(1, (1, 2)), (2, (1, 1)), (1, (1, 1)), (2, (1, 1))]
+    assert answers[0].replicas >= 1
+
+
+def test_a_closed_committer_does_nothing(connector):
+    committer = connector.committer()
+    committer.append([CommitCall(0, created(1), False)])
+    committer.close()
+    found = committer.append([CommitCall(0, created(1), False), CommitCall(1, created(1), False)])
+    assert [type(each) for each in found] == [EngineError] * 2
+
+
+# What only real servers do
+
+
+def test_too_few_replicas_confirm_no_lease_and_no_number(redis, name, connect):
+    connector = connect(redis.url, name, 3)
+    registry = connector.registry()
+    with pytest.raises(EngineError, match="2 replicas have confirmed the number of shards: must be 3"):
+        registry.shards(8)
+    found = registry.perform([take(0, Lease(), MINE), observe(1), take(2, Lease(), OTHER)])
+    assert [str(each) for each in found[::2]] == ["engine: 2 replicas have confirmed the lease: must be 3"] * 2
+    assert found[1] == Lease()
+    answers = connector.committer().append([CommitCall(shard, created(1), False) for shard in range(2)])
+    assert [each.replicas for each in answers] == [2, 2]
+
+
+def test_nodes_with_another_number_of_shards_are_refused_also_later(redis, name, connect):
+    connector = connect(redis.url, name, 1)
+    eight, four = connector.registry(), connector.registry()
+    eight.shards(8)
+    four._shards = 4  # it has seen another engine
+    eight.perform([take(0, Lease(), MINE)])
+    assert isinstance(four.perform([observe(0)])[0], EngineRefusedError)
+    assert connect(redis.url, name, 1).engine(0).look() == MINE
+
+
+def test_servers_that_have_forgotten_the_scripts_get_them_again(redis, name, connect):
+    connector = connect(redis.url, name, 1)
+    registry, committer = connector.registry(), connector.committer()
+    commits = [created(1), created(2, Position(1, 1), operations=[(REMOVE, "file")])]
+    for commit in commits:
+        redis.servers[0].ask("SCRIPT", "FLUSH")
+        answers = committer.append([CommitCall(shard, commit, shard == 2) for shard in range(3)])
+        assert [each.position for each in answers] == [commit.position] * 3
+        redis.servers[0].ask("SCRIPT", "FLUSH")
+        assert len(registry.perform([renew(shard, MINE) for shard in range(3)], Report("a", "here:1"))) == 3
+
+
+def test_another_thread_closes_a_committer_that_waits(redis, name, connect):
+    committer = connect(redis.url, name, 3, timeout=30.0).committer()
+    answers = []
+    calls = [CommitCall(shard, created(1), False) for shard in range(3)]
+    thread = threading.Thread(target=lambda: answers.extend(committer.append(calls)))
+    thread.start()
+    eventually(lambda: int(redis.servers[0].info("clients")["blocked_clients"]), "commits wait for a third replica")
+    committer.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [type(each) for each in answers] == [EngineError] * 3
+
+
+def test_an_engine_that_is_full_refuses_each_commit_for_itself(directory, connect):
+    servers = Alone(directory / "full-shards", replicas=0)
+    try:
+        connector = connect(servers.url, "full", 0)
+        committer = connector.committer()
+        committer.append([CommitCall(shard, created(1), False) for shard in range(3)])
+        servers.servers[0].ask("CONFIG", "SET", "maxmemory", 1)
+        commit = created(2, Position(1, 1), operations=[(REMOVE, "file")])
+        first, second, third = committer.append([CommitCall(shard, commit, shard == 1) for shard in range(3)])
+        assert isinstance(first, EngineFullError)
+        assert second.position == Position(1, 2)
+        assert isinstance(third, EngineFullError)
+        found = connector.registry().perform([take(0, Lease(1), OTHER)], Report("a", "here:1"))
+        assert found == [OTHER._replace(position=Position(1, 1))]
+    finally:
+        servers.close()
+
+
+def test_with_sentinel_all_shards_move_to_the_new_primary(directory, connect):
+    servers = WithSentinel(directory / "sentinel-shards")
+    try:
+        _outlive_a_primary(servers, connect)
+    finally:
+        servers.close()
+
+
+def test_in_redis_cluster_each_shard_is_where_its_slot_is(directory, connect):
+    servers = AsCluster(directory / "cluster-shards", replicas=2)
+    try:
+        _outlive_a_primary(servers, connect)
+    finally:
+        servers.close()
+
+
+def _outlive_a_primary(servers, connect):
+    """Commit to twelve shards while a primary goes; one commit of each is made, whatever happens."""
+    connector = connect(servers.url, "beanstalk", 1, timeout=1.0)
+    registry, committer = connector.registry(), connector.committer()
+    shards = range(12)
+
+    def until_made(make):
+        """Call until each shard is answered well."""
+        left = set(shards)
+
+        def is_over():
+            for shard, answer in make(sorted(left)):
+                if not isinstance(answer, EngineError) and getattr(answer, "replicas", 1):
+                    left.discard(shard)
+            return not left
+
+        eventually(is_over, "all shards are answered", 60)
+
+    def append(number):
+        def make(left):
+            commit = created(number, Position(1, number - 1) if number > 1 else START)
+            return zip(left, committer.append([CommitCall(each, commit, False) for each in left]), strict=True)
+
+        until_made(make)
+
+    assert registry.shards(12) == 12
+    append(1)
+    until_made(lambda left: zip(left, registry.perform([renew(each, MINE) for each in left]), strict=True))
+    servers.primary().kill()
+    append(2)
+    until_made(lambda left: zip(left, registry.perform([observe(each) for each in left]), strict=True))
+    servers.restart()
+    servers.settle()
+    append(3)
+    found = registry.perform([observe(each) for each in shards], Report("a", "here:1"))
+    assert [each.epoch for each in found] == [1] * 12
+    assert [connector.engine(each).look().position for each in shards] == [Position(1, 3)] * 12
+    assert [each.node for each in registry.members()] == ["a"]
+    assert registry.check() == []
+
+
+def test_journals_of_shards_do_not_touch_each_other(redis, name, open_engine):
+    first, second = open_engine(redis.url, name), open_engine(redis.url, name, shard=1)
+    Journal(first).append((CREATE, "file", 9), (WRITE, "file", 0, b"first"))
+    Journal(second).append((CREATE, "file", 9), (WRITE, "file", 0, b"second"))
+    assert (first.read("file", 0, 9), second.read("file", 0, 9)) == (b"first", b"second")

@@ -1,0 +1,516 @@
+"""A routed client gets what it would get from one server, whichever shards its commands concern."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from linked import pieces
+from routed import RoutedCluster
+from virtual import Caller, World
+
+from beanstalk_server.access.user import User
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.wheel import TICK
+from beanstalk_server.wire.commands import PLACE_COMMANDS
+from beanstalk_server.wire.places import Places
+
+
+def one_broker(shards, now):
+    """A broker of one server that gives ids as the shards of a cluster do."""
+
+    class OneBroker(Broker):  # not where it is compiled
+        def __init__(self):
+            super().__init__(Journal(), now, TICK, 0)
+            self.places = Places(shards)
+            self.given = [0] * shards
+            self.session = None
+
+        def take_id(self):
+            shard = self.places.of_tube(self.session.use.name.encode())
+            self.given[shard] += 1
+            job_id = self.given[shard] * shards + shard
+            self.next_id = max(self.next_id, job_id + 1)
+            return job_id
+
+    return OneBroker()
+
+
+class Reference:
+    """The same client at one server."""
+
+    def __init__(self, shards, **how):
+        self.world = World()
+        self.world.broker = one_broker(shards, self.world.now)
+        self.caller = Caller(self.world, **how)
+        self.world.broker.session = self.caller.session
+
+    def send(self, data):
+        return self.caller.send(data)
+
+
+def tube(shard, shards, which=0):
+    """The name of a tube of a shard."""
+    names = (b"t%d" % number for number in range(10_000))
+    return [name for name in names if Places(shards).of_tube(name) == shard][which]
+
+
+TUBES = [b"a", b"b", b"c", b"mails", b"default"]
+
+SIMPLE = [
+    b"put 0 0 1 3\r\nabc\r\n",
+    b"put 5 1 1 0\r\n\r\n",
+    b"put 0 0 1 3\r\nabcd\r\n",
+    b"put 0 0 1 3 trailing\r\nabc\r\n",
+    b"put 0 0 1 70000 trailing\r\n" + b"x" * 70002,
+    b"put 0 0 1 70000\r\n" + b"x" * 70002,
+    b"put 0 0 1 60000\r\n" + b"y" * 60000 + b"\r\n",
+    b"put 0 0 1 500\r\n" + b"\r\n" * 251,
+    b"put -1 0 1 3\r\n",
+    b"put  1  0  60  1\r\nz\r\n",
+    b"put-keyed k 0 0 60 3\r\nabc\r\n",
+    b"replace-keyed k 0 9 60 3\r\nabc\r\n",
+    b"put-keyed " + b"k" * 200 + b" 1 0 60 2\r\nab\r\n",
+    b"cancel-keyed k\r\n",
+    b"reschedule-keyed k 3\r\n",
+    b"peek-keyed k\r\n",
+    b"put-with 0 0 60 3\r\nabc\r\n",
+    b"put-with 0 1 60 3 key=k replace=1 tries=2\r\nabc\r\n",
+    b"put-with 0 0 60 3 tries=2 more\r\nabc\r\n",
+    b"put-with 0 0 60 70000 tries=0\r\n" + b"x" * 70002,
+    b"put-with 0 0 60 3 key=" + b"k" * 200 + b" backoff=0.5 ttl=100 hold=3 tries=10\r\nabc\r\n",
+    b"redrive a 3\r\n",
+    b"redrive  a 3\r\n",
+    b"redrive a\r\n",
+    b"use -\r\n",
+    b"use\r\n",
+    b"watch -\r\n",
+    b"ignore  a\r\n",
+    b"list-tubes-watched\r\n",
+    b"list-tube-used\r\n",
+    b"kick 9\r\n",
+    b"peek-ready\r\n",
+    b"peek-delayed\r\n",
+    b"peek-buried\r\n",
+    b"delete  7\r\n",
+    b"delete +7\r\n",
+    b"delete\r\n",
+    b"delete 99999999999999999999999\r\n",
+    b"pause-tubea 0\r\n",
+    b"pause-tube  a  0\r\n",
+    b"pause-tube - 0\r\n",
+    b"auth of a client that nobody asks\r\n",
+    b"nonsense\r\n",
+    b"probe\r\n",
+    b"await 0 0\r\n",
+    b"unuse\r\n",
+    b"unwatch default\r\n",
+    b"unreserve 3\r\n",
+    b"unuse\0\r\n",
+    b"\r\n",
+    b"x" * 224,
+    b"y" * 500 + b"\r\n",
+    b"\r",
+    b"\n",
+    b"\r\r\n",
+    b"\0\r\n",
+    b"put ",
+    b"quit",
+    b"quit\r\n",
+    b"quitting\r\n",
+    b"quit\0\r\n",
+]
+OF_ONE_SHARD = [b"stats\r\n", b"stats-tube default\r\n", b"list-tubes\r\n"]
+
+named = st.builds(
+    lambda command, tube: command % tube,
+    st.sampled_from([b"use %b\r\n", b"watch %b\r\n", b"ignore %b\r\n", b"clear-tube %b\r\n", b"pause-tube %b 0\r\n"]),
+    st.sampled_from(TUBES),
+)
+seen = st.builds(lambda tube: b"stats-tube %b\r\n" % tube, st.sampled_from(TUBES[:-1]))
+by_id = st.builds(
+    lambda command, job_id: command % job_id,
+    st.sampled_from(
+        [
+            b"delete %d\r\n",
+            b"release %d 0 0\r\n",
+            b"release %d 0 5\r\n",
+            b"bury %d 0\r\n",
+            b"touch %d\r\n",
+            b"peek %d\r\n",
+            b"reserve-job %d\r\n",
+            b"kick-job %d\r\n",
+            b"stats-job %d\r\n",
+            b"cancel %d\r\n",
+            b"reschedule %d 2\r\n",
+        ]
+    ),
+    st.integers(0, 30),
+)
+reserves = st.sampled_from(
+    [b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-batch 3 0\r\n", b"reserve-batch 0 0\r\n"]
+)
+puts = st.just(b"put 0 0 1 3\r\nabc\r\n")
+simple = st.sampled_from(SIMPLE)
+mixed = st.one_of(puts, simple, named, named, seen, by_id, by_id, st.binary(max_size=8))
+cuts = st.lists(st.integers(0, 90_000), max_size=20)
+
+
+def conversations(*kinds):
+    return st.lists(st.one_of(*kinds), max_size=14).map(b"".join)
+
+
+def compare(shards, data, how, back, ends=False, **keywords):
+    reference = Reference(shards, **keywords)
+    replies = reference.send(data)
+    users = keywords.get("authenticate")
+    cluster = RoutedCluster(shards, lambda sent: pieces(sent, back), users=users and (lambda name: users(name[0])))
+    client = cluster.connect(**keywords)
+    arrived = b"".join(client.send(piece) for piece in pieces(data, how))
+    if ends:
+        replies += reference.caller.shut_down()
+        arrived += client.shut_down()
+    assert arrived == replies
+    session = reference.caller.session
+    assert client.closed == session.closed
+    if not client.closed:
+        assert client.router.used == session.use.name
+        assert client.router.watched.names == [watched.name for watched in session.watched]
+        held = {job.id for job in session.reserved}
+        assert held == {job_id for branch in client.router.branches.values() for job_id in branch.holdings}
+        for place in cluster.places:
+            served = place.session
+            assert {tube.name for tube in served.watched} == {
+                name
+                for name in client.router.watched.names
+                if cluster.shards == 1 or Places(shards).of_tube(name.encode()) == place.branch.shard
+            }
+            assert {job.id for job in served.reserved} == client.router.branches[
+                place.branch.shard
+            ].holdings or shards == 1
+    check_broker(reference.world.broker)
+    cluster.check()
+    return client
+
+
+@settings(max_examples=200)
+@given(data=conversations(mixed, reserves, st.sampled_from(OF_ONE_SHARD)), how=cuts, back=cuts, ends=st.booleans())
+def test_with_one_shard_a_client_gets_byte_for_byte_what_it_would_get_from_the_leader_itself(data, how, back, ends):
+    cluster = RoutedCluster(1, lambda sent: pieces(sent, back))
+    world = World()
+    reference = world.connect()
+    client = cluster.connect()
+    replies = reference.send(data)
+    arrived = b"".join(client.send(piece) for piece in pieces(data, how))
+    if ends:
+        replies += reference.shut_down()
+        arrived += client.shut_down()
+    assert arrived == replies
+    assert client.closed == reference.session.closed
+    if not client.closed:
+        assert client.router.used == reference.session.use.name
+        assert client.router.watched.names == [watched.name for watched in reference.session.watched]
+    cluster.check()
+
+
+def test_a_line_with_a_stray_cr_is_no_command_that_a_leader_waits_for_the_end_of():
+    client = RoutedCluster(8).connect()
+    client.send(b"put-keyed a\rb\r\n" + b"x" * 300)
+    assert client.send(b"\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\nUSING default\r\n"
+    client.shut_down()
+    assert client.closed
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("shards", [2, 3, 8])
+@settings(max_examples=150)
+@given(data=conversations(mixed), how=cuts, back=cuts, ends=st.booleans())
+def test_with_several_shards_a_client_gets_byte_for_byte_what_one_server_would_say(shards, data, how, back, ends):
+    compare(shards, data, how, back, ends)
+
+
+waits = st.sampled_from([b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-with-timeout x\r\n"])
+watches = st.builds(lambda tube: b"watch %b\r\nuse %b\r\n" % (tube, tube), st.sampled_from(TUBES))
+ranked = st.builds(lambda priority: b"put %d 0 60 1\r\nr\r\n" % priority, st.integers(0, 3))
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("shards", [2, 3, 8])
+@settings(max_examples=150)
+@given(data=conversations(mixed, waits, watches, ranked), how=cuts, back=cuts, ends=st.booleans())
+def test_a_client_of_several_shards_reserves_as_at_one_server(shards, data, how, back, ends):
+    compare(shards, data, how, back, ends)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("shards", [2, 3])
+@settings(max_examples=100)
+@given(data=conversations(mixed, reserves), how=cuts, back=cuts)
+def test_a_client_of_one_shard_reserves_as_at_one_server(shards, data, how, back):
+    """As long as it watches tubes of this shard only, which the reference knows too."""
+    tubes = [tube(0, shards, which) for which in range(3)]
+    for name, other in zip(TUBES, tubes, strict=False):
+        data = data.replace(b" " + name + b"\r", b" " + other + b"\r")
+    data = b"watch %b\r\nignore default\r\nuse %b\r\n" % (tubes[0], tubes[0]) + data
+    for line in (b"watch mails", b"watch default", b"use default", b"use mails"):
+        data = data.replace(line, b"watch " + tubes[1])
+    compare(shards, data, how, back)
+
+
+@pytest.mark.interpreted
+def test_bytes_that_come_one_by_one_are_answered_alike():
+    data = b"use a\r\nput 0 0 60 3\r\nabc\r\n" + b"x" * 300 + b"\r\nuse b\r\npeek-ready\r\nwatch c\r\nquit\r\n"
+    reference = Reference(3)
+    replies = reference.send(data)
+    cluster = RoutedCluster(3, lambda sent: [bytes([byte]) for byte in sent])
+    client = cluster.connect()
+    assert b"".join([client.send(bytes([byte])) for byte in data]) == replies
+    assert client.closed
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_no_client_can_say_what_only_nodes_say(shards):
+    client = RoutedCluster(shards).connect()
+    for command in PLACE_COMMANDS:
+        line = command.name.encode() + b" 1" * (command.read is not None)
+        assert client.send(line + b"\r\n") == b"UNKNOWN_COMMAND\r\n"
+    assert client.send(b"unuse\0\r\n") == b"BAD_FORMAT\r\n"
+
+
+def test_commands_for_one_shard_go_there_in_one_piece_and_the_next_shard_waits():
+    cluster = RoutedCluster(2)
+    here, there = tube(0, 2), tube(1, 2)
+    client = cluster.connect(used=here.decode(), watched=[here.decode()])
+    first = b"put 0 0 60 1\r\nx\r\nreserve\r\npeek 2\r\nuse %b\r\n" % tube(0, 2, 1)
+    client.give(first + b"stats-tube %b\r\npeek 2\r\n" % there)
+    assert b"".join(client.place(0).there) == first
+    assert not client.place(1).there
+    client.read()
+    assert client.place(1).received == b"stats-tube %b\r\n" % there
+
+
+def test_a_client_that_waits_at_one_shard_is_told_what_it_asks_of_another_afterwards():
+    cluster = RoutedCluster(2)
+    here, there = tube(0, 2), tube(1, 2)
+    client = cluster.connect(watched=[here.decode()])
+    other = cluster.connect(used=here.decode())
+    assert client.send(b"reserve\r\npause-tube %b 1\r\nlist-tube-used\r\n" % there) == b""
+    other.send(b"put 0 0 60 1\r\nj\r\n")
+    assert client.read() == b"RESERVED 2 1\r\nj\r\nNOT_FOUND\r\nUSING default\r\n"
+
+
+def test_many_replies_that_are_made_here_are_made_in_turns():
+    cluster = RoutedCluster(2)
+    client = cluster.connect(watched=[f"a-tube-with-a-long-name-{number}" for number in range(5000)])
+    reply = client.send(b"list-tubes-watched\r\n")
+    assert len(reply) > 100_000
+    assert client.send(b"list-tubes-watched\r\n" * 100) == reply * 100
+    assert client.turns >= 90
+
+
+def test_a_client_that_does_not_read_begins_no_command_that_is_answered_here():
+    cluster = RoutedCluster(2)
+    client = cluster.connect()
+    client.router.pause_output()
+    client.give(b"list-tube-used\r\n" * 3 + b"peek 1\r\n")
+    assert client.arrived == b""
+    assert not client.place(1).there
+    assert client.read() == b"USING default\r\n" * 3 + b"NOT_FOUND\r\n"
+
+
+# Where it counts
+
+
+def test_a_client_counts_at_the_shard_of_the_default_tube_and_nowhere_else():
+    cluster = RoutedCluster(3)
+    client = cluster.connect(used=tube(0, 3).decode(), watched=[tube(1, 3).decode()])
+    home = Places(3).of_tube(b"default")
+    counted = {place.branch.shard for place in cluster.places if place.opening.counted}
+    assert counted == {home}
+    statistics = [world.broker.server_statistics() for world in cluster.worlds]
+    assert sum(found.connections for found in statistics) == 1
+    client.router.close()
+    assert sum(world.broker.server_statistics().connections for world in cluster.worlds) == 0
+
+
+def test_places_know_of_what_is_used_and_watched_what_belongs_to_their_shard():
+    cluster = RoutedCluster(3)
+    names = [tube(shard, 3, which).decode() for which in range(2) for shard in range(3)]
+    client = cluster.connect(used=names[1], watched=names)
+    for shard in range(3):
+        place = client.place(shard)
+        assert place.opening.used == (names[1] if shard == 1 else "")
+        assert place.opening.watched == [names[shard], names[shard + 3]]
+
+
+# Who it is
+
+
+def token(given):
+    return {"a": User("ann", produce=["*"], consume=["*"]), "b": User("bob", consume=["b"], inspect=["*"])}.get(given)
+
+
+auths = st.sampled_from([b"auth a\r\n", b"auth b\r\n", b"auth b\r\n", b"auth \r\n", b"auth x\r\n", b"auth\r\n"])
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@settings(max_examples=100)
+@given(data=conversations(mixed, auths), how=cuts, back=cuts)
+def test_a_client_that_authenticates_is_answered_in_its_order(shards, data, how, back):
+    ann = token("a")
+    if shards == 1:
+        data = data.replace(b"stats-tube", b"peek")  # which knows who uses what
+    compare(shards, data, how, back, user=ann, authenticate=token)
+
+
+def test_another_user_is_told_to_the_leaders_when_all_before_it_has_been_answered():
+    cluster = RoutedCluster(2, users=lambda name: token(name[0]))
+    client = cluster.connect(token, token("a"))
+    other = cluster.connect(token, token("a"))
+    client.send(b"watch %b\r\nignore default\r\n" % tube(0, 2))
+    client.send(b"stats-tube default\r\n")
+    assert client.send(b"reserve\r\nauth b\r\nput 0 0 60 1\r\nx\r\n") == b""
+    assert [place.session.user.name for place in cluster.places if place.client is client] == ["ann"] * 2
+    assert other.send(b"use %b\r\nput 0 0 60 1\r\nj\r\n" % tube(0, 2)).endswith(b"INSERTED 2\r\n")
+    assert client.read() == b"RESERVED 2 1\r\nj\r\nAUTHENTICATED\r\nFORBIDDEN\r\n"
+    assert [place.session.user.name for place in cluster.places if place.client is client] == ["bob"] * 2
+    assert client.router.watched.names == []
+    assert not any(b"auth" in place.received for place in cluster.places)
+
+
+def test_a_client_without_a_good_token_is_disconnected():
+    cluster = RoutedCluster(2, users=lambda name: token(name[0]))
+    client = cluster.connect(token, token("a"))
+    assert client.send(b"list-tube-used\r\nauth x\r\nlist-tube-used\r\n") == b"USING default\r\nUNAUTHORIZED\r\n"
+    assert client.closed
+
+
+def test_rights_that_are_lost_are_lost_at_all_shards():
+    cluster = RoutedCluster(2, users=lambda name: User(name, consume=["b"]) if cluster.reloaded else token("a"))
+    cluster.reloaded = False
+    client = cluster.connect(None, token("a"), watched=["b", tube(0, 2).decode(), tube(1, 2).decode()])
+    cluster.reloaded = True
+    client.router.change_user(User("ann", consume=["b"]))
+    client.read()
+    assert client.router.watched.names == ["b"]
+    assert sorted(tube.name for place in cluster.places for tube in place.session.watched) == ["b"]
+
+
+def test_a_place_that_is_opened_later_knows_who_the_client_is():
+    cluster = RoutedCluster(2, users=lambda name: token(name[0]))
+    client = cluster.connect(token, token("a"))
+    client.send(b"auth b\r\n")
+    client.send(b"stats-tube %b\r\n" % tube(0, 2))
+    assert [place.session.user.name for place in cluster.places] == ["bob", "bob"]
+
+
+# Where it is at home
+
+
+def test_a_client_is_at_home_where_all_is_that_it_uses_watches_and_has_reserved():
+    cluster = RoutedCluster(2)
+    here, there = tube(0, 2), tube(1, 2)
+    client = cluster.connect()
+    assert client.router.home == 1
+    steps = [
+        (b"use %b\r\n" % here, -1),
+        (b"watch %b\r\n" % here, -1),
+        (b"ignore default\r\n", 0),
+        (b"put 0 0 60 1\r\nj\r\nreserve\r\n", 0),
+        (b"put 0 0 60 3\r\n", -1),
+        (b"abc\r\n", 0),
+        (b"use %b\r\nwatch %b\r\nignore %b\r\n" % (there, there, here), -1),
+        (b"release 2 0 0\r\n", 1),
+        (b"reserve-job 2\r\n", -1),
+        (b"bury 2 0\r\n", 1),
+        (b"kick-job 2\r\n", 1),
+        (b"reserve-job 2\r\n", -1),
+        (b"delete 4\r\n", -1),
+        (b"touch 2\r\n", -1),
+        (b"delete 2\r\n", 1),
+        (b"half a li", 1),
+        (b"x" * 300, -1),
+        (b"\r\n", 1),
+        (b"reserve\r\n", -1),
+    ]
+    for data, home in steps:
+        client.send(data)
+        assert client.router.home == home, data
+
+
+def test_a_job_of_a_batch_keeps_a_client_away_from_home_until_the_last_is_gone():
+    cluster = RoutedCluster(2)
+    here, there = tube(0, 2), tube(1, 2)
+    client = cluster.connect(used=here.decode(), watched=[here.decode()])
+    client.send(b"put 0 0 60 1\r\nj\r\n" * 3 + b"reserve-batch 3 0\r\n")
+    assert client.router.branches[0].holdings == {2, 4, 6}
+    client.send(b"use %b\r\nwatch %b\r\nignore %b\r\ndelete 2\r\nrelease 4 0 0\r\n" % (there, there, here))
+    assert client.router.home == -1
+    cluster.sleep(70)  # its time to run is over, which no reply has told
+    assert client.router.home == -1
+    assert client.send(b"delete 6\r\n") == b"DELETED\r\n"
+    assert client.router.home == 1
+
+
+def test_a_client_goes_on_being_routed_where_it_was_at_home():
+    cluster = RoutedCluster(2)
+    here, there = tube(0, 2), tube(1, 2)
+    before = cluster.connect(used=here.decode(), watched=[here.decode()])
+    before.send(b"put 0 0 60 1\r\nj\r\nreserve\r\n")
+    place = before.place(0)
+    client = cluster.make_client(used=here.decode(), watched=[here.decode()])
+    client.router.adopt(0, place, {2})
+    place.branch = client.router.branches[0]
+    client.start()
+    assert client.place(0) is place
+    client.send(b"use %b\r\nwatch %b\r\nignore %b\r\n" % (there, there, here))
+    assert client.router.home == -1
+    assert client.send(b"delete 2\r\n") == b"DELETED\r\n"
+    assert client.router.home == 1
+
+
+def test_all_that_has_not_been_answered_can_be_taken_when_the_leader_is_gone():
+    cluster = RoutedCluster(2)
+    here = tube(0, 2)
+    client = cluster.connect(used=here.decode(), watched=[here.decode()])
+    client.send(b"reserve-with-timeout 9\r\n")
+    client.give(b"use %b\r\npeek 3\r\nput 0 0 60 1\r\nx" % here)
+    assert client.router.movable == -1
+    cluster.lose(0)
+    assert client.router.home == -1
+    assert client.router.movable == 0
+    taken = client.router.take_all()
+    assert taken == b"reserve-with-timeout 8.999\r\nuse %b\r\npeek 3\r\nput 0 0 60 1\r\nx" % here
+    assert client.router.input_size == 0
+
+
+def test_a_client_that_is_gone_has_no_places():
+    cluster = RoutedCluster(3)
+    client = cluster.connect(used=tube(0, 3).decode(), watched=[tube(1, 3).decode(), tube(2, 3).decode()])
+    assert len(cluster.places) == 3
+    client.router.close()
+    assert cluster.places == []
+
+
+def test_nothing_that_follows_a_quit_is_kept_or_passed_on():
+    cluster = RoutedCluster(2)
+    client = cluster.connect()
+    client.give(b"peek 1\r\nquit\r\npeek 3\r\n")
+    assert client.read() == b"NOT_FOUND\r\n"
+    assert client.closed
+    client.router.receive(b"peek 5\r\n")
+    assert client.router.input_size == 0
+
+
+def test_a_client_that_hangs_up_waits_for_nothing_and_is_closed_when_all_is_answered():
+    cluster = RoutedCluster(2)
+    client = cluster.connect(watched=[tube(0, 2).decode()])
+    client.send(b"reserve\r\n")
+    client.router.forbid_waiting()
+    assert client.read() == b"TIMED_OUT\r\n"
+    assert not client.closed
+    assert client.send(b"stats-tube %b\r\nreserve\r\n" % tube(1, 2)).endswith(b"TIMED_OUT\r\n")
+    client.give(b"put 0 0 60 1\r\nj\r\nput 0 0 60 1")
+    assert client.shut_down() == b"INSERTED 3\r\n"
+    assert client.closed

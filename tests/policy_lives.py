@@ -1,0 +1,89 @@
+"""Lives of a binlog whose tubes have policies: those of lives.py, with tries, dead letters, held keys and more."""
+
+from lives import Life
+from virtual import RecordingClient
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.job import READY
+from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.units import SECOND
+
+POLICIES = {
+    "tube": Policy(max_tries=3, dead_tube="dead", backoff=2 * SECOND, ttl=30 * SECOND, key_hold=50 * SECOND),
+    "dead": Policy(max_tries=2, key_hold=20 * SECOND),
+}
+
+
+class PolicyLife(Life):
+    """A process whose tubes have policies."""
+
+    met = frozenset()
+    """What has happened in any of these lives: that the tests do not compare nothing with nothing."""
+
+    def new_broker(self):
+        broker = Broker(self.binlog, self.now, policy_of=lambda name: POLICIES.get(name, NO_POLICY))
+        self.binlog.on_admission = broker.set_admission
+        return broker
+
+    def start(self):
+        super().start()
+        if self.broker.held:
+            PolicyLife.met |= {"held"}
+        for job in self.broker.jobs.values():
+            terms = job.terms()
+            if terms is not None:
+                PolicyLife.met |= {
+                    name
+                    for name, is_met in (
+                        ("tries", terms.tries),
+                        ("reason", terms.reason),
+                        ("letter", terms.origin and job.tube.name == "dead"),
+                        ("at", terms.at),
+                        ("ttl", terms.ttl and job.state == READY),
+                    )
+                    if is_met
+                }
+
+    def command(self):
+        rng, broker, client = self.rng, self.broker, self.client
+        broker.set_wall_offset(self.clocks.offset)
+        choice = rng.randrange(12)
+        if choice < 5:
+            super().command()
+            return
+        self.now += rng.randrange(8 * SECOND)
+        broker.advance(self.now)
+        if choice < 8:
+            broker.use(client, rng.choice(("default", "tube", "dead")))
+            broker.put_with(
+                client, self.attributes(), 1, 0, SECOND, rng.randbytes(rng.choice((0, 90))), self.now, self.now
+            )
+        elif choice == 8:
+            broker.redrive(client, "dead", rng.randrange(1, 4), self.now)
+        elif choice == 9:
+            broker.clear(client, rng.choice(("dead", "tube", "default")))
+        else:
+            worker = RecordingClient(broker)
+            for name in ("tube", "dead"):
+                broker.watch(worker, name)
+            for _ in range(rng.randrange(4)):
+                broker.reserve(worker, 0, self.now)
+            if choice == 10:
+                for job in list(broker.jobs.values()):
+                    if job.client is worker and rng.random() < 0.7:
+                        assert broker.release(worker, job.id, 1, 0, self.now) != DONE or job.client is None
+            broker.disconnect(worker, self.now)
+
+    def attributes(self):
+        rng = self.rng
+        key = f"k{rng.randrange(8)}" if rng.random() < 0.6 else ""
+        return Attributes(
+            key=key,
+            replaces=bool(key) and rng.random() < 0.3,
+            at=rng.choice((0, 0, self.now + self.clocks.offset + rng.randrange(-9, 99) * SECOND)),
+            max_tries=rng.choice((0, 0, 1, 3)),
+            backoff=rng.choice((0, 0, SECOND)),
+            ttl=rng.choice((0, 0, 9 * SECOND, 900 * SECOND)),
+            key_hold=rng.choice((0, 0, 40 * SECOND)) if key else 0,
+        )

@@ -1,0 +1,175 @@
+"""A change of policies: tubes that exist follow it, those that come later too, and nobody waits for many of them."""
+
+import pytest
+from virtual import RecordingClient, put
+
+from beanstalk_server.queue.broker import SLICE, Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.outcome import DONE, DRAINING
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy, no_policies
+from beanstalk_server.queue.table import PAGE_SIZE
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.queue.wheel import TICK
+
+pytestmark = pytest.mark.interpreted
+
+NOW = SECOND
+FULL = Policy(max_jobs=1)
+
+
+def all_full(_):
+    return FULL
+
+
+class World:
+    def __init__(self):
+        self.broker = Broker(Journal(), NOW)
+        self.client = RecordingClient(self.broker)
+
+    def use_many(self, count):
+        """Make tubes that a client each uses; return the clients."""
+        clients = []
+        for number in range(count):
+            client = RecordingClient(self.broker)
+            self.broker.use(client, f"t{number}")
+            clients.append(client)
+        return clients
+
+    def settle(self):
+        """Let everything happen that needs no time; return in how many slices."""
+        slices = 0
+        while self.broker.next_event() <= NOW:
+            self.broker.advance(NOW)
+            slices += 1
+        check_broker(self.broker)
+        return slices
+
+    def policies(self):
+        return {tube.policy for tube in self.broker.tubes.values()}
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_a_few_tubes_follow_at_once(world):
+    assert put(world.broker, world.client) == DONE
+    world.broker.change_policies(all_full, NOW)
+    assert world.settle() == 0
+    assert put(world.broker, world.client) == DRAINING
+    world.broker.change_policies(no_policies, NOW)
+    assert put(world.broker, world.client) == DONE
+    assert world.broker.tube_statistics("default", NOW).counters.refused_jobs == 1, "what has happened stays counted"
+
+
+def test_a_tube_that_comes_later_has_the_new_policy(world):
+    world.broker.change_policies(all_full, NOW)
+    world.broker.use(world.client, "t")
+    assert world.broker.tubes["t"].policy is FULL
+
+
+def test_many_tubes_follow_in_slices(world):
+    world.use_many(2 * SLICE)
+    world.broker.change_policies(all_full, NOW)
+    assert world.policies() == {FULL, NO_POLICY}
+    assert world.settle() > 4
+    assert world.policies() == {FULL}
+
+
+def test_no_tube_is_passed_over_when_others_come_and_go_meanwhile(world):
+    clients = world.use_many(2 * SLICE)
+    world.broker.change_policies(all_full, NOW)
+    while world.broker.next_event() <= NOW:
+        world.broker.advance(NOW)
+        for client in (clients.pop(0), clients.pop(), clients.pop(len(clients) // 2)):
+            world.broker.disconnect(client, NOW)
+        world.broker.use(RecordingClient(world.broker), f"new {len(clients)}")
+    check_broker(world.broker)
+    assert world.policies() == {FULL}
+
+
+def test_a_second_change_takes_the_place_of_the_first(world):
+    world.use_many(2 * SLICE)
+    world.broker.change_policies(all_full, NOW)
+    world.broker.advance(NOW)
+    other = Policy(max_jobs=2)
+    world.broker.change_policies(lambda _: other, NOW)
+    world.settle()
+    assert world.policies() == {other}
+    assert world.broker.review is None
+
+
+def test_jobs_that_are_ready_have_the_whole_new_time_to_live_if_they_had_none(world):
+    put(world.broker, world.client)
+    world.broker.change_policies(lambda _: Policy(ttl=SECOND), 5 * SECOND)
+    assert len(world.broker.jobs) == 1
+    world.broker.advance(6 * SECOND - TICK)
+    assert len(world.broker.jobs) == 1
+    world.broker.advance(6 * SECOND)
+    check_broker(world.broker)
+    assert not world.broker.jobs
+    assert world.broker.server_statistics().counters.expired == 1
+
+
+def test_a_time_to_live_that_becomes_longer_or_shorter_counts_from_when_the_job_became_ready(world):
+    world.broker.change_policies(lambda _: Policy(ttl=10 * SECOND), NOW)
+    for _ in range(2):
+        put(world.broker, world.client)
+    world.broker.change_policies(lambda _: Policy(ttl=20 * SECOND), 5 * SECOND)
+    world.broker.advance(20 * SECOND)
+    check_broker(world.broker)
+    assert len(world.broker.jobs) == 2
+    world.broker.change_policies(lambda _: Policy(ttl=2 * SECOND), 20 * SECOND)
+    world.broker.advance(20 * SECOND)
+    check_broker(world.broker)
+    assert not world.broker.jobs
+
+
+def test_a_time_to_live_that_is_gone_ends_no_job_but_those_that_have_their_own(world):
+    world.broker.change_policies(lambda _: Policy(ttl=SECOND), NOW)
+    put(world.broker, world.client)
+    world.broker.put_with(world.client, Attributes(ttl=2 * SECOND), 0, 0, SECOND, b"", NOW, NOW)
+    world.broker.change_policies(no_policies, NOW)
+    for _ in range(3):
+        world.broker.advance(9 * SECOND)
+    check_broker(world.broker)
+    assert list(world.broker.jobs) == [1]
+
+
+def test_jobs_that_are_delayed_live_by_the_new_policy_when_they_are_ready(world):
+    put(world.broker, world.client, delay=SECOND)
+    world.broker.change_policies(lambda _: Policy(ttl=SECOND), NOW)
+    for moment in (2, 3):
+        assert world.broker.jobs
+        world.broker.advance(moment * SECOND)
+        check_broker(world.broker)
+    assert not world.broker.jobs
+
+
+def test_many_jobs_follow_in_slices_while_others_come_and_go(world):
+    ids = [world.broker.next_id + number for number in range(3 * PAGE_SIZE)]
+    for _ in ids:
+        put(world.broker, world.client)
+    world.broker.change_policies(lambda _: Policy(ttl=SECOND), NOW)
+    slices = 0
+    while world.broker.next_event() <= NOW:
+        for _ in range(2):
+            world.broker.delete(world.client, ids.pop(len(ids) // 2), NOW)
+            world.broker.delete(world.client, ids.pop(0), NOW)
+        put(world.broker, world.client, now=NOW)
+        world.broker.advance(NOW)
+        slices += 1
+    assert slices > 2 * PAGE_SIZE // SLICE
+    check_broker(world.broker)
+    assert all(job.terms().expiry is not None for job in world.broker.jobs.values())
+
+
+def test_jobs_that_a_first_change_has_not_come_to_follow_the_second(world):
+    for _ in range(3 * SLICE):
+        put(world.broker, world.client)
+    world.broker.change_policies(lambda _: Policy(ttl=SECOND), NOW)
+    world.broker.change_policies(lambda _: Policy(ttl=SECOND, max_jobs=5), NOW)
+    world.settle()
+    assert all(job.terms().expiry is not None for job in world.broker.jobs.values())

@@ -1,0 +1,154 @@
+"""The limits of a tube's policy: which puts they refuse, what counts towards them, and who is told how many."""
+
+import pytest
+from virtual import BodilessJournal, RecordingClient, put
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.outcome import DONE, DRAINING, EXISTS, REPLACED, TOO_BIG
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.units import SECOND
+
+pytestmark = pytest.mark.interpreted
+
+NOW = SECOND
+
+
+class World:
+    """A broker whose tubes named `t…` have a policy, and one client that uses `t`."""
+
+    def __init__(self, journal, **limits):
+        policy = Policy(**limits)
+        self.journal = journal
+        self.broker = Broker(journal, NOW, policy_of=lambda name: policy if name.startswith("t") else NO_POLICY)
+        self.client = RecordingClient(self.broker)
+        self.broker.use(self.client, "t")
+        self.broker.watch(self.client, "t")
+
+    def put(self, size=1, **settings):
+        outcome = put(self.broker, self.client, body=b"x" * size, **settings)
+        check_broker(self.broker)
+        return outcome
+
+    def replace(self, size=1, delay=0):
+        fresh = Attributes(key="k", replaces=True)
+        outcome = self.broker.put_with(self.client, fresh, 0, delay, SECOND, b"y" * size, NOW, NOW)
+        check_broker(self.broker)
+        return outcome
+
+    def refused(self, tube="t"):
+        """What stats-tube and stats say: puts refused for their jobs, bytes, delay and size."""
+        found = [self.broker.tube_statistics(tube, NOW).counters, self.broker.server_statistics().counters]
+        counts = [(each.refused_jobs, each.refused_bytes, each.refused_delay, each.refused_size) for each in found]
+        assert counts[0] == counts[1]
+        return counts[0]
+
+
+@pytest.fixture(params=[Journal, BodilessJournal], ids=["in memory", "bodiless"])
+def make_world(request):
+    return lambda **limits: World(request.param(), **limits)
+
+
+def test_a_tube_takes_max_jobs_in_any_state(make_world):
+    world = make_world(max_jobs=4)
+    broker, client = world.broker, world.client
+    ready, delayed, buried, reserved = [broker.next_id + number for number in range(4)]
+    assert [world.put(), world.put(delay=SECOND), world.put(), world.put()] == [DONE] * 4
+    broker.reserve_job(client, buried, NOW)
+    broker.bury(client, buried, 0)
+    broker.reserve_job(client, reserved, NOW)
+    assert world.put() == DRAINING
+    for job_id in (ready, delayed, buried, reserved):
+        assert broker.delete(client, job_id, NOW) == DONE
+        assert world.put() == DONE
+        assert world.put() == DRAINING
+    assert world.refused() == (5, 0, 0, 0)
+
+
+def test_a_tube_takes_max_bytes(make_world):
+    world = make_world(max_bytes=10)
+    first = world.broker.next_id
+    assert world.put(6) == DONE
+    assert world.put(5) == DRAINING
+    assert world.put(4) == DONE
+    assert world.put(0) == DONE, "it adds nothing"
+    assert world.broker.delete(world.client, first, NOW) == DONE
+    assert world.put(7) == DRAINING
+    assert world.put(6) == DONE
+    assert world.refused() == (0, 2, 0, 0)
+
+
+def test_a_replacement_is_refused_for_what_it_adds(make_world):
+    world = make_world(max_bytes=10, max_jobs=2)
+    assert world.put(4, key="k") == DONE
+    assert world.put(4) == DONE
+    assert world.replace(7) == DRAINING
+    assert world.replace(6) == REPLACED
+    assert world.replace(2) == REPLACED
+    assert world.broker.tubes["t"].bytes == 6
+    assert world.refused() == (0, 1, 0, 0)
+
+
+def test_a_put_of_a_key_that_exists_is_told_so_whatever_the_limits(make_world):
+    world = make_world(max_jobs=1, max_job_size=1)
+    assert world.put(key="k") == DONE
+    assert world.put(size=9, key="k") == EXISTS
+    assert world.refused() == (0, 0, 0, 0)
+
+
+def test_a_longer_delay_and_a_larger_body_are_refused(make_world):
+    world = make_world(max_delay=5 * SECOND, max_job_size=3)
+    assert world.put(3, delay=5 * SECOND, key="k") == DONE
+    assert world.put(3, delay=5 * SECOND + 1) == DRAINING
+    assert world.put(4) == TOO_BIG
+    assert world.put(4, delay=5 * SECOND + 1) == TOO_BIG, "no later attempt could help"
+    assert world.replace(4) == TOO_BIG
+    assert world.replace(3, 5 * SECOND + 1) == DRAINING
+    assert world.refused() == (0, 0, 2, 3)
+
+
+def test_limits_are_for_puts_and_not_for_what_happens_to_jobs_later(make_world):
+    world = make_world(max_delay=SECOND, max_jobs=1)
+    job_id = world.broker.next_id
+    assert world.put() == DONE
+    world.broker.reserve_job(world.client, job_id, NOW)
+    assert world.broker.release(world.client, job_id, 0, 9 * SECOND, NOW) == DONE
+    assert world.broker.reschedule(world.client, job_id, 8 * SECOND, NOW) == DONE
+
+
+def test_tubes_without_a_policy_have_no_limits(make_world):
+    world = make_world(max_jobs=1, max_bytes=1, max_job_size=1)
+    world.broker.use(world.client, "free")
+    assert [world.put(100) for _ in range(3)] == [DONE] * 3
+    assert not world.broker.tube_statistics("free", NOW).has_policy
+    assert world.broker.tube_statistics("t", NOW).has_policy
+
+
+def test_a_clear_makes_room(make_world):
+    world = make_world(max_jobs=3, max_bytes=10)
+    reserved = world.broker.next_id
+    world.put(5)
+    world.broker.reserve_job(world.client, reserved, NOW)
+    world.put(4, delay=1)
+    world.put(1)
+    assert world.put(0) == DRAINING
+    world.broker.clear(world.client, "t")
+    assert world.broker.tubes["t"].bytes == 5
+    assert [world.put(4), world.put(1)] == [DONE, DONE]
+
+
+def test_the_jobs_that_a_start_finds_count():
+    world = World(BodilessJournal())
+    world.put(6)
+    world.put(4)
+    policy = Policy(max_bytes=11, max_jobs=3)
+    restarted = world.journal.restarted()
+    broker = Broker(restarted, NOW, policy_of=lambda _: policy)
+    broker.restore(restarted.clock_offset(), NOW)
+    check_broker(broker)
+    client = RecordingClient(broker)
+    broker.use(client, "t")
+    assert put(broker, client, body=b"xx") == DRAINING
+    assert put(broker, client, body=b"x") == DONE
+    assert put(broker, client, body=b"") == DRAINING

@@ -1,0 +1,602 @@
+"""Tries: jobs that fail are tried again, later and later, until they are buried or go to a dead tube, and come back."""
+
+import pytest
+from virtual import MemoryJournal, RecordingClient
+
+from beanstalk_server.queue.broker import DISCONNECT_SLICE, SLICE, Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.costs import FAILURE_COST, NEW_TUBE_COST, REDRIVE_COST
+from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.job import (
+    BURIED,
+    DELAYED,
+    DISCONNECTED,
+    NO_EXTRAS,
+    READY,
+    RELEASED,
+    RESERVED,
+    RUN_OUT,
+    Terms,
+)
+from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.memory import LETTER_COST
+from beanstalk_server.queue.outcome import BURIED_INSTEAD, DONE, NOT_FOUND, PENDING, REPLACED
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
+from beanstalk_server.queue.tries import LONGEST_DELAY
+from beanstalk_server.queue.units import SECOND
+
+pytestmark = pytest.mark.interpreted
+
+
+class World:
+    """A broker with a journal, one client, and the policies of some tubes."""
+
+    def __init__(self, **policies):
+        self.now = SECOND
+        self.policies = policies
+        self.journal = MemoryJournal()
+        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
+        self.client = RecordingClient(self.broker)
+
+    def policy_of(self, name):
+        return self.policies.get(name, NO_POLICY)
+
+    def restart(self):
+        """Let another broker take over the journal, as after a crash."""
+        self.journal = self.journal.restarted()
+        self.broker = Broker(self.journal, self.now, policy_of=self.policy_of)
+        self.broker.restore(self.journal.clock_offset(), self.now)
+        self.client = RecordingClient(self.broker)
+
+    def put(self, tube="t", delay=0, ttr=2 * SECOND, **demands):
+        self.broker.use(self.client, tube)
+        outcome = self.broker.put_with(self.client, Attributes(**demands), 0, delay, ttr, b"body", self.now, self.now)
+        assert outcome in (DONE, REPLACED)
+        return self.broker.jobs[self.client.answers[-1][1]]
+
+    def fail(self, job, times=1, delay=0):
+        """Reserve and release a job; return the last outcome."""
+        for _ in range(times):
+            assert self.broker.reserve_job(self.client, job.id, self.now) == DONE
+            outcome = self.broker.release(self.client, job.id, 7, delay, self.now)
+        return outcome
+
+    def check(self):
+        check_broker(self.broker)
+
+    def redrive(self, name, bound=1000):
+        """Redrive a tube; return how many jobs have come back."""
+        outcome = self.broker.redrive(self.client, name, bound, self.now)
+        if outcome != NOT_FOUND:
+            self.sleep(0)
+            kind, count = self.client.answers.pop()
+            assert kind == "redriven"
+            outcome = count
+        self.check()
+        return outcome
+
+    def sleep(self, seconds):
+        end = self.now + round(seconds * SECOND)
+        while (event := self.broker.next_event()) <= end:
+            self.now = max(self.now, event)
+            self.broker.advance(self.now)
+        self.check()
+        self.now = end
+
+
+def tries(job):
+    return job.extras.tries, job.extras.reason
+
+
+def reserve(world, *jobs):
+    for job in jobs:
+        assert world.broker.reserve_job(world.client, job.id, world.now) == DONE
+
+
+# Limits
+
+
+def test_a_job_that_fails_as_often_as_its_tube_allows_is_buried():
+    world = World(t=Policy(max_tries=3))
+    job = world.put()
+    assert world.fail(job, 2) == DONE
+    assert (job.state, *tries(job)) == (READY, 2, RELEASED)
+    assert world.fail(job) == BURIED_INSTEAD
+    assert (job.state, *tries(job), job.extras.buries, job.extras.releases) == (BURIED, 3, RELEASED, 1, 3)
+    assert job.priority == 7
+    assert world.broker.counters.dead == 0, "it stays where it is"
+
+
+def test_with_one_try_the_first_failure_ends_it():
+    world = World(t=Policy(max_tries=1))
+    assert world.fail(world.put()) == BURIED_INSTEAD
+
+
+def test_a_job_has_as_many_tries_as_its_producer_says_whatever_its_tube_allows():
+    world = World(t=Policy(max_tries=1))
+    job = world.put(max_tries=2)
+    assert world.fail(job) == DONE
+    assert world.fail(job) == BURIED_INSTEAD
+    other = world.put("elsewhere", max_tries=1)
+    assert world.fail(other) == BURIED_INSTEAD
+
+
+def test_the_end_of_the_time_to_run_is_a_failure():
+    world = World(t=Policy(max_tries=2))
+    job = world.put()
+    for state in (READY, BURIED):
+        world.broker.reserve_job(world.client, job.id, world.now)
+        world.sleep(2.1)
+        assert (job.state, job.extras.reason) == (state, RUN_OUT)
+    assert (job.extras.tries, job.extras.timeouts) == (2, 2)
+
+
+def test_a_disconnect_is_a_failure_of_the_reserved_jobs():
+    world = World(t=Policy(max_tries=1))
+    jobs = [world.put() for _ in range(3)]
+    for job in jobs[:2]:
+        world.broker.reserve_job(world.client, job.id, world.now)
+    world.broker.disconnect(world.client, world.now)
+    assert [job.state for job in jobs] == [BURIED, BURIED, READY]
+    assert tries(jobs[0]) == (1, DISCONNECTED)
+    world.check()
+
+
+@pytest.mark.parametrize("policy", [Policy(max_tries=1), Policy(ttl=5 * SECOND)])
+def test_it_is_no_failure_that_the_server_ends_and_nothing_is_recorded_any_more(policy):
+    world = World(t=policy)
+    job = world.put()
+    world.broker.reserve_job(world.client, job.id, world.now)
+    lsn = world.broker.last_lsn
+    world.broker.halt()
+    world.broker.disconnect(world.client, world.now)
+    assert (job.state, world.broker.last_lsn) == (READY, lsn)
+
+
+def test_it_is_no_failure_that_a_client_was_cut_off():
+    world = World(t=Policy(max_tries=1))
+    jobs = [world.put() for _ in range(3)]
+    for job in jobs:
+        world.broker.reserve_job(world.client, job.id, world.now)
+    lsn = world.broker.last_lsn
+    world.broker.disconnect(world.client, world.now, has_left=False)
+    assert [job.state for job in jobs] == [READY] * 3
+    assert world.broker.last_lsn == lsn
+    world.check()
+
+
+def test_who_buries_gives_back_or_deletes_a_job_has_not_failed():
+    world = World(t=Policy(max_tries=1))
+    job = world.put()
+    world.broker.reserve_job(world.client, job.id, world.now)
+    world.broker.unreserve(world.client, job.id, world.now)
+    assert job.state == READY
+    world.broker.reserve_job(world.client, job.id, world.now)
+    world.broker.bury(world.client, job.id, 0)
+    assert not isinstance(job.extras, Terms)
+
+
+def test_a_kicked_job_has_all_its_tries_again():
+    world = World(t=Policy(max_tries=2, backoff=SECOND))
+    job = world.put()
+    world.fail(job, 2)
+    assert job.state == BURIED
+    world.broker.kick_job(world.client, job.id, world.now)
+    assert tries(job) == (0, RELEASED)
+    world.fail(job)
+    assert job.state == DELAYED
+    world.broker.kick(world.client, 1, world.now)
+    assert (job.state, job.extras.tries) == (READY, 0)
+
+
+def test_a_job_that_is_replaced_has_all_its_tries_again():
+    world = World(t=Policy(max_tries=2))
+    world.fail(world.put(key="k"))
+    job = world.put(key="k", replaces=True)
+    assert world.fail(job) == DONE
+    assert world.fail(job) == BURIED_INSTEAD
+
+
+@pytest.mark.parametrize("policy", [NO_POLICY, Policy(key_hold=SECOND, max_jobs=9)])
+def test_where_nothing_is_asked_for_a_job_stays_as_it_is_and_no_failure_but_a_release_is_recorded(policy):
+    world = World(t=policy)
+    job = world.broker.jobs[world.put(ttr=2 * SECOND).id]
+    before = job.extras
+    world.broker.reserve_job(world.client, job.id, world.now)
+    lsn = world.broker.last_lsn
+    world.broker.disconnect(world.client, world.now)
+    assert (job.state, world.broker.last_lsn) == (READY, lsn)
+    assert job.extras is before
+    assert policy is not NO_POLICY or before is NO_EXTRAS
+
+
+# Backoff
+
+
+def test_a_backoff_doubles_with_each_failure_up_to_its_limit():
+    world = World(t=Policy(backoff=SECOND, backoff_max=5 * SECOND))
+    job = world.put()
+    for seconds in (1, 2, 4, 5, 5):
+        assert world.fail(job) == DONE
+        assert (job.state, job.deadline - world.now) == (DELAYED, seconds * SECOND)
+        world.sleep(seconds + 0.001)
+        assert job.state == READY
+    found = [world.broker.server_statistics(), world.broker.tube_statistics("t", 0)]
+    assert [each.counters.retried for each in found] == [5, 5]
+
+
+@pytest.mark.parametrize("reason", [RUN_OUT, DISCONNECTED])
+def test_jobs_that_nobody_releases_wait_too(reason):
+    world = World(t=Policy(backoff=3 * SECOND))
+    job = world.put()
+    world.broker.reserve_job(world.client, job.id, world.now)
+    if reason == DISCONNECTED:
+        world.broker.disconnect(world.client, world.now)
+    else:
+        world.sleep(2)
+    assert (job.state, job.deadline - world.now, *tries(job)) == (DELAYED, 3 * SECOND, 1, reason)
+
+
+def test_who_releases_a_job_with_a_delay_knows_better():
+    world = World(t=Policy(backoff=SECOND))
+    job = world.put()
+    world.fail(job, delay=9 * SECOND)
+    assert (job.deadline - world.now, job.extras.tries) == (9 * SECOND, 1)
+    world.fail(job)
+    assert job.deadline - world.now == 2 * SECOND
+    assert world.broker.counters.retried == 1
+
+
+def test_who_releases_a_job_with_the_delay_that_it_says_it_has_gets_the_backoff():
+    world = World(t=Policy(backoff=SECOND))
+    job = world.put()
+    for seconds in (1, 2, 4):
+        world.fail(job, delay=job.delay)
+        assert job.deadline - world.now == seconds * SECOND
+
+
+def test_a_producer_may_ask_for_another_backoff():
+    world = World(t=Policy(backoff=SECOND))
+    job = world.put(backoff=10 * SECOND)
+    world.fail(job)
+    assert job.deadline - world.now == 10 * SECOND
+
+
+def test_without_a_limit_a_backoff_grows_up_to_the_longest_delay():
+    world = World(t=Policy(backoff=1))
+    job = world.put()
+    world.fail(job, 64)
+    assert job.deadline - world.now == LONGEST_DELAY
+    world.fail(job, 3)
+    assert job.deadline - world.now == LONGEST_DELAY
+
+
+# Dead tubes
+
+
+def test_a_job_that_may_not_be_tried_again_goes_to_the_dead_tube_as_it_is():
+    world = World(t=Policy(max_tries=2, dead_tube="dead"))
+    job = world.put(key="k")
+    assert world.fail(job, 2) == DONE
+    assert (job.tube.name, job.state, job.key, job.body, job.id) == ("dead", READY, "k", b"body", 1)
+    assert (job.extras.origin, *tries(job)) == ("t", 0, RELEASED)
+    assert (job.extras.releases, job.reserves, job.priority) == (2, 2, 7)
+    world.broker.use(world.client, "dead")
+    world.broker.peek_keyed(world.client, "k")
+    assert world.client.answers[-1] == ("found", 1)
+    assert world.broker.counters.dead == 1
+    assert "t" not in world.broker.tubes, "nothing needs it any more"
+
+
+def test_a_client_that_waits_at_the_dead_tube_gets_the_job():
+    world = World(t=Policy(max_tries=1, dead_tube="dead"))
+    mourner = RecordingClient(world.broker)
+    world.broker.watch(mourner, "dead")
+    world.broker.reserve(mourner, FOREVER, world.now)
+    job = world.put()
+    world.fail(job)
+    assert mourner.answers == [("reserved", job.id)]
+    world.restart()
+    assert world.broker.jobs[job.id].tube.name == "dead"
+
+
+def test_a_tube_that_is_its_own_dead_tube_buries():
+    world = World(dead=Policy(max_tries=1, dead_tube="dead"), t=Policy(max_tries=1, dead_tube="dead"))
+    job = world.put()
+    assert world.fail(job) == DONE
+    assert world.fail(job) == BURIED_INSTEAD
+    assert (job.tube.name, job.state, job.extras.origin) == ("dead", BURIED, "t")
+
+
+def test_a_job_that_fails_in_the_dead_tube_too_keeps_its_first_origin():
+    world = World(t=Policy(max_tries=1, dead_tube="dead"), dead=Policy(max_tries=2, dead_tube="deader"))
+    job = world.put()
+    world.fail(job, 3)
+    assert (job.tube.name, job.extras.origin) == ("deader", "t")
+
+
+def test_a_job_that_has_gone_all_the_way_round_is_where_it_came_from():
+    world = World(t=Policy(max_tries=1, dead_tube="dead"), dead=Policy(max_tries=1, dead_tube="t"))
+    job = world.put()
+    world.fail(job, 2)
+    assert (job.tube.name, job.extras.origin) == ("t", "")
+
+
+def test_a_key_that_is_taken_in_the_dead_tube_is_lost():
+    world = World(t=Policy(max_tries=1, dead_tube="dead"))
+    other = world.put("dead", key="k")
+    job = world.put(key="k")
+    world.fail(job)
+    assert (job.tube.name, job.key, other.key) == ("dead", "", "k")
+    world.put("t", key="k")
+    world.restart()
+    assert (world.broker.jobs[job.id].key, world.broker.jobs[other.id].key) == ("", "k")
+
+
+def test_the_end_of_the_time_to_run_and_a_disconnect_send_jobs_to_the_dead_tube_too():
+    world = World(t=Policy(max_tries=1, dead_tube="dead"))
+    first, second = world.put(), world.put(ttr=9 * SECOND)
+    for job in (first, second):
+        world.broker.reserve_job(world.client, job.id, world.now)
+    world.sleep(2.1)
+    assert (first.tube.name, first.extras.reason, second.state) == ("dead", RUN_OUT, RESERVED)
+    world.broker.disconnect(world.client, world.now)
+    assert (second.tube.name, second.extras.reason) == ("dead", DISCONNECTED)
+    world.check()
+
+
+# Redrive
+
+
+def dead_letters(count, **policy):
+    world = World(t=Policy(max_tries=1, dead_tube="dead", **policy))
+    jobs = [world.put(key=f"k{number}") for number in range(count)]
+    for job in jobs:
+        world.fail(job)
+    world.check()
+    return world, jobs
+
+
+def test_dead_letters_go_back_with_all_their_tries_those_that_came_first_first():
+    world, jobs = dead_letters(3)
+    assert world.redrive("dead", 2) == 2
+    assert [job.tube.name for job in jobs] == ["t", "t", "dead"]
+    job = jobs[0]
+    assert (job.state, job.key, job.extras.origin, *tries(job)) == (READY, "k0", "", 0, RELEASED)
+    assert world.redrive("dead") == 1
+    assert "dead" not in world.broker.tubes
+    assert world.redrive("dead") == NOT_FOUND
+    assert world.broker.server_statistics().counters.redriven == 3
+
+
+def test_the_statistics_of_a_dead_tube_tell_how_many_have_gone_back():
+    world, _ = dead_letters(3)
+    world.policies["dead"] = Policy(max_tries=9)
+    world.restart()
+    world.redrive("dead", 2)
+    assert world.broker.tube_statistics("dead", 0).counters.redriven == 2
+
+
+def test_jobs_that_were_put_into_the_dead_tube_stay_there():
+    world, jobs = dead_letters(1)
+    own = world.put("dead")
+    assert world.redrive("dead") == 1
+    assert (own.tube.name, jobs[0].tube.name) == ("dead", "t")
+    assert world.redrive("dead") == 0
+    assert world.redrive("t") == 0
+
+
+def test_dead_letters_go_back_whatever_their_state_but_not_while_somebody_has_them():
+    world, (delayed, buried, reserved, ready) = dead_letters(4)
+    world.fail(delayed, delay=SECOND)
+    for job in (buried, reserved):
+        world.broker.reserve_job(world.client, job.id, world.now)
+    world.broker.bury(world.client, buried.id, 0)
+    assert world.redrive("dead", 3) == 3
+    assert [job.tube.name for job in (delayed, buried, reserved, ready)] == ["t", "t", "dead", "t"]
+    assert {delayed.state, buried.state, ready.state} == {READY}
+    world.broker.release(world.client, reserved.id, 0, 0, world.now)
+    assert world.redrive("dead") == 1
+
+
+def test_a_dead_letter_whose_key_somebody_has_taken_at_home_loses_it():
+    world, (job,) = dead_letters(1)
+    other = world.put(key="k0")
+    assert world.redrive("dead") == 1
+    assert (job.key, other.key) == ("", "k0")
+
+
+def test_a_dead_letter_that_is_replaced_or_deleted():
+    world, (job, gone) = dead_letters(2)
+    fresh = world.put("dead", key="k0", replaces=True)
+    assert fresh.id == job.id
+    world.broker.delete(world.client, gone.id, world.now)
+    world.check()
+    assert world.redrive("dead") == 1
+    assert fresh.tube.name == "t"
+
+
+def test_a_cleared_dead_letter_does_not_go_back():
+    world, _ = dead_letters(3 * SLICE)
+    assert world.broker.clear(world.client, "dead") == PENDING
+    fresh = world.put()
+    world.fail(fresh)
+    other = RecordingClient(world.broker)
+    assert world.broker.redrive(other, "dead", 9999, world.now) in (DONE, PENDING)
+    world.sleep(0)
+    assert other.answers == [("redriven", 1)]
+    assert world.client.answers[-1] == ("cleared", 3 * SLICE)
+    assert sorted(world.broker.jobs) == [fresh.id]
+    assert fresh.tube.name == "t"
+
+
+def test_dead_letters_survive_a_restart():
+    world, _ = dead_letters(2)
+    world.restart()
+    job = world.broker.jobs[1]
+    assert (job.tube.name, job.extras.origin, job.extras.reason) == ("dead", "t", RELEASED)
+    assert world.redrive("dead") == 2
+    world.restart()
+    assert {job.tube.name for job in world.broker.jobs.values()} == {"t"}
+
+
+def test_tries_survive_a_restart_whoever_was_to_blame():
+    world = World(t=Policy(max_tries=9))
+    jobs = [world.put() for _ in range(3)]
+    world.fail(jobs[0])
+    world.broker.reserve_job(world.client, 2, world.now)
+    world.sleep(2.1)
+    world.broker.reserve_job(world.client, 3, world.now)
+    world.broker.disconnect(world.client, world.now)
+    world.restart()
+    assert [tries(world.broker.jobs[job_id]) for job_id in (1, 2, 3)] == [
+        (1, RELEASED),
+        (1, RUN_OUT),
+        (1, DISCONNECTED),
+    ]
+
+
+def test_a_redrive_of_many_jobs_is_done_in_slices():
+    count = SLICE
+    world, jobs = dead_letters(count)
+    world.broker.cost = 0
+    assert world.broker.redrive(world.client, "dead", 9999, world.now) == PENDING
+    gone = sum(job.tube.name == "t" for job in jobs)
+    assert 0 < gone <= SLICE // REDRIVE_COST
+    assert gone * REDRIVE_COST <= world.broker.cost <= SLICE + REDRIVE_COST + NEW_TUBE_COST
+    assert world.client.busy
+    late = world.put()
+    world.fail(late)
+    world.sleep(0)
+    assert world.client.answers[-1] == ("redriven", count), "it may go, or stay for the next"
+    assert late.tube.name == "dead"
+
+
+def test_a_redrive_is_suspended_while_the_journal_does_not_admit_it():
+    world, jobs = dead_letters(SLICE)
+    world.broker.redrive(world.client, "dead", 9999, world.now)
+    world.broker.set_admission(NONE)
+    world.sleep(0)
+    gone = sum(job.tube.name == "t" for job in jobs)
+    assert gone < SLICE // REDRIVE_COST + 1
+    world.broker.set_admission(ALL)
+    world.sleep(0)
+    assert world.client.answers[-1] == ("redriven", SLICE)
+
+
+def test_a_client_may_disconnect_during_its_redrive():
+    world, jobs = dead_letters(SLICE)
+    world.broker.redrive(world.client, "dead", 9999, world.now)
+    world.broker.disconnect(world.client, world.now)
+    world.sleep(0)
+    assert {job.tube.name for job in jobs} == {"t"}
+
+
+class BreakingJournal(MemoryJournal):
+    breaks = False
+
+    def change(self, job):
+        if self.breaks:
+            raise RuntimeError
+        super().change(job)
+
+
+def test_a_redrive_that_fails_in_a_later_slice_is_answered():
+    world = World(t=Policy(max_tries=1, dead_tube="dead"))
+    world.journal = BreakingJournal()
+    world.broker = Broker(world.journal, world.now, policy_of=world.policy_of)
+    world.client = RecordingClient(world.broker)
+    for _ in range(SLICE):
+        world.fail(world.put())
+    world.broker.redrive(world.client, "dead", 9999, world.now)
+    world.journal.breaks = True
+    with pytest.raises(RuntimeError):
+        world.sleep(0)
+    world.journal.breaks = False
+    world.sleep(0)
+    assert world.client.answers[-1] == ("failed",) and not world.client.busy
+
+
+# What the journal does not admit
+
+
+@pytest.mark.parametrize("admits", [NONE, DELETIONS])
+def test_a_job_whose_time_has_run_out_stays_reserved_until_its_failure_may_be_recorded(admits):
+    world = World(t=Policy(max_tries=1))
+    job, touched, plain = world.put(), world.put(), world.put("elsewhere")
+    for each in (job, touched, plain):
+        world.broker.reserve_job(world.client, each.id, world.now)
+    lsn = world.broker.last_lsn
+    world.broker.set_admission(admits)
+    world.sleep(3)
+    assert (job.state, touched.state, plain.state) == (RESERVED, RESERVED, READY)
+    assert world.broker.last_lsn == lsn
+    assert world.broker.next_event() > world.now, "nobody polls"
+    world.broker.touch(world.client, touched.id, world.now)
+    world.check()
+    world.broker.set_admission(ALL)
+    assert world.broker.next_event() <= world.now
+    world.sleep(0.1)
+    assert (job.state, touched.state) == (BURIED, RESERVED)
+
+
+def test_a_disconnect_waits_until_failures_may_be_recorded():
+    world = World(t=Policy(max_tries=1))
+    plain, *jobs = [world.put("elsewhere"), world.put(), world.put(ttr=99 * SECOND)]
+    for each in (plain, *jobs):
+        world.broker.reserve_job(world.client, each.id, world.now)
+    world.broker.set_admission(NONE)
+    world.broker.disconnect(world.client, world.now)
+    world.sleep(3)
+    assert (plain.state, *[job.state for job in jobs]) == (READY, RESERVED, RESERVED)
+    world.broker.set_admission(ALL)
+    world.sleep(0)
+    assert [(job.state, job.extras.tries) for job in jobs] == [(BURIED, 1)] * 2
+    assert world.broker.next_event() > world.now
+
+
+def test_a_dead_letter_is_counted_with_its_terms_while_it_is_one():
+    world, (job,) = dead_letters(1)
+    before = world.broker.memory.used
+    world.redrive("dead")
+    assert world.broker.memory.used == before - LETTER_COST
+    world.broker.delete(world.client, job.id, world.now)
+    assert world.broker.memory.used == 0
+
+
+def test_many_dead_letters_share_the_name_of_their_origin_after_a_restart_too():
+    world = World(tube=Policy(max_tries=1, dead_tube="dead"))
+    for _ in range(3):
+        world.fail(world.put("tube"))
+    for job in world.journal.jobs.values():
+        job.origin = "".join(job.origin)  # as read from a file
+    world.restart()
+    assert len({id(job.extras.origin) for job in world.broker.jobs.values()}) == 1
+
+
+# Many
+
+
+@pytest.mark.parametrize("policy", [NO_POLICY, Policy(max_tries=1, dead_tube="dead")])
+@pytest.mark.parametrize("watches", [True, False])
+def test_a_client_that_had_many_jobs_gives_them_all_back_in_slices(policy, watches):
+    world = World(t=policy)
+    count = 4 * DISCONNECT_SLICE
+    jobs = [world.put() for _ in range(count)]
+    reserve(world, *jobs)
+    if not watches:
+        world.broker.unwatch(world.client, "default")
+    world.broker.disconnect(world.client, world.now)
+    assert any(job.state == RESERVED for job in jobs)
+    assert world.broker.cost <= DISCONNECT_SLICE + FAILURE_COST + NEW_TUBE_COST
+    world.sleep(0)
+    assert {(job.state, job.tube.name) for job in jobs} == {(READY, policy.dead_tube or "t")}
+
+
+def test_dead_letters_are_freed_with_their_broker():
+    world, _ = dead_letters(3)
+    letters = [job.extras.letter for job in world.broker.jobs.values()]
+    for _ in world.broker.drop_jobs():
+        pass
+    assert not any(letter.is_linked() for letter in letters)
+    assert [letter.job.extras.letter for letter in letters] == [None] * 3

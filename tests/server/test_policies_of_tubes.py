@@ -1,0 +1,296 @@
+"""Policies in a server: which tubes have one, from the start and after a reload."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+
+import greenstalk
+import pytest
+from pystalkd.Beanstalkd import CommandFailed, Connection
+
+from beanstalk_server import Config, ConfigError, TubeConfig
+from beanstalk_server.queue.policy import NO_POLICY
+from harness import servers
+from harness.caller import Caller
+from harness.in_thread import ServerThread
+from harness.servers import ROOT, free_port
+from harness.waiting import eventually
+
+MAIL = TubeConfig(match="mail-*", max_tries=3)
+DEFAULT = TubeConfig(match="default", max_jobs=2)
+
+
+def policy_in(server, tube):
+    """What a tube that there is demands."""
+    return server.call(lambda: server.server.broker.tubes[tube].policy)
+
+
+@pytest.mark.parametrize("io_processes", [0, 1])
+def test_a_tube_has_the_policy_of_its_section_when_it_is_made(run, io_processes):
+    server = run(tubes=[MAIL, DEFAULT], io_processes=io_processes)
+    caller = Caller(server.address)
+    for tube in (b"mail-1", b"mail-2", b"other"):
+        assert caller.ask(b"watch %b\r\n" % tube).startswith(b"WATCHING ")
+    assert policy_in(server, "default").max_jobs == 2
+    assert policy_in(server, "mail-1") is policy_in(server, "mail-2")
+    assert policy_in(server, "mail-1").max_tries == 3
+    assert policy_in(server, "other") is NO_POLICY
+    caller.close()
+
+
+def test_a_tube_that_comes_back_from_the_binlog_has_its_policy(run, tmp_path, loop_factory):
+    server = ServerThread(Config(port=0, binlog=str(tmp_path)), loop_factory)
+    caller = Caller(server.address)
+    assert caller.ask(b"use mail-1\r\n") == b"USING mail-1\r\n"
+    assert caller.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    caller.close()
+    server.stop()
+    assert policy_in(run(binlog=str(tmp_path), tubes=[MAIL]), "mail-1").max_tries == 3
+
+
+def test_the_log_of_a_start_says_how_many_sections_there_are(run, caplog):
+    caplog.set_level("INFO")
+    run(tubes=[MAIL, DEFAULT])
+    assert "tubes=2" in caplog.text
+
+
+# A reload
+
+
+def reload(server, *tubes, **settings):
+    server.wait_for(server.server.reload(Config(port=0, tubes=tubes, **settings)))
+
+
+def policies_logged(caplog):
+    said = [record.message for record in caplog.records]
+    return [line.removeprefix("policies: ") for line in said if line.startswith("policies: ")]
+
+
+@pytest.mark.parametrize("io_processes", [0, 1])
+def test_a_reload_changes_the_policies_of_tubes_that_exist(run, caplog, io_processes):
+    caplog.set_level("INFO")
+    server = run(tubes=[MAIL], io_processes=io_processes)
+    caller = Caller(server.address)
+    assert caller.ask(b"watch mail-1\r\n") == b"WATCHING 2\r\n"
+    assert caller.ask(b"watch bill\r\n") == b"WATCHING 3\r\n"
+    settings = {"io_processes": io_processes}
+    reload(server, TubeConfig(match="mail-*", max_tries=4), TubeConfig(match="bill", ttl=5), **settings)
+    eventually(lambda: policy_in(server, "bill").ttl > 0, "the tube has its policy")
+    assert policy_in(server, "mail-1").max_tries == 4
+    assert policy_in(server, "default") is NO_POLICY
+    assert policies_logged(caplog) == ['tube "mail-*": max-tries = 4, was 3', 'tube "bill" is new: ttl = 5']
+    reload(server, **settings)
+    eventually(lambda: policy_in(server, "bill") is NO_POLICY, "it has none any more")
+    assert policy_in(server, "mail-1") is NO_POLICY
+    assert policies_logged(caplog)[2:] == ['tube "mail-*" is gone', 'tube "bill" is gone']
+    caller.close()
+
+
+def test_a_server_without_policies_gets_its_first_by_a_reload(run):
+    server = run()
+    reload(server, DEFAULT)
+    eventually(lambda: policy_in(server, "default").max_jobs == 2, "it has one")
+
+
+def test_a_reload_with_the_same_policies_leaves_them_alone(run, caplog):
+    """Or else each SIGHUP, for a certificate, say, would fill up what a rate allows."""
+    caplog.set_level("INFO")
+    server = run(tubes=[MAIL, DEFAULT])
+    before = policy_in(server, "default"), server.call(lambda: server.server.broker.policy_of)
+    reload(server, MAIL, DEFAULT)
+    assert before == (policy_in(server, "default"), server.call(lambda: server.server.broker.policy_of))
+    assert policies_logged(caplog) == []
+
+
+def test_only_what_says_something_else_gets_another_policy(run):
+    server = run(tubes=[MAIL, DEFAULT])
+    default = policy_in(server, "default")
+    reload(server, TubeConfig(match="mail-*", max_tries=9), DEFAULT, TubeConfig(match="bill", ttl=1))
+    assert policy_in(server, "default") is default
+
+
+def test_a_reload_that_fails_changes_no_policy(run, caplog):
+    caplog.set_level("INFO")
+    server = run(tubes=[MAIL, DEFAULT])
+    before = server.server.policies
+    with pytest.raises(ConfigError):
+        reload(server, TubeConfig(match="*", max_jobs=9), tls_cert="nowhere.pem")
+    assert server.server.policies is before
+    assert policy_in(server, "default").max_jobs == 2
+    assert policies_logged(caplog) == []
+
+
+def test_of_two_reloads_at_once_the_last_wins(run):
+    server = run(tubes=[DEFAULT])
+
+    async def reload_often():
+        configs = [Config(port=0, tubes=[TubeConfig(match="default", max_jobs=number)]) for number in range(10, 20)]
+        await asyncio.gather(*[server.server.reload(config) for config in configs])
+
+    server.wait_for(reload_often())
+    eventually(lambda: policy_in(server, "default").max_jobs == 19, "the last is in effect")
+
+
+def test_clients_that_are_connected_see_the_new_policy_at_once(run):
+    server = run(tubes=[DEFAULT])
+    caller = Caller(server.address)
+    put = b"put 0 0 60 1\r\nx\r\n"
+    assert [caller.ask(put) for _ in range(3)] == [b"INSERTED 1\r\n", b"INSERTED 2\r\n", b"DRAINING\r\n"]
+    reload(server, TubeConfig(match="default", max_jobs=3))
+    eventually(lambda: policy_in(server, "default").max_jobs == 3, "it is in effect")
+    assert caller.ask(put).startswith(b"INSERTED ")
+    assert caller.ask(put) == b"DRAINING\r\n"
+    reload(server, TubeConfig(match="default", max_jobs=1))
+    eventually(lambda: policy_in(server, "default").max_jobs == 1, "it is in effect")
+    assert caller.ask(put) == b"DRAINING\r\n"  # and nobody loses the jobs that are there
+    assert caller.ask(b"stats-tube default\r\n").startswith(b"OK ")
+    assert b"current-jobs-ready: 3" in [caller.line().strip() for _ in range(4)]
+    caller.close()
+
+
+@pytest.mark.parametrize("limit", [{"max_reserved": 1}, {"rate": "1/h"}])
+def test_a_client_that_waits_is_served_when_a_limit_is_gone(run, limit):
+    server = run(tubes=[TubeConfig(match="default", **limit)])
+    producer, first, second = (Caller(server.address) for _ in range(3))
+    for _ in range(2):
+        assert producer.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
+    assert first.ask(b"reserve\r\n") == b"RESERVED 1 1\r\n"
+    second.send(b"reserve\r\n")
+    eventually(lambda: server.call(lambda: server.server.broker.waiting), "it waits")
+    reload(server)
+    assert second.line() == b"RESERVED 2 1\r\n"
+    for each in (producer, first, second):
+        each.close()
+
+
+def test_jobs_that_exist_expire_by_a_new_policy(run):
+    server = run()
+    caller = Caller(server.address)
+    assert caller.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
+    reload(server, TubeConfig(match="default", ttl=0.01))
+    eventually(lambda: server.call(lambda: not server.server.broker.jobs), "it has expired")
+    assert caller.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
+    caller.close()
+
+
+# SIGHUP
+
+ONE_TUBE = """
+[[listener]]
+address = "127.0.0.1:{port}"
+[[tube]]
+match = "default"
+max-jobs = {most}
+"""
+
+
+def test_sighup_reads_the_policies_again_all_or_none(launch, tmp_path):
+    path = tmp_path / "config.toml"
+
+    def write(text):
+        (tmp_path / "new").write_text(text)
+        os.replace(tmp_path / "new", path)
+
+    port = free_port()
+    write(ONE_TUBE.format(port=port, most=1))
+    process = launch("--config", str(path))
+    caller = Caller(process.address)
+    put = b"put 0 0 60 1\r\nx\r\n"
+    assert [caller.ask(put), caller.ask(put)] == [b"INSERTED 1\r\n", b"DRAINING\r\n"]
+    write(ONE_TUBE.format(port=port, most=5) + "rate = 'often'\n[[user]]\nname = 'mail'\n")
+    process.send_signal(signal.SIGHUP)
+    said = f"SIGHUP: nothing has changed: {path}: tube \"default\": rate: bad value 'often': must be "
+    eventually(lambda: said in process.log, "the mistake is named")
+    assert caller.ask(put) == b"DRAINING\r\n"
+    write(ONE_TUBE.format(port=port, most=2))
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: 'policies: tube "default": max-jobs = 2, was 1' in process.log, "the log says what changes")
+    assert [caller.ask(put).split()[0], caller.ask(put)] == [b"INSERTED", b"DRAINING\r\n"]
+    caller.close()
+    assert process.stop() == 0
+    assert "Traceback" not in process.log
+
+
+# The examples, at a real server. On which days and within how many hours, tests/test_examples.py shows
+
+
+@pytest.mark.parametrize("name", ["payment", "confirmation"])
+def test_an_example_prints_what_its_docstring_promises(launch, name):
+    process, path, done = tell(launch, name)
+    promised = path.read_text().partition("It prints:\n\n")[2].partition('"""')[0]
+    hours = r" within \d+ hours"
+    assert re.sub(hours, "", done.stdout).splitlines() == [
+        line.strip() for line in re.sub(hours, "", promised).strip().splitlines()
+    ]
+    assert process.stop() == 0
+
+
+def test_the_reminders_go_out_at_a_real_server(launch):
+    process, _, done = tell(launch, "reminders")
+    assert sum("dear bob" in line for line in done.stdout.splitlines()) == 3
+    assert "bob has not decided" in done.stdout
+    assert process.stop() == 0
+
+
+def tell(launch, name):
+    """Run an example at a server with the policies of the examples."""
+    process = launch("-p", "0", "--config", str(ROOT / "examples" / "policies.toml"))
+    path = ROOT / "examples" / f"{name}.py"
+    done = servers.run([sys.executable, str(path), "{}:{}".format(*process.address)])
+    assert done.stderr == ""
+    return process, path, done
+
+
+# What docs/policies.md says that clients see, who have never heard of policies
+
+STRICT = [
+    TubeConfig(match="full", max_jobs=1),
+    TubeConfig(match="short", max_delay=1, max_job_size=10),
+    TubeConfig(match="once", max_tries=1),
+    TubeConfig(match="moved", max_tries=1, dead_tube="dead"),
+]
+
+
+def test_what_greenstalk_sees(run):
+    server = run(tubes=STRICT)
+    with greenstalk.Client(server.address, use="full", watch=["once", "moved"]) as queue:
+        queue.put("x")
+        with pytest.raises(greenstalk.DrainingError):
+            queue.put("y")
+        queue.use("short")
+        with pytest.raises(greenstalk.DrainingError):
+            queue.put("x", delay=2)
+        with pytest.raises(greenstalk.JobTooBigError):
+            queue.put("x" * 11)
+        assert queue.put("x" * 10, delay=1) > 0
+        queue.use("once")
+        queue.put("x")
+        job = queue.reserve(timeout=10)
+        with pytest.raises(greenstalk.BuriedError):
+            queue.release(job)
+        assert queue.stats_job(job)["state"] == "buried"
+        queue.use("moved")
+        queue.put("x")
+        job = queue.reserve(timeout=10)
+        queue.release(job)
+        assert queue.stats_job(job)["tube"] == "dead"
+
+
+def test_what_pystalkd_sees(run):
+    server = run(tubes=STRICT)
+    queue = Connection(*server.address)
+    queue.use("full")
+    queue.put("x")
+    for tube, body, said in (("full", "y", "DRAINING"), ("short", "x" * 11, "JOB_TOO_BIG")):
+        queue.use(tube)
+        with pytest.raises(CommandFailed, match=said):
+            queue.put(body)
+    queue.use("once")
+    queue.watch("once")
+    queue.put("x")
+    job = queue.reserve(timeout=10)
+    with pytest.raises(CommandFailed, match="BURIED"):
+        job.release()
+    queue.close()

@@ -1,0 +1,229 @@
+"""What the log counts of jobs with terms and of held keys: their records become longer, or shorter, when moved."""
+
+import asyncio
+
+import pytest
+from memory_disk import MemoryDirectory
+from virtual import RecordingClient, put, reserve_job
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.check import check_broker
+from beanstalk_server.queue.job import NOT_IN_MEMORY
+from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.outcome import DONE
+from beanstalk_server.queue.policy import NO_POLICY, Policy
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.record import PUT_SIZE
+from harness.waiting import eventually_async
+
+pytestmark = pytest.mark.usefixtures("bodies")
+
+SEGMENT = 8192
+POLICIES = {
+    "again": Policy(backoff=SECOND),
+    "tried": Policy(max_tries=1, dead_tube="a-dead-tube-with-a-long-name"),
+    "held": Policy(key_hold=1000 * SECOND),
+}
+
+
+async def at_once(work):
+    return work()
+
+
+class Process:
+    """A broker over a directory, and a client."""
+
+    def __init__(self, directory):
+        self.now = SECOND
+        self.directory = directory
+        self.binlog = Binlog(directory, segment_size=SEGMENT, clock=lambda: self.now, in_thread=at_once)
+        self.broker = Broker(self.binlog, self.now, policy_of=lambda name: POLICIES.get(name, NO_POLICY))
+        self.binlog.on_admission = self.broker.set_admission
+        self.broker.restore(0, self.now)
+        self.client = RecordingClient(self.broker)
+        self.failures = []
+        self.binlog.on_failure = self.failures.append
+        self.check()
+
+    @property
+    def log(self):
+        return self.binlog._log
+
+    def put(self, tube, size, key=""):
+        self.broker.use(self.client, tube)
+        return put(self.broker, self.client, body=bytes(size), now=self.now, key=key)
+
+    def release(self, number):
+        assert reserve_job(self.broker, self.client, number, self.now)
+        return self.broker.release(self.client, number, 0, 0, self.now)
+
+    async def commit(self):
+        await self.binlog.commit()
+        await eventually_async(lambda: self.binlog._upkeep is None, "the upkeep ends")
+        assert not self.failures, self.failures
+
+    async def room(self):
+        """Wait until the binlog admits a change; return whether it ever does."""
+        for _ in range(100):
+            if self.binlog.admits == ALL:
+                return True
+            await self.commit()
+            self.now += SECOND
+        return False
+
+    async def churn(self):
+        """Make garbage until every segment that there is has been cleaned."""
+        last = self.log.sequence
+        while self.log.segments[0].sequence <= last:
+            assert await self.room()
+            assert self.put("other", 900) == DONE
+            assert self.broker.delete(self.client, self.broker.next_id - 1, self.now) == DONE
+            await self.commit()
+
+    def check(self):
+        check_broker(self.broker)
+        self.log.check()
+
+    def restarted(self):
+        self.check()
+        return Process(self.directory.after_a_kill())
+
+
+def test_a_held_key_costs_the_disk_no_body():
+    async def work():
+        process = Process(MemoryDirectory())
+        for number in range(20):
+            assert process.put("held", 3000, f"k{number}") == DONE
+            await process.commit()
+        assert process.log.room.live_size > 60_000
+        for number in range(1, 21):
+            assert await process.room()
+            assert process.broker.delete(process.client, number, process.now) == DONE
+            await process.commit()
+        live_size = process.log.room.live_size
+        assert 20 * PUT_SIZE < live_size < 20 * (PUT_SIZE + 12)
+        again = process.restarted()
+        assert again.log.room.live_size == live_size, "a restart counts the same"
+        await process.churn()
+        assert process.log.room.live_size == live_size, "what cleaning has written is what was counted"
+        again = process.restarted()
+        assert again.log.room.live_size == live_size
+        assert sorted(job.key for job in again.broker.held.values()) == sorted(f"k{number}" for number in range(20))
+        assert not again.broker.jobs
+        process.now += 1000 * SECOND
+        process.broker.advance(process.now)
+        await process.commit()
+        assert process.log.room.live_size == 0
+        assert not process.restarted().broker.held
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("tube", ["again", "tried"])
+def test_what_jobs_will_grow_by_is_known_before_they_are_moved(tube):
+    async def work():
+        process = Process(MemoryDirectory())
+        for _ in range(100):
+            assert process.put(tube, 10) == DONE
+        await process.commit()
+        room = process.log.room
+        live_size, growth = room.live_size, room.growth
+        assert growth == 0
+        for number in range(1, 101):
+            assert await process.room()
+            process.release(number)
+        await process.commit()
+        grown = room.live_size + room.growth
+        assert room.growth
+        assert grown - live_size == 100 * (6 if tube == "again" else 6 + 1 + len("tried") + 28 - len("tried"))
+        again = process.restarted()
+        assert again.log.room.live_size + again.log.room.growth == grown, "a restart counts the same"
+        await process.churn()
+        assert (room.live_size, room.growth) == (grown, 0), "what cleaning has written is what was counted"
+        assert process.restarted().log.room.live_size == grown
+
+    asyncio.run(work())
+
+
+def test_a_body_that_is_not_in_memory_is_found_after_its_job_has_moved_and_lost_its_key():
+    async def work():
+        process = Process(MemoryDirectory())
+        assert process.put("a-dead-tube-with-a-long-name", 1, "key") == DONE
+        assert process.put("tried", 700, "key") == DONE
+        await process.commit()
+        assert process.release(2) == DONE
+        process = process.restarted()
+        job = process.broker.jobs[2]
+        assert (job.tube.name, job.key) == ("tried", "key"), "it was not acknowledged"
+        process.release(2)
+        await process.commit()
+        for each in (process, process.restarted()):
+            job = each.broker.jobs[2]
+            assert (job.tube.name, job.key, job.terms().origin) == ("a-dead-tube-with-a-long-name", "", "tried")
+            assert each.binlog.body_size(job) == 700
+            assert each.binlog.stored(job).body == bytes(700)
+            fetched = []
+            if job.body is NOT_IN_MEMORY:
+                each.binlog.fetch([job], lambda job=job, fetched=fetched: fetched.append(job.body))
+                await eventually_async(lambda fetched=fetched: fetched, "the body is there")
+                assert fetched == [bytes(700)]
+
+    asyncio.run(work())
+
+
+def test_a_body_that_is_not_in_memory_has_its_size_after_its_job_has_lost_its_key_at_the_start():
+    async def work():
+        process = Process(MemoryDirectory())
+        for size in (700, 300):
+            assert process.put("default", size, "a-key") == DONE
+            process.broker.tubes.default.keys.remove(process.broker.jobs[process.broker.next_id - 1])  # a bug
+        await process.commit()
+        process = Process(process.directory.after_a_kill())
+        assert [process.broker.jobs[number].key for number in (1, 2)] == ["", "a-key"]
+        assert [process.broker.body_size(process.broker.jobs[number]) for number in (1, 2)] == [700, 300]
+        for number in (1, 2):
+            process.release(number)
+            await process.commit()
+        assert process.broker.tubes.default.bytes == 1000
+        process = process.restarted()
+        await process.churn()
+        assert process.broker.tubes.default.bytes == 1000
+        assert process.restarted().broker.tubes.default.bytes == 1000
+        for number in (1, 2):
+            assert process.broker.delete(process.client, number, process.now) == DONE
+        assert process.broker.tubes.default.bytes == process.broker.memory.used == 0
+        assert process.log.room.live_size == 0
+        process.check()
+
+    asyncio.run(work())
+
+
+def test_jobs_that_fail_on_a_full_disk_end_nothing():
+    """Not even if all of them grow by more than the headroom: then changes wait until something is deleted."""
+
+    async def work(tube, size):
+        process = Process(MemoryDirectory(capacity=6 * SEGMENT))
+        process.now += SECOND
+        count = 0
+        while process.put(tube, size) == DONE:
+            count += 1
+            await process.commit()
+        waits = 0
+        for number in range(1, count + 1):
+            while not await process.room():
+                waits += 1
+                deleted = max(process.broker.jobs)
+                assert process.broker.delete(process.client, deleted, process.now) == DONE
+            if number in process.broker.jobs:
+                process.release(number)
+                await process.commit()
+        assert len(process.broker.jobs) + waits == count
+        again = process.restarted()
+        assert set(again.broker.jobs) == set(process.broker.jobs)
+        return waits, count
+
+    waits, _ = asyncio.run(work("again", 100))
+    assert waits == 0, "six bytes for each job are less than the headroom"
+    waits, count = asyncio.run(work("tried", 0))
+    assert waits < count // 2

@@ -1,0 +1,70 @@
+"""Wherever the machine stops: tries are neither lost nor counted twice, a held key is not free before its time, and a
+dead letter is in one tube.
+
+As in test_binlog_crashes.py: what a process comes back with is compared with all that its broker ever recorded, job by
+job, with the terms of the jobs and the held keys.
+"""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from lives import Clocks, History, run_life
+from memory_disk import MemoryDirectory
+from policy_lives import PolicyLife
+
+pytestmark = pytest.mark.usefixtures("places")
+
+PHASES = [Phase.generate]  # a seed does not shrink
+
+
+def crash_and_recover(seed, crash_at):
+    """Live, stop at an operation, come back; return how many operations there were."""
+    rng = random.Random(seed)
+    history = History()
+    clocks = Clocks()
+    first = run_life(history, MemoryDirectory(), rng, clocks, 40, PolicyLife)
+    clocks.come_back(rng)
+    directory = first.directory.after_a_kill()
+    directory.crash_at = crash_at
+    run_life(history, directory, rng, clocks, 80, PolicyLife)
+    clocks.come_back(rng, has_crashed=True)
+    after = directory.after_a_crash(rng)
+    run_life(history, after, rng, clocks, 10, PolicyLife)
+    assert not after.crashed
+    return directory.operations
+
+
+def every_crash(seed, step=1):
+    operations = crash_and_recover(seed, None)
+    for crash_at in range(1, operations + 1, step):
+        crash_and_recover(seed, crash_at)
+    return operations
+
+
+def test_a_machine_that_stops_keeps_tries_held_keys_and_dead_letters():
+    PolicyLife.met = frozenset()
+    for seed in range(3):
+        assert every_crash(seed, 12) > 20
+    assert {"tries", "reason", "letter", "at", "ttl", "held"} == PolicyLife.met
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=PHASES)
+@given(st.integers(0, 1 << 32))
+def test_a_machine_that_stops_at_any_operation_keeps_tries_held_keys_and_dead_letters(seed):
+    assert every_crash(seed) > 20
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, phases=PHASES)
+@given(st.integers(0, 1 << 32))
+def test_a_process_that_is_killed_keeps_them(seed):
+    rng = random.Random(seed)
+    history = History()
+    directory = MemoryDirectory()
+    clocks = Clocks()
+    for _ in range(3):
+        life = run_life(history, directory, rng, clocks, 60, PolicyLife)
+        directory = life.directory.after_a_kill()
+        clocks.come_back(rng)

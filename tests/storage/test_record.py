@@ -1,0 +1,231 @@
+"""Records come back as they were encoded, whatever a job has; and none but whole ones are taken for records."""
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_server.queue.job import BURIED, DELAYED, HELD, NOT_IN_MEMORY, READY, REASONS, Job
+from beanstalk_server.queue.stored_job import StoredChange, StoredJob, stored_job
+from beanstalk_server.queue.tube import Tube
+from beanstalk_server.storage.record import (
+    CHANGE,
+    CHANGE_SIZE,
+    CHANGE_WITH,
+    CHANGE_WITH_SIZE,
+    LONGEST_CHANGE,
+    PUT,
+    PUT_SIZE,
+    PUT_WITH,
+    Scanner,
+    change_size,
+    encode_change,
+    encode_put,
+    own_size,
+    put_size,
+)
+from beanstalk_server.storage.segment import VERSION
+
+SEED = 17
+
+U32 = st.integers(0, 0xFFFFFFFF)
+MOMENTS = st.integers(-(1 << 62), 1 << 62)
+DURATIONS = st.integers(0, 0xFFFFFFFF * 1_000_000_000)
+SOME_DURATIONS = st.just(0) | DURATIONS
+NAMES = st.text("abc-+/;.$_()0", max_size=200)
+
+
+@st.composite
+def jobs(draw, has_terms=True):
+    """A stored job as `describe` makes it."""
+    job = StoredJob(
+        id=draw(st.integers(1, 1 << 63)),
+        tube=draw(NAMES) or "t",
+        key=draw(NAMES),
+        state=draw(st.sampled_from((READY, DELAYED, BURIED, HELD) if has_terms else (READY, DELAYED, BURIED))),
+        priority=draw(U32),
+        delay=draw(DURATIONS),
+        ttr=draw(DURATIONS),
+        body=draw(st.binary(max_size=50)),
+        created_at=draw(MOMENTS),
+        reserves=draw(U32),
+        timeouts=draw(U32),
+        releases=draw(U32),
+        buries=draw(U32),
+        kicks=draw(U32),
+        has_terms=has_terms,
+    )
+    if job.state in (DELAYED, HELD):
+        job.deadline = draw(MOMENTS)
+    if job.state == BURIED:
+        job.bury_sequence = draw(st.integers(0, 1 << 62))
+    if not has_terms:
+        return job
+    job.max_tries, job.tries = draw(st.just(0) | U32), draw(st.just(0) | U32)
+    job.backoff, job.ttl, job.key_hold = draw(SOME_DURATIONS), draw(SOME_DURATIONS), draw(SOME_DURATIONS)
+    job.reason = draw(st.integers(0, len(REASONS) - 1))
+    job.origin = draw(NAMES)
+    if job.state == READY:
+        job.ready_since = draw(MOMENTS)
+    if job.state == DELAYED and draw(st.booleans()):
+        job.at = job.deadline
+    return job
+
+
+def change_of(job, keeps_key=True):
+    """What can change of a stored job."""
+    change = StoredChange(job.id)
+    for name in StoredChange.__slots__:
+        if name != "keeps_key":
+            setattr(change, name, getattr(job, name))
+    change.keeps_key = keeps_key
+    return change
+
+
+def scanned(data, version=VERSION):
+    scanner = Scanner(SEED, version)
+    scanner.data = data
+    return scanner
+
+
+def values(change):
+    return {name: getattr(change, name) for name in StoredChange.__slots__}
+
+
+def live(stored):
+    """A job that is stored so."""
+    job = Job(stored.id, stored.priority, stored.delay, stored.ttr, stored.body, Tube(stored.tube, 0), 0)
+    job.key = stored.key
+    if stored.has_terms:
+        terms = job.own_terms()
+        terms.max_tries, terms.backoff, terms.ttl, terms.key_hold = (
+            stored.max_tries, stored.backoff, stored.ttl, stored.key_hold
+        )  # fmt: skip
+        terms.tries, terms.reason, terms.origin = stored.tries, stored.reason, stored.origin
+    return job
+
+
+@given(jobs(), jobs(has_terms=False), st.booleans())
+def test_records_with_terms_and_without_come_back_one_after_the_other(with_terms, without, keeps_key):
+    change, plain = change_of(with_terms, keeps_key), change_of(without)
+    encoded = [
+        encode_put(with_terms, SEED),
+        encode_put(without, SEED),
+        encode_change(change, SEED),
+        encode_change(plain, SEED),
+        encode_put(with_terms, SEED),
+    ]
+    scanner = scanned(b"".join(encoded))
+    kinds = []
+    for expected in (with_terms, without, change, plain, with_terms):
+        assert scanner.next(), scanner.fault
+        kinds.append(scanner.kind)
+        assert scanner.job_id() == expected.id
+        if isinstance(expected, StoredJob):
+            assert scanner.put() == expected
+        elif expected is change:
+            assert values(scanner.change()) == values(expected)
+        else:
+            found = scanner.change()
+            found.tube = expected.tube  # such a record does not say it
+            assert values(found) == values(expected)
+    assert kinds == [PUT_WITH, PUT, CHANGE_WITH, CHANGE, PUT_WITH]
+    assert not scanner.next()
+
+
+@given(st.booleans().flatmap(lambda has_terms: jobs(has_terms)))
+def test_sizes_are_known_before_a_record_is_made(stored):
+    job = live(stored)
+    assert put_size(job) == len(encode_put(stored, SEED)) == PUT_SIZE + own_size(job) + len(stored.body)
+    assert change_size(job) == len(encode_change(change_of(stored), SEED)) <= LONGEST_CHANGE
+
+
+def test_the_longest_change():
+    job = live(StoredJob(1, "t" * 255, has_terms=True, tries=1, origin="o" * 255))
+    assert change_size(job) == LONGEST_CHANGE
+
+
+def test_a_job_without_terms_is_written_as_it_always_was():
+    """And one with terms of which nothing is set takes one byte more, or two."""
+    stored = StoredJob(1, "t", "k", body=b"body")
+    assert len(encode_put(stored, SEED)) == PUT_SIZE + 6
+    assert len(encode_change(change_of(stored), SEED)) == CHANGE_SIZE
+    stored.has_terms = True
+    assert len(encode_put(stored, SEED)) == PUT_SIZE + 7
+    assert len(encode_change(change_of(stored), SEED)) == CHANGE_WITH_SIZE + 1
+
+
+def test_a_long_body_is_left_where_it_is():
+    stored = StoredJob(1, "t", "k", body=b"a long body", has_terms=True, tries=3, origin="o")
+    scanner = scanned(encode_put(stored, SEED))
+    assert scanner.next()
+    assert scanner.put(5).body is NOT_IN_MEMORY
+    assert scanner.put(5) == stored.replace(body=NOT_IN_MEMORY)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_segment_has_no_records_of_terms(version):
+    stored = StoredJob(1, "t", has_terms=True)
+    for record in (encode_put(stored, SEED), encode_change(change_of(stored), SEED)):
+        scanner = scanned(record, version)
+        assert not scanner.next()
+        assert scanner.fault == "unknown record type"
+
+
+def spoiled(record, at, value):
+    """The record with another byte, and the checksum that goes with it."""
+    rest = record[4:at] + bytes((value,)) + record[at + 1 :]
+    return crc32c(rest, SEED).to_bytes(4, "little") + rest
+
+
+STORED = StoredJob(1, "t", "k", has_terms=True, tries=2, reason=1, origin="o")
+
+
+@pytest.mark.parametrize(
+    ("record", "at", "value", "fault"),
+    [
+        (encode_put(STORED, SEED), 73, 2, "bad job state"),
+        (encode_put(STORED, SEED), 73, 7, "bad job state"),
+        (encode_put(STORED, SEED), PUT_SIZE, 0x83, "bad terms of a put-with record"),
+        (encode_put(STORED, SEED), PUT_SIZE, 0x43, "bad terms of a put-with record"),
+        (encode_put(STORED, SEED), PUT_SIZE, 0x3F, "put-with record is too short for its names"),
+        (encode_put(STORED, SEED), PUT_SIZE + 5, 5, "bad reason"),
+        (encode_put(STORED, SEED), PUT_SIZE + 6, 9, "put-with record is too short for its names"),
+        (encode_put(STORED, SEED), 74, 9, "put-with record is too short for its names"),
+        (encode_change(change_of(STORED), SEED), 57, 5, "bad job state"),
+        (encode_change(change_of(STORED), SEED), CHANGE_SIZE, 9, "change-with record is too short for its names"),
+        (encode_change(change_of(STORED), SEED), CHANGE_SIZE, 0, "bad length of a change-with record"),
+        (encode_change(change_of(STORED), SEED), CHANGE_SIZE + 1, 0x07, "bad terms of a change-with record"),
+        (encode_change(change_of(STORED), SEED), CHANGE_SIZE + 1, 0x43, "bad terms of a change-with record"),
+        (encode_change(change_of(STORED), SEED), CHANGE_SIZE + 6, 9, "bad reason"),
+    ],
+)  # fmt: skip
+def test_a_record_that_means_nothing_is_damage_although_its_checksum_is_right(record, at, value, fault):
+    assert scanned(record).next()
+    scanner = scanned(spoiled(record, at, value))
+    assert not scanner.next()
+    assert scanner.fault == fault
+
+
+@given(jobs(), st.data())
+def test_no_part_of_a_record_is_taken_for_one(stored, data):
+    """Whatever terms say of their own length: it is never beyond the record that they are in."""
+    record = data.draw(st.sampled_from([encode_put(stored, SEED), encode_change(change_of(stored), SEED)]))
+    length = data.draw(st.integers(9, len(record) - 1))
+    rest = length.to_bytes(4, "little") + record[8:length]
+    scanner = scanned(crc32c(rest, SEED).to_bytes(4, "little") + rest)
+    if scanner.next():
+        assert scanner.kind == PUT_WITH, "only a body may be shorter"
+        assert scanner.put().body == stored.body[: length - len(record)]
+    else:
+        assert scanner.fault
+
+
+def test_what_is_scanned_is_what_a_restart_keeps():
+    """From a job in memory to a record and back."""
+    held = live(STORED).held_key()
+    held.deadline = 5
+    stored = stored_job(held, 100)
+    scanner = scanned(encode_put(stored, SEED))
+    assert scanner.next()
+    assert (scanner.put().state, scanner.put().deadline, scanner.put().key) == (HELD, 105, "k")

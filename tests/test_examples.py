@@ -1,0 +1,82 @@
+"""The stories of the examples: each prints what its docstring promises, in virtual time."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib import util
+from pathlib import Path
+
+import pytest
+from virtual import World
+from virtual_client import connect
+
+from beanstalk_server.access.policies import Policies
+from beanstalk_server.cli.options import parse
+from beanstalk_server.queue.units import SECOND
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+BEGAN = datetime(2027, 1, 5, 8, tzinfo=UTC)
+
+
+def load(name):
+    """An example as a module."""
+    spec = util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def promised(module):
+    """The lines that its docstring promises."""
+    text = module.__doc__.partition("It prints:\n\n")[2]
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+@pytest.fixture
+def world():
+    """A server with the policies of the examples; its wall clock says that day 0 begins."""
+    config = parse(["--config", str(EXAMPLES / "policies.toml")], {})
+    world = World(policies={name: Policies(config.tubes).of(name) for each in config.tubes for name in each.match})
+    offset = round(BEGAN.timestamp()) * SECOND - world.now
+    world.info.clock_offset = lambda: offset
+    yield world
+    world.check()
+
+
+def clock(world):
+    """The moment of its wall clock."""
+    return BEGAN.fromtimestamp((world.now + world.info.clock_offset()) / SECOND, UTC)
+
+
+def test_a_reminder_on_days_23_28_and_29_is_called_off(world, capsys):
+    module = load("reminders")
+    queue = connect(world, use="reminders", watch="reminders")
+    module.story(module.Trial(queue, clock(world), timedelta(days=1), lambda: clock(world)))
+    assert capsys.readouterr().out.splitlines() == promised(module)
+    assert timedelta(days=30) <= clock(world) - BEGAN < timedelta(days=30, seconds=1)
+    queue.close()
+
+
+def test_a_payment_is_tried_again_for_a_day_and_then_looked_at_by_a_person(world, capsys):
+    module = load("payment")
+    queue = connect(world, use=module.PAYMENTS, watch=module.PAYMENTS)
+    dead = connect(world, use=module.DEAD)
+    module.story(module.Payments(queue, dead, 60), lambda: world.now / SECOND)
+    assert capsys.readouterr().out.splitlines() == promised(module)
+    queue.close()
+    dead.close()
+
+
+def test_an_email_is_sent_once_though_three_producers_ask(world, capsys):
+    module = load("confirmation")
+    clients = [connect(world, use=module.TUBE, watch=module.TUBE) for _ in range(4)]
+    module.story(*clients, "17")
+    assert capsys.readouterr().out.splitlines() == promised(module)
+    world.sleep(299)
+    module.ask(clients[0], "the shop", "17")
+    world.sleep(2)
+    module.ask(clients[0], "the shop", "17")
+    assert capsys.readouterr().out.splitlines() == ["the shop asks: it is asked for already", "the shop asks"]
+    for client in clients:
+        client.close()

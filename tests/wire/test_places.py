@@ -1,0 +1,53 @@
+"""Which shard has a tube or a job, and what each command concerns."""
+
+import pytest
+
+from beanstalk_server.wire.commands import DIALECTS, LINKED
+from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED, Places
+
+CONCERNS = {
+    USED: "put put-with put-keyed replace-keyed cancel-keyed reschedule-keyed "
+    "peek-keyed peek-ready peek-delayed peek-buried kick",
+    NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive unwatch",
+    JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule unreserve",
+    WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
+    EVERYTHING: "stats list-tubes shard-stats shard-tubes",
+    ITSELF: "list-tube-used list-tubes-watched quit unuse",
+}
+
+
+def test_the_place_of_a_tube_or_a_job_never_changes():
+    places = Places(8)
+    names = (b"default", b"emails", b"a", b"-", b"a" * 200)
+    assert [places.of_tube(name) for name in names] == [7, 2, 3, 0, 0]
+    assert [places.of_job(job_id) for job_id in (1, 8, 17, 2**64 - 1)] == [1, 0, 1, 7]
+
+
+def test_one_shard_has_everything():
+    places = Places(1)
+    assert places.of_tube(b"emails") == places.of_job(12345) == 0
+
+
+@pytest.mark.parametrize("shards", [-1, 0])
+def test_there_is_at_least_one_shard(shards):
+    with pytest.raises(ValueError, match="must be 1 or more"):
+        Places(shards)
+
+
+def test_every_command_concerns_one_thing():
+    for dialect in LINKED.values():
+        for concern, names in CONCERNS.items():
+            for name in names.encode().split():
+                found = dialect.with_arguments.get(name) or dialect.without_arguments[name]
+                assert found.concerns == concern, name
+        names = {*dialect.with_arguments, *dialect.without_arguments}
+        assert names == set(" ".join(CONCERNS.values()).encode().split())
+
+
+def test_clients_do_not_have_the_commands_of_places():
+    for version, dialect in DIALECTS.items():
+        plain = {**dialect.with_arguments, **dialect.without_arguments}
+        linked = {**LINKED[version].with_arguments, **LINKED[version].without_arguments}
+        more = {name for name in linked if name not in plain}
+        assert more == set(b"probe await unreserve unuse unwatch shard-stats shard-tubes".split())
+        assert all(linked[name] is command for name, command in plain.items())

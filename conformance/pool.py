@@ -21,7 +21,8 @@ from conformance.servers import Process, Server
 from harness.caller import Address
 from harness.servers import ServerError
 
-TRIES: Final = 4
+TRIES: Final = 12
+"""How often a conversation is held while the machine is too slow for it: what else it is doing may take a while."""
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Run:
 def started(program: str, conversations: Sequence[Conversation], at_once: int = 6, options: Sequence[str] = ()) -> Run:
     """Hold conversations with servers that are started for them, the longest first; outcomes keep the given order.
 
+    Those that the machine was too slow for are held again when all others are over, one at a time.
+
     Args:
         program: as for `servers.started`.
         at_once: how many conversations are held at a time.
@@ -59,7 +62,8 @@ def started(program: str, conversations: Sequence[Conversation], at_once: int = 
         pool = stack.enter_context(ThreadPoolExecutor(at_once))
         longest_first = sorted(conversations, key=lambda conversation: -conversation.waits)
         futures = {id(found): pool.submit(turns.hold, found) for found in longest_first}
-        run.outcomes = [futures[id(found)].result() for found in conversations]
+        outcomes = [futures[id(found)].result() for found in conversations]
+        run.outcomes = [hold_in_time(turns.hold, outcome) for outcome in outcomes]
         for server in own:
             turns.look_at_log(server)
     run.seconds = time.monotonic() - began
@@ -78,9 +82,6 @@ class _Turns:
             self._idle.put(server)
 
     def hold(self, conversation: Conversation) -> Outcome:
-        return hold_in_time(self._hold, conversation)
-
-    def _hold(self, conversation: Conversation) -> Outcome:
         server = self._idle.get()
         try:
             if conversation.options is None or not server.answers_to(conversation.only):
@@ -108,12 +109,11 @@ def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
     return outcome
 
 
-def hold_in_time(held: Callable[[Conversation], Outcome], conversation: Conversation) -> Outcome:
-    """Hold a conversation; repeat it if it failed and the machine was too slow for it."""
-    outcome = held(conversation)
+def hold_in_time(held: Callable[[Conversation], Outcome], outcome: Outcome) -> Outcome:
+    """Hold the conversation of an outcome again while it fails and the machine is too slow for it."""
     while outcome.was_too_slow and outcome.tries < TRIES:
         tries = outcome.tries + 1
-        outcome = held(conversation)
+        outcome = held(outcome.conversation)
         outcome.tries = tries
     return outcome
 
@@ -133,8 +133,10 @@ def against(address: Address, conversations: Sequence[Conversation]) -> Run:
     if any(int(stats[f"current-jobs-{state}"]) for state in ("ready", "reserved", "delayed", "buried")):
         raise ServerError(f"{address} holds jobs, and a run would delete them: name a server without jobs")
     run = Run(server.name)
-    run.outcomes = [
-        hold_in_time(lambda found: hold_and_clean(found, server), conversation) for conversation in conversations
-    ]
+
+    def held(conversation: Conversation) -> Outcome:
+        return hold_and_clean(conversation, server)
+
+    run.outcomes = [hold_in_time(held, held(conversation)) for conversation in conversations]
     run.seconds = time.monotonic() - began
     return run

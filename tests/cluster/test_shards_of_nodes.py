@@ -1,0 +1,209 @@
+"""What is not with several shards as it is with one: each row of the table in docs/cluster.md, shown by a node."""
+
+import re
+from zlib import crc32
+
+import pytest
+from node_threads import lead_all, put, reserved, stats
+
+from beanstalk_server import TubeConfig
+from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
+from harness.servers import ROOT
+from harness.waiting import eventually
+
+SHARDS = 8
+PAGE = ROOT / "docs" / "cluster.md"
+
+ROWS = {}
+"""Each row of the table by its name, and the test that shows it."""
+
+
+def shows(row):
+    """The test shows what a row of the table says."""
+
+    def note(test):
+        ROWS[row] = test
+        return test
+
+    return note
+
+
+def tube_of(shard):
+    """A tube of this shard."""
+    return next(name for number in range(1000) if crc32(name := b"t%d" % number) % SHARDS == shard)
+
+
+ONE, OTHER = tube_of(0), tube_of(1)
+
+
+@pytest.fixture
+def node(cluster):
+    made = cluster.add(shards=SHARDS)
+    lead_all(made)
+    return made
+
+
+@pytest.fixture
+def client(cluster, node):
+    return cluster.connect(node)
+
+
+def use(client, tube):
+    assert client.ask(b"use %b\r\n" % tube) == b"USING %b\r\n" % tube
+
+
+def watch(client, *tubes):
+    for tube in tubes:
+        assert client.ask(b"watch %b\r\n" % tube).startswith(b"WATCHING ")
+
+
+def put_into(client, tube, body=b"x"):
+    use(client, tube)
+    return int(put(client, body).split()[1])
+
+
+def yaml(client, command):
+    size = int(client.ask(command + b"\r\n").split()[1])
+    return client.read(size + 2).decode().splitlines()
+
+
+@shows("ids")
+def test_an_id_tells_the_shard_and_the_ids_of_a_tube_are_so_far_from_each_other(client):
+    assert [put_into(client, ONE), put_into(client, OTHER), put_into(client, ONE)] == [8, 9, 16]
+
+
+@shows("ids after a change of leader")
+def test_the_ids_of_a_shard_go_on_higher_after_a_change_of_its_leader(cluster, node, client):
+    assert put_into(client, OTHER) == 9
+    cluster.stop(node)
+    node = cluster.add(shards=SHARDS)
+    lead_all(node)
+    client = cluster.connect(node)
+    assert put_into(client, OTHER) == 9 + SHARDS * (1 + UNKNOWN_IDS)
+
+
+@shows("jobs of the same priority")
+def test_of_jobs_of_the_same_priority_the_one_with_the_lower_id_comes_first_whenever_it_was_put(client):
+    put_into(client, ONE, b"a")
+    assert put_into(client, ONE, b"b") == 16
+    assert put_into(client, OTHER, b"c") == 9
+    watch(client, ONE, OTHER)
+    got = []
+    for _ in range(3):
+        client.send(b"reserve\r\n")
+        got.append(reserved(client)[1])
+    assert got == [b"a", b"c", b"b"]
+
+
+@shows("reserve-batch")
+def test_a_batch_is_of_one_shard(client):
+    put_into(client, ONE)
+    put_into(client, OTHER)
+    watch(client, ONE, OTHER)
+    assert client.ask(b"reserve-batch 2 0\r\n") == b"RESERVED_BATCH 1\r\n"
+
+
+@shows("list-tubes")
+def test_tubes_are_listed_by_their_shards(client):
+    watch(client, OTHER, ONE)
+    assert yaml(client, b"list-tubes")[1:-1] == ["- default", f"- {ONE.decode()}", f"- {OTHER.decode()}"]
+    assert yaml(client, b"list-tubes-watched")[1:-1] == ["- default", f"- {OTHER.decode()}", f"- {ONE.decode()}"]
+
+
+@shows("list-tube-used and list-tubes-watched")
+def test_what_a_routed_client_uses_and_watches_is_not_counted_when_it_asks(client):
+    client.ask(b"list-tube-used\r\n")
+    watch(client, ONE)
+    client.ask(b"list-tube-used\r\n")
+    yaml(client, b"list-tubes-watched")
+    figures = stats(client)
+    assert (figures["cmd-list-tube-used"], figures["cmd-list-tubes-watched"]) == ("1", "0")
+
+
+@shows("current-producers, current-workers, current-waiting")
+def test_who_puts_or_waits_at_several_shards_counts_at_each_of_them(cluster, node, client):
+    worker = cluster.connect(node)
+    watch(worker, ONE, OTHER)
+    worker.send(b"reserve\r\n")
+    eventually(lambda: stats(client)["current-waiting"] == "3", "it waits")
+    put_into(client, tube_of(2))
+    put_into(client, tube_of(3))
+    figures = stats(client)
+    assert (figures["current-workers"], figures["current-producers"]) == ("3", "2")
+    assert (figures["current-connections"], figures["total-connections"]) == ("2", "2")
+
+
+@shows("totals")
+def test_totals_begin_anew_for_a_shard_whose_leader_changes(cluster, node, client):
+    for shard in range(SHARDS):
+        put_into(client, tube_of(shard))
+    assert stats(client)["total-jobs"] == str(SHARDS)
+    other = cluster.add(shards=SHARDS)
+    eventually(lambda: any(shard.leads for shard in other.server.shards), "it leads some shards", 60)
+
+    def anew():
+        return sum(shard.leads for shard in other.server.shards)
+
+    eventually(lambda: stats(client)["total-jobs"] == str(SHARDS - anew()), "those are counted anew", 60)
+    assert 0 < anew() < SHARDS
+    assert stats(client)["current-jobs-ready"] == str(SHARDS)
+
+
+@shows("a dead tube")
+def test_a_job_whose_dead_tube_is_of_another_shard_is_buried_where_it_is(cluster):
+    near = next(name for name in map(b"u%d".__mod__, range(1000)) if crc32(name) % SHARDS == crc32(ONE) % SHARDS)
+    section = TubeConfig(match=[name.decode() for name in (ONE, OTHER)], max_tries=1, dead_tube=near.decode())
+    node = cluster.add(shards=SHARDS, tubes=[section])
+    lead_all(node)
+    client = cluster.connect(node)
+    for tube, reply in ((ONE, b"RELEASED\r\n"), (OTHER, b"BURIED\r\n")):
+        use(client, tube)
+        job_id = put(client, b"x").split()[1]
+        client.send(b"reserve-job %b\r\n" % job_id)
+        assert reserved(client) == (int(job_id), b"x")
+        assert client.ask(b"release %b 0 0\r\n" % job_id) == reply
+    use(client, near)
+    assert client.ask(b"peek-ready\r\n").startswith(b"FOUND ")
+
+
+@shows("`[[tube]]`")
+def test_a_policy_is_that_of_one_tube_in_whichever_shard_it_is(cluster):
+    node = cluster.add(shards=SHARDS, tubes=[TubeConfig(match="t*", max_jobs=1)])
+    lead_all(node)
+    client = cluster.connect(node)
+    for tube in (ONE, OTHER):
+        use(client, tube)
+        assert put(client, b"x").startswith(b"INSERTED ")
+        assert put(client, b"x") == b"DRAINING\r\n"
+
+
+@shows("`--max-memory`")
+def test_the_limit_of_memory_is_divided_among_the_shards_that_a_node_leads(cluster):
+    node = cluster.add(shards=SHARDS, max_memory=80_000)
+    lead_all(node)
+    client = cluster.connect(node)
+    assert stats(client)["max-memory"] == "80000"
+    use(client, ONE)
+    assert put(client, b"x" * 11_000) == b"OUT_OF_MEMORY\r\n"
+    assert put(client, b"x" * 5_000).startswith(b"INSERTED ")
+    assert put(client, b"x" * 5_000) == b"OUT_OF_MEMORY\r\n"
+    use(client, OTHER)
+    assert put(client, b"x" * 5_000).startswith(b"INSERTED ")
+
+
+@shows("what else stats says")
+def test_what_cannot_be_summed_is_what_the_leader_of_the_default_tube_says(cluster, node):
+    other = cluster.add(shards=SHARDS)
+    eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
+    lead_all(node, other)
+    shard = crc32(b"default") % SHARDS
+    leads = next(each for each in (node, other) if each.server.shards[shard].leads)
+    answers = [stats(cluster.connect(each)) for each in (node, other)]
+    assert answers[0]["id"] == answers[1]["id"]
+    assert {each["cluster-leader"] for each in answers} == {leads.server.shards[shard].roles.leader}
+
+
+def test_every_row_of_the_table_is_shown():
+    table = PAGE.read_text().split("### What is exact, and what is per shard\n")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| **")]
+    assert [re.match(r"\| \*\*(.+?)\*\* \|", row)[1] for row in rows] == list(ROWS)

@@ -11,6 +11,8 @@ number, never an exception.
     the end   is the end of the line, except for kick and reserve-with-timeout, which ignore what follows their number
     kick      reads its number as C's strtoul does: white space, a sign (minus wraps around), modulo 2^32
     put-with  has attributes behind its numbers, each a name, "=" and a value, with spaces before it, in any order
+    states    of jobs are the words ready, delayed, reserved and buried
+    cursors   are digits and hyphens: "0" for the beginning, else what a page of list-jobs has ended with
 
 Must never know what a command does.
 """
@@ -21,6 +23,7 @@ import re
 from typing import Final
 
 from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.job import NEW, STATES
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 
@@ -45,6 +48,9 @@ _RELEASE: Final = re.compile(rb" *(\d+) +(\d+) +" + _SECONDS)
 _BURY: Final = re.compile(rb" *(\d+) +(\d+)")
 _NUMBER_AND_SECONDS: Final = re.compile(rb" *(\d+) +" + _SECONDS)
 _KEY_AND_SECONDS: Final = re.compile(_KEY + rb" +" + _SECONDS)
+_STATE: Final = rb"(ready|delayed|reserved|buried)"
+_CURSOR: Final = rb"(\d[-0-9]{0,99})"
+_LIST_JOBS: Final = re.compile(_KEY + rb" +" + _STATE + rb" +" + _CURSOR + rb" +(\d+)")
 _NAME_AND_NUMBER: Final = re.compile(_KEY + rb" +(\d+)")
 _LEADING_SECONDS: Final = re.compile(rb" *" + _SECONDS)
 _KICK: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?)(\d+)")
@@ -102,22 +108,28 @@ class Arguments:
     """The arguments of one command. The function that reads them sets those that the command has, and no others."""
 
     __slots__ = (
-        "count",  # the most jobs to kick, redrive or reserve
+        "count",  # the most jobs to kick, redrive, reserve or list, or tubes to list
+        "cursor",  # where a page of jobs begins
         "duration",  # a delay, timeout or pause, in nanoseconds
         "job_id",
         "name",  # of a tube, or a key
         "priority",
         "put",
+        "state",  # of jobs: READY, DELAYED, RESERVED or BURIED
+        "target",  # the name of a second tube
         "token",
     )
 
     def __init__(self) -> None:
         self.count = 0
+        self.cursor = ""
         self.duration = 0
         self.job_id = 0
         self.name = ""
         self.priority = 0
         self.put: Put | None = None
+        self.state = NEW
+        self.target = ""
         self.token = ""
 
 
@@ -399,6 +411,23 @@ def read_redrive(text: bytes, into: Arguments) -> bool:
     into.name = match[1].decode("ascii")
     into.count = parse_u32(match[2])
     return into.count >= 0
+
+
+def parse_state(word: bytes) -> int:
+    """The state that a word names, one of those that _STATE matches."""
+    return STATES.index(word.decode("ascii"))
+
+
+def read_list_jobs(text: bytes, into: Arguments) -> bool:
+    """Tube, state, cursor and count, which is at least one."""
+    match = _LIST_JOBS.fullmatch(text)
+    if match is None:
+        return False
+    into.name = match[1].decode("ascii")
+    into.state = parse_state(match[2])
+    into.cursor = match[3].decode("ascii")
+    into.count = parse_u32(match[4])
+    return into.count >= 1
 
 
 def read_timeout(text: bytes, into: Arguments) -> bool:

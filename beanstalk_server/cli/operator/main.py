@@ -1,0 +1,52 @@
+"""Reads the command line of `beanstalk`, and hands over to the module of the command.
+
+Must never know what a command does. It imports each of them only when it is needed: a script that calls
+`beanstalk ping` each second pays for nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from beanstalk_server.cli.operator.failure import UNAVAILABLE, OperatorError
+from beanstalk_server.cli.operator.parser import make_parser
+from beanstalk_server.cli.output import OUTPUT_FAILED, abandon_output
+
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
+
+LIBRARIES: Final = ("greenstalk", "rich")
+"""What the commands need beyond the server: the extra `cli`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for; return the exit status."""
+    parser = make_parser()
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    name = f"{parser.prog} {options.name}"
+    try:
+        command = importlib.import_module(f"beanstalk_server.cli.operator.{options.module}")
+        status: int = getattr(command, options.function)(options)
+        sys.stdout.flush()
+    except OperatorError as error:
+        return _fail(name, error, error.status)
+    except ModuleNotFoundError as error:
+        if error.name not in LIBRARIES:
+            raise
+        return _fail(name, f"needs {error.name}: pip install 'beanstalk-server[cli]'", UNAVAILABLE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return abandon_output()
+    except OSError as error:  # what has to do with the server is a OperatorError
+        abandon_output()
+        return _fail(name, f"standard output: cannot be written to: {error.strerror}", OUTPUT_FAILED)
+    return status
+
+
+def _fail(name: str, message: object, status: int) -> int:
+    print(f"{name}: {message}", file=sys.stderr)
+    return status

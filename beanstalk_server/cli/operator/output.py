@@ -1,0 +1,64 @@
+"""What a command shows: tables and colours on a terminal, plain columns into a pipe, JSON where it is asked for.
+
+Into a pipe, a table is its rows with tabs between the columns, and a header. Text that comes from a server is shown on
+a terminal with its control characters escaped: a job must not be able to steer the terminal of whoever looks at it.
+Must never know a server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n"}
+
+
+def on_terminal() -> bool:
+    """Whether a person looks at standard output."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def show_json(document: object) -> None:
+    """Print one JSON document on one line."""
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def safe(text: str) -> str:
+    """A text as a terminal may get it."""
+    return text.translate(CONTROL)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
+    """Print a table: aligned, with a title, on a terminal; else its rows with tabs between the columns."""
+    if not on_terminal():
+        print(*columns, sep="\t")
+        for row in rows:
+            print(*row, sep="\t")
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=Text(safe(title)) if title else None, title_justify="left", pad_edge=False)
+    cells = [list(row) for row in rows]
+    for index, column in enumerate(columns):
+        numbers = all(isinstance(row[index], (int, float)) for row in cells)
+        table.add_column(Text(column), justify="right" if numbers and cells else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(safe(str(cell)), style="dim" if cell == 0 else "") for cell in row))
+    Console(highlight=False).print(table)
+
+
+def show_pairs(pairs: Mapping[str, Any]) -> None:
+    """Print names and values, one pair a line."""
+    if on_terminal():
+        width = max(map(len, pairs), default=0)
+        for name, value in pairs.items():
+            print(f"{name:<{width}}  {safe(str(value))}")
+    else:
+        for name, value in pairs.items():
+            print(f"{name}\t{value}")

@@ -6,6 +6,7 @@ VENV := .venv
 CLIENTS := conformance/clients
 DEBIAN_CLIENTS := php-cli php-pda-pheanstalk ruby ruby-beaneater
 PROXIES := haproxy stunnel4 openssl
+OPERATORS := systemd prometheus strace
 SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
 ARGS ?=
 SECONDS ?= 60
@@ -17,7 +18,7 @@ IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
 AT_ONCE := --numprocesses auto --dist worksteal
 
-.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies redis debian-clients cluster bench clean
+.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies operators redis debian-clients cluster bench clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -34,8 +35,8 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-check-interpreted: $(VENV)/developer beanstalkd proxies redis    ## every test, on the sources as they are
-	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server --cov
+check-interpreted: $(VENV)/developer beanstalkd proxies operators redis    ## every test, on the sources as they are
+	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/packaging --cov
 	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the queue, the wire and what goes through a socket, on the installed package
@@ -69,6 +70,14 @@ proxies:                          ## what the recipes of docs/access.md need: in
 		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends $(PROXIES); then true; \
 	elif test "$$CI" = true; then echo "$(PROXIES): not installed, and could not be" >&2; false; \
 	else echo "not all installed (Debian: apt-get install $(PROXIES)): recipes that need them are not tried"; fi
+
+operators: export PATH := $(PATH):/usr/sbin
+operators:                        ## what looks at the files in packaging/: installed where that can be done, else told
+	@if command -v systemd-analyze >/dev/null && command -v promtool >/dev/null && command -v strace >/dev/null; then true; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends $(OPERATORS); then true; \
+	elif test "$$CI" = true; then echo "$(OPERATORS): not installed, and could not be" >&2; false; \
+	else echo "not all installed (Debian: apt-get install $(OPERATORS)): units and rules are not looked at"; fi
 
 redis:                            ## the engine of clusters: installed where that can be done, else told
 	@if command -v redis-server >/dev/null; then true; \

@@ -1,13 +1,15 @@
 """Runs a server as a process: sets up its event loop, its log and its signals, and returns its exit status.
 
 SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP reads the configuration again. The process
-notifies systemd when the server is ready, while it reloads, and when it stops. Must never know how a server works.
+notifies systemd when the server is ready, while it reloads, when it stops, and all the time that its event loop turns.
+Must never know how a server works.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import signal
 import sys
@@ -18,6 +20,7 @@ from typing import Final
 import sdnotify
 import uvloop
 
+from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.server import Server
@@ -104,6 +107,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     systemd = sdnotify.SystemdNotifier()
+    watchdog = watchdog_of(os.environ, systemd.notify)
     server = server_of(config)
 
     def stop_starting(*_: object) -> None:
@@ -124,9 +128,13 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     reloads = Reloads(server, read_config or (lambda: config), systemd.notify)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
     systemd.notify("READY=1")
+    if watchdog is not None:
+        watchdog.start(loop)
     waits = [loop.create_task(event.wait()) for event in (stop, server.failed)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     systemd.notify("STOPPING=1")
+    if watchdog is not None:
+        watchdog.stop()
     for wait in waits:
         wait.cancel()
     await server.stop()

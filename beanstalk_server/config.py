@@ -57,6 +57,9 @@ OF_A_NODE: Final = ("cluster_name", "shards", "replicas", "lease_ttl", "advertis
 NEVER_SYNC: Final = "never"
 """The value of --sync-interval that -F stands for."""
 
+LOG_FORMATS: Final = ("text", "json")
+LOG_LEVELS: Final = ("info", "warning", "error", "critical")
+
 AUTHS: Final = ("none", "token", "certificate", "peer")
 """How a listener may know its users."""
 
@@ -433,6 +436,12 @@ class Config:
     )
     verbosity: int = _option(0, kinds.Count(), "-V", "log connections; given twice, log commands too")
     stalls: bool = _option(False, kinds.Switch(), "", "log the longest stalls of the event loop")
+    log_format: str = _option(
+        "text", kinds.Choice("FORMAT", LOG_FORMATS), "", "write the log as lines of text, or as a JSON object a line"
+    )
+    log_level: str = _option(
+        "info", kinds.Choice("LEVEL", LOG_LEVELS), "", "log only what is at least so grave; -V logs at info"
+    )
     listeners: tuple[ListenerConfig, ...] = ()
     """The `[[listener]]` sections. With any, the options that describe one listener must not be given."""
     users: tuple[UserConfig, ...] = ()

@@ -189,6 +189,8 @@ IN_A_FILE = {
     "compat": ('"1.12"', "1.12"),
     "verbosity": ("1", None),
     "stalls": ("true", None),
+    "log_format": ('"json"', "json"),
+    "log_level": ('"error"', "error"),
 }
 NEEDS = {"tls_key": "tls_cert", "tls_client_ca": "tls_cert"}
 
@@ -296,7 +298,7 @@ def test_a_file_of_somebody_else(write):
     [
         ("prot = 1", "prot: no such key: did you mean port[?]"),
         ("max_job_size = 1", "max_job_size: no such key: did you mean max-job-size[?]"),
-        ("config = 'x'", "config: no such key: must be one of listen, port, .*, stalls"),
+        ("config = 'x'", "config: no such key: must be one of listen, port, .*, log-level"),
         ("'a\\nb' = 1", r"'a\\\\nb': no such key: must be one of .*"),
         ("auth = 'none'", r"auth: no such key: it must stand in a \[\[listener\]\]"),
         ("produce = 'x'", r"produce: no such key: it must stand in a \[\[user\]\]"),

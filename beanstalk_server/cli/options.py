@@ -29,6 +29,7 @@ BEHIND_THEM: Final = (
 )
 """What a configuration cannot have as an option, because it is about configurations: its flags, and what it does."""
 
+LOG_FORMAT: Final = "--log-format"
 NEEDS_A_LOOK: Final = ("tls_cert", "tls_key", "tls_client_ca", "token_file")
 """The options that name files which must be good, or go together with others."""
 
@@ -86,6 +87,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
     if mistakes:
         raise ConfigError(*mistakes)
     return Config(**values)
+
+
+def asks_for_json(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether the log is to be JSON, as far as options that are bad can tell; a config file is not asked."""
+    asked = environment.get("BEANSTALK_SERVER_LOG_FORMAT", "")
+    for before, each in zip(["", *arguments], arguments, strict=False):
+        if before == LOG_FORMAT:
+            asked = each
+        elif each.startswith(f"{LOG_FORMAT}="):
+            asked = each.partition("=")[2]
+    return asked == "json"
 
 
 def _report(what: str, warnings: Sequence[str]) -> str:

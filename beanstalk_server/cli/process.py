@@ -20,8 +20,10 @@ from typing import Final
 import sdnotify
 import uvloop
 
+from beanstalk_server.cli.logs import log_start_failure, start_log
 from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.config import Config, ConfigError
+from beanstalk_server.events import event
 from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
@@ -46,15 +48,14 @@ def run(config: Config, read_config: Callable[[], Config] | None = None) -> int:
         read_config: reads the configuration again, when SIGHUP asks for it; it may raise a ConfigError. It is called in
             a thread.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    start_log(config.log_format, config.log_level)
     raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config, read_config))
     except StartError as error:
-        for mistake in str(error).splitlines():
-            print(f"beanstalk-server: {mistake}", file=sys.stderr)
+        log_start_failure(str(error).splitlines(), error.status, config.log_format)
         return error.status
 
 
@@ -87,16 +88,16 @@ class Reloads:
                 await self._reload()
             except ConfigError as error:
                 for mistake in str(error).splitlines():
-                    log.error("SIGHUP: nothing has changed: %s", mistake)
+                    log.error("SIGHUP: nothing has changed: %(mistake)s", event("reload-refused", mistake=mistake))
             except Exception:
-                log.exception("SIGHUP: the reload failed; this is a bug in the server")
+                log.exception("SIGHUP: the reload failed; this is a bug in the server", event("bug-in-reload"))
             self._notify("READY=1")
         self._task = None
 
     async def _reload(self) -> None:
         config = await asyncio.get_running_loop().run_in_executor(None, self._read_config)
         if config == self._config and not (config.listeners or config.token_file or config.tls_cert):
-            log.info("SIGHUP: ignored, because the server has nothing to reload")
+            log.info("SIGHUP: ignored, because the server has nothing to reload", event("reload-ignored"))
         else:
             await self._server.reload(config)
             self._config = config
@@ -120,7 +121,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     try:
         await server.start()
     except RestoreInterruptedError:
-        log.info("stopped before the server was ready")
+        log.info("stopped before the server was ready", event("start-interrupted"))
         return 0
     for stop_signal in STOP_SIGNALS:
         loop.add_signal_handler(stop_signal, stop.set)
@@ -130,7 +131,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     systemd.notify("READY=1")
     if watchdog is not None:
         watchdog.start(loop)
-    waits = [loop.create_task(event.wait()) for event in (stop, server.failed)]
+    waits = [loop.create_task(each.wait()) for each in (stop, server.failed)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     systemd.notify("STOPPING=1")
     if watchdog is not None:
@@ -159,4 +160,7 @@ def raise_file_limit() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:  # the kernel may refuse even the hard limit, if that is "unlimited"
-        log.warning("the limit on open files stays at %d, which also limits connections: %s", soft, error)
+        log.warning(
+            "the limit on open files stays at %(files)d, which also limits connections: %(error)s",
+            event("file-limit-kept", files=soft, error=error),
+        )

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from beanstalk_server.cli.options import parse
+from beanstalk_server.cli.options import asks_for_json, parse
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError
 
 
@@ -33,8 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = parse(arguments, os.environ)
     except ConfigError as error:
-        for mistake in error.mistakes:
-            print(f"beanstalk-server: {mistake}", file=sys.stderr)
+        if asks_for_json(arguments, os.environ):
+            from beanstalk_server.cli.logs import log_start_failure, start_log
+
+            start_log("json", "info")
+            log_start_failure(map(str, error.mistakes), BAD_OPTION, "json")
+        else:
+            for mistake in error.mistakes:
+                print(f"beanstalk-server: {mistake}", file=sys.stderr)
         return BAD_OPTION
     if isinstance(config, str):
         from beanstalk_server.cli.output import show

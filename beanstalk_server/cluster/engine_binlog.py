@@ -16,6 +16,7 @@ from typing import Any, Final
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine_writer import EngineWriter
 from beanstalk_server.cluster.sender import DivergedError
+from beanstalk_server.events import event
 from beanstalk_server.queue.job import Holder, Job
 from beanstalk_server.queue.journal import NONE
 from beanstalk_server.queue.replay import Replay
@@ -173,7 +174,10 @@ class EngineBinlog(Binlog):
     # Writing everything anew
 
     async def _write_anew(self, error: DivergedError) -> None:
-        logger.critical("%s; writing all %d jobs anew", error, len(self._log.live))
+        logger.critical(
+            "%(error)s; writing all %(jobs)d jobs anew",
+            event("engine-lost-jobs", error=error, jobs=len(self._log.live)),
+        )
         self._room.on_admission = _ignore
         self._report_admission(NONE)
         if self.on_rewriting is not None:
@@ -188,12 +192,12 @@ class EngineBinlog(Binlog):
                         await self._write_all()
                         break
                     except DivergedError as again:
-                        logger.error("%s; once more", again)
+                        logger.error("%(error)s; once more", event("engine-lost-jobs-again", error=again))
         except Exception as failure:
             self._rewriting = None
             self._fail(failure)
             return
-        logger.info("the engine has all jobs again")
+        logger.info("the engine has all jobs again", event("engine-has-jobs"))
         self._rewriting = None
         self._report_admission(self.admits)
         if self.on_rewriting is not None:

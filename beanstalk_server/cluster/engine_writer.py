@@ -20,6 +20,7 @@ from beanstalk_server.cluster.engine import Answer, Engine, EngineError, EngineF
 from beanstalk_server.cluster.lanes import Lane
 from beanstalk_server.cluster.latency import Latency
 from beanstalk_server.cluster.sender import DivergedError, Sender
+from beanstalk_server.events import event
 from beanstalk_server.storage.write_thread import await_end
 
 T = TypeVar("T")
@@ -255,11 +256,16 @@ class EngineWriter:
         self._failed_at = self._failed_at or now
         if not self._is_reported and now - self._failed_at >= COMMIT_PATIENCE:
             self._is_reported = True
-            logger.error("the engine takes no commits: %s; changes wait", what)
+            logger.error(
+                "the engine takes no commits: %(error)s; changes wait", event("engine-takes-no-commits", error=what)
+            )
 
     def _note_success(self) -> None:
         self._pause = FIRST_PAUSE
         if self._is_reported:
-            logger.info("the engine takes commits again, after %.0f s", self._clock() - self._failed_at)
+            logger.info(
+                "the engine takes commits again, after %(seconds).0f s",
+                event("engine-takes-commits", seconds=self._clock() - self._failed_at),
+            )
             self._is_reported = False
         self._failed_at = 0.0

@@ -17,6 +17,7 @@ from beanstalk_server.cluster.redis_connection import RedisConnection
 from beanstalk_server.cluster.request import pack
 from beanstalk_server.cluster.resp import text_of, understood
 from beanstalk_server.cluster.url import Host
+from beanstalk_server.events import event
 
 INFO: Final = pack(b"INFO", b"server", b"memory", b"replication")
 
@@ -87,16 +88,18 @@ def losing(
     try:
         replicas = condition_of(primary).replicas
     except EngineRefusedError as error:
-        log.warning("%s: whether it has enough replicas is not known", error)
+        log.warning(
+            "%(error)s: whether it has enough replicas is not known", event("engine-replicas-unknown", error=error)
+        )
         return found
     online = sum(each.is_online for each in replicas)
     if few := settings.too_few(online, wanted):
-        log.warning("engine at %s: %s", primary.host, few)
+        log.warning("engine at %(engine)s: %(fault)s", event("engine-replicas-few", engine=primary.host, fault=few))
     for replica in replicas:
         found += _losing_at_replica(replica.host, wanted, connection_to)
     shown = _settings(primary) or {}
     for each in settings.advice(shown, online, wanted, in_cluster=in_cluster):
-        log.warning("engine at %s: %s", primary.host, each)
+        log.warning("engine at %(engine)s: %(advice)s", event("engine-advice", engine=primary.host, advice=each))
     return found
 
 
@@ -107,7 +110,7 @@ def _losing_at_replica(host: Host, wanted: int, connection_to: Callable[[Host], 
         connection.connect()
         return [f"replica at {host}: {each}" for each in _bad_settings(connection, wanted)]
     except EngineError as error:  # it may have an address that is not for this machine
-        log.warning("a replica cannot be asked for its settings: %s", error)
+        log.warning("a replica cannot be asked for its settings: %(error)s", event("replica-unknown", error=error))
         return []
     finally:
         connection.close()
@@ -116,7 +119,10 @@ def _losing_at_replica(host: Host, wanted: int, connection_to: Callable[[Host], 
 def _bad_settings(connection: RedisConnection, wanted: int) -> list[str]:
     found = _settings(connection)
     if found is None:
-        log.warning("engine at %s: it does not show its settings: whether they lose jobs is not known", connection.host)
+        log.warning(
+            "engine at %(engine)s: it does not show its settings: whether they lose jobs is not known",
+            event("engine-settings-unknown", engine=connection.host),
+        )
         return []
     return settings.losing(found, wanted)
 

@@ -49,6 +49,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.native import mypyc_attr
 
 VERSION: Final = 2
@@ -642,7 +643,9 @@ class Link:
 
     def _fail(self, channel: Channel) -> None:
         """Disconnect a client for which something has failed just now."""
-        log.exception("a client of %s failed; this is a bug in the server", self.peer)
+        log.exception(
+            "a client of %(peer)s failed; this is a bug in the server", event("bug-in-linked-client", peer=self.peer)
+        )
         channel.close_channel(at_once=True)
         channel.on_close(at_once=True)
 

@@ -35,6 +35,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from beanstalk_server.access.user import User
+from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.connection import Connection, Connections, is_unix, name_of_peer
 from beanstalk_server.server.entrance import CERTIFICATE, PEER, TOKEN, Entrance
@@ -192,7 +193,9 @@ class Arrival(Runnable):
                 channel.close()  # what it has sent is not enough
             return cost
         except Exception:
-            log.exception("%s: an arrival failed; this is a bug in the server", self._name)
+            log.exception(
+                "%(client)s: an arrival failed; this is a bug in the server", event("bug-in-arrival", client=self._name)
+            )
             self.abort()
             return STEP_COST
 

@@ -13,6 +13,7 @@ from collections import deque
 from typing import Final, cast
 
 from beanstalk_server.access.user import User
+from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link
 from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.entrance import Entrance
@@ -100,7 +101,9 @@ class CarriedConnection(Channel):
             return
         name = self._name or name_of_peer(self._transport)
         if not link.open(self, encode_opening(self._entrance.number, self._user, name)):
-            log.warning("%s: cannot be served: there are too many clients", name)
+            log.warning(
+                "%(client)s: cannot be served: there are too many clients", event("too-many-clients", client=name)
+            )
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.branch import Branch, Place
+from beanstalk_server.events import event
 from beanstalk_server.link.link import Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.server.connection import OUTPUT_LIMIT, Connection, Connections, Departure, name_of_peer
@@ -197,7 +198,10 @@ class Clients:
                 try:
                     self._move(client, shard)
                 except Exception:
-                    log.exception("%s: a client could not be moved; this is a bug in the server", client.name)
+                    log.exception(
+                        "%(client)s: a client could not be moved; this is a bug in the server",
+                        event("bug-in-move", client=client.name),
+                    )
                     client.abort()
         if moving:
             self._mover = self.loop.call_soon(self._move_some)
@@ -266,7 +270,10 @@ class Clients:
                 try:
                     client.take_turn()
                 except Exception:
-                    log.exception("%s: a client failed; this is a bug in the server", client.name)
+                    log.exception(
+                        "%(client)s: a client failed; this is a bug in the server",
+                        event("bug-in-routed-client", client=client.name),
+                    )
                     client.abort()
 
     # When a client leaves its home
@@ -284,7 +291,10 @@ class Clients:
             try:
                 self._route(connection)
             except Exception:
-                log.exception("%s: a client could not be routed; this is a bug in the server", connection.name)
+                log.exception(
+                    "%(client)s: a client could not be routed; this is a bug in the server",
+                    event("bug-in-routing", client=connection.name),
+                )
                 connection.transport.abort()
 
     def _route(self, connection: Connection) -> None:

@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.server.scheduler import Runnable, Scheduler
@@ -270,8 +271,8 @@ class CommitGate:
             return
         if self.logs_failure:
             log.critical(
-                "the journal failed; the server acknowledges nothing more, and stops: %s",
-                error,
+                "the journal failed; the server acknowledges nothing more, and stops: %(error)s",
+                event("journal-failed", error=error),
                 exc_info=None if isinstance(error, OSError) else error,
             )
         self.failure = error

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from beanstalk_server.access.user import User
+from beanstalk_server.events import event
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.wheel import END_OF_TIME
@@ -62,6 +63,14 @@ log = logging.getLogger("beanstalk_server")
 class CarrierLostError(Exception):
     """A client is gone because whoever has carried its bytes is, or wants to carry them no more. It has not left by
     itself: what it has reserved is ready, and has not failed."""
+
+
+def log_connected(client: str, user: User | None) -> None:
+    """Log that a client has come in, and who it is, if that is known."""
+    if user is None:
+        log.info("%(client)s connected", event("connected", client=client))
+    else:
+        log.info("%(client)s connected as %(user)s", event("connected", client=client, user=user.name))
 
 
 class Connection(CommitWaiter):
@@ -142,7 +151,7 @@ class Connection(CommitWaiter):
         if verbosity:
             self.name = self.name or name_of_peer(self.transport)
             known = self.user or entrance.user
-            log.info("%s connected%s", self.name, "" if known is None else f" as {known.name}")
+            log_connected(self.name, known)
         self.begin(self.transport)
 
     def begin(self, transport: asyncio.Transport) -> None:
@@ -234,7 +243,7 @@ class Connection(CommitWaiter):
     def connection_lost(self, error: Exception | None) -> None:
         connections = self.connections
         if connections.verbosity:
-            log.info("%s disconnected", self.name)
+            log.info("%(client)s disconnected", event("disconnected", client=self.name))
         self.uncommitted.clear()
         self.intake.unwatch()
         self.scheduler.unblock(self)
@@ -261,7 +270,10 @@ class Connection(CommitWaiter):
                 self._send()
             self._regulate()
         except Exception:
-            log.exception("%s: a connection failed; this is a bug in the server", self.name)
+            log.exception(
+                "%(client)s: a connection failed; this is a bug in the server",
+                event("bug-in-connection", client=self.name),
+            )
             self.transport.abort()
         return session.cost + IO_COST
 

@@ -14,6 +14,8 @@ import logging
 import select
 from collections.abc import Callable
 
+from beanstalk_server.events import event
+
 log = logging.getLogger("beanstalk_server")
 
 
@@ -46,7 +48,9 @@ class HangupWatch:
         try:
             self._epoll.register(descriptor, select.EPOLLRDHUP)
         except OSError as error:
-            log.warning("a client's hang-up will be noticed late: %s", error.strerror)
+            log.warning(
+                "a client's hang-up will be noticed late: %(error)s", event("hangup-unseen", error=error.strerror)
+            )
             return False
         self._callbacks[descriptor] = on_hangup
         return True

@@ -5,26 +5,41 @@ Must never know a link: notes are bytes.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.events import NAME, event_of
 from beanstalk_server.link.link import FRAME_LIMIT
 
 READY: Final = b"R"
 """The settings that have come last are in effect."""
 
 LINE: Final = b"L"
-"""Before a line for the log: its level, in a byte, its logger, a zero byte, and the text."""
+"""Before a line for the log: its level, in a byte, its logger, a zero byte, its fields as JSON, a zero byte, and the
+text. An exception is the field of that name."""
+
+FIELDS_LIMIT: Final = FRAME_LIMIT >> 1
+"""Bytes of the fields; of more, only the event's name is told, and the beginning of the exception."""
+
+EXCEPTION: Final = "exception"
 
 log = logging.getLogger("beanstalk_server")
 
 
-def encode_line(record: logging.LogRecord, text: str) -> bytes:
+def encode_line(record: logging.LogRecord) -> bytes:
     """A line for the log, as a note. One that is too long is cut."""
-    beginning = LINE + bytes([min(record.levelno, 255)]) + record.name.encode() + b"\0"
-    return (beginning + text.encode(errors="replace"))[:FRAME_LIMIT]
+    fields = dict(event_of(record))
+    if record.exc_info:
+        fields[EXCEPTION] = logging.Formatter().formatException(record.exc_info)
+    shown = json.dumps(fields, default=str)
+    if len(shown) > FIELDS_LIMIT:
+        cut = {NAME: fields.get(NAME, record.name), EXCEPTION: str(fields.get(EXCEPTION, ""))[: FIELDS_LIMIT >> 4]}
+        shown = json.dumps(cut)
+    beginning = LINE + bytes([min(record.levelno, 255)]) + record.name.encode() + b"\0" + shown.encode() + b"\0"
+    return (beginning + record.getMessage().encode(errors="replace"))[:FRAME_LIMIT]
 
 
 def log_line(note: bytes) -> None:
@@ -33,10 +48,24 @@ def log_line(note: bytes) -> None:
     Raises:
         ValueError: it is something else.
     """
-    name, separator, text = note[2:].partition(b"\0")
-    if note[:1] != LINE or not separator:
+    name, _, rest = note[2:].partition(b"\0")
+    shown, separator, text = rest.partition(b"\0")
+    fields = json.loads(shown) if note[:1] == LINE and separator else None
+    if not isinstance(fields, dict):
         raise ValueError("it is no line for the log")
-    logging.getLogger(name.decode()).log(note[1], "%s", text.decode(errors="replace"))
+    logger = logging.getLogger(name.decode())
+    level = note[1]
+    if logger.isEnabledFor(level):
+        message = text.decode(errors="replace")
+        line = {
+            "name": logger.name,
+            "levelno": level,
+            "levelname": logging.getLevelName(level),
+            "exc_text": fields.pop(EXCEPTION, None),
+            "msg": message.replace("%", "%%") if fields else message,
+            "args": fields or (),
+        }
+        logger.handle(logging.makeLogRecord(line))
 
 
 class NoteHandler(logging.Handler):
@@ -52,8 +81,7 @@ class NoteHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            text = self.format(record)
-            if not self._send(encode_line(record, text)):
-                sys.stderr.write(text + "\n")
+            if not self._send(encode_line(record)):
+                sys.stderr.write(self.format(record) + "\n")
         except Exception:
             self.handleError(record)

@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 import uvloop
 
 from beanstalk_server.config import Config, ListenerConfig
+from beanstalk_server.events import event
 from beanstalk_server.link.link import NOTE, Link
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.carried import Carrier
@@ -111,7 +112,9 @@ class IoProcess:
                 return
             self._change(settings)
         except Exception:
-            log.exception("an I/O process cannot take its settings; this is a bug in the server")
+            log.exception(
+                "an I/O process cannot take its settings; this is a bug in the server", event("bug-in-io-settings")
+            )
             self._end.close("it cannot take its settings")
         else:
             self.send_note(READY)

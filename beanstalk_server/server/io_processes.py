@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from beanstalk_server.config import option
+from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link, LinkError
 from beanstalk_server.server.carried import decode_opening
 from beanstalk_server.server.entrance import Entrance
@@ -245,7 +246,10 @@ class IoProcess:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(why)
         if self._restarts and not self._owner.stopping.is_set():
-            log.error("%s (pid %d) has ended, and its clients with it: %s", self.name, self.pid, why)
+            log.error(
+                "%(process)s (pid %(pid)d) has ended, and its clients with it: %(reason)s",
+                event("io-process-ended", process=self.name, pid=self.pid, reason=why),
+            )
             self._begin_replacing()
 
     def keep_alive(self) -> None:
@@ -273,14 +277,20 @@ class IoProcess:
             try:
                 await asyncio.to_thread(self.start)
             except OSError as error:
-                log.error("%s cannot be started: %s", self.name, error.strerror or error)
+                log.error(
+                    "%(process)s cannot be started: %(error)s",
+                    event("io-process-not-started", process=self.name, error=error.strerror or error),
+                )
                 continue
             if stopping.is_set():
                 self.kill()
                 return
             await self.connect()
             if not await self.is_ready():
-                log.info("%s has been started again (pid %d)", self.name, self.pid)
+                log.info(
+                    "%(process)s has been started again (pid %(pid)d)",
+                    event("io-process-restarted", process=self.name, pid=self.pid),
+                )
             return  # if it has ended, that has begun the next replacement
 
     async def stop(self) -> None:

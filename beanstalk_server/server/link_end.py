@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
+from beanstalk_server.events import event
 from beanstalk_server.link.link import TICK, Channel, Link, LinkError
 from beanstalk_server.server.connection import name_of_peer
 
@@ -116,7 +117,9 @@ class LinkEnd:
             self._complain(str(error))
             self.close(str(error))
         except Exception:
-            log.exception("link with %s failed; this is a bug in the server", self._name)
+            log.exception(
+                "link with %(peer)s failed; this is a bug in the server", event("bug-in-link", peer=self._name)
+            )
             self.close("it has failed")
         else:
             if self.link.farewell is not None:
@@ -181,7 +184,7 @@ class LinkEnd:
 
     def _complain(self, why: str) -> None:
         if self._complains:
-            log.warning("link with %s: %s; closed", self._name, why)
+            log.warning("link with %(peer)s: %(reason)s; closed", event("link-closed", peer=self._name, reason=why))
 
     def _tick(self) -> None:
         if not self.link.tick():

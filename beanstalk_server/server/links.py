@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.events import Log, event
 from beanstalk_server.link.link import NONCE_BYTES, NOT_LEADING, Channel, Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.server.connection import Connection, Connections
@@ -55,7 +56,7 @@ class Led(NamedTuple):
     lease: Lease
     connections: Connections
     find_user: Callable[[str], User | None]
-    prefix: str
+    log: Log
 
 
 class LinkListener:
@@ -101,16 +102,16 @@ class LinkListener:
         lease: Lease,
         connections: Connections,
         find_user: Callable[[str], User | None],
-        prefix: str = "",
+        log: Log = log,
     ) -> None:
         """Take links to a shard from now on, of nodes that know the secret of its lease, and serve their clients.
 
         Args:
             connections: what serves them.
             find_user: finds the user of a name.
-            prefix: what lines of the log about this shard begin with.
+            log: takes lines about this shard.
         """
-        self._led[shard] = Led(lease, connections, find_user, prefix)
+        self._led[shard] = Led(lease, connections, find_user, log)
 
     def stand_by(self, shard: int, why: str, *, is_clean: bool = False) -> None:
         """Take no more links to a shard, and end those that there are. The other nodes are told why.
@@ -189,10 +190,12 @@ class LinkListener:
         """Go on where the client was before it came here."""
         connection = transport.get_protocol()
         if not is_known:
-            log.warning("%s: there is no user %r here; disconnected", connection.name, opening.user)
+            log_unknown_user(connection.name, opening.user)
             transport.abort()
         elif not all(map(is_name, [opening.used, *opening.watched] if opening.used else opening.watched)):
-            log.warning("%s: uses or watches what is no tube; disconnected", connection.name)
+            log.warning(
+                "%(client)s: uses or watches what is no tube; disconnected", event("bad-tube", client=connection.name)
+            )
             transport.abort()
         else:
             connection.session.restore(opening.used, opening.watched)
@@ -202,7 +205,7 @@ class LinkListener:
         user = self._led[transport.link.shard].find_user(name)
         connection = transport.get_protocol()
         if user is None:
-            log.warning("%s: there is no user %r here; disconnected", connection.name, name)
+            log_unknown_user(connection.name, name)
             transport.abort()
         else:
             connection.user = user
@@ -210,7 +213,9 @@ class LinkListener:
 
     def _on_open(self, end: LinkEnd, link: Link) -> None:
         self._strangers.pop(end, None)
-        log.info("%snode %s stands by, and passes its clients on", self._led[link.shard].prefix, link.peer)
+        self._led[link.shard].log.info(
+            "node %(node)s stands by, and passes its clients on", event("node-stands-by", node=link.peer)
+        )
 
     def _forget(self, end: LinkEnd, why: str) -> None:
         self._ends.pop(end, None)
@@ -219,7 +224,14 @@ class LinkListener:
             self._emptied.set()
         led = self._led.get(end.link.shard)
         if led is not None and end.link.is_open:
-            log.info("%snode %s has gone: %s", led.prefix, end.link.peer, why)
+            led.log.info("node %(node)s has gone: %(reason)s", event("node-gone", node=end.link.peer, reason=why))
+
+
+def log_unknown_user(client: str, user: str | None) -> None:
+    """Log that a client is disconnected, because its node knows a user that this one does not."""
+    log.warning(
+        "%(client)s: there is no user %(user)r here; disconnected", event("unknown-user", client=client, user=user)
+    )
 
 
 class LeaderLink:
@@ -233,7 +245,7 @@ class LeaderLink:
             with whether it was reached there before; if not, somebody else may be the one that refuses.
         on_farewell: called when the leader has said that it leads no more.
         connect: opens connections; None for those of the event loop.
-        prefix: what lines of the log about this shard begin with.
+        log: takes lines about this shard.
     """
 
     def __init__(
@@ -245,7 +257,7 @@ class LeaderLink:
         on_gone: Callable[[int, str, bool], None],
         on_farewell: Callable[[], None],
         connect: Connect | None = None,
-        prefix: str = "",
+        log: Log = log,
     ) -> None:
         self.shard = shard
         self._node = node
@@ -254,7 +266,7 @@ class LeaderLink:
         self._on_gone = on_gone
         self._on_farewell = on_farewell
         self._connect = connect
-        self._prefix = prefix
+        self._log = log
         self._lease: Lease | None = None  # of the leader that is followed
         self._was_reached = False
         self._task: asyncio.Task[None] | None = None
@@ -316,11 +328,16 @@ class LeaderLink:
                     pause = min(pause, EARLY_PAUSE)
                 elif why != self._complaint:
                     self._complaint = why
-                    log.warning("%sthe leader at %s cannot be reached: %s", self._prefix, lease.address, why)
+                    self._log.warning(
+                        "the leader at %(leader)s cannot be reached: %(reason)s",
+                        event("leader-unreachable", leader=lease.address, reason=why),
+                    )
                 await asyncio.sleep(pause)
                 pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         except Exception:
-            log.exception("%sthe leader is followed no more; this is a bug in the server", self._prefix)
+            self._log.exception(
+                "the leader is followed no more; this is a bug in the server", event("bug-in-following")
+            )
 
     async def _pass(self, lease: Lease) -> str:
         """Open a link, and wait until it ends; return why it ended, or could not be opened."""
@@ -352,7 +369,10 @@ class LeaderLink:
         self._is_early = end.link.farewell == NOT_LEADING
         if end.link.is_open and end.link.farewell is not None:
             self._has_left = True
-            log.info("%sthe leader at %s leads no more: %s", self._prefix, lease.address, why)
+            self._log.info(
+                "the leader at %(leader)s leads no more: %(reason)s",
+                event("leader-left", leader=lease.address, reason=why),
+            )
             self._on_farewell()
         return why
 
@@ -376,7 +396,9 @@ class LeaderLink:
     def _on_open(self, link: Link) -> None:
         assert self._lease is not None, "it is being followed"
         self._complaint = ""
-        log.info("%spasses its clients to the leader at %s", self._prefix, self._lease.address)
+        self._log.info(
+            "passes its clients to the leader at %(leader)s", event("leader-followed", leader=self._lease.address)
+        )
         self._on_link(link)
 
     def _note_lost(self, link: Link) -> None:

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.config import ListenerConfig, option
+from beanstalk_server.events import event
 from beanstalk_server.server.start_error import StartError
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ class Listener:
         except FileNotFoundError:
             pass
         except OSError as error:
-            log.warning("%s: cannot remove the socket's path: %s", self._path, error.strerror)
+            log.warning(
+                "%(path)s: cannot remove the socket's path: %(error)s",
+                event("socket-path-left", path=self._path, error=error.strerror),
+            )
 
 
 class Listeners:
@@ -258,7 +262,10 @@ class Listeners:
                 if error.errno not in OUT_OF_RESOURCES:  # no client waits any more, or it has gone away again
                     return
                 # The connections that wait stay in the backlog.
-                log.warning("cannot accept connections, trying again in %d s: %s", ACCEPT_PAUSE, error.strerror)
+                log.warning(
+                    "cannot accept connections, trying again in %(seconds)d s: %(error)s",
+                    event("accept-failed", seconds=ACCEPT_PAUSE, error=error.strerror),
+                )
                 self._loop.remove_reader(sock.fileno())
                 self._loop.call_later(ACCEPT_PAUSE, self.accept_again, listener)
                 return
@@ -285,14 +292,17 @@ class Listeners:
         if now - self._full_logged_at >= FULL_LOG_INTERVAL:
             self._full_logged_at = now
             log.warning(
-                "all %d connections that the file limit allows are taken; others wait until one closes", self.taken
+                "all %(connections)d connections that the file limit allows are taken; others wait until one closes",
+                event("connections-exhausted", connections=self.taken),
             )
 
     async def _set_up(self, listener: Listener, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(listener.make_protocol, accepted)
         except OSError as error:
-            log.info("a client was gone before it could be served: %s", error.strerror)
+            log.info(
+                "a client was gone before it could be served: %(error)s", event("client-gone", error=error.strerror)
+            )
             accepted.close()
             self.connection_closed()
 
@@ -402,7 +412,7 @@ def open_unix_socket(path: str, where: str) -> socket.socket:
         if stat.S_ISSOCK(os.stat(path).st_mode):
             if _is_alive(path):
                 raise StartError(f"{where}: another server is listening there")
-            log.info("%s: replacing the socket of a server that has gone", path)
+            log.info("%(path)s: replacing the socket of a server that has gone", event("socket-replaced", path=path))
             os.unlink(path)
         else:
             raise StartError(f"{where}: exists, and is not a socket")

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from beanstalk_server.cluster.engine import EngineError, Lease, LeaseCall, Member, Registry, Report
 from beanstalk_server.cluster.lease import OBSERVATIONS
+from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 
 CUT_OFF: Final = 2
@@ -183,7 +184,7 @@ class Lookout:
         self._silent_since = -1
         if not self._failing and self._complained >= 0:
             self._complained = -1
-            log.info("the engine answers again")
+            log.info("the engine answers again", event("engine-answers"))
 
     def _note_silence(self, error: EngineError) -> None:
         self._complain(error)
@@ -197,4 +198,4 @@ class Lookout:
         now = self._clock()
         if self._complained < 0 or now - self._complained >= COMPLAINTS:
             self._complained = now
-            log.warning("%s", error)
+            log.warning("%(error)s", event("engine-silent", error=error))

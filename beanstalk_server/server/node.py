@@ -25,6 +25,7 @@ from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.rules import missing
 from beanstalk_server.cluster.url import read_url
 from beanstalk_server.config import BAD_OPTION, Config, option
+from beanstalk_server.events import event
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
@@ -115,7 +116,10 @@ class Node(Server):
         if is_checked:
             self._start_shards()
         else:
-            log.info("the engine does not answer yet: its settings are checked before this node leads")
+            log.info(
+                "the engine does not answer yet: its settings are checked before this node leads",
+                event("engine-unchecked"),
+            )
             self._checking = asyncio.get_running_loop().create_task(self._check_later())
 
     def _start_shards(self) -> None:
@@ -130,7 +134,7 @@ class Node(Server):
                 await asyncio.sleep(self.config.lease_ttl / OBSERVATIONS)
         except StartError as error:
             for line in str(error).splitlines():
-                log.critical("%s", line)
+                log.critical("%(error)s", event("engine-refused", error=line))
             self.fail(error)
         else:
             self._start_shards()
@@ -158,7 +162,7 @@ class Node(Server):
             lines = [f"{option('cluster')}: {each}" for each in faults]
             raise StartError("\n".join([*lines, f"{option('unsafe_engine')} starts nevertheless"]), BAD_OPTION)
         for fault in faults:
-            log.warning("%s", fault)
+            log.warning("%(fault)s", event("engine-unsafe", fault=fault))
         return True
 
     async def _open_links(self) -> str:
@@ -177,7 +181,12 @@ class Node(Server):
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise StartError(f"{option('advertise')} {given or host}: {why}") from error
         address = given or name_of_address((host, found))
-        log.info("other nodes%s reach this one at %s", " on this machine" if is_loopback(host) else "", address)
+        log.info(
+            "other nodes on this machine reach this one at %(address)s"
+            if is_loopback(host)
+            else "other nodes reach this one at %(address)s",
+            event("advertised", address=address),
+        )
         return address
 
     def _headroom(self) -> int:
@@ -252,7 +261,10 @@ class Node(Server):
             return  # those who lead may reach the engine
         count = self.clients.disconnect_all()
         if count:
-            log.warning("cut off from the engine: disconnected %d clients, for which there may be another node", count)
+            log.warning(
+                "cut off from the engine: disconnected %(clients)d clients, for which there may be another node",
+                event("cut-off", clients=count),
+            )
 
     # What the process tells it
 
@@ -266,9 +278,9 @@ class Node(Server):
         if services and not self._has_successor():
             for service in services:
                 service.broker.drain()
-            log.info("draining: new jobs are refused")
+            log.info("draining: new jobs are refused", event("draining"))
         else:
-            log.info("draining: another node is to lead")
+            log.info("draining: another node is to lead", event("draining-to-others"))
             self._draining = self._draining or asyncio.get_running_loop().create_task(self._hand_over())
 
     async def _hand_over(self) -> None:

@@ -11,6 +11,9 @@ import asyncio
 import logging
 from typing import Final
 
+from beanstalk_server.events import event
+from beanstalk_server.server.bounded import BoundedLog
+
 INTERVAL: Final = 60
 """Seconds."""
 
@@ -23,23 +26,18 @@ log = logging.getLogger("beanstalk_server")
 class Refusals:
     """Logs refusals, from `start` to `stop`."""
 
-    __slots__ = ("_count", "_loop", "_timer")
-
-    _loop: asyncio.AbstractEventLoop
+    __slots__ = ("_bounded",)
 
     def __init__(self) -> None:
-        self._count = 0  # in this interval
-        self._timer: asyncio.Handle | None = None  # the end of the interval, if one has begun
+        self._bounded = BoundedLog(ONE_BY_ONE, INTERVAL, self._tell)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tell the time by this event loop from now on."""
-        self._loop = loop
+        self._bounded.start(loop)
 
     def stop(self) -> None:
         """Log the count of those that have not been logged."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._end_interval()
+        self._bounded.stop()
 
     def note(self, client: str, place: str, reason: str) -> None:
         """Log that a client is refused.
@@ -47,15 +45,16 @@ class Refusals:
         Args:
             place: where it has connected to.
         """
-        self._count += 1
-        if self._timer is None:
-            self._timer = self._loop.call_later(INTERVAL, self._end_interval)
-        if self._count <= ONE_BY_ONE:
-            log.warning("%s is refused at %s: %s", client, place, reason)
+        if self._bounded.admits():
+            log.warning(
+                "%(client)s is refused at %(listener)s: %(reason)s",
+                event("client-refused", client=client, listener=place, reason=reason),
+            )
 
-    def _end_interval(self) -> None:
-        self._timer = None
-        more = self._count - ONE_BY_ONE
-        self._count = 0
-        if more > 0:
-            log.warning("%d more client%s refused within %d s", more, " was" if more == 1 else "s were", INTERVAL)
+    def _tell(self, more: int) -> None:
+        log.warning(
+            "%(count)d more client was refused within %(seconds)d s"
+            if more == 1
+            else "%(count)d more clients were refused within %(seconds)d s",
+            event("clients-refused", count=more, seconds=INTERVAL),
+        )

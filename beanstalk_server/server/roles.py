@@ -32,6 +32,7 @@ from beanstalk_server.cluster.lease import (
     Tenure,
 )
 from beanstalk_server.config import option
+from beanstalk_server.events import Log, event
 from beanstalk_server.queue.units import SECOND
 
 STANDING_BY: Final = "standby"
@@ -42,7 +43,6 @@ IS_SUSPENDED: Final = "suspended"
 FIRST_PAUSE: Final = 20_000_000
 """Nanoseconds between the first two looks at a lease that nobody has; then each pause is twice as long."""
 
-Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 log = logging.getLogger("beanstalk_server")
 
@@ -234,7 +234,9 @@ class Roles:
                 if tenure is not None:
                     await self._lead(tenure)
         except Exception:
-            self._log.exception("the node can have no role any more; this is a bug in the server")
+            self._log.exception(
+                "the node can have no role any more; this is a bug in the server", event("bug-in-roles")
+            )
             self.owner.give_up()
 
     async def _contend(self) -> Tenure | None:
@@ -264,16 +266,16 @@ class Roles:
                 if rival is not None and rival.epoch != rivalled:
                     rivalled = rival.epoch
                     self._log.error(
-                        "node %s, which leads, has the address %s of this node: no two must have the same %s",
-                        rival.node,
-                        rival.address,
-                        option("advertise"),
+                        "node %(node)s, which leads, has the address %(address)s of this node: no two must have the "
+                        "same %(option)s",
+                        event("rival", node=rival.node, address=rival.address, option=option("advertise")),
                     )
                 self.owner.follow(Lease() if rival is not None else lease)
                 if not lease.epoch and not self._is_told and self.contends and not self.shard:
                     self._is_told = True
                     self._log.info(
-                        "the engine is new, or was wiped: leads in %g s if no other node does", self.ttl / SECOND
+                        "the engine is new, or was wiped: leads in %(seconds)g s if no other node does",
+                        event("engine-empty", seconds=self.ttl / SECOND),
                     )
                 now = self._clock()
                 reason = contender.reason(now) if self.contends else ""
@@ -302,10 +304,14 @@ class Roles:
         claim = contender.claim(self._draw_secret())
         if reason == LOST:
             self._log.critical(
-                "%s: epoch %d was there, and is not; this node begins epoch %d", reason, contender.highest, claim.epoch
+                "%(reason)s: epoch %(lost)d was there, and is not; this node begins epoch %(epoch)d",
+                event("epoch-lost", reason=reason, lost=contender.highest, epoch=claim.epoch),
             )
         else:
-            self._log.info("taking over as the leader of epoch %d: %s", claim.epoch, reason)
+            self._log.info(
+                "taking over as the leader of epoch %(epoch)d: %(reason)s",
+                event("taking-over", epoch=claim.epoch, reason=reason),
+            )
         sent = self._clock()
         while not self._stopping and self._clock() - sent < self.ttl:
             lease = await self._call(take(self.shard, seen, claim))
@@ -315,7 +321,10 @@ class Roles:
             if (lease.epoch, lease.node, lease.secret) == (claim.epoch, claim.node, claim.secret):
                 return Tenure(lease, self.ttl, sent)
             contender.observe(lease, self._clock())
-            self._log.info("another node has taken over: %s leads in epoch %d", lease.address, lease.epoch)
+            self._log.info(
+                "another node has taken over: %(leader)s leads in epoch %(epoch)d",
+                event("taken-over", leader=lease.address, epoch=lease.epoch),
+            )
             return None
         contender.lose_sight()
         contender.highest = max(contender.highest, claim.epoch)  # it may have happened
@@ -347,7 +356,7 @@ class Roles:
                 await self.owner.finish()
         except TakeOverError as error:
             why = f"it cannot serve: {error}"
-            self._log.error("cannot take over: %s", error)
+            self._log.error("cannot take over: %(error)s", event("takeover-failed", error=error))
             self._failed = True
         finally:
             if self._timer is not None:
@@ -407,11 +416,13 @@ class Roles:
         if self.role == LEADS and state in (SUSPENDED, FENCED):
             self.role = IS_SUSPENDED
             if state == SUSPENDED:
-                self._log.warning("the lease could not be renewed in time: nothing is handed out until it is")
+                self._log.warning(
+                    "the lease could not be renewed in time: nothing is handed out until it is", event("lease-overdue")
+                )
             self.owner.suspend()
         elif self.role == IS_SUSPENDED and state == LEADING:
             self.role = LEADS
-            self._log.info("the lease has been renewed: jobs are handed out again")
+            self._log.info("the lease has been renewed: jobs are handed out again", event("lease-renewed"))
             self.owner.resume()
         if self.role == LEADS:
             left = max(tenure.end - self._clock(), 0) / SECOND
@@ -420,9 +431,12 @@ class Roles:
     async def _give_back(self, lease: Lease) -> None:
         answer = await self._call(release(self.shard, lease, self._successor))
         if answer is None:
-            self._log.warning("the lease could not be given back: another node takes over when it has run out")
+            self._log.warning(
+                "the lease could not be given back: another node takes over when it has run out",
+                event("lease-not-given-back"),
+            )
         else:
-            self._log.info("the lease has been given back")
+            self._log.info("the lease has been given back", event("lease-given-back"))
 
     # Calls
 

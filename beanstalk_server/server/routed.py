@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.branch import Branch, Place
 from beanstalk_server.cluster.routing import RoutingSession
+from beanstalk_server.events import event
 from beanstalk_server.link.link import Channel, Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.server.connection import (
@@ -27,6 +28,7 @@ from beanstalk_server.server.connection import (
     CarrierLostError,
     Connection,
     Connections,
+    log_connected,
     name_of_peer,
 )
 from beanstalk_server.server.entrance import NONE, TOKEN, Entrance
@@ -184,8 +186,7 @@ class RoutedConnection:
         transport.set_write_buffer_limits(OUTPUT_LIMIT)
         self.name = self.name or name_of_peer(transport)
         if clients.verbosity:
-            known = self.user
-            log.info("%s connected%s", self.name, "" if known is None else f" as {known.name}")
+            log_connected(self.name, self.user)
         clients.add(self)
         self.begin()
         self.router.start()
@@ -218,7 +219,7 @@ class RoutedConnection:
         if isinstance(error, CarrierLostError):
             self.has_left = False
         if clients.verbosity:
-            log.info("%s disconnected", self.name)
+            log.info("%(client)s disconnected", event("disconnected", client=self.name))
         self._let_go()
         if not self.entrance.carried:
             clients.listeners.connection_closed()
@@ -450,6 +451,9 @@ def open_link_place(client: RoutedConnection, branch: Branch, link: Link, openin
     place = LinkPlace(client, branch, link)
     if link.open(place, opening.encode()):
         return place
-    log.warning("%s: cannot be passed on: there are too many clients, or it watches too many tubes", client.name)
+    log.warning(
+        "%(client)s: cannot be passed on: there are too many clients, or it watches too many tubes",
+        event("not-passed-on", client=client.name),
+    )
     client.abort()
     return None

@@ -30,6 +30,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import Final
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.wheel import END_OF_TIME
@@ -379,7 +380,7 @@ class Scheduler:
             try:
                 broker.advance(now, ADVANCE_SLICE)
             except Exception:
-                log.exception("a timer failed; this is a bug in the server")
+                log.exception("a timer failed; this is a bug in the server", event("bug-in-timer"))
                 break
             before = now
             now = self.clock()

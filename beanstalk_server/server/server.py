@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
+from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.policy import PolicyOf, no_policies
@@ -187,9 +188,12 @@ class Server:
         self.reception.start(loop, self._headroom())
         places = self._places()
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
-        log.info("beanstalk-server %s listens on %s with %s", full_version(), places, settings)
+        log.info(
+            "beanstalk-server %(version)s listens on %(listeners)s with %(settings)s",
+            event("started", version=full_version(), listeners=places, settings=settings),
+        )
         for warning in self.config.warnings():
-            log.warning("%s", warning)
+            log.warning("%(warning)s", event("configuration-warning", warning=warning))
         loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
@@ -241,7 +245,7 @@ class Server:
     def drain(self) -> None:
         """Take no new jobs from now on: put answers DRAINING, everything else goes on."""
         self.broker.drain()
-        log.info("draining: new jobs are refused")
+        log.info("draining: new jobs are refused", event("draining"))
 
     async def reload(self, config: Config) -> None:
         """Take listeners, users, tokens, rights, certificates and policies from new settings.
@@ -278,14 +282,20 @@ class Server:
             if self._io is not None:
                 await self._io.change(self.entrances)
             closed = await self._judge(prepared.accounts)
-        log.info("reloaded: listens on %s; connections closed because their user is gone: %d", self._places(), closed)
+        log.info(
+            "reloaded: listens on %(listeners)s; connections closed because their user is gone: %(connections)d",
+            event("reloaded", listeners=self._places(), connections=closed),
+        )
         for change in prepared.changes:
-            log.info("policies: %s", change)
+            log.info("policies: %(change)s", event("policies-changed", change=change))
         for warning in config.warnings():
-            log.warning("%s", warning)
+            log.warning("%(warning)s", event("configuration-warning", warning=warning))
         later = left_for_later(self.config, config)
         if later:
-            log.warning("%s: other values take effect at the next start", ", ".join(map(option, later)))
+            log.warning(
+                "%(options)s: other values take effect at the next start",
+                event("left-for-later", options=", ".join(map(option, later))),
+            )
 
     def _change_policies(self, policies: Policies | None) -> None:
         """Let tubes and their jobs be under these policies."""
@@ -315,7 +325,10 @@ class Server:
                     break
                 end = clock() + JUDGE_TIME
         if left_open:
-            log.warning("connections through listeners that are gone, which may still do everything: %d", left_open)
+            log.warning(
+                "connections through listeners that are gone, which may still do everything: %(connections)d",
+                event("connections-left-open", connections=left_open),
+            )
         return closed
 
     async def stop(self) -> None:
@@ -350,7 +363,10 @@ class Server:
         async with self._reloading:  # what a thread still prepares must be discarded
             pass
         self.listeners.remove_paths()
-        log.info("stopped; %d connections were closed, %d jobs remain", count, len(self.broker.jobs))
+        log.info(
+            "stopped; %(connections)d connections were closed, %(jobs)d jobs remain",
+            event("stopped", connections=count, jobs=len(self.broker.jobs)),
+        )
         await self.service.drop_jobs()
 
     async def __aenter__(self) -> Self:

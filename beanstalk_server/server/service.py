@@ -13,6 +13,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from beanstalk_server.config import Config, option
+from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.policy import PolicyOf, no_policies
@@ -89,7 +90,8 @@ class Service:
         except JournalError as error:
             setting = f"{option('binlog')} " if self.config.binlog else ""
             raise StartError(f"{setting}{error}", error.status) from error
-        log.info("recovered %d job%s", count, "" if count == 1 else "s")
+        text = "recovered %(jobs)d job" if count == 1 else "recovered %(jobs)d jobs"
+        log.info(text, event("recovered", jobs=count))
 
     def change_policies(self, policy_of: PolicyOf) -> None:
         """Let tubes and their jobs be under other policies from now on, unless these are what they are under."""

@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import MutableMapping
 from time import monotonic_ns
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.directory import EngineDirectory
@@ -26,6 +25,7 @@ from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import FencedError, Sender
 from beanstalk_server.config import Config
+from beanstalk_server.events import event, log_of_shard
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import MILLISECOND, SECOND
@@ -37,7 +37,7 @@ from beanstalk_server.server.links import LeaderLink, LinkListener
 from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.lookout import Lookout
 from beanstalk_server.server.process import this_process
-from beanstalk_server.server.roles import IS_SUSPENDED, LEADS, Log, Roles, TakeOverError
+from beanstalk_server.server.roles import IS_SUSPENDED, LEADS, Roles, TakeOverError
 from beanstalk_server.server.service import Service
 from beanstalk_server.server.spreader import Spreader
 from beanstalk_server.server.start_error import StartError
@@ -49,14 +49,6 @@ FINISH_WITHIN: Final = 5
 has."""
 
 log = logging.getLogger("beanstalk_server")
-
-
-class ShardLog(logging.LoggerAdapter[logging.Logger]):
-    """The log of one shard among several: each line names it."""
-
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        assert self.extra is not None, "it is made with a prefix"
-        return f"{self.extra['prefix']}{msg}", kwargs
 
 
 class Owner(Protocol):
@@ -115,8 +107,7 @@ class Shard:
     def __init__(self, index: int, owner: Owner) -> None:
         self.index = index
         self.owner = owner
-        self.prefix = "" if owner.config.shards == 1 else f"shard {index}: "  # of its lines in the log
-        self.log: Log = ShardLog(log, {"prefix": self.prefix}) if self.prefix else log
+        self.log = log_of_shard(log, index, owner.config.shards)
         self.roles: Roles
         self.service: Service | None = None  # while it leads
         self.link = LeaderLink(
@@ -126,7 +117,7 @@ class Shard:
             functools.partial(owner.clients.lose, index),
             self._on_gone,
             self._on_farewell,
-            prefix=self.prefix,
+            log=self.log,
         )
         self._writer: EngineWriter  # sends the commits, while it leads
         self._restoring: Journal | None = None  # what a thread reads
@@ -203,7 +194,7 @@ class Shard:
 
     def on_successor(self, node: str) -> None:
         if self.owner.spreader.knows(node):
-            self.log.info("moves to node %s, as it was asked to", node)
+            self.log.info("moves to node %(node)s, as it was asked to", event("shard-asked-to-move", node=node))
             self.roles.hand_over(node)
 
     def follow(self, lease: Lease) -> None:
@@ -214,7 +205,7 @@ class Shard:
 
     def _on_gone(self, epoch: int, node: str, is_sure: bool) -> None:
         if is_sure:
-            self.log.info("the process that led epoch %d is gone", epoch)
+            self.log.info("the process that led epoch %(epoch)d is gone", event("leader-gone", epoch=epoch, node=node))
             self.owner.spreader.note_gone(node)
         self.roles.note_gone(epoch, node, is_sure=is_sure)
 
@@ -276,17 +267,21 @@ class Shard:
         self._note_lease_end()
         owner.on_services()
         owner.spreader.note_led(self.index)
-        owner.links.lead(self.index, lease, service.connections, owner.find_user, self.prefix)
+        owner.links.lead(self.index, lease, service.connections, owner.find_user, self.log)
         owner.clients.lead(self.index, service.connections)
         took = (monotonic_ns() - began) / MILLISECOND
-        self.log.info("leads epoch %d with %d jobs, after %.0f ms", lease.epoch, len(service.broker.jobs), took)
+        jobs = len(service.broker.jobs)
+        self.log.info(
+            "leads epoch %(epoch)d with %(jobs)d jobs, after %(milliseconds).0f ms",
+            event("leads", epoch=lease.epoch, jobs=jobs, milliseconds=took),
+        )
 
     def _note_damage(self, error: StartError) -> None:
         """Lead this shard no more: nobody can. A cluster that has others goes on with them."""
         if self.owner.config.shards == 1:
             self.owner.fail(error)
             return
-        self.log.critical("this node does not lead it any more: %s", error)
+        self.log.critical("this node does not lead it any more: %(error)s", event("shard-given-up", error=error))
         self.roles.contends = False
 
     def _make_journal(self, lease: Lease) -> tuple[EngineBinlog, EngineWriter]:
@@ -363,7 +358,8 @@ class Shard:
                 self._is_finished = True
         except TimeoutError:
             self.log.error(
-                "the engine has not confirmed the last changes in time: nobody has been told that they are done"
+                "the engine has not confirmed the last changes in time: nobody has been told that they are done",
+                event("last-changes-unconfirmed"),
             )
         finally:
             self._finishing = None
@@ -401,7 +397,10 @@ class Shard:
         await service.drop_jobs()
         del self._writer  # it has the last commits
         owner.on_garbage()
-        self.log.info("leads no more, because %s: %d connections were closed, %d jobs remain", why, count, jobs)
+        self.log.info(
+            "leads no more, because %(reason)s: %(connections)d connections were closed, %(jobs)d jobs remain",
+            event("leads-no-more", reason=why, connections=count, jobs=jobs),
+        )
 
     def give_up(self) -> None:
         self.owner.fail(RuntimeError("it can have no role"))
@@ -417,7 +416,10 @@ class Shard:
             return
         if isinstance(error, GivenUpError):
             return
-        self.log.critical("the journal failed; the server acknowledges nothing more, and stops: %s", error)
+        self.log.critical(
+            "the journal failed; the server acknowledges nothing more, and stops: %(error)s",
+            event("journal-failed", error=error),
+        )
         self.owner.fail(error)
 
     # What stats shows

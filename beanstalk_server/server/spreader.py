@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from beanstalk_server.cluster.engine import EngineError, Lease, Member
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.spreading import heirs, transfers
+from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
 
 ALIVE: Final = 2
@@ -145,7 +146,10 @@ class Spreader:
         """Note that this node leads a shard. If it has given it away, whoever should have it has not taken it."""
         taker = self._given.pop(shard, None)
         if taker in self._since:
-            log.warning("node %s has not taken shard %d, and gets no other for a while", taker, shard)
+            log.warning(
+                "node %(node)s has not taken shard %(shard)d, and gets no other for a while",
+                event("shard-not-taken", node=taker, shard=shard),
+            )
             self._since[taker] = self._clock() + DISTRUST * self._ttl
 
     def note_gone(self, node: str) -> None:
@@ -171,7 +175,7 @@ class Spreader:
                     await self._even_out()
                 await asyncio.sleep(self._ttl / OBSERVATIONS / SECOND)
         except Exception:
-            log.exception("shards are not spread any more; this is a bug in the server")
+            log.exception("shards are not spread any more; this is a bug in the server", event("bug-in-spreading"))
 
     def _see(self, members: list[Member]) -> None:
         """Note which nodes are alive."""
@@ -206,6 +210,9 @@ class Spreader:
                 return
             shard = min(own, key=lambda each: (each.led_since, each.index))
             self._given[shard.index] = taker
-            log.info("shard %d moves to node %s, which leads fewer", shard.index, taker)
+            log.info(
+                "shard %(shard)d moves to node %(node)s, which leads fewer",
+                event("shard-moves", shard=shard.index, node=taker),
+            )
             await shard.hand_over(taker)
             await asyncio.sleep(PAUSE)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
 from typing import Final
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.units import MILLISECOND
 
 INTERVAL: Final = 1_000_000
@@ -53,7 +54,10 @@ class Stalls:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        log.info("%s", self.summary())
+        log.info(
+            "%(summary)s",
+            event("stalls", summary=self.summary(), milliseconds=self.longest / MILLISECOND, looks=self.counts.total()),
+        )
 
     def summary(self) -> str:
         """One line: the longest stall, and how late 99 % and 99.9 % of the looks were at most."""
@@ -85,5 +89,8 @@ class Stalls:
             self.longest = max(stall, self.longest)
             self.most_cpu = max(cpu, self.most_cpu)
             if stall > WORTH_LOGGING:
-                log.info("event loop stalled for %.1f ms (%.1f ms of CPU)", stall / MILLISECOND, cpu / MILLISECOND)
+                log.info(
+                    "event loop stalled for %(milliseconds).1f ms (%(cpu_milliseconds).1f ms of CPU)",
+                    event("stall", milliseconds=stall / MILLISECOND, cpu_milliseconds=cpu / MILLISECOND),
+                )
         self._wait()

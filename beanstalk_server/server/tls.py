@@ -29,6 +29,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from beanstalk_server.events import event
 from beanstalk_server.server.client_hello import HEADER_SIZE, PROTOCOL, is_tls, offered_protocols
 from beanstalk_server.server.scheduler import COST_TIME, Runnable, Scheduler
 
@@ -231,7 +232,7 @@ class TlsTransport(Runnable):
             self._decrypt()
             self._regulate()
         except Exception:
-            log.exception("a TLS connection failed; this is a bug in the server")
+            log.exception("a TLS connection failed; this is a bug in the server", event("bug-in-tls"))
             self.abort()
         return READ_COST
 

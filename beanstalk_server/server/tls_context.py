@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from beanstalk_server.config import ListenerConfig
+from beanstalk_server.events import event
 from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
 from beanstalk_server.server.client_hello import PROTOCOL
 from beanstalk_server.server.start_error import StartError
@@ -41,8 +42,13 @@ def same_path(path: str) -> str:
     return path
 
 
+def log_warning(warning: str) -> None:
+    """Log what is doubtful about a certificate."""
+    log.warning("%(warning)s", event("certificate-warning", warning=warning))
+
+
 def make_context(
-    listener: ListenerConfig, warn: Callable[[str], object] = log.warning, place: Callable[[str], str] = same_path
+    listener: ListenerConfig, warn: Callable[[str], object] = log_warning, place: Callable[[str], str] = same_path
 ) -> ssl.SSLContext:
     """The context of a listener with a certificate.
 

@@ -20,6 +20,7 @@ from functools import partial
 from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.job import NOT_IN_MEMORY, HeldKey, Holder, Job
 from beanstalk_server.queue.journal import ALL, Files, Journal
 from beanstalk_server.queue.replay import Replay
@@ -526,7 +527,10 @@ class Binlog(Journal):
             await self._in_thread(partial(write_mark, self.directory, mark))
         except OSError as error:
             path = self.directory.path / STOPPED
-            logger.info("%s: cannot be written: %s; all jobs are on the disk nevertheless", path, error.strerror)
+            logger.info(
+                "%(path)s: cannot be written: %(error)s; all jobs are on the disk nevertheless",
+                event("stop-mark-unwritten", path=path, error=error.strerror),
+            )
 
     async def _in_own_thread(self, work: Callable[[], T]) -> T:
         if self._threads is None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from beanstalk_server.events import event
 from beanstalk_server.storage.disk import Directory, ReadableFile
 from beanstalk_server.storage.errors import StorageError
 from beanstalk_server.storage.segment import FormatError, segment_name, segment_names
@@ -99,7 +100,9 @@ class BinlogReader:
         self._on_progress = on_progress
         mark, fault = read_mark(self.directory)
         if fault:
-            logger.warning("%s/%s: %s", self.directory.path, STOPPED, fault)
+            logger.warning(
+                "%(path)s: %(fault)s", event("bad-stop-mark", path=f"{self.directory.path}/{STOPPED}", fault=fault)
+            )
         before = 0
         for sequence, name in self.segments:
             if before and sequence != before + 1:

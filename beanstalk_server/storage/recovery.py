@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.units import SECOND
@@ -71,7 +72,10 @@ class Progress:
         if now >= self._next:
             self._next = now + SECOND
             jobs = len(self._replay.jobs)
-            logger.info("recovering: %d of %d MiB, %d jobs", done >> 20, self._total >> 20, jobs)
+            logger.info(
+                "recovering: %(read)d of %(size)d MiB, %(jobs)d jobs",
+                event("recovering", read=done >> 20, size=self._total >> 20, jobs=jobs),
+            )
 
 
 def recover(
@@ -159,7 +163,8 @@ class _Recovery:
         replay.finish(self._boot)
         for job, key, holder in replay.give_up_shared_keys():
             logger.warning(
-                "job %d loses its key %r in tube %r: job %d has it too", job.id, key, job.tube.name, holder.id
+                "job %(job)d loses its key %(key)r in tube %(tube)r: job %(holder)d has it too",
+                event("key-lost", job=job.id, key=key, tube=job.tube.name, holder=holder.id),
             )
         found = Recovered(segments, max(binlog.next_id, replay.last_id + 1), binlog.sequence, binlog.commit_number)
         if binlog.damaged:
@@ -167,7 +172,10 @@ class _Recovery:
             kept = [name for name in names if name in binlog.damaged]
             removed = [name for name in names if name not in binlog.damaged]
             found = self._rewrite(found, "damaged", kept, removed)
-            logger.warning("salvaged %d jobs; the damaged files are kept in %s/damaged", len(replay.jobs), self._path)
+            logger.warning(
+                "salvaged %(jobs)d jobs; the damaged files are kept in %(path)s",
+                event("salvaged", jobs=len(replay.jobs), path=f"{self._path}/damaged"),
+            )
         elif binlog.tail is not None:
             self._repair_tail(segments[-1].name, binlog.tail)
         return found
@@ -179,7 +187,7 @@ class _Recovery:
                 f"{place}: damaged at offset {damage.offset}: {damage.what}; {HOW_TO_SALVAGE}",
                 DAMAGED,
             )
-        logger.warning("%s: %s", place, damage)
+        logger.warning("%(path)s: %(damage)s", event("damaged", path=place, damage=damage))
 
     def _repair_tail(self, name: str, tail: Tail) -> None:
         """Erase a torn tail of the newest segment, and sync everything before it.
@@ -191,11 +199,9 @@ class _Recovery:
             if tail.torn:
                 file.erase(tail.end, tail.torn)
                 logger.warning(
-                    "%s/%s: erased a torn write of %d bytes at offset %d, which was never acknowledged",
-                    self._path,
-                    name,
-                    tail.torn,
-                    tail.end,
+                    "%(path)s: erased a torn write of %(bytes)d bytes at offset %(offset)d, which was never "
+                    "acknowledged",
+                    event("torn-write-erased", path=f"{self._path}/{name}", bytes=tail.torn, offset=tail.end),
                 )
             file.sync()
         finally:
@@ -204,12 +210,18 @@ class _Recovery:
 
     def _take_over(self, old: list[str]) -> Recovered:
         """Rewrite the jobs in beanstalkd's files, and move those files away."""
-        logger.info("%s: taking over beanstalkd's jobs from %d files", self._path, len(old))
+        logger.info(
+            "%(path)s: taking over beanstalkd's jobs from %(files)d files",
+            event("beanstalkd-takeover-begins", path=self._path, files=len(old)),
+        )
         last_id = take_over(self._directory, self._replay, self._salvage)
         self._replay.finish(self._boot)
         found = self._rewrite(Recovered(next_id=last_id + 1), "beanstalkd", old, [])
         jobs, path = len(self._replay.jobs), self._path
-        logger.info("%s: took over %d jobs; beanstalkd's files are kept in %s/beanstalkd", path, jobs, path)
+        logger.info(
+            "%(path)s: took over %(jobs)d jobs; beanstalkd's files are kept in %(kept)s",
+            event("beanstalkd-takeover", path=path, jobs=jobs, kept=f"{path}/beanstalkd"),
+        )
         return found
 
     def _rewrite(self, found: Recovered, aside: str, kept: list[str], removed: list[str]) -> Recovered:

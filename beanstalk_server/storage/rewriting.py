@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.job import NOT_IN_MEMORY, Holder, Job
 from beanstalk_server.queue.memory import Memory
 from beanstalk_server.queue.replay import Replay
@@ -155,7 +156,10 @@ def finish_rewriting(directory: Directory) -> None:
         directory.sync()
         directory.sync(REWRITING)
     elif names:
-        logger.info("%s/%s: removing the incomplete work of an interrupted start", directory.path, REWRITING)
+        logger.info(
+            "%(path)s: removing the incomplete work of an interrupted start",
+            event("incomplete-work-removed", path=f"{directory.path}/{REWRITING}"),
+        )
     for name in directory.names(REWRITING):
         directory.remove(f"{REWRITING}/{name}")
     if REWRITING in directory.names():

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from beanstalk_server.events import event
 from beanstalk_server.storage.disk import ZEROS, Directory
 from beanstalk_server.storage.errors import unusable
 from beanstalk_server.storage.room import SEGMENT_OVERHEAD, Room, Spare
@@ -115,13 +116,16 @@ class Allocator:
         """Note that the disk has refused a file."""
         if not self.full_until:
             path = self._directory.path
-            logger.error("%s: cannot allocate a segment: %s; puts that need one are refused", path, error.strerror)
+            logger.error(
+                "%(path)s: cannot allocate a segment: %(error)s; puts that need one are refused",
+                event("disk-full", path=path, error=error.strerror),
+            )
         self.full_until = self._clock() + RETRY_INTERVAL
         self._room.disk_is_full = True
 
     def _note_room(self) -> None:
         if self.full_until:
-            logger.info("%s: the disk has room again", self._directory.path)
+            logger.info("%(path)s: the disk has room again", event("disk-has-room", path=self._directory.path))
         self.full_until = 0
         self._room.disk_is_full = False
 

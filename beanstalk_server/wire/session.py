@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from beanstalk_server.access.user import CONSUME, User
+from beanstalk_server.events import event
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
@@ -575,24 +576,28 @@ class Session(Client):
             if queue.admits != ALL and self._is_blocked(framer):
                 self.blocked = True
                 return
-            event = framer.next()
-            if event == NEED_MORE:
+            found = framer.next()
+            if found == NEED_MORE:
                 return
             self.budget -= 1
             now += 1  # so that deadlines given in one turn keep the order of their commands
             try:
-                if event == LINE:
+                if found == LINE:
                     line = framer.take()
                     if self.logs_commands:
-                        log.info("%s < %s", self.name, ascii(without_token(line))[2:-1])
+                        shown = ascii(without_token(line))[2:-1]
+                        log.info("%(client)s < %(command)s", event("command", client=self.name, command=shown))
                     do_line(self, line, now)
-                elif event == BODY:
+                elif found == BODY:
                     self._end_put(framer.take(), now)
                 else:
                     self.put = None
-                    self.replies.append(self.refusal if event == BODY_SKIPPED else _FRAMING_REPLIES[event])
+                    self.replies.append(self.refusal if found == BODY_SKIPPED else _FRAMING_REPLIES[found])
             except Exception:
-                log.exception("%s: a command failed; this is a bug in the server", self.name)
+                log.exception(
+                    "%(client)s: a command failed; this is a bug in the server",
+                    event("bug-in-command", client=self.name),
+                )
                 self.replies.append(replies.INTERNAL_ERROR)
 
     def _is_blocked(self, framer: Framer) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from beanstalk_server.events import event
 from beanstalk_server.queue.job import BURIED
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.storage.beanstalkd.reader import UnknownVersionError, read
@@ -34,7 +35,7 @@ def take_over(directory: Directory, replay: Replay, salvage: bool) -> int:
     except UnknownVersionError as error:
         raise StorageError(str(error)) from None
     for warning in warnings:
-        logger.warning("%s", warning)
+        logger.warning("%(warning)s", event("beanstalkd-file-warning", warning=warning))
     if contents.damages and not salvage:
         raise StorageError(f"{contents.damages[0]}; to start without what is lost, use --salvage", DAMAGED)
     for sequence, job in enumerate(contents.jobs(), 1):

@@ -1,0 +1,96 @@
+"""How the log of a process looks: lines of text for people, or an object of JSON a line for programs.
+
+    {"time": "2026-05-04T12:30:00.123Z", "level": "info", "event": "draining", "message": "draining: new jobs …"}
+
+The formatter is ours, because it is as short as what python-json-logger would have to be told: which fields a line has,
+and that they are its argument. Must never know what is logged: events.py says what an event is.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final
+
+from beanstalk_server.events import NAME, event, event_of
+
+TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
+"""A line for people."""
+
+OTHERS: Final = {"asyncio": "uncaught", "py.warnings": "python-warning"}
+"""The events of loggers that name none, by logger; of any other, the logger names the event."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a line of the log as an object of JSON, in ASCII: on one line, whatever the message has in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = event_of(record)
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "level": record.levelname.lower(),
+            NAME: fields.get(NAME) or OTHERS.get(record.name, record.name),
+            "message": record.getMessage().strip(),
+        }
+        if hasattr(record, "shard"):
+            line["shard"] = record.shard
+        line.update(fields)
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            line["exception"] = record.exc_text
+        return json.dumps(line, default=str)
+
+
+def start_log(log_format: str, level: str) -> None:
+    """Write the log to standard error from now on.
+
+    Args:
+        log_format: text or json. With json, Python's warnings, and exceptions that nobody handles, are lines of it.
+        level: the least level of lines that are written.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    if log_format == "json":
+        logging.captureWarnings(True)
+        sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_in_thread
+        sys.unraisablehook = _log_unraisable
+
+
+def log_start_failure(mistakes: Iterable[str], status: int, log_format: str) -> None:
+    """Tell why the server does not start: each mistake on a line of its own.
+
+    Args:
+        log_format: text, for a line that begins with the name of the command, or json.
+    """
+    for mistake in mistakes:
+        if log_format == "json":
+            log.critical("%(mistake)s", event("start-failed", mistake=mistake, status=status))
+        else:
+            print(f"beanstalk-server: {mistake}", file=sys.stderr)
+
+
+def _log_uncaught(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
+    _log(error)
+
+
+def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    _log(args.exc_value)
+
+
+def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
+    _log(args.exc_value)
+
+
+def _log(error: BaseException | None) -> None:
+    kind = type(error).__name__
+    log.critical("nobody has handled a %(error)s", event("uncaught", error=kind), exc_info=error)

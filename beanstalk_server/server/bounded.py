@@ -1,0 +1,58 @@
+"""Bounds how many lines of one kind the log gets: the first few of an interval, and how many were left out.
+
+Whatever may happen a thousand times a second asks here before it is logged, so that it fills no disk. Must never know
+what is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class BoundedLog:
+    """Admits lines of one kind, from `start` to `stop`. Nothing wakes the event loop while there is nothing to log.
+
+    Args:
+        lines: so many in an interval, that about those left out before included.
+        interval: its length, in seconds. It begins with the first line.
+        tell: logs how many lines have been left out, at the end of an interval.
+    """
+
+    __slots__ = ("_count", "_interval", "_lines", "_loop", "_tell", "_timer")
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, lines: int, interval: float, tell: Callable[[int], None]) -> None:
+        self._lines = lines
+        self._interval = interval
+        self._tell = tell
+        self._count = 0  # of what was to be logged in this interval
+        self._timer: asyncio.Handle | None = None  # the end of the interval, if one has begun
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the time by this event loop from now on."""
+        self._loop = loop
+
+    def stop(self) -> None:
+        """Tell how many have been left out since the interval began."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._end_interval(goes_on=False)
+
+    def admits(self) -> bool:
+        """Count a line; return whether it may be logged."""
+        self._count += 1
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._interval, self._end_interval)
+        return self._count <= self._lines
+
+    def _end_interval(self, goes_on: bool = True) -> None:
+        self._timer = None
+        left_out = self._count - self._lines
+        self._count = 0
+        if left_out > 0:
+            self._tell(left_out)
+            if goes_on:
+                self._count = 1  # what has just been told
+                self._timer = self._loop.call_later(self._interval, self._end_interval)

@@ -313,6 +313,14 @@ class Client(greenstalk.Client[TBody]):
         """
         return self._int_cmd(b"redrive %b %d" % (tube.encode("ascii"), limit), b"REDRIVEN")
 
+    def drain(self) -> None:
+        """Puts the server into drain mode: it takes no new jobs, and everything else goes on."""
+        self._send_cmd(b"drain", b"DRAINING")
+
+    def undrain(self) -> None:
+        """Ends drain mode."""
+        self._send_cmd(b"undrain", b"NOT_DRAINING")
+
     def _insert(self, command: bytes) -> int:
         """Send a put that may replace a job, and return the id of the job."""
         try:

@@ -272,7 +272,9 @@ class UserConfig:
     consume: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may reserve from")
     inspect: tuple[str, ...] = _key((), kinds.Several(kinds.Pattern()), "tubes that it may look into")
     admin: tuple[str, ...] = _key(
-        (), kinds.Several(kinds.Pattern()), "tubes that it may kick, pause, clear and redrive"
+        (),
+        kinds.Several(kinds.Pattern()),
+        "tubes that it may kick, pause, clear and redrive; with `*`, it may drain the server",
     )
 
     def __post_init__(self) -> None:

@@ -59,6 +59,8 @@ EXTENSIONS: Final = [
     "clear-tube",
     "put-with",
     "redrive",
+    "drain",
+    "undrain",
 ]
 
 QUOTES: Final = "strings in statistics"

@@ -37,6 +37,7 @@ UNANSWERED_LIMIT: Final = 4096
 
 REPEATABLE: Final = frozenset(
     {
+        b"drain",
         b"ignore",
         b"list-tube-used",
         b"list-tubes",
@@ -52,6 +53,7 @@ REPEATABLE: Final = frozenset(
         b"stats",
         b"stats-job",
         b"stats-tube",
+        b"undrain",
         b"use",
         b"watch",
     }

@@ -1,6 +1,6 @@
-"""stats and list-tubes: each asks all shards, and makes one reply of theirs.
+"""stats, list-tubes, drain and undrain: each asks all shards, and makes one reply of theirs.
 
-What is asked changes nothing, so it is simply asked again where a leader has gone, and waits where there is none. The
+What is asked may be done twice, so it is simply asked again where a leader has gone, and waits where there is none. The
 command is given by its own name to one shard, which counts it, and to the others as what they do not count.
 
 Must never know how a command gets to a shard, or its reply back.
@@ -48,6 +48,9 @@ SUMMED: Final = frozenset(
 )
 """The rows of stats of which each shard has its part, beside those that count a command. All other rows are what the
 shard of the default tube says."""
+
+DRAINING: Final = b"draining"
+"""The row of stats that is true when it is at all shards."""
 
 COUNT_OF_COMMAND: Final = b"cmd-"
 """What the names of the rows begin with that count a command."""
@@ -97,7 +100,7 @@ class _AskingAll(Operation):
         self._outstanding -= 1
         if self._is_finished:
             return
-        if not reply.startswith(_OK):
+        if not self._is_done(reply):
             self._end(reply)
             return
         self._add(position, reply)
@@ -107,6 +110,10 @@ class _AskingAll(Operation):
     def _end(self, reply: bytes) -> None:
         self._is_finished = True
         self._router.finish(reply)
+
+    def _is_done(self, reply: bytes) -> bool:
+        """Whether a shard has done what it was asked."""
+        return reply.startswith(_OK)
 
     def _add(self, position: int, reply: bytes) -> None:
         raise NotImplementedError
@@ -118,12 +125,13 @@ class _AskingAll(Operation):
 class SummedStatistics(_AskingAll):
     """stats: the rows of which each shard has its part are added up as the replies come, so that nobody is held up."""
 
-    __slots__ = ("_rows", "_sums")
+    __slots__ = ("_is_draining", "_rows", "_sums")
 
     def __init__(self, router: RoutingSession, shards: list[int]) -> None:
         super().__init__(router, shards)
         self._rows: list[bytes] = []  # as the first shard has them
         self._sums: dict[bytes, int] = {_TUBES: 1 - len(shards)}  # each of them has a default tube
+        self._is_draining = True
 
     def begin(self) -> None:
         self._ask(b"stats", b"shard-stats")
@@ -137,13 +145,20 @@ class SummedStatistics(_AskingAll):
             key, _, figure = row.partition(b": ")
             if is_summed(key):
                 sums[key] = sums.get(key, 0) + int(figure)
+            elif key == DRAINING:
+                self._is_draining = self._is_draining and figure == b"true"
 
     def _reply(self) -> bytes:
         sums = self._sums
         rows: list[bytes] = []
         for row in self._rows:
             key = row.partition(b": ")[0]
-            rows.append(b"%b: %d\n" % (key, sums[key]) if is_summed(key) else row + b"\n")
+            if is_summed(key):
+                rows.append(b"%b: %d\n" % (key, sums[key]))
+            elif key == DRAINING:
+                rows.append(b"draining: true\n" if self._is_draining else b"draining: false\n")
+            else:
+                rows.append(row + b"\n")
         return replies.ok(_HEAD + b"".join(rows))
 
 
@@ -174,6 +189,34 @@ class AllTubes(_AskingAll):
 
     def _reply(self) -> bytes:
         return replies.ok_list(self._lists)
+
+
+class DrainMode(_AskingAll):
+    """drain or undrain, at all shards.
+
+    Args:
+        command: which of them.
+        done: what a shard answers when it has done it, and the client is answered when all have.
+    """
+
+    __slots__ = ("_command", "_done")
+
+    def __init__(self, router: RoutingSession, shards: list[int], command: bytes, done: bytes) -> None:
+        super().__init__(router, shards)
+        self._command = command
+        self._done = done
+
+    def begin(self) -> None:
+        self._ask(self._command, b"shard-" + self._command)
+
+    def _is_done(self, reply: bytes) -> bool:
+        return reply == self._done
+
+    def _add(self, position: int, reply: bytes) -> None:
+        """What is said once is enough."""
+
+    def _reply(self) -> bytes:
+        return self._done
 
 
 def _text(reply: bytes) -> bytes:

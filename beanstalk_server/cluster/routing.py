@@ -6,7 +6,7 @@
     of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive
     of the job               whatever has an id
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
-    all of them              stats, list-tubes: operations
+    all of them              stats, list-tubes, drain, undrain: operations
     none                     list-tube-used, list-tubes-watched, auth and quit are answered here
     any                      what is unknown or malformed, so that a server of another version may know it; but not
                              what only nodes may say
@@ -32,7 +32,7 @@ from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.cluster.branch import Branch, Owner, Place
 from beanstalk_server.cluster.operation import Operation
-from beanstalk_server.cluster.operations import AllTubes, SummedStatistics
+from beanstalk_server.cluster.operations import AllTubes, DrainMode, SummedStatistics
 from beanstalk_server.cluster.reserving import Reserving
 from beanstalk_server.cluster.watched import Watched
 from beanstalk_server.link.opening import Opening
@@ -721,6 +721,10 @@ class RoutingSession:
             return SummedStatistics(self, self._all_shards())
         if word == b"list-tubes":
             return AllTubes(self, self._all_shards())
+        if word == b"drain":
+            return DrainMode(self, self._all_shards(), word, replies.DRAINING)
+        if word == b"undrain":
+            return DrainMode(self, self._all_shards(), word, replies.NOT_DRAINING)
         return self._make_reserving(word, text)
 
     def _make_reserving(self, word: bytes, text: bytes) -> Operation:

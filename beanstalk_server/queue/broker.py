@@ -484,6 +484,9 @@ class Broker(Queue):
     def drain(self) -> None:
         self.draining = True
 
+    def undrain(self) -> None:
+        self.draining = False
+
     def halt(self) -> None:
         """The server ends: no client that is gone from now on has left by itself, and nothing of it is recorded. The
         journal is about to be closed, and what came after its last commit would look like damage at the next start.

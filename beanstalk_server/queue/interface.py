@@ -287,3 +287,7 @@ class Queue:
     def drain(self) -> None:
         """Take no new jobs from now on."""
         raise NotImplementedError
+
+    def undrain(self) -> None:
+        """Undo `drain`."""
+        raise NotImplementedError

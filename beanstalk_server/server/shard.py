@@ -220,6 +220,7 @@ class Shard:
         info = this_process(owner.config.max_job_size, owner.info.started_at, owner.config.compat)
         info.instance = owner.info.instance
         info.more = self._statistics
+        info.log = self.log
         service = Service(
             owner.config,
             journal,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE, User
+from beanstalk_server.events import event
 from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
@@ -250,6 +251,18 @@ def _redrive(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.redrive(session, arguments.name, arguments.count, now)
 
 
+def _drain(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.queue.drain()
+    session.server.log.info("draining: new jobs are refused", event("draining"))
+    return DONE
+
+
+def _undrain(session: Session, arguments: Arguments, now: int) -> Outcome:
+    session.queue.undrain()
+    session.server.log.info("not draining any more: new jobs are taken", event("draining-ended"))
+    return DONE
+
+
 def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
     if not arguments.name:  # beanstalkd counts the command all the same
         session.reply(replies.BAD_FORMAT)
@@ -475,6 +488,8 @@ EXTENSIONS: Final = (
         may_be_long=True,
     ),
     Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL),
+    Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING),
+    Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING),
 )
 """The commands that beanstalkd does not have (docs/protocol-extensions.md); stats lists them after all other keys."""
 
@@ -578,6 +593,8 @@ PLACE_COMMANDS: Final = (
     _unwatch_command(),
     Command("shard-stats", None, _stats, INSPECT, EVERY_TUBE, is_counted=False, cost=STATISTICS_COST),
     Command("shard-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, is_counted=False, concerns=EVERYTHING),
+    Command("shard-drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, is_counted=False),
+    Command("shard-undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, is_counted=False),
 )
 """The commands that only nodes give, to sessions that serve a place. Those that reserve need no right: a session
 watches only what its user may consume from, and has reserved nothing else."""

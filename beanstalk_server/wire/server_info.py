@@ -5,8 +5,10 @@ Must never know the queue, which has statistics of its own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
 
@@ -34,6 +36,7 @@ class ServerInfo:
         "hostname",
         "instance",
         "linked_dialect",  # of sessions that serve a place
+        "log",  # of what concerns the whole queue: it names the shard, if there are several
         "max_job_size",
         "more",  # returns further lines of stats
         "os",
@@ -71,6 +74,7 @@ class ServerInfo:
         self.clock_offset = clock_offset
         self.cpu_times = cpu_times
         self.more: Callable[[], str] = _nothing
+        self.log: Log = logging.getLogger("beanstalk_server")
         self.counts = [0] * COUNTERS
 
 

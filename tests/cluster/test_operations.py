@@ -17,7 +17,6 @@ OF_ONE_SHARD = {
     "binlog-current-index",
     "binlog-max-size",
     "binlog-oldest-index",
-    "draining",
     "hostname",
     "id",
     "max-job-size",
@@ -30,6 +29,8 @@ OF_ONE_SHARD = {
     "version",
 }
 """What the shard of the default tube says of itself."""
+
+TRUE_OF_ALL = {"draining"}
 
 SHARDS = 3
 
@@ -56,7 +57,7 @@ def cluster():
 
 def test_every_row_is_either_a_sum_or_what_one_shard_says():
     found = set(World().connect().yaml(b"stats"))
-    assert {row for row in found if not is_summed(row.encode())} == OF_ONE_SHARD
+    assert {row for row in found if not is_summed(row.encode())} == OF_ONE_SHARD | TRUE_OF_ALL
     assert {row.decode() for row in SUMMED} <= found
 
 
@@ -115,7 +116,7 @@ def test_stats_wait_for_a_shard_that_nobody_leads(cluster):
     assert cluster.read(client).endswith(b"USING default\r\n")
 
 
-@pytest.mark.parametrize("command", [b"stats\r\n", b"list-tubes\r\n"])
+@pytest.mark.parametrize("command", [b"stats\r\n", b"list-tubes\r\n", b"drain\r\n", b"undrain\r\n"])
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_a_shard_that_is_lost_meanwhile_is_asked_again(cluster, command, is_clean):
     client = cluster.connect()
@@ -129,6 +130,35 @@ def test_a_shard_that_is_lost_meanwhile_is_asked_again(cluster, command, is_clea
     for row in (b"cmd-stats", b"total-connections"):  # the brokers here outlive their leaders
         found = found.replace(row + b": 2", row + b": 1")
     assert found == expected
+
+
+def test_drain_and_undrain_are_about_all_shards_and_count_once(cluster):
+    client = cluster.connect()
+    puts = [b"use %b\r\nput 0 0 60 1\r\nx\r\n" % cluster.tube(shard) for shard in range(SHARDS)]
+    assert cluster.send(client, b"drain\r\n") == b"DRAINING\r\n"
+    assert [cluster.send(client, put).endswith(b"\r\nDRAINING\r\n") for put in puts] == [True] * SHARDS
+    found = rows(cluster.send(client, b"stats\r\n"))
+    assert (found["draining"], found["cmd-drain"], found["cmd-undrain"]) == ("true", "1", "0")
+    assert cluster.send(client, b"undrain\r\n") == b"NOT_DRAINING\r\n"
+    assert [b"INSERTED" in cluster.send(client, put) for put in puts] == [True] * SHARDS
+    found = rows(cluster.send(client, b"stats\r\n"))
+    assert (found["draining"], found["cmd-drain"], found["cmd-undrain"]) == ("false", "1", "1")
+
+
+def test_a_cluster_of_which_one_shard_takes_jobs_does_not_drain(cluster):
+    client = cluster.connect()
+    cluster.send(client, b"drain\r\n")
+    for shard, world in enumerate(cluster.worlds):
+        world.broker.undrain()
+        assert rows(cluster.send(client, b"stats\r\n"))["draining"] == "false", shard
+        world.broker.drain()
+    assert rows(cluster.send(client, b"stats\r\n"))["draining"] == "true"
+
+
+def test_who_may_not_drain_drains_no_shard():
+    cluster = ShardedCluster(SHARDS, users=user)
+    assert cluster.send(cluster.connect(user=user("all")), b"drain\r\nundrain\r\n") == b"FORBIDDEN\r\n" * 2
+    assert not any(world.broker.draining for world in cluster.worlds)
 
 
 def test_the_tubes_of_all_shards_are_listed_once_each_and_the_default_tube_first(cluster):

@@ -178,6 +178,7 @@ steps = st.one_of(
     st.sampled_from([b"peek-ready", b"peek-delayed", b"peek-buried", b"peek-keyed k", b"cancel-keyed k"]).map(
         lambda line: (line + b"\r\n", 0)
     ),
+    st.sampled_from([b"drain", b"undrain", b"undrain", b"undrain"]).map(lambda line: (line + b"\r\n", 0)),
     st.sampled_from([b"stats", b"list-tubes", b"list-tube-used", b"list-tubes-watched", b"unknown"]).map(
         lambda line: (line + b"\r\n", 0)
     ),

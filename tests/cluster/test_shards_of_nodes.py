@@ -191,6 +191,28 @@ def test_the_limit_of_memory_is_divided_among_the_shards_that_a_node_leads(clust
     assert put(client, b"x" * 5_000).startswith(b"INSERTED ")
 
 
+@shows("drain and undrain")
+def test_drain_mode_is_that_of_all_shards_until_the_leader_of_one_changes(cluster, node, client):
+    assert client.ask(b"drain\r\n") == b"DRAINING\r\n"
+    for shard in range(SHARDS):
+        use(client, tube_of(shard))
+        assert put(client, b"x") == b"DRAINING\r\n"
+    assert stats(client)["draining"] == "true"
+    other = cluster.add(shards=SHARDS)
+    eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
+    lead_all(node, other)
+    client = cluster.connect(other)
+    assert stats(client)["draining"] == "false"
+    for shard in range(SHARDS):
+        use(client, tube_of(shard))
+        takes = other.server.shards[shard].leads
+        assert put(client, b"x").startswith(b"INSERTED " if takes else b"DRAINING"), shard
+    assert client.ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
+    for shard in range(SHARDS):
+        use(client, tube_of(shard))
+        assert put(client, b"x").startswith(b"INSERTED ")
+
+
 @shows("what else stats says")
 def test_what_cannot_be_summed_is_what_the_leader_of_the_default_tube_says(cluster, node):
     other = cluster.add(shards=SHARDS)

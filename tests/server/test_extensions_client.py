@@ -159,6 +159,15 @@ def test_dead_letters_are_sent_back(run):
             queue.redrive("nowhere", 1)
 
 
+def test_drain_mode_begins_and_ends(server):
+    with Client(server.address) as queue:
+        queue.drain()
+        with pytest.raises(greenstalk.DrainingError):
+            queue.put("x")
+        queue.undrain()
+        assert queue.put("x")
+
+
 @pytest.mark.parametrize("key", ["", "space 42", "-k", "k" * 201, "k\r\n", "ä"])
 def test_a_malformed_key_is_refused_before_its_body_can_be_taken_for_a_command(server, key):
     with Client(server.address) as queue:

@@ -31,13 +31,14 @@ RIGHTS = {
     "produce": words("put put-keyed replace-keyed put-with cancel cancel-keyed reschedule reschedule-keyed"),
     "consume": words("watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch"),
     "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube"),
-    "admin": words("kick kick-job pause-tube clear-tube redrive"),
+    "admin": words("kick kick-job pause-tube clear-tube redrive drain undrain"),
     "any": ["use"],
     "none": words("ignore quit list-tubes list-tube-used list-tubes-watched"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
 ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive")
+ABOUT_EVERY_TUBE = words("stats drain undrain")
 ABOUT_THE_WATCHED_TUBES = words("reserve reserve-with-timeout reserve-batch")
 MAY_ANSWER_NOT_FOUND = [
     *ABOUT_A_JOB,
@@ -71,8 +72,8 @@ def refusal(patterns, asked, used, watched, tube_of):
         return None
     if asked.name in ABOUT_THE_WATCHED_TUBES:
         return None if watched else FORBIDDEN
-    if asked.name == "stats":
-        return None if "*" in patterns["inspect"] else FORBIDDEN
+    if asked.name in ABOUT_EVERY_TUBE:
+        return None if "*" in patterns[right] else FORBIDDEN
     if asked.name in ABOUT_A_JOB:
         if asked.job_id not in tube_of:
             return NOT_FOUND
@@ -125,6 +126,8 @@ LINES = {
     "pause-tube": [b"pause-tube {tube} 0", b"pause-tube {tube} 1", b"pause-tube{tube} 1"],
     "clear-tube": [b"clear-tube {tube}"],
     "redrive": [b"redrive {tube} 9"],
+    "drain": [b"drain"],
+    "undrain": [b"undrain"],
     "list-tubes": [b"list-tubes"],
     "list-tube-used": [b"list-tube-used"],
     "list-tubes-watched": [b"list-tubes-watched"],

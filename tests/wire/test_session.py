@@ -436,6 +436,21 @@ def test_drain_mode(world, client):
     assert client.yaml(b"stats")["draining"] == "true"
 
 
+def test_drain_mode_begins_and_ends_by_command_and_the_log_says_so(client, caplog):
+    caplog.set_level("INFO")
+    assert client.send(b"drain\r\nput 0 0 1 1\r\nx\r\n") == b"DRAINING\r\nDRAINING\r\n"
+    assert client.yaml(b"stats")["draining"] == "true"
+    assert client.send(b"undrain\r\nput 0 0 1 1\r\nx\r\n").startswith(b"NOT_DRAINING\r\nINSERTED ")
+    assert client.yaml(b"stats")["draining"] == "false"
+    assert caplog.messages == ["draining: new jobs are refused", "not draining any more: new jobs are taken"]
+
+
+def test_a_put_whose_body_comes_after_a_drain_is_refused(world, client):
+    assert client.send(b"put 0 0 1 5\r\nhel") == b""
+    assert world.connect().send(b"drain\r\n") == b"DRAINING\r\n"
+    assert client.send(b"lo\r\n") == b"DRAINING\r\n"
+
+
 class FullJournal(Journal):
     keeps = True
 
@@ -1164,6 +1179,8 @@ cmd-reserve-batch: 0
 cmd-clear-tube: 0
 cmd-put-with: 0
 cmd-redrive: 0
+cmd-drain: 0
+cmd-undrain: 0
 current-memory: 0
 max-memory: 0
 refused-jobs: 0
@@ -1193,7 +1210,7 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "watch a|ignore a|bury 9 0|kick 1|touch 9|stats-job 9|stats-tube a|list-tubes|list-tube-used|"
         "list-tubes-watched|pause-tube a 1|pause-tube -a 1|cancel 9|cancel-keyed k|reschedule 9 1|reschedule-keyed k 1|"
         "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
-        "put-with 0 0 1 99999999 tries=2|redrive a 5"
+        "put-with 0 0 1 99999999 tries=2|redrive a 5|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))

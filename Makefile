@@ -45,7 +45,7 @@ check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server tests/cluster/test_kills.py
 
 check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler
-	$(VENV)/bin/pytest -m exhaustive -rP --show-capture stdout tests/package
+	$(VENV)/bin/pytest -m exhaustive -rP --show-capture stdout tests/package tests/packaging
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules debian-clients    ## the installed package beside beanstalkd
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -rs tests/conformance tests/bench

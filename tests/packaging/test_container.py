@@ -1,0 +1,122 @@
+"""The image: what a parser and a linter see in its recipe, and what its recipe does when it is followed without it."""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from dockerfile_parse import DockerfileParser
+from options import options_of
+
+from harness.servers import OURS, ROOT, Process
+
+CONTAINERFILE = ROOT / "packaging" / "container" / "Containerfile"
+
+
+@pytest.fixture(scope="module")
+def stages():
+    """The instructions of each stage, each with its name and its value."""
+    parsed = DockerfileParser(fileobj=io.BytesIO(CONTAINERFILE.read_bytes())).structure
+    stages = []
+    for each in parsed:
+        if each["instruction"] == "FROM":
+            stages.append([])
+        if each["instruction"] != "COMMENT":
+            stages[-1].append((each["instruction"], each["value"]))
+    return stages
+
+
+def of(stage, instruction):
+    """The values of an instruction in a stage."""
+    return [value for name, value in stage if name == instruction]
+
+
+def test_it_is_run_by_a_user_who_is_not_root_and_is_known_by_its_number(stages):
+    (user,) = of(stages[-1], "USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+    names = [name for name, _ in stages[-1]]
+    assert "RUN" not in names[names.index("USER") :]
+
+
+def test_its_jobs_are_on_a_volume_which_is_all_that_it_writes_to(stages):
+    (volume,) = of(stages[-1], "VOLUME")
+    (command,) = of(stages[-1], "CMD")
+    assert options_of(json.loads(command))["--binlog"] == volume
+    (made,) = [words for words in map(shlex.split, of(stages[-1], "RUN")[0].split("&&")) if words[0] == "install"]
+    assert made[-1] == volume
+    assert "PYTHONDONTWRITEBYTECODE=1" in of(stages[-1], "ENV")[0]
+
+
+def test_what_it_listens_on_is_exposed(stages):
+    found = options_of(json.loads(of(stages[-1], "CMD")[0]))
+    assert of(stages[-1], "EXPOSE") == [f"11300 {found['--http'].rpartition(':')[2]}"]
+    assert found["--listen"] == "0.0.0.0"
+
+
+def test_what_it_needs_of_the_package_is_there(stages):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"/src\[([\w,]+)\]", of(stages[0], "RUN")[-1])
+    assert set(extras.split(",")) <= set(project["optional-dependencies"]) | {"http"}
+    assert json.loads(of(stages[-1], "ENTRYPOINT")[0]) == ["beanstalk-server"]
+    assert "beanstalk-server" in project["scripts"]
+    for copied in of(stages[0], "COPY"):
+        for name in copied.split()[:-1]:
+            assert (ROOT / name).exists()
+
+
+def test_nothing_of_the_build_is_in_it(stages):
+    assert of(stages[-1], "COPY") == ["--from=build /opt/beanstalk-server /opt/beanstalk-server"]
+    assert of(stages[0], "FROM")[0].removesuffix(" AS build") == of(stages[-1], "FROM")[0]
+
+
+def health_check(stages):
+    """The command that looks whether it is well."""
+    (value,) = of(stages[-1], "HEALTHCHECK")
+    return json.loads(value.partition("CMD ")[2])
+
+
+def test_its_health_is_asked_for_where_it_listens(stages):
+    program, option, script = health_check(stages)
+    assert (program, option) == ("python", "-c")
+    compile(script, "<health>", "exec")
+    assert options_of(json.loads(of(stages[-1], "CMD")[0]))["--http"].endswith(re.search(r"\b\d{4}\b", script)[0])
+
+
+@pytest.mark.exhaustive
+def test_a_linter_finds_nothing(tools):
+    done = subprocess.run(
+        [tools / "hadolint", "--no-color", CONTAINERFILE], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.exhaustive
+def test_its_recipe_makes_a_server_that_runs(stages, tmp_path):
+    """The steps of its build, on this machine, and its command; without a compiler, which would take minutes."""
+    source, target = tmp_path / "src", tmp_path / "opt"
+    for copied in of(stages[0], "COPY"):
+        *names, to = copied.split()
+        for name in names:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / to, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                source.mkdir(exist_ok=True)
+                shutil.copy(ROOT / name, source / to)
+    line = of(stages[0], "RUN")[-1].replace("/src", str(source)).replace("/opt/beanstalk-server", str(target))
+    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"BEANSTALK_SERVER_PURE": "1", "PATH": path}
+    subprocess.run(["sh", "-euc", line], env=environment, check=True, capture_output=True)
+    assert not (target / "bin" / "pip").exists()
+
+    options = options_of(json.loads(of(stages[-1], "CMD")[0]))
+    here = {"--listen": "127.0.0.1", "--port": "0", "--binlog": str(tmp_path / "jobs")}
+    words = [word for flag in ("--listen", "--port", "--binlog") for word in (flag, here[flag])]
+    assert options.keys() - {"--http"} <= here.keys()
+    process = Process(OURS, [str(target / "bin" / "beanstalk-server"), *words])
+    assert process.stop() == 0

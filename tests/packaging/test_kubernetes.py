@@ -1,0 +1,238 @@
+"""The manifests for Kubernetes: whole, by its own schemas, and what they promise of the server and of Redis."""
+
+import os
+import re
+import subprocess
+
+import programs
+import pytest
+import redis
+import yaml
+from options import options_of
+
+from beanstalk_server.cluster import redis_settings
+from beanstalk_server.config import Config
+from harness.servers import ROOT, unused_port
+from harness.waiting import eventually
+
+MANIFESTS = ROOT / "packaging" / "kubernetes"
+FILES = sorted(path for path in MANIFESTS.rglob("*.yaml") if path.name != "kustomization.yaml")
+
+VERSIONS = {
+    "ConfigMap": "v1",
+    "Deployment": "apps/v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+    "PodDisruptionBudget": "policy/v1",
+    "Service": "v1",
+    "StatefulSet": "apps/v1",
+}
+"""What is used, and the version that it is stable in."""
+
+RECOVERS_WITHIN = 3600
+"""Seconds that a start may take before it counts as failed."""
+
+
+def objects(path):
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+ALL = [(path, each) for path in FILES for each in objects(path)]
+WORKLOADS = [each for _, each in ALL if each["kind"] in ("Deployment", "StatefulSet")]
+OURS = [each for each in WORKLOADS if each["metadata"]["name"] != "beanstalk-redis"]
+
+
+def name(workload):
+    return workload["metadata"]["name"]
+
+
+def pod(workload):
+    return workload["spec"]["template"]["spec"]
+
+
+def container(workload):
+    (only,) = pod(workload)["containers"]
+    return only
+
+
+@pytest.fixture(params=WORKLOADS, ids=name)
+def workload(request):
+    return request.param
+
+
+@pytest.fixture(params=OURS, ids=name)
+def server(request):
+    return request.param
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_kubernetes_schemas_know_every_field(tools, path):
+    done = subprocess.run(
+        [tools / "kubernetes-validate", "--strict", path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count(" passed ") + done.stdout.count(" passed ") == len(objects(path))
+
+
+def test_each_directory_lists_its_files():
+    for directory in MANIFESTS.iterdir():
+        listed = yaml.safe_load((directory / "kustomization.yaml").read_text())["resources"]
+        assert sorted(listed) == sorted(path.name for path in FILES if path.parent == directory)
+
+
+def test_versions_are_those_that_are_stable():
+    assert {each["kind"]: each["apiVersion"] for _, each in ALL} == VERSIONS
+
+
+def test_a_pod_has_no_rights_that_it_does_not_need(workload):
+    context = pod(workload)["securityContext"]
+    assert context["runAsNonRoot"]
+    assert context["runAsUser"] > 0
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod(workload)["automountServiceAccountToken"] is False
+    assert container(workload)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_no_variable_of_kubernetes_is_taken_for_an_option(workload):
+    """A Service that is named beanstalk-server would set BEANSTALK_SERVER_PORT, to a URL."""
+    assert pod(workload)["enableServiceLinks"] is False
+
+
+def test_a_start_that_reads_many_jobs_is_not_killed(workload):
+    probe = container(workload)["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == RECOVERS_WITHIN
+
+
+def test_probes_ask_what_the_server_answers(server):
+    ports = {each["name"]: each["containerPort"] for each in container(server)["ports"]}
+    asked = {kind: container(server)[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+    assert {kind: each["path"] for kind, each in asked.items()} == {
+        "startup": "/healthz",
+        "liveness": "/healthz",
+        "readiness": "/readyz",
+    }
+    assert {each["port"] for each in asked.values()} == {"http"}
+    found = options_of(container(server)["args"])
+    assert found["--http"] == f"0.0.0.0:{ports['http']}"
+    assert ports["beanstalk"] == Config().port
+
+
+def test_it_is_restarted_only_when_its_loop_has_been_held_for_as_long_as_systemd_waits(server):
+    probe = container(server)["livenessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 60
+
+
+def test_a_single_server_keeps_its_jobs_on_its_volume():
+    (single,) = [each for each in OURS if each["kind"] == "StatefulSet"]
+    assert single["spec"]["replicas"] == 1
+    (mount,) = container(single)["volumeMounts"]
+    (claim,) = single["spec"]["volumeClaimTemplates"]
+    assert mount["name"] == claim["metadata"]["name"]
+    assert options_of(container(single)["args"])["--binlog"].startswith(mount["mountPath"] + "/")
+
+
+def test_there_are_three_nodes_which_reach_each_other():
+    (nodes,) = [each for each in OURS if each["kind"] == "Deployment"]
+    assert nodes["spec"]["replicas"] == 3
+    ports = {each["name"]: each["containerPort"] for each in container(nodes)["ports"]}
+    assert options_of(container(nodes)["args"])["--advertise"] == f"$(POD_IP):{ports['link']}"
+    assert "POD_IP" in {each["name"] for each in container(nodes)["env"]}
+
+
+def test_what_is_selected_is_there_and_may_be_away_one_at_a_time():
+    for path in FILES:
+        labels = [
+            each["spec"]["template"]["metadata"]["labels"]
+            for each in objects(path)
+            if "template" in each.get("spec", {})
+        ]
+        for each in objects(path):
+            spec = each.get("spec", {})
+            if each["kind"] == "Service":
+                assert spec["selector"] in labels
+            if each["kind"] == "PodDisruptionBudget":
+                assert (spec["selector"]["matchLabels"] in labels, spec["maxUnavailable"]) == (True, 1)
+            if each["kind"] == "NetworkPolicy":
+                assert spec["podSelector"]["matchLabels"] in labels
+            if "template" in spec:
+                assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+        budgets = [each for each in objects(path) if each["kind"] == "PodDisruptionBudget"]
+        assert len(budgets) == len(labels)
+
+
+def test_what_is_secret_is_in_a_secret_and_in_no_file():
+    assert "Secret" not in {each["kind"] for _, each in ALL}
+    for workload in WORKLOADS:
+        for variable in container(workload).get("env", []):
+            assert "value" not in variable
+    for path in FILES:
+        assert not re.search(r"rediss?://\S*:\S+@", path.read_text())
+    secrets = {
+        (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])
+        for workload in WORKLOADS
+        for variable in container(workload).get("env", [])
+        if "secretKeyRef" in variable["valueFrom"]
+    }
+    assert secrets == {("beanstalk-engine", "url"), ("beanstalk-engine", "password")}
+
+
+@pytest.fixture
+def start_redis(tmp_path):
+    """Starts a pod's Redis, with what its manifest says, on this machine."""
+    running = []
+    ports = [unused_port() for _ in range(2)]
+    (workload,) = [each for each in WORKLOADS if each["metadata"]["name"] == "beanstalk-redis"]
+    (settings,) = [each["data"] for _, each in ALL if each["kind"] == "ConfigMap"]
+
+    def start(number):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        text = settings["redis.conf"].replace("dir /data", f"dir {directory}")
+        (directory / "redis.conf").write_text(f"{text}port {ports[number]}\nbind 127.0.0.1\n")
+        *shell, script = container(workload)["command"]
+        script = script.replace("/etc/redis/redis.conf", str(directory / "redis.conf"))
+        script = script.replace("beanstalk-redis-0.beanstalk-redis 6379", f"127.0.0.1 {ports[0]}")
+        environment = {
+            "POD_NAME": f"beanstalk-redis-{number}",
+            "REDIS_PASSWORD": "not-secret",
+            "PATH": os.environ["PATH"],
+        }
+        with (directory / "log").open("w") as log:
+            running.append(subprocess.Popen([*shell, script], env=environment, stdout=log, stderr=log))
+        client = redis.Redis(port=ports[number], password="not-secret", decode_responses=True)
+        eventually(lambda: answers(client), "Redis answers", 20)
+        return client
+
+    programs.find("redis-server")
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def answers(client):
+    try:
+        return client.ping()
+    except redis.ConnectionError:
+        return False
+
+
+def test_redis_is_a_primary_with_replicas_that_the_server_takes(start_redis):
+    first, second = start_redis(0), start_redis(1)
+    eventually(lambda: first.info("replication")["connected_slaves"] == 1, "the replica is connected", 20)
+    assert second.info("replication")["role"] == "slave"
+    port = first.config_get("port")["port"]
+    with redis.Redis(port=int(port)) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+    found = {key: value for asked in redis_settings.ASKED for key, value in first.config_get(asked).items()}
+    assert found["appendonly"] == "yes"
+    assert redis_settings.losing(found, 1) == redis_settings.advice(found, 2, 1, in_cluster=False) == []
+    for client in (first, second):
+        pid = client.info("server")["process_id"]
+        with open(f"/proc/{pid}/cmdline") as command_line:
+            assert "not-secret" not in command_line.read()
+        client.close()

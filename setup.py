@@ -37,6 +37,8 @@ HOT = [
     "beanstalk_server/queue/lifetimes.py",
     "beanstalk_server/queue/limits.py",
     "beanstalk_server/queue/throttle.py",
+    "beanstalk_server/queue/histogram.py",
+    "beanstalk_server/queue/durations.py",
     "beanstalk_server/queue/tries.py",
     "beanstalk_server/queue/wall_clock.py",
     "beanstalk_server/queue/tubes.py",

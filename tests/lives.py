@@ -173,7 +173,7 @@ class Life:
         elif choice == 8:
             broker.release(client, number, rng.randrange(5), rng.choice((0, SECOND, 500 * SECOND)), self.now)
         elif choice == 9:
-            broker.bury(client, number, rng.randrange(5))
+            broker.bury(client, number, rng.randrange(5), self.now)
         elif choice == 10:
             broker.kick(client, rng.randrange(1, 4), self.now)
         elif choice == 11:

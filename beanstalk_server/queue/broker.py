@@ -107,6 +107,7 @@ from beanstalk_server.queue.costs import (
 )
 from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.delivery import BatchDelivery, Delivery, FoundDelivery, ReservedDelivery
+from beanstalk_server.queue.durations import Durations
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.job import (
@@ -121,6 +122,7 @@ from beanstalk_server.queue.job import (
     RESERVED,
     RUN_OUT,
     SAFETY_MARGIN,
+    SINCE_UNKNOWN,
     URGENT,
     DeadLetter,
     Expiry,
@@ -210,6 +212,7 @@ class Broker(Queue):
         "counters",
         "delayed",
         "draining",
+        "durations",
         "halted",
         "held",
         "jobs",
@@ -265,6 +268,7 @@ class Broker(Queue):
         self.offset = offset
         self.next_id = stride + offset
         self.draining = False
+        self.durations: Durations | None = None  # those of its jobs, if anybody asks for them
         self.halted = False
         self.suspended = Slot(-1, 0)  # timers that are due, and go on when the journal admits everything again
         self.suspended_deletions = Slot(-1, 0)  # likewise, when it admits deletions again
@@ -552,6 +556,7 @@ class Broker(Queue):
         for job in self.jobs.values():
             job.tube = self._tube(job.tube.name)
             job.created_at -= clock_offset
+            job.page = SINCE_UNKNOWN
             terms = job.terms()
             if terms is not None and terms.ready_since:
                 terms.ready_since -= clock_offset
@@ -708,6 +713,7 @@ class Broker(Queue):
                 fresh.own_terms()
         if not self.memory.admits(fresh, job) or not self._record_put(fresh, delay, now):
             return OUT_OF_MEMORY
+        fresh.forget_since()
         self._leave(job)
         self.memory.remove_job(job)
         job.state = DELETED
@@ -846,6 +852,8 @@ class Broker(Queue):
             return NOT_FOUND
         self._begin_reserve(client)
         was_ready = job.state == READY
+        if was_ready and self.durations is not None:
+            self.durations.note_reservation(job, now)
         self._leave(job)
         self._enter_reserved(job, client, now)
         if was_ready:
@@ -886,6 +894,8 @@ class Broker(Queue):
         job = self._find(job_id)
         if job is None or (job.state == RESERVED and job.client is not client):
             return NOT_FOUND
+        if self.durations is not None and job.state == RESERVED:
+            self.durations.note_end(job, now)
         job.tube.deletes += 1
         hold = key_hold_of(job)
         self._delete(job, now + hold if hold else 0)
@@ -941,6 +951,8 @@ class Broker(Queue):
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
+        if self.durations is not None:
+            self.durations.note_end(job, now)
         self._leave_reserved(job)
         job.priority = priority
         job.delay = delay
@@ -951,10 +963,12 @@ class Broker(Queue):
         self._record_change(job)
         return DONE
 
-    def bury(self, client: Client, job_id: int, priority: int) -> Outcome:
+    def bury(self, client: Client, job_id: int, priority: int, now: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is None or job.client is not client:
             return NOT_FOUND
+        if self.durations is not None:
+            self.durations.note_end(job, now)
         self._leave_reserved(job)
         job.priority = priority
         self._bury(job)
@@ -988,6 +1002,7 @@ class Broker(Queue):
         if throttle is not None:
             throttle.give_back(now)
         job.reserves -= 1
+        job.page = SINCE_UNKNOWN  # or its next reservation would count as its first once more
         self._note_ready_since(job, ready_since)
         self._enter_ready(job, now)
         self._record_stay(job)
@@ -1151,6 +1166,7 @@ class Broker(Queue):
 
     def _kick_job(self, job: Job, now: int) -> None:
         self._leave(job)
+        job.forget_since()
         job.own_extras().kicks += 1
         terms = job.terms()
         if terms is not None:
@@ -1187,6 +1203,7 @@ class Broker(Queue):
             return TOO_LATE
         self._leave(job)
         job.delay = delay
+        job.forget_since()
         self._enter(job, delay, now)
         self._record_change(job)
         return DONE
@@ -1475,6 +1492,8 @@ class Broker(Queue):
             return
         if job.state == DELAYED:
             due = job.deadline
+            if self.durations is not None:
+                self.durations.lateness.add(now - due)
             job.tube.delayed.remove(job)
             self.delayed -= 1
             self._note_ready_since(job, due)
@@ -1523,6 +1542,8 @@ class Broker(Queue):
                 job = wall.heaps[0].jobs[0]
                 if job.deadline > moment:
                     break
+                if self.durations is not None:
+                    self.durations.lateness.add(moment - job.deadline)
                 self._end_moment(job)
                 self.delayed -= 1
                 self.cost = 0
@@ -1705,6 +1726,8 @@ class Broker(Queue):
 
     def _reserve_ready(self, job: Job, client: Client, now: int) -> None:
         """Reserve a ready job."""
+        if self.durations is not None:
+            self.durations.note_reservation(job, now)
         self._leave_ready(job)
         self._enter_reserved(job, client, now)
         self._record_stay(job)

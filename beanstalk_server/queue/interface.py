@@ -196,7 +196,7 @@ class Queue:
         """
         raise NotImplementedError
 
-    def bury(self, client: Client, job_id: int, priority: int) -> Outcome:
+    def bury(self, client: Client, job_id: int, priority: int, now: int) -> Outcome:
         """Set aside a job that the client has reserved, with a new priority. NOT_FOUND if it has not."""
         raise NotImplementedError
 

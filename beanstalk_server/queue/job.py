@@ -55,6 +55,9 @@ NOT_IN_MEMORY: Final = bytes(bytearray(b"not in memory"))
 """Stands for a body that only the journal has. Compare with `is`: this object is made when the module is loaded, and
 no client's body is the same object, even if it has the same bytes."""
 
+SINCE_UNKNOWN: Final = -1
+"""In place of the page of a job that has not been reserved: nobody knows since when it is ready."""
+
 SAFETY_MARGIN: Final = SECOND
 """The last second of a job's time to run, in which its client is not made to wait (protocol: DEADLINE_SOON)."""
 
@@ -246,7 +249,7 @@ class Job(Holder):
         "client",  # the one that has reserved it, or None
         "extras",  # NO_EXTRAS, or its own
         "in_safety_margin",  # reserved, and in the last second of its time to run
-        "page",  # reserved: the number of its page among its client's reserved jobs
+        "page",  # reserved: the number of its page among its client's reserved jobs; before: 0 or SINCE_UNKNOWN
         "state",
     )
 
@@ -352,6 +355,25 @@ class Job(Holder):
         terms.recorded = len(self.tube.name) + len(old.key)  # its record, if there is one, has no terms
         self.extras = terms
         return terms
+
+    def forget_since(self) -> None:
+        """Note that nobody knows since when it is ready, or will be: not at the end of its delay, counted from its put.
+
+        A job with terms knows it in any case.
+        """
+        if not isinstance(self.extras, Terms):
+            self.page = SINCE_UNKNOWN
+
+    def ready_since(self) -> int:
+        """Since when it is ready, as well as that is known: if it is, in nanoseconds.
+
+        A job without terms says: since the end of its delay, counted from its put. That is too early for one that has
+        been reserved before, rescheduled or replaced, and it may be in the future for one that has been kicked.
+        """
+        extras = self.extras
+        if isinstance(extras, Terms) and extras.ready_since:
+            return extras.ready_since
+        return self.created_at + self.delay
 
     def is_timed(self) -> bool:
         """Whether it is delayed until a moment of the wall clock, which is its deadline then."""

@@ -122,6 +122,21 @@ class Tube(Timer):
         """How many jobs it has, in any state."""
         return len(self.ready.jobs) + self.delayed_count() + self.buried_count + len(self.reserved)
 
+    def next_ready_age(self, now: int) -> int:
+        """How long the job that is to be reserved next has been ready, in nanoseconds; 0 if no job is ready.
+
+        As well as that is known (`Job.ready_since`), and rather too long than too short: for a worker more is less
+        harm than one too few. A job that has not been ready at the end of its delay counts from its put.
+        """
+        jobs = self.ready.jobs
+        if not jobs:
+            return 0
+        job = jobs[0]
+        since = job.ready_since()
+        if since > now:
+            since = job.created_at
+        return max(now - since, 0)
+
     def delayed_count(self) -> int:
         """How many of its jobs are delayed."""
         return len(self.delayed.jobs) + (0 if self.timed is None else len(self.timed.jobs))

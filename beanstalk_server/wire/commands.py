@@ -193,7 +193,7 @@ def _release(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _bury(session: Session, arguments: Arguments, now: int) -> Outcome:
-    return session.queue.bury(session, arguments.job_id, arguments.priority)
+    return session.queue.bury(session, arguments.job_id, arguments.priority, now)
 
 
 def _touch(session: Session, arguments: Arguments, now: int) -> Outcome:

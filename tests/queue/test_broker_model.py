@@ -100,6 +100,7 @@ def ended(client, outcome):
 class BrokerAgainstModel(RuleBasedStateMachine):
     clients = Bundle("clients")
     journal_type = MemoryJournal
+    model_type = Model
     shards, shard = 1, 0
 
     policies = policies
@@ -108,7 +109,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def begin(self, start, data):
         self.now = start
         self.journal = self.journal_type()
-        self.model = Model(TICK)
+        self.model = self.model_type(TICK)
         for tube in ("default", "a"):
             self.model.policies[tube] = data.draw(self.policies, label=f"policy of {tube}")
         self.broker = self.new_broker(self.journal)
@@ -331,7 +332,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def bury(self, pair, job_id, priority):
         if owes_answer(pair[0]):
             return
-        assert self.broker.bury(pair[0], job_id, priority) == self.model.bury(pair[1], job_id, priority)
+        self.step()
+        done = self.broker.bury(pair[0], job_id, priority, self.now)
+        assert done == self.model.bury(pair[1], job_id, priority, self.now)
 
     @rule(pair=clients, job_id=job_ids)
     def touch(self, pair, job_id):

@@ -182,7 +182,7 @@ class Life:
 
     def bury(self):
         client = self.client()
-        self.broker.bury(client, self.job_id(client), 1)
+        self.broker.bury(client, self.job_id(client), 1, self.now)
 
     def unreserve(self):
         client = self.client()

@@ -153,7 +153,7 @@ def test_a_peek_at_a_delayed_or_buried_job_shows_its_body_when_it_is_there(world
     buried = world.put(b"buried")
     world.broker.reserve_job(world.other, buried.id, NOW)
     world.end_fetches()
-    world.broker.bury(world.other, buried.id, 0)
+    world.broker.bury(world.other, buried.id, 0, NOW)
     assert world.broker.peek_buried(world.client) == PENDING
     world.end_fetches()
     assert world.client.answers == [("found", b"delayed"), ("found", b"buried")]

@@ -123,7 +123,7 @@ def test_a_job_does_not_expire_while_it_is_reserved_or_buried_or_delayed():
     reserved, buried, delayed = world.put(), world.put(), world.put(delay=HOUR)
     world.reserve(reserved)
     world.reserve(buried)
-    assert world.broker.bury(world.client, buried, 0) == DONE
+    assert world.broker.bury(world.client, buried, 0, world.now) == DONE
     world.sleep(HOUR // 2)
     assert set(world.broker.jobs) == {reserved, buried, delayed}
     assert world.broker.release(world.client, reserved, 0, 0, world.now) == DONE

@@ -56,7 +56,7 @@ def test_a_tube_takes_max_jobs_in_any_state(make_world):
     ready, delayed, buried, reserved = [broker.next_id + number for number in range(4)]
     assert [world.put(), world.put(delay=SECOND), world.put(), world.put()] == [DONE] * 4
     broker.reserve_job(client, buried, NOW)
-    broker.bury(client, buried, 0)
+    broker.bury(client, buried, 0, NOW)
     broker.reserve_job(client, reserved, NOW)
     assert world.put() == DRAINING
     for job_id in (ready, delayed, buried, reserved):

@@ -133,7 +133,7 @@ def test_nothing_that_happens_to_a_job_without_a_policy_gives_it_terms():
     broker.release(client, 1, 0, SECOND, now)
     broker.kick_job(client, 1, now)
     broker.reserve(client, 0, now)
-    broker.bury(client, 1, 0)
+    broker.bury(client, 1, 0, now)
     broker.kick(client, 1, now)
     broker.reserve(client, 0, now)
     broker.advance(now + SECOND)

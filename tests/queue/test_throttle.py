@@ -180,7 +180,7 @@ def test_a_waiting_client_is_served_when_a_place_becomes_free(how):
     if how == "delete":
         broker.delete(worker, first, now)
     elif how == "bury":
-        broker.bury(worker, first, 0)
+        broker.bury(worker, first, 0, now)
     elif how == "release":
         broker.release(worker, first, 9, 0, now)
     elif how == "delay":

@@ -172,7 +172,7 @@ def test_who_buries_gives_back_or_deletes_a_job_has_not_failed():
     world.broker.unreserve(world.client, job.id, world.now)
     assert job.state == READY
     world.broker.reserve_job(world.client, job.id, world.now)
-    world.broker.bury(world.client, job.id, 0)
+    world.broker.bury(world.client, job.id, 0, world.now)
     assert not isinstance(job.extras, Terms)
 
 
@@ -391,7 +391,7 @@ def test_dead_letters_go_back_whatever_their_state_but_not_while_somebody_has_th
     world.fail(delayed, delay=SECOND)
     for job in (buried, reserved):
         world.broker.reserve_job(world.client, job.id, world.now)
-    world.broker.bury(world.client, buried.id, 0)
+    world.broker.bury(world.client, buried.id, 0, world.now)
     assert world.redrive("dead", 3) == 3
     assert [job.tube.name for job in (delayed, buried, reserved, ready)] == ["t", "t", "dead", "t"]
     assert {delayed.state, buried.state, ready.state} == {READY}

@@ -233,7 +233,7 @@ def end_by_reserve_and_release(clocks, job):
 
 def end_by_bury(clocks, job):
     clocks.broker.reserve_job(clocks.client, job.id, clocks.now)
-    assert clocks.broker.bury(clocks.client, job.id, 0) == DONE
+    assert clocks.broker.bury(clocks.client, job.id, 0, clocks.now) == DONE
 
 
 @pytest.mark.parametrize("end", [end_by_kick, end_by_reschedule, end_by_reserve_and_release, end_by_bury])

@@ -142,7 +142,7 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
             elif choice < 10:
                 assert life.broker.release(life.client, number, 1, 0, life.now) == DONE
             else:
-                assert life.broker.bury(life.client, number, 1) == DONE
+                assert life.broker.bury(life.client, number, 1, life.now) == DONE
                 await life.room()
                 assert life.broker.kick_job(life.client, number, life.now) == DONE
             if rng.random() < 0.7:

@@ -138,7 +138,7 @@ class Written:
             broker.reserve_job(client, number, now)
         elif choice == 7:
             if reserve_job(broker, client, number, now):
-                broker.bury(client, number, 3)
+                broker.bury(client, number, 3, now)
         elif choice == 8:
             broker.kick(client, 1, now)
         elif reserve_job(broker, client, number, now):

@@ -88,7 +88,7 @@ class Queue:
         if number % 2:
             assert self.broker.release(self.client, number, 1, 0, self.now) == DONE
         else:
-            assert self.broker.bury(self.client, number, 1) == DONE
+            assert self.broker.bury(self.client, number, 1, self.now) == DONE
             await self.room()
             assert self.broker.kick_job(self.client, number, self.now) == DONE
 

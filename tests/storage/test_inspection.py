@@ -53,7 +53,7 @@ class Server:
 
     def bury(self, number):
         assert self.broker.reserve_job(self.client, number, NOW) == DONE
-        self.broker.bury(self.client, number, 7)
+        self.broker.bury(self.client, number, 7, NOW)
 
     def delete(self, number):
         self.broker.delete(self.client, number, NOW)

@@ -110,9 +110,9 @@ async def write(path):
     add(b"", key="gone")
     await binlog.commit()
     for job_id in (add(b"first put, last buried"), add(b"first buried"))[::-1]:  # 5 and 6
-        broker.bury(client, reserved(job_id), 4294967295)
+        broker.bury(client, reserved(job_id), 4294967295, NOW)
     broker.release(client, reserved(add(b"released with a delay")), 3, 500 * SECOND, NOW)
-    broker.bury(client, reserved(add(b"kicked")), 2)
+    broker.bury(client, reserved(add(b"kicked")), 2, NOW)
     broker.kick_job(client, 8, NOW)
     broker.delete(client, 4, NOW)
     await binlog.commit()

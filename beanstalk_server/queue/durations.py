@@ -1,0 +1,56 @@
+"""The durations of jobs: how long they wait, how long clients have them, how late time is.
+
+They are those of all tubes together, of one broker or of several. What they say is as exact as can be known without a
+byte more for each job:
+
+    waited      from the moment when a job is ready to its first reservation
+                    a job with terms notes that moment (`Terms.ready_since`)
+                    any other is ready when its delay is over, counted from when its put came
+                    not counted if neither is known: a job without terms that has been rescheduled, kicked or replaced
+                    not counted, either: a job that was there before a restart, when clients may have had it; and one
+                    that is reserved again after `unreserve`, as if it never had been
+                    time in a tube that is paused or throttled counts
+    ran         from the reservation of a job, or from its last touch, to the delete, release or bury of its client
+                    a job has the end of its time to run, and nothing else of its reservation: so a touch begins anew
+                    not counted if the time to run ends, or the client disconnects: then nobody knows when it stopped
+    lateness    from the moment at which a delayed job is due to the one at which it is ready, by the clock of `advance`
+                    up to a tick of it is the precision of the wheel
+                    a job that is due by the wall clock is late by what that clock says, also if it has been set ahead
+                    not counted if the delay ended while no server was running
+
+The moment of a job with terms is that at which its delay was over, however late the server was; of one that is due by
+the wall clock, that at which the server found this out; of one that a new policy has given a time to live while it was
+ready, that at which it did.
+
+Must never know tubes, or change a job.
+"""
+
+from __future__ import annotations
+
+from beanstalk_server.queue.histogram import Histogram
+from beanstalk_server.queue.job import SAFETY_MARGIN, SINCE_UNKNOWN, Job
+
+
+class Durations:
+    """What is known of the durations of jobs. A broker that has one counts them in it."""
+
+    __slots__ = (
+        "lateness",  # of delayed jobs
+        "ran",
+        "waited",
+    )
+
+    def __init__(self) -> None:
+        self.waited = Histogram()
+        self.ran = Histogram()
+        self.lateness = Histogram()
+
+    def note_reservation(self, job: Job, now: int) -> None:
+        """A job that is ready is about to be reserved."""
+        if not job.reserves and job.page != SINCE_UNKNOWN:
+            self.waited.add(now - job.ready_since())
+
+    def note_end(self, job: Job, now: int) -> None:
+        """The client of a reserved job is about to delete, release or bury it."""
+        end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
+        self.ran.add(now - (end - job.ttr))

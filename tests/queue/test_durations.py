@@ -1,0 +1,458 @@
+"""The durations that a broker counts are those that a naive recorder computes beside it: of any clients, commands,
+times and policies; and a broker that counts none does everything else as it would.
+"""
+
+import random
+from itertools import pairwise
+
+import pytest
+from fields import fields_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+from model import Model
+from test_broker_model import BrokerAgainstModel, durations
+from virtual import MemoryJournal, RecordingClient
+
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.durations import Durations
+from beanstalk_server.queue.histogram import CLASSES, Histogram, shortest
+from beanstalk_server.queue.job import READY, Job
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.outcome import DONE, REPLACED
+from beanstalk_server.queue.policy import Attributes, Policy
+from beanstalk_server.queue.stored_job import stored_job
+from beanstalk_server.queue.tube import Tube
+from beanstalk_server.queue.units import MILLISECOND, SECOND
+
+pytestmark = pytest.mark.interpreted
+
+NAMES = ("waited", "ran", "lateness")
+
+
+def naive_counts(found):
+    """How many durations are at least as long as the shortest of each class, and shorter than that of the next."""
+    bounds = [0] + [1000 * 2**power for power in range(CLASSES - 1)] + [float("inf")]
+    return [sum(least <= max(duration, 0) < bound for duration in found) for least, bound in pairwise(bounds)]
+
+
+class RecordingModel(Model):
+    """Notes what happens to each job, and when."""
+
+    def __init__(self, tick):
+        super().__init__(tick)
+        self.found = {name: [] for name in NAMES}
+        self.put_at = {}  # by id
+        self.began = {}  # by id: when it was reserved or touched last
+        self.unknown = set()  # the ids of those that are not ready when the delay of their put is over
+        self.renewed = None
+
+    def put(self, client, job_id, priority, delay, ttr, now, size, *attributes):
+        self.put_at[job_id] = now
+        return super().put(client, job_id, priority, delay, ttr, now, size, *attributes)
+
+    def renew(self, job):
+        super().renew(job)
+        self.renewed = job
+
+    def demand(self, job, attributes):
+        super().demand(job, attributes)
+        if job is self.renewed:
+            self.unknown.discard(job.id)  # it is another job
+            if not job.has_terms:
+                self.unknown.add(job.id)
+        self.renewed = None
+
+    def lose_track(self, job_id, *states):
+        job = self.find(job_id)
+        if job is not None and job.state in states and not job.has_terms:
+            self.unknown.add(job_id)
+
+    def reschedule(self, job_id, delay, now):
+        self.lose_track(job_id, "delayed")
+        return super().reschedule(job_id, delay, now)
+
+    def kick_job(self, job_id, now):
+        self.lose_track(job_id, "delayed", "buried")
+        return super().kick_job(job_id, now)
+
+    def unreserve(self, client, job_id, now):
+        if self.held_by(client, job_id):
+            self.unknown.add(job_id)
+        return super().unreserve(client, job_id, now)
+
+    def restart(self, now, wall_offset, known):
+        super().restart(now, wall_offset, known)
+        self.unknown.update(job.id for job in self.jobs)
+
+    def hold(self, job, client, now):
+        if job.state == "ready" and not job.reserves and job.id not in self.unknown:
+            since = job.since if job.has_terms else self.put_at[job.id] + job.delay
+            self.found["waited"].append(now - since)
+        super().hold(job, client, now)
+        self.began[job.id] = now
+
+    def touch(self, client, job_id, now):
+        if self.held_by(client, job_id):
+            self.began[job_id] = now
+        return super().touch(client, job_id, now)
+
+    def end(self, client, job_id, now):
+        if self.held_by(client, job_id):
+            self.found["ran"].append(now - self.began[job_id])
+
+    def delete(self, client, job_id, now):
+        self.end(client, job_id, now)
+        return super().delete(client, job_id, now)
+
+    def release(self, client, job_id, priority, delay, now):
+        self.end(client, job_id, now)
+        return super().release(client, job_id, priority, delay, now)
+
+    def bury(self, client, job_id, priority, now):
+        self.end(client, job_id, now)
+        return super().bury(client, job_id, priority, now)
+
+    def on_delay_over(self, job, now):
+        self.found["lateness"].append(now - job.deadline)
+        super().on_delay_over(job, now)
+
+    def on_moment(self, wall_offset, now):
+        self.found["lateness"] += [now + wall_offset - job.at for job in self.jobs if 0 < job.at <= now + wall_offset]
+        super().on_moment(wall_offset, now)
+
+
+class MeasuredBrokerAgainstModel(BrokerAgainstModel):
+    """The broker counts what the model records; sometimes the server oversleeps."""
+
+    model_type = RecordingModel
+
+    def new_broker(self, journal):
+        broker = super().new_broker(journal)
+        broker.durations = self.durations = getattr(self, "durations", None) or Durations()
+        return broker
+
+    @rule(duration=durations)
+    def oversleep(self, duration):
+        """Nothing is done for a while, and then all of it at once."""
+        due = self.model.events()
+        if len({tick for tick, *_ in due if tick * self.model.tick <= self.now + duration}) > 1:
+            return  # what comes first may set timers that come before the others
+        self.now += duration
+        self.model.sleep(self.now, self.now)
+        self.let_broker_catch_up()
+
+    def let_broker_catch_up(self):
+        while self.broker.next_event() <= self.now:
+            self.broker.advance(self.now)
+
+    @invariant()
+    def the_durations_agree(self):
+        self.let_time_pass(0)
+        for name in NAMES:
+            histogram, found = getattr(self.durations, name), self.model.found[name]
+            histogram.check()
+            assert histogram.counts == naive_counts(found), name
+            assert (histogram.count, histogram.total) == (len(found), sum(max(each, 0) for each in found)), name
+
+    @invariant()
+    def the_ages_of_ready_jobs_make_sense(self):
+        self.let_time_pass(0)
+        for tube in self.broker.tubes.values():
+            first = self.model.next_jobs(tube.name, "ready")[:1]
+            age = tube.next_ready_age(self.now)
+            assert age == 0 if not first else 0 <= age <= self.now - min(self.model.put_at[first[0].id], self.now)
+            if first and first[0].has_terms:
+                assert age == max(self.now - first[0].since, 0)
+
+
+MeasuredBrokerAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
+TestMeasuredBrokerAgainstModel = MeasuredBrokerAgainstModel.TestCase
+
+
+# Histograms
+
+moments = st.one_of(st.integers(-10, 5000), st.integers(0, 60 * SECOND), st.integers(0, 200 * 365 * 86400 * SECOND))
+
+
+def counted(found):
+    histogram = Histogram()
+    for duration in found:
+        histogram.add(duration)
+    histogram.check()
+    return histogram
+
+
+@given(st.lists(moments))
+def test_a_histogram_counts_durations_by_powers_of_two_of_a_microsecond(found):
+    histogram = counted(found)
+    assert histogram.counts == naive_counts(found)
+    assert histogram.count == len(found)
+    assert histogram.total == sum(max(duration, 0) for duration in found)
+
+
+@given(st.lists(moments), st.lists(moments))
+def test_histograms_of_two_places_add_up(here, there):
+    histogram = counted(here)
+    histogram.include(counted(there))
+    histogram.check()
+    both = counted(here + there)
+    assert (histogram.counts, histogram.total) == (both.counts, both.total)
+
+
+def test_a_duration_below_0_counts_as_0():
+    histogram = counted([-SECOND])
+    assert (histogram.counts[0], histogram.total) == (1, 0)
+
+
+@pytest.mark.parametrize("index", range(CLASSES - 1))
+def test_a_class_ends_where_the_next_begins(index):
+    histogram = counted([shortest(index + 1) - 1, shortest(index + 1)])
+    assert histogram.counts[index] == histogram.counts[index + 1] == 1
+
+
+@pytest.mark.parametrize("total", [0, 2 * 1024_000])
+def test_a_total_that_does_not_go_with_the_counts_is_found(total):
+    histogram = counted([600_000])  # of the class from 512 to 1024 microseconds
+    histogram.total = total
+    with pytest.raises(AssertionError, match="the total of a histogram is"):
+        histogram.check()
+
+
+# A broker
+
+NOW = 1000 * SECOND
+
+
+class World:
+    """A broker that counts, and a client."""
+
+    def __init__(self, journal=None, counts=True):
+        self.now = NOW
+        self.broker = Broker(journal or Journal(), NOW)
+        self.durations = Durations()
+        if counts:
+            self.broker.durations = self.durations
+        self.client = RecordingClient(self.broker)
+
+    def put(self, delay=0, ttr=60 * SECOND, key="", **attributes):
+        found = Attributes(key=key, **attributes)
+        job_id = self.broker.next_id
+        done = self.broker.put_with(self.client, found, 0, delay, ttr, b"", self.now, self.now)
+        assert done in (DONE, REPLACED)
+        return job_id
+
+    def sleep(self, duration):
+        end = self.now + duration
+        while (event := self.broker.next_event()) <= end:
+            self.now = max(self.now, event)
+            self.broker.advance(self.now)
+        self.now = end
+
+    def reserve(self):
+        assert self.broker.reserve(self.client, 0, self.now) == DONE
+
+    def age(self):
+        return self.broker.tubes.default.next_ready_age(self.now)
+
+
+def counts_of(histogram):
+    """How many there are, and how long they are in all, in milliseconds."""
+    return histogram.count, round(histogram.total / MILLISECOND)
+
+
+@pytest.mark.parametrize("ttr", [1, SECOND, SECOND + 1, 60 * SECOND])
+@pytest.mark.parametrize("end", ["delete", "release", "bury"])
+def test_a_job_has_run_from_its_last_touch_whatever_is_left_of_its_time_to_run(ttr, end):
+    world = World()
+    job_id = world.put(ttr=ttr)
+    world.reserve()
+    world.now += ttr // 2
+    world.broker.touch(world.client, job_id, world.now)
+    world.sleep(ttr - 1)
+    arguments = {"delete": (), "release": (0, 0), "bury": (0,)}[end]
+    assert getattr(world.broker, end)(world.client, job_id, *arguments, world.now) == DONE
+    assert (world.durations.ran.count, world.durations.ran.total) == (1, ttr - 1)
+
+
+def test_a_job_that_nobody_has_reserved_does_not_run():
+    world = World()
+    world.broker.delete(world.client, world.put(), world.now)
+    assert counts_of(world.durations.ran) == (0, 0)
+
+
+def test_a_job_waits_from_the_end_of_its_delay_however_late_the_server_is():
+    world = World()
+    world.put(delay=SECOND)
+    world.now += 3 * SECOND
+    world.broker.advance(world.now)
+    assert counts_of(world.durations.lateness) == (1, 2000)
+    world.now += SECOND
+    assert world.age() == 3 * SECOND
+    world.reserve()
+    assert counts_of(world.durations.waited) == (1, 3000)
+    world.broker.release(world.client, 1, 0, 0, world.now)
+    world.reserve()
+    assert counts_of(world.durations.waited) == (1, 3000), "it has been reserved before"
+
+
+def test_a_reservation_that_is_undone_counts_once():
+    world = World()
+    world.put()
+    world.now += SECOND
+    world.reserve()
+    world.broker.unreserve(world.client, 1, world.now)
+    world.now += SECOND
+    world.reserve()
+    assert counts_of(world.durations.waited) == (1, 1000)
+
+
+def kick(world):
+    world.broker.kick_job(world.client, 1, world.now)
+
+
+def reschedule(world):
+    world.broker.reschedule(world.client, 1, 0, world.now)
+
+
+def replace(world):
+    world.put(key="k", replaces=True)
+
+
+@pytest.mark.parametrize("change", [kick, reschedule, replace])
+def test_a_wait_whose_beginning_is_not_known_does_not_count_but_its_job_has_an_age(change):
+    world = World()
+    world.put(delay=3600 * SECOND, key="k")
+    world.now += SECOND
+    change(world)
+    world.now += SECOND
+    assert world.age() in (SECOND, 2 * SECOND), "it may be too long"
+    world.reserve()
+    assert counts_of(world.durations.waited) == (0, 0)
+
+
+@pytest.mark.parametrize("change", [kick, reschedule, replace])
+def test_a_job_with_terms_knows_since_when_it_waits(change):
+    world = World()
+    if change is replace:
+        world.broker.change_policies(lambda _: Policy(ttl=7200 * SECOND), world.now)
+    world.put(delay=3600 * SECOND, key="k", max_tries=3)
+    world.now += SECOND
+    change(world)
+    world.now += SECOND
+    assert world.age() == SECOND
+    world.reserve()
+    assert counts_of(world.durations.waited) == (1, 1000)
+
+
+def test_a_job_that_is_reserved_by_its_id_counts_only_if_it_was_ready():
+    world = World()
+    world.put()
+    world.put(delay=SECOND)
+    world.now += MILLISECOND
+    assert world.broker.reserve_job(world.client, 2, world.now) == DONE
+    assert counts_of(world.durations.waited) == (0, 0)
+    assert world.broker.reserve_job(world.client, 1, world.now) == DONE
+    assert counts_of(world.durations.waited) == (1, 1)
+
+
+def test_a_job_of_the_wall_clock_is_late_by_what_that_clock_says():
+    world = World()
+    world.broker.set_wall_offset(SECOND)
+    world.put(at=world.now + SECOND + 5 * SECOND)
+    world.broker.set_wall_offset(3 * SECOND)
+    world.now += 4 * SECOND
+    world.broker.advance(world.now)
+    assert counts_of(world.durations.lateness) == (1, 1000)
+
+
+class Restored(Journal):
+    """Has one ready job, that was put at this moment of the wall clock."""
+
+    keeps = True
+
+    def __init__(self, created_at):
+        self.created_at = created_at
+
+    def load(self):
+        job = Job(7, 0, 0, SECOND, b"", Tube("default", 0), self.created_at)
+        job.state = READY
+        yield stored_job(job, 0)
+
+
+@pytest.mark.parametrize(
+    ("created_at", "age"),
+    [
+        (5_000_000 * SECOND, 1000),  # in a boot before
+        (5_001_000 * SECOND, 0),
+        (9_999_999 * SECOND, 0),  # the wall clock went wrong since, or was wrong then
+        (0, 5_001_000),
+    ],
+)
+def test_a_restored_job_has_the_age_that_the_wall_clock_says_and_none_below_0(created_at, age):
+    world = World.__new__(World)
+    world.now, world.durations = NOW, Durations()
+    world.broker = Broker(Restored(created_at), NOW)
+    world.broker.durations = world.durations
+    assert world.broker.restore(5_000_000 * SECOND, NOW) == 1
+    world.client = RecordingClient(world.broker)
+    assert world.age() == age * SECOND
+    world.reserve()
+    assert counts_of(world.durations.waited) == (0, 0)
+    world.now += SECOND // 2
+    world.broker.delete(world.client, 7, world.now)
+    assert counts_of(world.durations.ran) == (1, 500)
+
+
+def test_a_tube_without_a_ready_job_has_no_age():
+    world = World()
+    assert world.age() == 0
+    world.put(delay=SECOND)
+    world.now += 5 * SECOND
+    assert world.age() == 0
+
+
+def test_a_paused_tube_has_the_age_of_the_job_that_comes_first():
+    world = World()
+    world.put()
+    world.broker.pause(world.client, "default", 60 * SECOND, world.now)
+    world.now += SECOND
+    assert world.age() == SECOND
+
+
+def live(counts):
+    """A life of a thousand commands; all that clients and the journal have seen of it."""
+    rng = random.Random(16)
+    world = World(MemoryJournal(), counts=counts)
+    broker = world.broker
+    seen = []
+    for _ in range(1000):
+        world.sleep(rng.choice((1, MILLISECOND, SECOND)))
+        job_id, now, client = rng.randrange(max(broker.next_id - 8, 0), broker.next_id), world.now, world.client
+        commands = [
+            lambda: world.put(rng.choice((0, 0, SECOND)), 2 * SECOND),
+            lambda: world.put(0, SECOND, rng.choice("kl"), replaces=True),
+            lambda: broker.reserve(client, 0, now),  # noqa: B023
+            lambda: broker.reserve_job(client, job_id, now),  # noqa: B023
+            lambda: broker.delete(client, job_id, now),  # noqa: B023
+            lambda: broker.release(client, job_id, 1, rng.choice((0, SECOND)), now),  # noqa: B023
+            lambda: broker.bury(client, job_id, 2, now),  # noqa: B023
+            lambda: broker.touch(client, job_id, now),  # noqa: B023
+            lambda: broker.kick_job(client, job_id, now),  # noqa: B023
+        ]
+        try:
+            seen.append(rng.choice(commands)())
+        except AssertionError:
+            seen.append("a put that came too late")
+    kept = [{name: getattr(job, name) for name in fields_of(type(job))} for job in world.broker.journal.jobs.values()]
+    statistics = broker.server_statistics()
+    totals = [getattr(statistics, name) for name in ("ready", "reserved", "delayed", "buried", "timeouts", "memory")]
+    return (seen, world.client.answers, kept, totals), world.durations
+
+
+def test_whether_durations_are_counted_makes_no_difference_to_anything_else():
+    without, nothing = live(False)
+    with_durations, found = live(True)
+    assert with_durations == without
+    assert [getattr(nothing, name).count for name in NAMES] == [0, 0, 0]
+    assert min(getattr(found, name).count for name in NAMES) > 10

@@ -63,6 +63,9 @@ KEY = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
 TOKEN = r"[!-~]+"
 """The pattern of a token that can be sent: one word of a command line. Which ones are valid, the server knows."""
 
+PAGE_ENTRIES = 1000
+"""How many entries of a list are asked for at a time: the most that a page has."""
+
 ALPN_PROTOCOL = "beanstalk"
 
 _Number = TypeVar("_Number", int, float)
@@ -313,6 +316,31 @@ class Client(greenstalk.Client[TBody]):
         """
         return self._int_cmd(b"redrive %b %d" % (tube.encode("ascii"), limit), b"REDRIVEN")
 
+    def stats_tubes(self, first: str = "", prefix: str = "") -> Iterator[dict[str, int | str]]:
+        """Iterates over the statistics of the tubes, in the order of their names, and asks for pages as it needs them.
+
+        Tubes may come and go meanwhile; those that stay are given once each.
+
+        :param first: The name to begin with; by default the first one that there is, or that has the prefix.
+        :param prefix: What the names must begin with.
+        """
+        following = max(first, prefix) or "-"
+        while following:
+            command = b"stats-tubes %b %d" % (following.encode("ascii"), PAGE_ENTRIES)
+            following, entries = self._page(command)
+            for entry in entries:
+                name = entry["name"]
+                if not str(name).startswith(prefix):
+                    return
+                yield entry
+
+    def _page(self, command: bytes) -> tuple[str, list[dict[str, int | str]]]:
+        """Ask for a page: return where the next one begins ("" if there is none), and its entries."""
+        (size,) = self._send_cmd(command, b"OK")
+        lines = self._read_chunk(int(size)).decode("ascii").split("\n")
+        _, following, _, *entries = lines[:-1]
+        return following.split('"')[1], [_entry(line) for line in entries]
+
     def drain(self) -> None:
         """Puts the server into drain mode: it takes no new jobs, and everything else goes on."""
         self._send_cmd(b"drain", b"DRAINING")
@@ -348,6 +376,15 @@ class Client(greenstalk.Client[TBody]):
 
     def _decode(self, body: bytes) -> TBody:
         return body if self.encoding is None else body.decode(self.encoding)  # type: ignore[return-value]
+
+
+def _entry(line: str) -> dict[str, int | str]:
+    """An entry of a page, from its line. No text has a quotation mark or a comma in it."""
+    found: dict[str, int | str] = {}
+    for part in line.removeprefix("- {").removesuffix("}").split(", "):
+        key, _, value = part.partition(": ")
+        found[key] = value[1:-1] if value.startswith('"') else int(value)
+    return found
 
 
 def _connect(address: ConnectionTarget) -> socket.socket:

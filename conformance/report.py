@@ -59,6 +59,7 @@ EXTENSIONS: Final = [
     "clear-tube",
     "put-with",
     "redrive",
+    "stats-tubes",
     "drain",
     "undrain",
 ]

@@ -1,4 +1,4 @@
-"""stats, list-tubes, drain and undrain: each asks all shards, and makes one reply of theirs.
+"""stats, list-tubes, stats-tubes, drain and undrain: each asks all shards, and makes one reply of theirs.
 
 What is asked may be done twice, so it is simply asked again where a leader has gone, and waits where there is none. The
 command is given by its own name to one shard, which counts it, and to the others as what they do not count.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.cluster.operation import Operation
 from beanstalk_server.wire import replies
+from beanstalk_server.wire.listing import PAGE_ENTRIES, page
 
 if TYPE_CHECKING:
     from beanstalk_server.cluster.routing import RoutingSession
@@ -60,6 +61,14 @@ _OK: Final = b"OK "
 _CRLF: Final = b"\r\n"
 _HEAD: Final = b"---\n"
 _DEFAULT: Final = b"- default\n"
+_DEFAULT_NAME: Final = b"default"
+_ENTRY: Final = b'- {name: "'
+
+MERGED_ENTRIES: Final = 4096
+"""How many tubes all shards together are asked for, for one page: they are sorted in some milliseconds."""
+
+LEAST_ENTRIES: Final = 8
+"""How many each is asked for at least."""
 
 
 class _Answer:
@@ -189,6 +198,51 @@ class AllTubes(_AskingAll):
 
     def _reply(self) -> bytes:
         return replies.ok_list(self._lists)
+
+
+class PageOfTubes(_AskingAll):
+    """stats-tubes: the first tubes of what each shard has, in the order of their names.
+
+    The names are divided among the shards by a hash, so that each is asked for its share of a page and some more. The
+    page ends before the first tube that a shard has not been asked for: it may be shorter than the client wants.
+
+    Args:
+        router, shards: as above.
+        first: the name from which on; "" for the beginning.
+        count: the most tubes, as the client says.
+    """
+
+    __slots__ = ("_asked", "_count", "_entries", "_first", "_next")
+
+    def __init__(self, router: RoutingSession, shards: list[int], first: str, count: int) -> None:
+        super().__init__(router, shards)
+        self._first = first
+        self._count = min(count, PAGE_ENTRIES)
+        self._asked = min(self._count + 1, max(MERGED_ENTRIES // len(shards), LEAST_ENTRIES))
+        self._entries: list[tuple[bytes, bytes]] = []  # names, and what is said of them
+        self._next = b""  # the first name of all that no shard has been asked for; b"" if there is none
+
+    def begin(self) -> None:
+        arguments = f" {self._first or '-'} {self._asked}".encode("ascii")
+        self._ask(b"stats-tubes" + arguments, b"shard-tube-stats" + arguments)
+
+    def _add(self, position: int, reply: bytes) -> None:
+        rows = _text(reply).splitlines(keepends=True)
+        following = rows[0].split(b'"')[1]
+        if following and (not self._next or following < self._next):
+            self._next = following
+        for row in rows[2:]:
+            name = row[len(_ENTRY) : row.index(b'"', len(_ENTRY))]
+            if not position or name != _DEFAULT_NAME:
+                self._entries.append((name, row))
+
+    def _reply(self) -> bytes:
+        end = self._next
+        entries = sorted(self._entries)
+        found = [entry for entry in entries[: self._count] if not end or entry[0] < end]
+        if len(found) < len(entries) and (not end or entries[len(found)][0] < end):
+            end = entries[len(found)][0]
+        return replies.ok(page(end.decode("ascii"), "tubes", [row for _, row in found]))
 
 
 class DrainMode(_AskingAll):

@@ -6,7 +6,7 @@
     of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive
     of the job               whatever has an id
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
-    all of them              stats, list-tubes, drain, undrain: operations
+    all of them              stats, list-tubes, stats-tubes, drain, undrain: operations
     none                     list-tube-used, list-tubes-watched, auth and quit are answered here
     any                      what is unknown or malformed, so that a server of another version may know it; but not
                              what only nodes may say
@@ -32,7 +32,7 @@ from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.cluster.branch import Branch, Owner, Place
 from beanstalk_server.cluster.operation import Operation
-from beanstalk_server.cluster.operations import AllTubes, DrainMode, SummedStatistics
+from beanstalk_server.cluster.operations import AllTubes, DrainMode, PageOfTubes, SummedStatistics
 from beanstalk_server.cluster.reserving import Reserving
 from beanstalk_server.cluster.watched import Watched
 from beanstalk_server.link.opening import Opening
@@ -610,7 +610,7 @@ class RoutingSession:
         if kind == _WATCHING:
             return _ALONE if read_name(text, _ARGUMENTS) else _ANYWHERE
         if kind == _HERE:
-            return _ALONE
+            return _ALONE if self._is_well_formed(word, text) else _ANYWHERE
         if line.startswith(_PAUSE):
             return self.places.of_tube(line[len(_PAUSE) :].lstrip(b" ").partition(b" ")[0])
         if (line.startswith(_QUIT) and b"\0" not in line) or line == _TOO_LONG or word in _FORBIDDEN:
@@ -630,10 +630,12 @@ class RoutingSession:
             return shard
         if not self._watching:
             return _ANYWHERE
+        return _ALONE if self._is_well_formed(word, text) else _ANYWHERE
+
+    def _is_well_formed(self, word: bytes, text: bytes) -> bool:
+        """Whether the arguments of a command can be read; then they are at hand."""
         command = self._dialect.with_arguments.get(word)
-        if command is not None and command.read is not None and not command.read(text, _ARGUMENTS):
-            return _ANYWHERE
-        return _ALONE
+        return command is None or command.read is None or command.read(text, _ARGUMENTS)
 
     def _body_size(self, line: bytes) -> int:
         """The size of the body that follows a line; -1 if none does."""
@@ -721,6 +723,10 @@ class RoutingSession:
             return SummedStatistics(self, self._all_shards())
         if word == b"list-tubes":
             return AllTubes(self, self._all_shards())
+        if word == b"stats-tubes":
+            is_well_formed = self._is_well_formed(word, text)
+            assert is_well_formed, "what is malformed goes anywhere"
+            return PageOfTubes(self, self._all_shards(), _ARGUMENTS.name, _ARGUMENTS.count)
         if word == b"drain":
             return DrainMode(self, self._all_shards(), word, replies.DRAINING)
         if word == b"undrain":

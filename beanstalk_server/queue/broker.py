@@ -485,6 +485,9 @@ class Broker(Queue):
         self.cost += self.tubes.write_pages() * PAGE_COST
         return self.tubes.pages()
 
+    def tube_names(self, first: str, count: int) -> list[str]:
+        return self.tubes.names_from(first, count)
+
     def drain(self) -> None:
         self.draining = True
 

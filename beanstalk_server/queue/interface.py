@@ -265,6 +265,10 @@ class Queue:
         """A line for each tube, as list-tubes has it ("- " and the name), in beanstalkd's order; many on each page."""
         raise NotImplementedError
 
+    def tube_names(self, first: str, count: int) -> list[str]:
+        """The names of tubes, at most so many, in the order of names, from the first that is `first` or follows it."""
+        raise NotImplementedError
+
     def server_statistics(self) -> ServerStatistics:
         """The whole queue as it is now."""
         raise NotImplementedError

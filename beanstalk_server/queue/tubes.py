@@ -1,17 +1,21 @@
-"""The table of tubes, by name and in the order of list-tubes.
+"""The table of tubes, by name, in the order of list-tubes, and in the order of their names.
 
 Must never know what is in a tube, only whether anything keeps it alive.
 
 The list is kept as pages of bytes, one line for each tube, because a hundred thousand lines would take tens of
 milliseconds to write. A tube that comes or goes costs the writing of one page; list-tubes joins the pages. The names
 are divided among many dictionaries, because a single one holds the event loop when it grows: for 5 ms with a hundred
-thousand tubes, and for 40 ms with a million.
+thousand tubes, and for 40 ms with a million. Their order is kept by sortedcontainers' SortedList, which is a list of
+short lists: a name that comes or goes moves at most two thousand others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
+
+from sortedcontainers import SortedList
 
 from beanstalk_server.queue.tube import Tube
 
@@ -28,10 +32,11 @@ DICTIONARIES: Final = 128
 class TubeTable:
     """Tubes by name: a mapping, as far as one is needed."""
 
-    __slots__ = ("_by_name", "_in_order", "_pages", "default")
+    __slots__ = ("_by_name", "_in_order", "_names", "_pages", "default")
 
     def __init__(self) -> None:
         self._by_name: list[dict[str, Tube]] = [{} for _ in range(DICTIONARIES)]  # by the last bits of their hashes
+        self._names = SortedList()
         self._in_order: list[Tube] = []  # as in beanstalkd: the last takes the place of one that goes
         self._pages: list[bytes] = []  # their lines; b"" for a page that has to be written anew
         self.default = self.add(DEFAULT)
@@ -48,6 +53,7 @@ class TubeTable:
         """Make a tube with a name that no tube has."""
         tube = Tube(name, len(self._in_order))
         self._with_hash_of(name)[name] = tube
+        self._names.add(name)
         self._in_order.append(tube)
         if tube.position % PAGE == 0:
             if self._pages:
@@ -64,6 +70,7 @@ class TubeTable:
         tube.buried.dissolve()
         tube.waiting.dissolve()
         del self._with_hash_of(tube.name)[tube.name]
+        self._names.remove(tube.name)
         last = self._in_order.pop()
         if last.position % PAGE == 0:
             self._pages.pop()
@@ -92,6 +99,10 @@ class TubeTable:
         tubes = self._in_order[index * PAGE : (index + 1) * PAGE]
         self._pages[index] = b"".join([tube.entry for tube in tubes])
 
+    def names_from(self, first: str, count: int) -> list[str]:
+        """The names of so many tubes at most, in their order, from the first that is `first` or follows it."""
+        return list(islice(self._names.irange(first), count))
+
     def at(self, position: int) -> Tube:
         """The tube at this position in their order."""
         return self._in_order[position]
@@ -119,6 +130,8 @@ class TubeTable:
         for position, tube in enumerate(self._in_order):
             assert tube.position == position, f"tube {tube.name} does not know its position"
             assert self[tube.name] is tube, f"tube {tube.name} is listed, but cannot be found"
+        assert list(self._names) == sorted(tube.name for tube in self._in_order), "the names are not in order"
+        self._names._check()
         assert len(self._pages) == -(-len(self._in_order) // PAGE), "the number of pages is wrong"
         for index, page in enumerate(self._pages):
             tubes = self._in_order[index * PAGE : (index + 1) * PAGE]

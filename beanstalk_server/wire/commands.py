@@ -32,6 +32,7 @@ from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
 from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
 from beanstalk_server.wire.tube_listing import TubeListing
+from beanstalk_server.wire.tube_page import TubePage
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.session import Session
@@ -303,9 +304,13 @@ def _list_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
     pages = session.queue.list_tubes()
     user = session.user
     if user is not None and not user.everywhere:
-        return session.begin_listing(TubeListing(user, pages))
+        return session.begin_listing(TubeListing(user, pages), now)
     session.reply(replies.ok_list(pages))
     return ANSWERED
+
+
+def _stats_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.begin_listing(TubePage(session.queue, session.user, arguments.name, arguments.count), now)
 
 
 def _list_tube_used(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -488,6 +493,16 @@ EXTENSIONS: Final = (
         may_be_long=True,
     ),
     Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL),
+    Command(
+        "stats-tubes",
+        grammar.read_stats_tubes,
+        _stats_tubes,
+        NO_RIGHT,
+        NO_TUBE,
+        may_be_long=True,
+        cost=STATISTICS_COST,
+        concerns=EVERYTHING,
+    ),
     Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING),
     Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING),
 )
@@ -593,6 +608,16 @@ PLACE_COMMANDS: Final = (
     _unwatch_command(),
     Command("shard-stats", None, _stats, INSPECT, EVERY_TUBE, is_counted=False, cost=STATISTICS_COST),
     Command("shard-tubes", None, _list_tubes, NO_RIGHT, NO_TUBE, is_counted=False, concerns=EVERYTHING),
+    Command(
+        "shard-tube-stats",
+        grammar.read_stats_tubes,
+        _stats_tubes,
+        NO_RIGHT,
+        NO_TUBE,
+        is_counted=False,
+        cost=STATISTICS_COST,
+        concerns=EVERYTHING,
+    ),
     Command("shard-drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, is_counted=False),
     Command("shard-undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, is_counted=False),
 )

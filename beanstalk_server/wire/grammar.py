@@ -51,6 +51,7 @@ _KEY_AND_SECONDS: Final = re.compile(_KEY + rb" +" + _SECONDS)
 _STATE: Final = rb"(ready|delayed|reserved|buried)"
 _CURSOR: Final = rb"(\d[-0-9]{0,99})"
 _LIST_JOBS: Final = re.compile(_KEY + rb" +" + _STATE + rb" +" + _CURSOR + rb" +(\d+)")
+_NAME_OR_HYPHEN_AND_NUMBER: Final = re.compile(rb"(?:-|" + _KEY + rb") +(\d+)")
 _NAME_AND_NUMBER: Final = re.compile(_KEY + rb" +(\d+)")
 _LEADING_SECONDS: Final = re.compile(rb" *" + _SECONDS)
 _KICK: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?)(\d+)")
@@ -427,6 +428,16 @@ def read_list_jobs(text: bytes, into: Arguments) -> bool:
     into.state = parse_state(match[2])
     into.cursor = match[3].decode("ascii")
     into.count = parse_u32(match[4])
+    return into.count >= 1
+
+
+def read_stats_tubes(text: bytes, into: Arguments) -> bool:
+    """A tube's name, or a hyphen, which is read as "", and a count, which is at least one."""
+    match = _NAME_OR_HYPHEN_AND_NUMBER.fullmatch(text)
+    if match is None:
+        return False
+    into.name = (match[1] or b"").decode("ascii")
+    into.count = parse_u32(match[2])
     return into.count >= 1
 
 

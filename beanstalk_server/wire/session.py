@@ -57,8 +57,8 @@ from beanstalk_server.wire.framing import (
     Framer,
 )
 from beanstalk_server.wire.grammar import Arguments, Put, without_token, write_duration
+from beanstalk_server.wire.listing import Listing
 from beanstalk_server.wire.server_info import ServerInfo
-from beanstalk_server.wire.tube_listing import TubeListing
 
 SESSION_QUANTUM: Final = 128
 """The budget of one turn of a client, in the unit of queue/costs.py."""
@@ -119,7 +119,7 @@ class Session(Client):
         "is_home",  # lines that concern other shards are to be done elsewhere: only a HomeSession is ever home
         "is_stopped",  # the next await, which has come and has not been done, must not wait
         "job_id",  # of the put that is under way
-        "listing",  # the list of tubes that is under way
+        "listing",  # the long answer that is under way
         "logs_commands",
         "may_wait",  # a reserve may wait for a job
         "name",
@@ -178,7 +178,7 @@ class Session(Client):
         self.put_at = 0
         self.job_id = 0
         self.refusal = replies.JOB_TOO_BIG
-        self.listing: TubeListing | None = None
+        self.listing: Listing | None = None
         self.unchecked = 0
         self.user: User | None = None
         self.authenticate = authenticate
@@ -204,7 +204,7 @@ class Session(Client):
         queue.cost = 0
         self.budget = SESSION_QUANTUM
         self.blocked = False
-        if self.pending is not None and not self._gives_up_waiting() and not self._ends_listing():
+        if self.pending is not None and not self._gives_up_waiting() and not self._ends_listing(now):
             return
         if self.output_paused or self.closed:
             self.budget -= queue.cost
@@ -230,9 +230,9 @@ class Session(Client):
         self.replies.append(replies.TIMED_OUT)
         return True
 
-    def _ends_listing(self) -> bool:
-        """Go on with the list of tubes that is pending, if one is; return whether it has been answered."""
-        if self.listing is None or self.output_paused or not self._go_on_listing():
+    def _ends_listing(self, now: int) -> bool:
+        """Go on with the long answer that is pending, if one is; return whether it has been given."""
+        if self.listing is None or self.output_paused or not self._go_on_listing(now):
             return False
         self.pending = None
         return True
@@ -397,7 +397,7 @@ class Session(Client):
 
     def _pending_line(self, now: int) -> bytes:
         if self.listing is not None:
-            return b"list-tubes\r\n"
+            return self.listing.line
         if self.pending is None:
             return b""
         if not self.is_linked():
@@ -498,21 +498,21 @@ class Session(Client):
         """Whether the command on a line is to be done elsewhere: then nothing of it may be done here."""
         raise NotImplementedError
 
-    def begin_listing(self, listing: TubeListing) -> Outcome:
-        """Answer with a list of tubes, in as many turns as it takes."""
+    def begin_listing(self, listing: Listing, now: int) -> Outcome:
+        """Give a long answer, in as many turns as it takes."""
         self.listing = listing
-        return ANSWERED if self._go_on_listing() else PENDING
+        return ANSWERED if self._go_on_listing(now) else PENDING
 
-    def _go_on_listing(self) -> bool:
+    def _go_on_listing(self, now: int) -> bool:
         listing = self.listing
         assert listing is not None, "a list has been begun"
         while not listing.is_complete():
             if self.budget <= self.queue.cost:
                 self.on_answer()
                 return False
-            self.budget -= listing.go_on()
+            self.budget -= listing.go_on(now)
         self.listing = None
-        self.reply(replies.ok_list(listing.pieces()))
+        self.reply(listing.reply())
         return True
 
     def begin_put(self, put: Put, now: int) -> None:

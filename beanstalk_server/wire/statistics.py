@@ -93,6 +93,11 @@ def stats_tube(tube: TubeStatistics, quote: str) -> bytes:
     ).encode()
 
 
+def tube_entry(tube: TubeStatistics) -> bytes:
+    """An entry of the answer to stats-tubes: what stats-tube answers, on one line."""
+    return b"- {%b}\n" % stats_tube(tube, '"')[len(b"---\n") : -len(b"\n")].replace(b"\n", b", ")
+
+
 def _policy(tube: TubeStatistics) -> str:
     return f"{_counters(tube.counters, tube.held)}bytes: {tube.bytes}\nthrottled: {int(tube.throttled)}\n"
 

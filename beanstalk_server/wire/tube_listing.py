@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.access.user import User
+from beanstalk_server.wire import replies
+from beanstalk_server.wire.listing import Listing
 
 SLICE: Final = 64
 """The most that a slice costs, in the unit of queue/costs.py: some 100 microseconds."""
 
 
-class TubeListing:
+class TubeListing(Listing):
     """A list of tubes that is under way.
 
     Args:
@@ -30,17 +32,16 @@ class TubeListing:
     )
 
     def __init__(self, user: User, pages: list[bytes]) -> None:
+        super().__init__(b"list-tubes\r\n")
         self._user = user
         self._pages = pages[::-1]
         self._names: list[str] = []
         self._lines: list[bytes] = []
 
     def is_complete(self) -> bool:
-        """Whether all tubes have been looked at."""
         return not self._pages and not self._names
 
-    def go_on(self) -> int:
-        """Look at the next tubes; return what that has cost."""
+    def go_on(self, now: int) -> int:
         if not self._names:
             page = self._pages.pop().decode("ascii")
             self._names = page[len("- ") : -len("\n")].split("\n- ")
@@ -57,6 +58,5 @@ class TubeListing:
             self._lines.append(("- " + "\n- ".join(found) + "\n").encode("ascii"))
         return len(names) * weight >> 6
 
-    def pieces(self) -> list[bytes]:
-        """The lines of the tubes that have been found, many in each piece."""
-        return self._lines
+    def reply(self) -> bytes:
+        return replies.ok_list(self._lines)

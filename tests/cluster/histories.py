@@ -45,13 +45,14 @@ RESERVES = (b"reserve", b"reserve-with-timeout", b"reserve-batch")
 OF_USED_TUBE = (*PUTS, b"cancel-keyed", b"reschedule-keyed", b"peek-keyed", b"kick")
 OF_USED_TUBE += (b"peek-ready", b"peek-delayed", b"peek-buried")
 OF_NAMED_TUBE = (b"use", b"watch", b"ignore", b"pause-tube", b"clear-tube", b"stats-tube", b"redrive")
-OF_NO_TUBE = (b"stats", b"list-tubes", b"list-tube-used", b"list-tubes-watched")
+OF_NO_TUBE = (b"stats", b"stats-tubes", b"list-tubes", b"list-tube-used", b"list-tubes-watched")
 HARMLESS = (
     b"use",
     b"watch",
     b"ignore",
     b"stats",
     b"stats-tube",
+    b"stats-tubes",
     b"list-tubes",
     b"list-tube-used",
     b"list-tubes-watched",
@@ -91,6 +92,7 @@ REPLIES = {
     b"stats": (b"OK",),
     b"stats-job": (b"OK", b"NOT_FOUND"),
     b"stats-tube": (b"OK", b"NOT_FOUND"),
+    b"stats-tubes": (b"OK",),
     b"list-tubes": (b"OK",),
     b"list-tube-used": (b"USING",),
     b"list-tubes-watched": (b"OK",),

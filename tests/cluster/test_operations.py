@@ -1,4 +1,4 @@
-"""stats and list-tubes over several shards: what a server that has everything would say, as far as shards can."""
+"""What asks all shards (stats, list-tubes, stats-tubes): what one server would say, as far as shards can."""
 
 import re
 import tracemalloc
@@ -10,7 +10,7 @@ from virtual import World
 
 import beanstalk_server.server
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.operations import SUMMED, AllTubes, SummedStatistics, is_summed
+from beanstalk_server.cluster.operations import SUMMED, AllTubes, PageOfTubes, SummedStatistics, is_summed
 from beanstalk_server.wire.places import Places
 
 OF_ONE_SHARD = {
@@ -93,7 +93,7 @@ def test_stats_adds_up_what_the_shards_say(cluster):
 
 def test_a_command_that_asks_all_shards_counts_once(cluster):
     client = cluster.connect()
-    cluster.send(client, b"stats\r\nlist-tubes\r\nlist-tubes\r\nstats\r\n")
+    cluster.send(client, b"stats\r\nlist-tubes\r\nlist-tubes\r\nstats-tubes - 1\r\nstats\r\n")
     watches = b"".join([b"watch %b\r\n" % cluster.tube(shard) for shard in range(SHARDS)])
     cluster.send(client, watches + b"reserve-with-timeout 0\r\nreserve-batch 3 0\r\nreserve-batch 1 0\r\n")
     found = rows(cluster.send(client, b"stats\r\n"))
@@ -101,6 +101,7 @@ def test_a_command_that_asks_all_shards_counts_once(cluster):
     assert counted == {
         "cmd-stats": "3",
         "cmd-list-tubes": "2",
+        "cmd-stats-tubes": "1",
         "cmd-watch": "3",
         "cmd-reserve-with-timeout": "1",
         "cmd-reserve-batch": "2",
@@ -116,7 +117,10 @@ def test_stats_wait_for_a_shard_that_nobody_leads(cluster):
     assert cluster.read(client).endswith(b"USING default\r\n")
 
 
-@pytest.mark.parametrize("command", [b"stats\r\n", b"list-tubes\r\n", b"drain\r\n", b"undrain\r\n"])
+COMMANDS = [b"stats\r\n", b"list-tubes\r\n", b"stats-tubes - 9\r\n", b"drain\r\n", b"undrain\r\n"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_a_shard_that_is_lost_meanwhile_is_asked_again(cluster, command, is_clean):
     client = cluster.connect()
@@ -194,6 +198,57 @@ def test_a_user_is_told_what_it_may_see():
     )
 
 
+# Pages of stats-tubes
+
+
+def page(reply):
+    """Where the next page begins, and the entries of this one: names, and the rest of their lines."""
+    head, _, text = reply.partition(b"\r\n")
+    assert len(text) == int(head.split()[1]) + 2
+    following, tubes, *lines = text.removeprefix(b"---\n").removesuffix(b"\n\r\n").split(b"\n")
+    assert tubes == (b"tubes:" if lines else b"tubes: []")
+    return following.split(b'"')[1], {line.split(b'"')[1]: line for line in lines}
+
+
+def ask_for_page(cluster, client, first=b"-", count=1000):
+    return page(cluster.send(client, b"stats-tubes %b %d\r\n" % (first, count)))
+
+
+def test_a_page_of_tubes_is_merged_from_those_of_all_shards(cluster):
+    client = cluster.connect()
+    tubes = sorted([b"default", *[b"t%d" % number for number in range(40)]])
+    cluster.send(client, b"".join([b"watch %b\r\n" % tube for tube in tubes]))
+    cluster.send(client, b"use t7\r\nput 0 0 60 1\r\nx\r\n")
+    following, entries = ask_for_page(cluster, client)
+    assert (following, list(entries)) == (b"", tubes)
+    assert b"current-jobs-ready: 1, " in entries[b"t7"]
+    assert b"current-watching: 1, " in entries[b"default"], "as the shard says that it belongs to"
+    for count in (1, 2, 7):
+        found, following = [], b"-"
+        while following:
+            following, entries = ask_for_page(cluster, client, following, count)
+            assert len(entries) <= count
+            found += entries
+        assert found == tubes
+    assert ask_for_page(cluster, client, b"u") == (b"", {})
+
+
+def test_a_page_of_tubes_that_is_malformed_is_refused_by_some_shard(cluster):
+    client = cluster.connect()
+    assert cluster.send(client, b"stats-tubes - 0\r\nstats-tubes \r\nstats-tubes\r\n") == 3 * b"BAD_FORMAT\r\n"
+    assert cluster.send(client, b"shard-tube-stats - 1\r\n") == b"UNKNOWN_COMMAND\r\n"
+
+
+def test_a_user_is_shown_its_tubes_of_all_shards():
+    cluster = ShardedCluster(SHARDS, users=user)
+    cluster.send(cluster.connect(), b"".join([b"watch t%d\r\n" % number for number in range(30)]))
+    client = cluster.connect(user=user("some"))
+    assert list(ask_for_page(cluster, client)[1]) == sorted(
+        b"t1%b" % end for end in [b"", *b"0 1 2 3 4 5 6 7 8 9".split()]
+    )
+    assert ask_for_page(cluster, client, count=2)[0] == b"t11"
+
+
 class Asked:
     """A branch, or the router: it keeps what it is asked, and how it is answered."""
 
@@ -234,6 +289,28 @@ def test_a_hundred_thousand_tubes_of_all_shards_are_in_one_list():
         text = b"---\n" + b"".join([b"- %b\n" % name for name in found])
         answers.append(b"OK %d\r\n%b\r\n" % (len(text), text))
     assert len(names(answered(AllTubes, SHARDS, answers))) == 100_001
+
+
+@pytest.mark.interpreted
+def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_not_been_asked_for():
+    names_of = [[] for _ in range(1024)]
+    everything = sorted(b"t%07d" % number for number in range(100_000))
+    places = Places(1024)
+    for name in everything:
+        names_of[places.of_tube(name)].append(name)
+
+    def page_of(names, asked):
+        following = names[asked : asked + 1]
+        text = b'---\nnext: "%b"\ntubes:\n' % b"".join(following)
+        return b"OK 1\r\n" + text + b"".join([b'- {name: "%b", x: 1}\n' % name for name in names[:asked]]) + b"\r\n"
+
+    reply = answered(
+        lambda router, shards: PageOfTubes(router, shards, "", 1000), 1024, [page_of(names, 8) for names in names_of]
+    )
+    following, entries = page(reply)
+    assert list(entries) == everything[: len(entries)]
+    assert following == everything[len(entries)]
+    assert len(entries) == 1000
 
 
 @pytest.mark.interpreted

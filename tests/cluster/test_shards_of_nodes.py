@@ -110,6 +110,15 @@ def test_tubes_are_listed_by_their_shards(client):
     assert yaml(client, b"list-tubes-watched")[1:-1] == ["- default", f"- {OTHER.decode()}", f"- {ONE.decode()}"]
 
 
+@shows("stats-tubes")
+def test_statistics_of_tubes_are_in_the_order_of_their_names(client):
+    watch(client, OTHER, ONE)
+    lines = yaml(client, b"stats-tubes - 1000")
+    assert lines[1] == 'next: ""'
+    found = [line.split('"')[1].encode() for line in lines if line.startswith("- {")]
+    assert found == sorted([b"default", ONE, OTHER])
+
+
 @shows("list-tube-used and list-tubes-watched")
 def test_what_a_routed_client_uses_and_watches_is_not_counted_when_it_asks(client):
     client.ask(b"list-tube-used\r\n")

@@ -13,6 +13,7 @@ import greenstalk
 import pytest
 
 from beanstalk_server import TubeConfig
+from beanstalk_server import client as client_module
 from beanstalk_server.client import Client, ExistsError, TooLateError, _seconds
 from harness import servers
 from harness.waiting import eventually
@@ -23,6 +24,19 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "undo_delete.py"
 @pytest.fixture
 def server(run):
     return run()
+
+
+def test_pages_of_tubes_are_asked_for_as_they_are_needed(server, monkeypatch):
+    monkeypatch.setattr(client_module, "PAGE_ENTRIES", 2)
+    with Client(server.address, use="mail-2", watch=[f"mail-{number}" for number in range(5)]) as queue:
+        queue.put("x", delay=9)
+        found = {entry["name"]: entry for entry in queue.stats_tubes()}
+        assert list(found) == ["default", *[f"mail-{number}" for number in range(5)]]
+        for name, entry in found.items():
+            assert entry == queue.stats_tube(name) | {"name": name}
+        assert [entry["name"] for entry in queue.stats_tubes(prefix="mail", first="mail-3")] == ["mail-3", "mail-4"]
+        assert [entry["name"] for entry in queue.stats_tubes(prefix="d")] == ["default"]
+        assert not list(queue.stats_tubes(prefix="n"))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", None])

@@ -11,7 +11,8 @@ CONCERNS = {
     NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive unwatch",
     JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule unreserve",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
-    EVERYTHING: "stats list-tubes drain undrain shard-stats shard-tubes shard-drain shard-undrain",
+    EVERYTHING: "stats list-tubes stats-tubes drain undrain "
+    "shard-stats shard-tubes shard-tube-stats shard-drain shard-undrain",
     ITSELF: "list-tube-used list-tubes-watched quit unuse",
 }
 
@@ -49,7 +50,8 @@ def test_clients_do_not_have_the_commands_of_places():
         plain = {**dialect.with_arguments, **dialect.without_arguments}
         linked = {**LINKED[version].with_arguments, **LINKED[version].without_arguments}
         more = {name for name in linked if name not in plain}
-        assert more == set(
-            b"probe await unreserve unuse unwatch shard-stats shard-tubes shard-drain shard-undrain".split()
+        places = (
+            b"probe await unreserve unuse unwatch shard-stats shard-tubes shard-tube-stats shard-drain shard-undrain"
         )
+        assert more == set(places.split())
         assert all(linked[name] is command for name, command in plain.items())

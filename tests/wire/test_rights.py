@@ -33,7 +33,7 @@ RIGHTS = {
     "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube"),
     "admin": words("kick kick-job pause-tube clear-tube redrive drain undrain"),
     "any": ["use"],
-    "none": words("ignore quit list-tubes list-tube-used list-tubes-watched"),
+    "none": words("ignore quit list-tubes list-tube-used list-tubes-watched stats-tubes"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
@@ -129,6 +129,7 @@ LINES = {
     "drain": [b"drain"],
     "undrain": [b"undrain"],
     "list-tubes": [b"list-tubes"],
+    "stats-tubes": [b"stats-tubes - 9"],
     "list-tube-used": [b"list-tube-used"],
     "list-tubes-watched": [b"list-tubes-watched"],
 }
@@ -230,6 +231,14 @@ def visible(reply, patterns):
     return [name for name in names if rights_to(patterns, name)]
 
 
+def visible_entries(reply, patterns):
+    """What is left of a reply to stats-tubes for a user."""
+    entries = reply.decode().split("\n- ")[1:]
+    if any("*" in globs for globs in patterns.values()):
+        return entries
+    return [entry for entry in entries if rights_to(patterns, entry.split('"')[1])]
+
+
 @settings(max_examples=200)
 @given(first=users, steps=steps)
 def test_a_user_may_do_what_the_rules_allow_and_what_they_refuse_changes_nothing(first, steps):
@@ -267,6 +276,9 @@ def test_a_user_may_do_what_the_rules_allow_and_what_they_refuse_changes_nothing
             elif how.name == "list-tubes":
                 assert reply.startswith(b"OK %d\r\n" % (len(reply) - len(b"OK \r\n\r\n") - len(reply.split()[1])))
                 assert visible(reply, {"any": ["*"]}) == visible(twin.send(how.line), patterns)
+            elif how.name == "stats-tubes":
+                found, expected = visible_entries(reply, {"any": ["*"]}), visible_entries(twin.send(how.line), patterns)
+                assert [entry.rstrip() for entry in found] == [entry.rstrip() for entry in expected]
             else:
                 assert uncounted(reply) == uncounted(twin.send(how.line)), how
         for found, expected in zip(asking.state(), twin.state(), strict=True):

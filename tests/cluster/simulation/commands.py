@@ -142,7 +142,8 @@ def command(rng, known, client, number, tubes=TUBES, policed=(), moment=0):
         f"ignore {tube}",
     ]
     if len(tubes) > len(TUBES):
-        lines += ["reserve-with-timeout 0"] * 3 + ["reserve-batch 3 1", "list-tubes", f"stats-tube {tube}"]
+        lines += ["reserve-with-timeout 0"] * 3
+        lines += ["reserve-batch 3 1", "list-tubes", "stats-tubes - 3", f"stats-tube {tube}"]
     rare = [f"clear-tube {tube}", f"pause-tube {tube} 0.1"]
     line = rng.choice(rare) if rng.random() < 0.01 else rng.choice(lines)
     return line.encode(), body if line.split()[0] in PUTTING else None

@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import pytest
 from fields import fields_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
 from model import Model
-from test_broker_model import BrokerAgainstModel, durations
+from test_broker_model import BrokerAgainstModel
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
@@ -20,7 +19,7 @@ from beanstalk_server.queue.histogram import CLASSES, Histogram, shortest
 from beanstalk_server.queue.job import READY, Job
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.outcome import DONE, REPLACED
-from beanstalk_server.queue.policy import Attributes, Policy
+from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import MILLISECOND, SECOND
@@ -126,13 +125,13 @@ class MeasuredBrokerAgainstModel(BrokerAgainstModel):
     """The broker counts what the model records; sometimes the server oversleeps."""
 
     model_type = RecordingModel
+    durations = None
 
     def new_broker(self, journal):
         broker = super().new_broker(journal)
-        broker.durations = self.durations = getattr(self, "durations", None) or Durations()
+        broker.durations = self.durations = self.durations or Durations()
         return broker
 
-    @rule(duration=durations)
     def oversleep(self, duration):
         """Nothing is done for a while, and then all of it at once."""
         due = self.model.events()
@@ -146,7 +145,6 @@ class MeasuredBrokerAgainstModel(BrokerAgainstModel):
         while self.broker.next_event() <= self.now:
             self.broker.advance(self.now)
 
-    @invariant()
     def the_durations_agree(self):
         self.let_time_pass(0)
         for name in NAMES:
@@ -155,19 +153,100 @@ class MeasuredBrokerAgainstModel(BrokerAgainstModel):
             assert histogram.counts == naive_counts(found), name
             assert (histogram.count, histogram.total) == (len(found), sum(max(each, 0) for each in found)), name
 
-    @invariant()
     def the_ages_of_ready_jobs_make_sense(self):
         self.let_time_pass(0)
         for tube in self.broker.tubes.values():
             first = self.model.next_jobs(tube.name, "ready")[:1]
             age = tube.next_ready_age(self.now)
-            assert age == 0 if not first else 0 <= age <= self.now - min(self.model.put_at[first[0].id], self.now)
-            if first and first[0].has_terms:
+            if not first:
+                assert age == 0
+            elif first[0].has_terms:
                 assert age == max(self.now - first[0].since, 0)
+            else:
+                assert 0 <= age <= max(self.now - self.model.put_at[first[0].id], 0)
 
 
-MeasuredBrokerAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
-TestMeasuredBrokerAgainstModel = MeasuredBrokerAgainstModel.TestCase
+POLICIES = (Policy(max_tries=3, backoff=SECOND, dead_tube="dead"), Policy(ttl=5 * SECOND, dead_tube="dead"), NO_POLICY)
+
+
+class Drawn:
+    """Draws policies, in place of the data of a property test."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def draw(self, _, label):
+        return self.rng.choice((*POLICIES, NO_POLICY))
+
+
+def live_on(machine, rng):
+    """One step, of those that lead somewhere: of a thousand steps of a property test, few end a reservation."""
+    pair = rng.choice(machine.pairs)
+    delay = rng.choice((0, 0, 0, SECOND // 2, 3 * SECOND))
+    ttr = rng.choice((SECOND, 2 * SECOND, 3 * SECOND + 1))
+    job_id = rng.choice(sorted(machine.broker.jobs) or [1])
+    held = rng.choice([job.id for job in pair[0].reserved] or [1])
+    key = rng.choice(("k", "l"))
+    wait = rng.choice((0, SECOND // 3, 2 * SECOND))
+    put = rng.choice(
+        (
+            lambda: machine.put(pair, 0, delay, ttr),
+            lambda: machine.put(pair, 1, delay, ttr),
+            lambda: machine.put_keyed(pair, key, rng.random() < 0.7, 0, delay, ttr),
+            lambda: machine.put_at(pair, "", False, 0, wait, ttr),
+            lambda: machine.put_with(pair, key, True, 2, 0, 0, 0, delay, ttr),
+        )
+    )
+    if len(machine.broker.jobs) < 8:
+        put()
+    rng.choice(
+        (
+            lambda: machine.reserve(pair, rng.choice((0, SECOND)), rng.choice((0, 0, 2))),
+            lambda: machine.reserve(pair, 0, 0),
+            lambda: machine.reserve(pair, 0, 0),
+            lambda: machine.reserve_job(pair, job_id),
+            lambda: machine.touch(pair, held),
+            lambda: machine.delete(pair, held),
+            lambda: machine.delete(pair, held),
+            lambda: machine.delete(pair, job_id),
+            lambda: machine.release(pair, held, 0, delay),
+            lambda: machine.bury(pair, held, 0),
+            lambda: machine.unreserve(pair, held),
+            lambda: machine.kick_job(pair, job_id),
+            lambda: machine.kick(pair, 2),
+            lambda: machine.redrive(pair, "dead", 2),
+            lambda: machine.reschedule(pair, job_id, delay),
+            lambda: machine.use(pair, rng.choice(("default", "a"))),
+            lambda: machine.watch(pair, rng.choice(("a", "dead"))),
+            lambda: machine.pause(pair, "a", SECOND),
+            lambda: machine.set_the_wall_clock(rng.choice((-SECOND, SECOND // 2))),
+            lambda: machine.oversleep(rng.choice((1, SECOND // 4, SECOND, 2 * SECOND))),
+            lambda: machine.sleep(rng.choice((1, SECOND // 4, SECOND, 2 * SECOND))),
+            lambda: machine.sleep(rng.choice((1, SECOND // 4, SECOND, 2 * SECOND))),
+        )
+    )()
+    if rng.random() < 0.01:
+        machine.restart()
+    if rng.random() < 0.01:
+        machine.change_policy("default", rng.choice(POLICIES))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_durations_of_a_broker_are_those_that_a_recorder_computes(seed):
+    rng = random.Random(seed)
+    machine = MeasuredBrokerAgainstModel()
+    machine.begin(10**9, Drawn(rng))
+    for _ in range(3):
+        machine.connect(counted=True)
+    for number in range(1500):
+        live_on(machine, rng)
+        machine.the_durations_agree()
+        machine.the_ages_of_ready_jobs_make_sense()
+        if not number % 50:
+            machine.they_agree()
+            machine.the_answers_agree()
+    found = machine.model.found
+    assert min(len(found[name]) for name in NAMES) > 20 and max(found["lateness"]) > SECOND // 4
 
 
 # Histograms

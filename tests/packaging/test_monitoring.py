@@ -1,0 +1,196 @@
+"""The rules for Prometheus and the dashboard for Grafana: well formed, tried on series, and every metric in them exists."""
+
+import json
+import re
+import subprocess
+import urllib.request
+
+import programs
+import pytest
+import yaml
+
+from beanstalk_server.client import Client
+from beanstalk_server.config import Config
+from harness.servers import ROOT, Process, command, imported, unused_port
+
+PROMETHEUS = ROOT / "packaging" / "prometheus"
+RULES = sorted(path for path in PROMETHEUS.glob("*.yaml") if not path.name.endswith(".test.yaml"))
+DASHBOARD = ROOT / "packaging" / "grafana" / "dashboard.json"
+PAGE = ROOT / "docs" / "metrics.md"
+
+OF_EXPORTERS = [path for path in RULES if path.name.startswith("as-")]
+
+PROMETHEUS_OWN = {"up", "ALERTS"}
+
+ONLY_OF_A_NODE = "beanstalkd_cluster_"
+
+
+def documented():
+    """The metrics of the page, each with its type and the names of its labels."""
+    found = {}
+    for table in re.findall(r"<!-- metrics: \w+ -->\n(.*?)<!-- end", PAGE.read_text(), re.DOTALL):
+        for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \|(.*?)\|", table, re.MULTILINE):
+            found[name] = kind, set(re.findall(r"`(\w+)`", labels))
+    return found
+
+
+def rules(path):
+    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+def panels():
+    return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+
+
+def expressions():
+    """Every expression, with where it is."""
+    found = [(path.name, rule["expr"]) for path in RULES for rule in rules(path)]
+    found += [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+    for variable in json.loads(DASHBOARD.read_text())["templating"]["list"]:
+        if variable["type"] == "query":
+            found.append((variable["name"], re.sub(r"label_values\((.*), \w+\)", r"\1", variable["query"]["query"])))
+    return found
+
+
+def selectors(expression):
+    """The metrics of an expression, each with the labels that are asked of it."""
+    text = re.sub(r'"[^"]*"', '""', expression)
+    for name, labels in re.findall(r"\b((?:beanstalkd_\w+)|up|ALERTS)\b(?:\{([^}]*)\})?", text):
+        yield name, set(re.findall(r"(\w+)\s*(?:=|!=|=~|!~)", labels)) - {"job", "instance", "alertname"}
+
+
+def metric_of(series, known):
+    """The metric that has this series: of a histogram, several."""
+    base = re.sub(r"_(bucket|sum|count)$", "", series)
+    return base if known.get(base, ("",))[0] == "histogram" else series
+
+
+def promtool(*arguments):
+    line = [programs.find("promtool"), *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=PROMETHEUS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_finds_nothing_wrong_with_the_rules():
+    assert promtool("check", "rules", *RULES).count("SUCCESS") == len(RULES)
+
+
+def test_alerts_fire_when_they_should_and_not_before():
+    assert "SUCCESS" in promtool("test", "rules", "alerts.test.yaml")
+
+
+def test_every_alert_is_tried_and_says_what_is_wrong():
+    tried = (PROMETHEUS / "alerts.test.yaml").read_text()
+    for rule in rules(PROMETHEUS / "alerts.yaml"):
+        assert f'alertname="{rule["alert"]}"' in tried
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert rule["annotations"].keys() == {"summary", "description"}
+
+
+@pytest.mark.parametrize(("where", "expression"), expressions())
+def test_every_metric_is_one_of_the_page_with_these_labels(where, expression):
+    known = documented()
+    found = list(selectors(expression))
+    assert found
+    for series, asked in found:
+        if series not in PROMETHEUS_OWN:
+            kind, labels = known[metric_of(series, known)]
+            assert asked <= labels | ({"le"} if kind == "histogram" else set())
+            assert (kind == "histogram") == (metric_of(series, known) != series)
+
+
+def test_rates_are_of_counters_and_nothing_else():
+    known = documented()
+    for where, expression in expressions():
+        text = re.sub(r"\{[^}]*\}", "", expression)
+        for function, series in re.findall(r"\b(\w+)\((beanstalkd_\w+)\[", text):
+            kind = known[metric_of(series, known)][0]
+            assert (kind in ("counter", "histogram")) == (function in ("rate", "increase")), (where, function, series)
+
+
+@pytest.mark.parametrize("path", OF_EXPORTERS, ids=lambda path: path.stem)
+def test_names_of_an_exporter_are_those_of_the_page(path):
+    """Each name there stands for what the page says; those with an ellipsis, for what follows from its pattern."""
+    section = PAGE.read_text().split(path.stem.removeprefix("as-") + "/beanstalkd_exporter")[2].split("\n[")[0]
+    records = {rule["record"]: rule["expr"] for rule in rules(path)}
+    assert len(records) == len(rules(path))
+    for there, here in re.findall(r"^\| (.*?) \| (.*?) \|$", section, re.MULTILINE)[1:]:
+        names = re.findall(r"`(\w+)`", there)
+        metrics = re.findall(r"`(beanstalkd_\w+)", here)
+        for name in names:
+            assert metrics[0] in records[name] or any(metric in records[name] for metric in metrics)
+
+
+@pytest.mark.parametrize("path", OF_EXPORTERS, ids=lambda path: path.stem)
+def test_every_command_and_state_of_beanstalkd_has_its_old_name(path, stats):
+    records = {re.sub(r"^beanstalkd_|_(count|total)$", "", rule["record"]) for rule in rules(path)}
+    ours, of_tube = stats
+    wanted = {key for key in ours if key.startswith(("cmd-", "current-jobs-"))} & OF_BEANSTALKD
+    wanted |= {f"tube_{key}" for key in of_tube if key.startswith(("cmd-", "current-", "total-"))}
+    assert {key.replace("-", "_") for key in wanted} <= records
+
+
+OF_BEANSTALKD = {
+    *[f"current-jobs-{state}" for state in ("urgent", "ready", "reserved", "delayed", "buried")],
+    *[f"cmd-{name}" for name in "put peek peek-ready peek-delayed peek-buried reserve reserve-with-timeout".split()],
+    *[f"cmd-{name}" for name in "delete release use watch ignore bury kick touch stats stats-job stats-tube".split()],
+    *[f"cmd-{name}" for name in "list-tubes list-tube-used list-tubes-watched pause-tube".split()],
+}
+
+
+@pytest.fixture(scope="module")
+def stats():
+    """The keys of `stats` and of `stats-tube`."""
+    process = Process(imported(), [*command(imported()), "-p", "0"])
+    try:
+        with Client(process.address) as client:
+            return set(client.stats()), set(client.stats_tube("default"))
+    finally:
+        process.kill()
+
+
+def test_promtool_reads_every_expression_of_the_dashboard(tmp_path):
+    found = [
+        target["expr"].replace("$__rate_interval", "5m").replace("$job", "beanstalkd")
+        for panel in panels()
+        for target in panel["targets"]
+    ]
+    rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(found)]
+    file = tmp_path / "dashboard.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"SUCCESS: {len(found)} rules found" in promtool("check", "rules", file)
+
+
+def test_panels_have_places_of_their_own():
+    everything = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in everything}) == len(everything)
+    taken = set()
+    for panel in everything:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+
+
+@pytest.mark.skipif(not hasattr(Config(), "http"), reason="this server has no --http")
+def test_every_metric_is_shown_by_a_server(tmp_path):
+    """All but those that only a node of a cluster has."""
+    pytest.importorskip("h11")
+    config = tmp_path / "server.toml"
+    config.write_text('[[tube]]\nmatch = "mail"\nmax-jobs = 2\nttl = 3600\ndead-tube = "dead"\n')
+    port = unused_port()
+    line = [*command(imported()), "-p", "0", "-b", str(tmp_path / "jobs"), "--http", f"127.0.0.1:{port}"]
+    process = Process(imported(), [*line, "--config", str(config)])
+    try:
+        with Client(process.address, use="mail", watch="mail") as client:
+            client.put("x")
+            client.delete(client.reserve(timeout=5))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
+            shown = set(re.findall(r"^(\w+)", page.read().decode(), re.MULTILINE))
+    finally:
+        process.kill()
+    asked = {series for _, expression in expressions() for series, _ in selectors(expression)} - PROMETHEUS_OWN
+    assert len(asked) > 40
+    assert {series for series in asked if not series.startswith(ONLY_OF_A_NODE)} - shown == set()

@@ -33,6 +33,9 @@ LONGEST_SYNC_INTERVAL: Final = 1 << 31
 LONGEST_TICK: Final = 1000
 """Milliseconds: no longer than the safety margin of a reservation, which is a second."""
 
+LONGEST_SLOW: Final = 60_000
+"""Milliseconds: what takes longer is not slow, but stuck."""
+
 MOST_REPLICAS: Final = 100
 """More than an engine has."""
 
@@ -438,6 +441,12 @@ class Config:
     )
     verbosity: int = _option(0, kinds.Count(), "-V", "log connections; given twice, log commands too")
     stalls: bool = _option(False, kinds.Switch(), "", "log the longest stalls of the event loop")
+    slow_ms: float = _option(
+        0,
+        kinds.Milliseconds(0, LONGEST_SLOW),
+        "",
+        "log turns, commits, late timers and holds of the event loop that take longer; 0: never",
+    )
     log_format: str = _option(
         "text", kinds.Choice("FORMAT", LOG_FORMATS), "", "write the log as lines of text, or as a JSON object a line"
     )

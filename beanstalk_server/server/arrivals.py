@@ -202,6 +202,9 @@ class Arrival(Runnable):
     def is_slow(self) -> bool:
         return False
 
+    def label(self) -> str:
+        return self._name
+
     # The steps
 
     def _go_on(self) -> int:

@@ -20,12 +20,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.server.scheduler import Runnable, Scheduler
+
+if TYPE_CHECKING:
+    from beanstalk_server.server.slow import SlowLog
 
 ENOUGH: Final = 512
 """A commit of so many changes gathers no more: they have taken one or two milliseconds."""
@@ -131,6 +134,7 @@ class CommitGate:
     """
 
     __slots__ = (
+        "_began",
         "_closing",
         "_committing",
         "_gathering",
@@ -149,6 +153,7 @@ class CommitGate:
         "journal",
         "logs_failure",
         "scheduler",
+        "slow",
     )
 
     _loop: asyncio.AbstractEventLoop
@@ -169,6 +174,8 @@ class CommitGate:
         self.durable_lsn = 0  # the changes up to this one are durable
         self.failure: Exception | None = None  # why the journal failed
         self.failed = asyncio.Event()  # set with `failure`
+        self.slow: SlowLog | None = None  # is told how long commits take
+        self._began = 0  # when the commit began, if somebody is told
         self._gathering = gathering
         self._on_failure = on_failure
         self._waiting: list[CommitWaiter] = []  # in the order in which they came
@@ -198,6 +205,8 @@ class CommitGate:
         if not self.failed.is_set():
             self._committing = True
             self._lsn = self.broker.last_lsn
+            if self.slow is not None:
+                self._began = self.scheduler.clock()
             await self._commit_in_task()
 
     def await_commit(self, waiter: CommitWaiter) -> None:
@@ -227,6 +236,8 @@ class CommitGate:
             return
         self._committing = True
         self._lsn = self.broker.last_lsn
+        if self.slow is not None:
+            self._began = self.scheduler.clock()
         try:
             has_begun = self.journal.begin_commit(may_wait, self._end_commit)
         except Exception as error:
@@ -251,6 +262,8 @@ class CommitGate:
             self.fail(error)
         elif self.failure is None:
             self._committing = False
+            if self.slow is not None:
+                self.slow.note_commit(self._lsn - self.durable_lsn, self.scheduler.clock() - self._began)
             self.durable_lsn = self._lsn
             waiting = self._waiting
             self._waiting = []

@@ -215,6 +215,8 @@ class Connection(CommitWaiter):
             self._send()
         if session.input_size or session.closed or self.uncommitted_size > OUTPUT_LIMIT:
             self._regulate()
+        if scheduler.slow is not None:
+            scheduler.note_turn(self, now)
         scheduler.run_pending()
 
     def _queue_input(self, data: bytes) -> None:
@@ -279,6 +281,9 @@ class Connection(CommitWaiter):
 
     def is_slow(self) -> bool:
         return len(self.session.watched) > SLOW
+
+    def label(self) -> str:
+        return self.name or name_of_peer(self.transport)
 
     def on_commit(self) -> bool:
         """Send the replies whose commit has returned."""

@@ -28,7 +28,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
@@ -37,6 +37,9 @@ from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.alarm import Alarm, LoopAlarm
 from beanstalk_server.server.process import clock_offset
 from beanstalk_server.wire.session import SESSION_QUANTUM
+
+if TYPE_CHECKING:
+    from beanstalk_server.server.slow import SlowLog
 
 ROUND_QUANTUM: Final = 6 * SESSION_QUANTUM
 """The budget of one round of the event loop, in the unit of SESSION_QUANTUM: one to two milliseconds."""
@@ -77,6 +80,10 @@ class Runnable:
         """Whether the next turn may cost a whole round."""
         raise NotImplementedError
 
+    def label(self) -> str:
+        """What the log calls it."""
+        return "a client"
+
 
 class Scheduler:
     """Gives turns to clients that have something to do, and lets the broker handle what is due.
@@ -104,6 +111,7 @@ class Scheduler:
         "on_lease_end",
         "quantum",
         "serving",
+        "slow",
         "slow_served",
         "slow_turns",
         "stopped",
@@ -131,6 +139,7 @@ class Scheduler:
         self.blocked: deque[Runnable] = deque()  # clients whose next command the journal does not admit yet
         self.handshakes: deque[Runnable] = deque()  # TLS connections whose handshake can go on
         self.serving = False  # turns are being given from the queues
+        self.slow: SlowLog | None = None  # is told how long turns take, and how late time is
         self.slow_served = False  # one of the slow has had a turn in this round
         self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
         self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
@@ -315,14 +324,25 @@ class Scheduler:
 
     def _serve(self, runnable: Runnable) -> None:
         runnable.queued = False
+        began = 0 if self.slow is None else self.clock()
         cost = runnable.take_turn()  # in a line of its own: the turn itself may spend something
         self.budget -= cost
+        if self.slow is not None:
+            self.note_turn(runnable, began)
 
     def _serve_blocked(self) -> None:
         runnable = self.blocked.popleft()
         runnable.blocked = False
+        began = 0 if self.slow is None else self.clock()
         cost = runnable.take_turn()
         self.budget -= cost
+        if self.slow is not None:
+            self.note_turn(runnable, began)
+
+    def note_turn(self, runnable: Runnable, began: int) -> None:
+        """Tell how long a turn has taken that began at this moment: for callers that see that somebody is told."""
+        if self.slow is not None:
+            self.slow.note_turn(runnable, self.clock() - began)
 
     def _begin_round(self) -> None:
         self._next_round = None
@@ -373,6 +393,8 @@ class Scheduler:
         if now >= self.lease_end:
             self.lose_lease()
             return
+        if self.slow is not None:
+            self.slow.note_timer(now - self.alarm_deadline)
         end = now + ADVANCE_TIME
         if broker.follows_wall_clock():
             broker.set_wall_offset(self.clock_offset())

@@ -19,6 +19,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.policy import PolicyOf, no_policies
+from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.server.arrivals import Arrivals
     from beanstalk_server.server.io_front import IoFront
+    from beanstalk_server.server.slow import SlowLog
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""
@@ -79,6 +81,11 @@ class Server:
         self.hangups = HangupWatch()
         self.listeners = Listeners()
         self.policies = policies_of(self.config)
+        self.slow: SlowLog | None = None
+        if self.config.slow_ms:
+            from beanstalk_server.server.slow import SlowLog  # most servers do not say what is slow
+
+            self.slow = SlowLog(round(self.config.slow_ms * MILLISECOND))
         self.service = Service(
             self.config,
             journal or journal_of(self.config),
@@ -88,6 +95,7 @@ class Server:
             self._begin_stop,
             now,
             policy_of=self.policy_of(),
+            slow=self.slow,
         )
         self.reception = Reception(
             self.listeners, lambda: self.connections, self._client_maker, accepts=not self.config.io_processes
@@ -163,6 +171,8 @@ class Server:
             RestoreInterruptedError: `interrupt` has been called while jobs were being restored.
         """
         loop = asyncio.get_running_loop()
+        if self.slow is not None:
+            self.slow.start(loop)
         self.service.start(loop)
         self._open_listeners()
         try:
@@ -197,6 +207,8 @@ class Server:
         loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
+        if self.slow is not None:
+            self.slow.watch()
 
     def _headroom(self) -> int:
         """How many file descriptors no connection gets."""
@@ -352,6 +364,8 @@ class Server:
     async def _stop(self) -> None:
         if self._stalls is not None:
             self._stalls.stop()
+        if self.slow is not None:
+            self.slow.stop()
         count = len(self.connections.open)
         await self.listeners.stop()
         if self._io is not None:

@@ -28,6 +28,7 @@ from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
+    from beanstalk_server.server.slow import SlowLog
 
 log = logging.getLogger("beanstalk_server")
 
@@ -44,6 +45,7 @@ class Service:
         stride, offset: of the ids, as in Broker.
         gathering: of all services in the event loop; one of its own, if there is no other service.
         policy_of: as in Broker.
+        slow: is told what takes long; None if nobody wants to know.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Service:
         offset: int = 0,
         gathering: Gathering | None = None,
         policy_of: PolicyOf = no_policies,
+        slow: SlowLog | None = None,
     ) -> None:
         self.config = config
         self.journal = journal
@@ -67,6 +70,7 @@ class Service:
         )
         self.scheduler = Scheduler(self.broker)
         self.gate = CommitGate(journal, self.broker, self.scheduler, on_failure, gathering or Gathering())
+        self.scheduler.slow = self.gate.slow = slow
         self.connections = Connections(
             self.broker, info, self.scheduler, self.gate, hangups, listeners, config.verbosity
         )

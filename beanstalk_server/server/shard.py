@@ -39,6 +39,7 @@ from beanstalk_server.server.lookout import Lookout
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.roles import IS_SUSPENDED, LEADS, Roles, TakeOverError
 from beanstalk_server.server.service import Service
+from beanstalk_server.server.slow import SlowLog
 from beanstalk_server.server.spreader import Spreader
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.storage.errors import DAMAGED
@@ -61,6 +62,8 @@ class Owner(Protocol):
     """The process, as stats shows it."""
     listeners: Listeners
     hangups: HangupWatch
+    slow: SlowLog | None
+    """Is told what takes long."""
     links: LinkListener
     clients: Clients
 
@@ -233,6 +236,7 @@ class Shard:
             offset=self.index,
             gathering=owner.gathering,
             policy_of=owner.policy_of(self.index),
+            slow=owner.slow,
         )
         service.gate.logs_failure = False
         self._restoring = journal

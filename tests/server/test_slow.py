@@ -1,0 +1,252 @@
+"""What takes too long is told, by clocks that a test moves, and in ten seconds once."""
+
+import asyncio
+import json
+import logging
+import time
+
+import pytest
+from rounds import Loop, Rounds
+
+from beanstalk_server import Config, Server
+from beanstalk_server.cli.logs import JsonFormatter
+from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.server.bounded import BoundedLog
+from beanstalk_server.server.slow import INTERVAL, SlowLog
+
+THRESHOLD = 50
+PUT = b"put 0 1 60 1\r\nx\r\n"
+
+
+class SteppingClock:
+    """A clock that moves on with every look at it, by as many milliseconds as a test says."""
+
+    def __init__(self, loop):
+        self.loop, self.step = loop, 0.0
+
+    def __call__(self):
+        self.loop.now += round(self.step * MILLISECOND)
+        return self.loop.now
+
+
+class QuickJournal(Journal):
+    """Ends a commit when a test says so."""
+
+    keeps = True
+
+    def begin_commit(self, may_wait, on_end):
+        del may_wait
+        self.end = on_end
+        return True
+
+
+def watched(journal=None):
+    """Rounds whose turns, commits and timers are told of, and their clock."""
+    rounds = Rounds(journal)
+    clock = rounds.scheduler.clock = SteppingClock(rounds.loop)
+    slow = SlowLog(THRESHOLD * MILLISECOND, rounds.loop.clock)
+    slow.start(rounds.loop)
+    rounds.scheduler.slow = rounds.gate.slow = slow
+    return rounds, clock
+
+
+def connect(rounds, name="192.0.2.7:1"):
+    caller = rounds.connect()
+    caller.connection.name = name
+    return caller
+
+
+def told(caplog):
+    """The events of the lines, with their fields."""
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    for line in lines:
+        assert line.pop("level") == "warning"
+        del line["time"], line["message"]
+    return lines
+
+
+def test_a_turn_that_takes_too_long_is_told_with_its_client(caplog):
+    rounds, clock = watched()
+    caller = connect(rounds)
+    clock.step = THRESHOLD + 12.3456
+    caller.send(b"list-tube-used\r\n")
+    assert told(caplog) == [{"event": "slow-turn", "client": "192.0.2.7:1", "milliseconds": 62.346}]
+    assert caplog.messages == ["192.0.2.7:1 held up the others for 62 ms, with one turn"]
+
+
+def test_a_turn_that_waits_in_the_queue_is_told_too(caplog):
+    rounds, clock = watched()
+    caller = connect(rounds)
+    rounds.scheduler.budget = 0
+    caller.send(b"list-tube-used\r\n")
+    clock.step = THRESHOLD
+    rounds.loop.settle()
+    (line,) = told(caplog)
+    assert (line["event"], line["client"]) == ("slow-turn", "192.0.2.7:1")
+    assert caller.read() == b"USING default\r\n"
+
+
+def test_what_takes_no_longer_than_it_may_is_not_told(caplog):
+    rounds, clock = watched()
+    caller = connect(rounds)
+    clock.step = THRESHOLD
+    caller.send(PUT)
+    assert caplog.messages == []
+
+
+def test_a_timer_that_is_late_is_told(caplog):
+    rounds, _ = watched()
+    connect(rounds).send(PUT)
+    rounds.loop.now += SECOND + 200 * MILLISECOND
+    rounds.loop.settle()
+    (line,) = told(caplog)
+    assert line["event"] == "late-timer"
+    assert line["milliseconds"] >= 200
+
+
+def test_a_timer_that_is_in_time_is_not_told(caplog):
+    rounds, _ = watched()
+    connect(rounds).send(PUT)
+    rounds.loop.sleep(2)
+    assert rounds.broker.tubes["default"].ready
+    assert caplog.messages == []
+
+
+def test_a_commit_that_takes_too_long_is_told_with_its_changes(caplog):
+    journal = QuickJournal()
+    rounds, _ = watched(journal)
+    connect(rounds).send(PUT * 3)
+    rounds.loop.settle()
+    rounds.loop.now += 80 * MILLISECOND
+    journal.end(None)
+    assert told(caplog) == [{"event": "slow-commit", "changes": 3, "milliseconds": 80.0}]
+    assert caplog.messages == ["a commit of 3 changes took 80 ms"]
+    connect(rounds).send(PUT)
+    rounds.loop.settle()
+    journal.end(None)
+    assert len(caplog.messages) == 1
+
+
+def test_nobody_looks_at_a_clock_for_a_server_that_is_not_asked():
+    rounds, clock = watched()
+    rounds.scheduler.slow = rounds.gate.slow = None
+    caller = connect(rounds)
+    clock.step = 1
+    before = rounds.loop.now
+    caller.send(b"list-tube-used\r\n")
+    assert rounds.loop.now == before + MILLISECOND, "once, for the present"
+
+
+class Held:
+    """A loop that is held before the next look, for some milliseconds, of which the thread worked some."""
+
+    def __init__(self):
+        self.loop = Loop()
+        self.cpu = 0
+        self.slow = SlowLog(THRESHOLD * MILLISECOND, self.loop.clock, lambda: self.cpu)
+        self.slow.start(self.loop)
+        self.slow.watch()
+
+    def hold(self, milliseconds, cpu=0):
+        self.cpu += cpu * MILLISECOND
+        self.loop.now += milliseconds * MILLISECOND
+        self.loop.settle()
+
+
+def test_a_loop_that_is_held_is_told_with_its_cpu_time(caplog):
+    held = Held()
+    held.loop.sleep(1)
+    assert caplog.messages == []
+    held.loop.now = held.loop.later[0][0]  # the next look is due
+    held.hold(120, 90)
+    assert told(caplog) == [{"event": "loop-held", "milliseconds": 120.0, "cpu_milliseconds": 90.0}]
+    assert caplog.messages == ["the event loop was held for 120 ms (90 ms of CPU)"]
+
+
+@pytest.mark.parametrize("beginning", range(0, 13, 3))
+def test_a_loop_that_is_held_for_a_quarter_longer_is_always_seen(beginning, caplog):
+    held = Held()
+    held.loop.now += beginning * MILLISECOND
+    held.hold(THRESHOLD * 5 // 4 + 1)
+    assert len(caplog.messages) == 1
+
+
+def test_each_kind_has_a_line_in_ten_seconds_and_then_one_about_the_others(caplog):
+    held = Held()
+    for milliseconds in (200, 70, 300, 90):
+        held.hold(milliseconds)
+    held.slow.note_commit(1, SECOND)
+    assert [line["event"] for line in told(caplog)] == ["loop-held", "slow-commit"]
+    caplog.clear()
+    held.loop.sleep(INTERVAL)
+    (line,) = told(caplog)
+    assert line.pop("milliseconds") == pytest.approx(300, abs=THRESHOLD / 4)
+    assert line == {"event": "slow-left-out", "kind": "loop-held", "count": 3, "seconds": INTERVAL}
+    caplog.clear()
+    held.hold(200)
+    assert caplog.messages == [], "the line about the others was one, too"
+    held.loop.sleep(2 * INTERVAL)
+    caplog.clear()
+    held.hold(200)
+    assert [line["event"] for line in told(caplog)] == ["loop-held"]
+
+
+def test_in_an_hour_of_slow_turns_there_are_six_lines_a_minute(caplog):
+    held = Held()
+    rounds, _ = watched()
+    caller = connect(rounds)
+    for _ in range(3600):
+        held.slow.note_turn(caller.connection, SECOND)
+        held.loop.sleep(1)
+    assert len(caplog.messages) <= 3600 / INTERVAL + 1
+    counted = sum(line.get("count", 1) for line in told(caplog))
+    assert counted > 3600 - INTERVAL
+
+
+def test_what_was_left_out_is_told_at_the_end_and_nothing_looks_any_more(caplog):
+    held = Held()
+    for _ in range(3):
+        held.hold(200)
+    held.slow.stop()
+    assert [line["event"] for line in told(caplog)] == ["loop-held", "slow-left-out"]
+    caplog.clear()
+    held.loop.sleep(10 * INTERVAL)
+    assert caplog.messages == []
+    assert not held.loop.later
+
+
+def test_a_server_tells_what_is_slow_if_it_is_asked(caplog):
+    caplog.set_level(logging.WARNING)
+
+    async def serve(config):
+        async with Server(config):
+            asyncio.get_running_loop().call_soon(hold)
+            await asyncio.sleep(0.03)
+
+    def hold():
+        end = time.monotonic() + 0.03
+        while time.monotonic() < end:
+            pass
+
+    asyncio.run(serve(Config(port=0)))
+    assert [each for each in caplog.messages if "held" in each] == []
+    asyncio.run(serve(Config(port=0, slow_ms=4)))
+    assert [each for each in caplog.messages if "held" in each] != []
+
+
+def test_lines_are_admitted_up_to_the_bound():
+    left_out = []
+    loop = Loop()
+    bounded = BoundedLog(3, 60, left_out.append)
+    bounded.start(loop)
+    assert [bounded.admits() for _ in range(5)] == [True] * 3 + [False] * 2
+    loop.sleep(60)
+    assert left_out == [2]
+    assert [bounded.admits() for _ in range(3)] == [True] * 2 + [False], "one was about those left out"
+    bounded.stop()
+    assert left_out == [2, 1]
+    assert [bounded.admits() for _ in range(3)] == [True] * 3
+    loop.sleep(60)
+    assert left_out == [2, 1]
+    assert not loop.later

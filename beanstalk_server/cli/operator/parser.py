@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
+from beanstalk_server.cli.operator.top_keys import SORT_KEYS
 from beanstalk_server.version import full_version
 
 PROGRAM: Final = "beanstalk"
@@ -179,6 +180,28 @@ COMMANDS: Final = (
         "statistics of the server, a tube or a job",
         Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="this tube", complete=TUBES),
         Argument("--job", metavar="ID", type=job_id, help="this job"),
+    ),
+    Command(
+        "top",
+        "top.top",
+        "show live what the server does: rates, ages, and the busiest of its tubes",
+        Argument(
+            "--interval",
+            metavar="SECONDS",
+            type=positive_duration,
+            default=1,
+            help="how long from one sample to the next (default: %(default)s)",
+        ),
+        Argument(
+            "--sort",
+            metavar="COLUMN",
+            choices=tuple(SORT_KEYS.values()),
+            default="ready",
+            help=f"the order of the tubes: {', '.join(SORT_KEYS.values())} (default: %(default)s)",
+        ),
+        Argument("--prefix", metavar="PREFIX", type=tube_name, help="only tubes whose names begin so"),
+        Argument("--once", action="store_true", help="draw one screen, or print one sample, and end"),
+        about="The key ? shows what can be done with the others.",
     ),
 )
 

@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from beanstalk_server.events import event
 from beanstalk_server.link.link import TICK, Channel, Link, LinkError
+from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.connection import name_of_peer
 
 CLOGGED: Final = 1 << 20
@@ -37,6 +38,7 @@ class LinkEnd:
         on_end: called once, with this end and why, when the connection is gone.
         on_lost: called once, with the link, when nothing is carried any more, and before any client is told.
         complains: whether the log is told why this end closes the link. Else whoever has opened it does that.
+        complaints: bounds how often; None if nobody else can open a link.
         name: what the log calls the other end; "" for its address.
     """
 
@@ -50,12 +52,14 @@ class LinkEnd:
         *,
         on_lost: Callable[[Link], None] | None = None,
         complains: bool = False,
+        complaints: BoundedLog | None = None,
         name: str = "",
     ) -> None:
         self.loop = loop
         self._on_end = on_end
         self._on_lost = on_lost
         self._complains = complains
+        self._complaints = complaints
         self._why = ""  # it ends
         self._flush_is_due = False
         self._has_more = False  # frames have come that are not done: nothing is read before they are
@@ -183,7 +187,7 @@ class LinkEnd:
             self.transport.write(data)
 
     def _complain(self, why: str) -> None:
-        if self._complains:
+        if self._complains and (self._complaints is None or self._complaints.admits()):
             log.warning("link with %(peer)s: %(reason)s; closed", event("link-closed", peer=self._name, reason=why))
 
     def _tick(self) -> None:

@@ -21,6 +21,7 @@ from beanstalk_server.cluster.engine import Lease
 from beanstalk_server.events import Log, event
 from beanstalk_server.link.link import NONCE_BYTES, NOT_LEADING, Channel, Link
 from beanstalk_server.link.opening import Opening
+from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.link_end import LinkEnd
@@ -45,6 +46,12 @@ GOODBYE_WITHIN: Final = 1.0
 """Seconds after a GOODBYE until the other nodes must have closed their links, when the listener stops."""
 
 log = logging.getLogger("beanstalk_server")
+
+COMPLAINTS: Final = 10
+"""Links that are closed with a line of their own in COMPLAINTS_INTERVAL: anybody may try to open one."""
+
+COMPLAINTS_INTERVAL: Final = 60
+"""Seconds."""
 
 Connect = Callable[[Callable[[], Any], str, int], Awaitable[Any]]
 """Opens a connection for the protocol that a function makes, to a host and a port."""
@@ -77,6 +84,7 @@ class LinkListener:
         self._strangers: dict[LinkEnd, None] = {}  # those whose other end has proved nothing
         self._led: dict[int, Led] = {}  # by shard
         self._emptied = asyncio.Event()
+        self._complaints = BoundedLog(COMPLAINTS, COMPLAINTS_INTERVAL, log_more_closed)
         self._entrance = Entrance("link")
         self._entrance.is_link = self._entrance.carried = True
 
@@ -144,6 +152,7 @@ class LinkListener:
         for end in list(self._ends):
             end.close("the node stops")
         await self._wait_until_empty()
+        self._complaints.stop()
 
     async def _wait_until_empty(self) -> None:
         while self._ends:
@@ -152,7 +161,9 @@ class LinkListener:
 
     def make_end(self) -> LinkEnd:
         """The protocol of a connection that another node has opened."""
-        end = LinkEnd(asyncio.get_running_loop(), self._forget, complains=True)
+        loop = asyncio.get_running_loop()
+        self._complaints.start(loop)
+        end = LinkEnd(loop, self._forget, complains=True, complaints=self._complaints)
         end.begin(
             Link(
                 dials=False,
@@ -231,6 +242,14 @@ def log_unknown_user(client: str, user: str | None) -> None:
     """Log that a client is disconnected, because its node knows a user that this one does not."""
     log.warning(
         "%(client)s: there is no user %(user)r here; disconnected", event("unknown-user", client=client, user=user)
+    )
+
+
+def log_more_closed(count: int) -> None:
+    """Log how many links have been closed about which nothing was said."""
+    log.warning(
+        "%(count)d more links were closed within %(seconds)d s",
+        event("links-closed", count=count, seconds=COMPLAINTS_INTERVAL),
     )
 
 

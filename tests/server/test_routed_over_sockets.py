@@ -442,6 +442,19 @@ def test_a_link_that_is_silent_is_closed(pair, monkeypatch, caplog):
     assert "it does not prove in time that it knows the secret; closed" in caplog.text
 
 
+def test_of_many_strangers_the_first_are_logged_and_the_others_counted(pair, caplog):
+    server = pair()
+    address = ("127.0.0.1", int(server.leader.lease.address.split(":")[1]))
+    for _ in range(links.COMPLAINTS + 3):
+        with socket.create_connection(address) as sock:
+            sock.sendall(b"stats\r\nstats\r\n")
+            assert sock.recv(100) == b""
+    server.wait_for(server.leader.links.stop())
+    said = [each for each in caplog.messages if "closed" in each]
+    assert [each.endswith("; closed") for each in said[:-1]] == [True] * links.COMPLAINTS
+    assert said[-1] == "3 more links were closed within 60 s"
+
+
 @pytest.mark.parametrize("sent", [b"stats\r\nstats\r\n", HEADER.pack(HELLO, 0, 100) + bytes(100)])
 def test_whoever_is_no_node_is_refused(pair, sent, caplog):
     server = pair()

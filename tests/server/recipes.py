@@ -74,6 +74,7 @@ class Recipe:
     Attributes:
         server: the server's process, once it has been started.
         ports: the ports in the place of those of the page.
+        variables: those of the environment that the page names, beside $SERVER.
     """
 
     def __init__(self, title, directory, page=PAGE, user=None, ports=PORTS):
@@ -81,6 +82,7 @@ class Recipe:
         self._left = blocks(page, title)
         self._running = []
         self.server = None
+        self.variables = {}
         self.ports = {port: unused_port() for port in ports}
         user = os.getuid() if user is None else user
         group = os.getgid() if user == os.getuid() else user
@@ -94,7 +96,7 @@ class Recipe:
         }
         self.configuration = directory / "etc-beanstalk"
         for name in ("etc-beanstalk", "var-lib-beanstalk", "bin"):
-            (directory / name).mkdir()
+            (directory / name).mkdir(exist_ok=True)
         self._program("beanstalk-server", *command(imported()))
 
     def _program(self, name, *line):
@@ -111,10 +113,11 @@ class Recipe:
     def _environment(self):
         server = {"SERVER": str(self.server.pid)} if self.server else {}
         path = f"{self._directory}/bin{os.pathsep}{programs.PLACES}"
-        return environment_of(imported(), {"PATH": path} | server)
+        return environment_of(imported(), {"PATH": path} | server | self.variables)
 
     def _next(self, language):
-        found, text = self._left.pop(0)
+        self._last = self._left.pop(0)
+        found, text = self._last
         assert found == language, f"the next block should be one of {language!r}:\n{text}"
         return self.of_this_machine(text)
 
@@ -170,6 +173,10 @@ class Recipe:
         """End what has been started."""
         for process in reversed(self._running):
             process.kill()
+
+    def again(self):
+        """Let the block that was followed last be the next one once more."""
+        self._left.insert(0, self._last)
 
     def check_that_all_was_run(self):
         assert not self._left, f"not run: {self._left}"

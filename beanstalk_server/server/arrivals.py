@@ -172,7 +172,8 @@ class Arrival(Runnable):
 
     def pause_writing(self) -> None:
         """Close: what an arrival is told is short, but what TLS answers to changes of keys has no end."""
-        self.expire("does not read")
+        if self.expire("does not read"):
+            self._entrance.failures += 1
 
     def resume_writing(self) -> None:
         """Do nothing."""
@@ -265,6 +266,7 @@ class Arrival(Runnable):
         """Note that there will be no handshake: TLS has closed the connection, or has seen it close."""
         tls.set_protocol(self)  # it reports the end of the connection: only then is there room for another one
         if self._stage == HANDSHAKE and reason not in GONE:
+            self._entrance.failures += 1
             self._note(reason)
         self._stage = HANG_UP
 
@@ -321,7 +323,7 @@ class Arrival(Runnable):
         if not token:
             self._refuse("something else than a token")
             return CLOSE_COST
-        user = self._entrance.authenticate(token)
+        user = self._entrance.user_of_token(token)
         if user is None:
             self._refuse("unknown token")
             return CLOSE_COST
@@ -351,6 +353,7 @@ class Arrival(Runnable):
             connection.eof_received()
 
     def _refuse(self, reason: str, reply: bytes = replies.UNAUTHORIZED) -> None:
+        self._entrance.failures += 1
         self._note(reason)
         self._hang_up(reply)
 
@@ -371,12 +374,14 @@ class Arrival(Runnable):
             self._resume()
             channel.write_eof()
 
-    def expire(self, reason: str) -> None:
-        """Close: its time is over, or it has to make room."""
-        if self._stage != HANG_UP:
+    def expire(self, reason: str) -> bool:
+        """Close: its time is over, or it has to make room. Return whether it had not been refused before."""
+        is_new = self._stage != HANG_UP
+        if is_new:
             self._note(reason)
             self._stage = HANG_UP
         self.abort()
+        return is_new
 
     def abort(self) -> None:
         """Close at once."""
@@ -406,7 +411,17 @@ class Arrivals:
             given, a connection.
     """
 
-    __slots__ = ("_all", "_emptied", "_loop", "_timer", "connections", "make_client", "refusals")
+    __slots__ = (
+        "_all",
+        "_emptied",
+        "_loop",
+        "_timer",
+        "connections",
+        "displaced",
+        "make_client",
+        "refusals",
+        "timeouts",
+    )
 
     _loop: asyncio.AbstractEventLoop
 
@@ -414,6 +429,8 @@ class Arrivals:
         self.connections = connections
         self.make_client: Callable[..., Any] = make_client or functools.partial(Connection, connections)
         self.refusals = Refusals()
+        self.displaced = 0  # how many have been closed to make room for others
+        self.timeouts = 0  # how many, because they were not known in time
         self._all: dict[Arrival, None] = {}
         self._timer: asyncio.Handle | None = None  # for the oldest
         self._emptied = asyncio.Event()
@@ -452,7 +469,8 @@ class Arrivals:
         if len(self._all) >= limit:
             oldest = next(iter(self._all))
             del self._all[oldest]  # now, because its transport reports its end later
-            oldest.expire(f"it gives way to a newer one, as {limit} are not known yet")
+            if oldest.expire(f"it gives way to a newer one, as {limit} are not known yet"):
+                self.displaced += 1
         arrival.deadline = self.connections.scheduler.clock() + TIME_LIMIT
         self._all[arrival] = None
         if self._timer is None:
@@ -477,6 +495,7 @@ class Arrivals:
             if arrival.deadline > now:
                 break
             del self._all[arrival]  # now, because its transport reports its end later
-            arrival.expire(f"not known after {TIME_LIMIT // SECOND} s")
+            if arrival.expire(f"not known after {TIME_LIMIT // SECOND} s"):
+                self.timeouts += 1
         if self._all:
             self._set_timer()

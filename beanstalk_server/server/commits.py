@@ -12,6 +12,9 @@ on beside it.
 Where several gates share an event loop, they gather together, and their commits begin at the same time. If these leave
 in one write, a gate whose commit could not leave now waits for that write, and goes on gathering.
 
+If somebody asks, it is counted how long replies wait: for each commit, as long as the reply that has waited longest of
+those that leave with it. Where no reply waits, as long as the commit takes.
+
 Must never know sockets, or what the journal writes.
 """
 
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.server.scheduler import Runnable, Scheduler
 
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 
 ENOUGH: Final = 512
 """A commit of so many changes gathers no more: they have taken one or two milliseconds."""
+
+NOBODY: Final = -1
+"""In place of the moment since when a reply has waited."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -136,6 +143,7 @@ class CommitGate:
     __slots__ = (
         "_began",
         "_closing",
+        "_commit_since",
         "_committing",
         "_gathering",
         "_is_waiting",
@@ -143,9 +151,11 @@ class CommitGate:
         "_lsn",
         "_on_end",
         "_on_failure",
+        "_since",
         "_task",
         "_waiting",
         "broker",
+        "commits",
         "durable_lsn",
         "failed",
         "failure",
@@ -172,6 +182,7 @@ class CommitGate:
         self.is_open = not journal.keeps  # no reply ever waits
         self.logs_failure = True  # else whoever is called does
         self.durable_lsn = 0  # the changes up to this one are durable
+        self.commits: Histogram | None = None  # how long replies wait for their commits, if anybody asks for that
         self.failure: Exception | None = None  # why the journal failed
         self.failed = asyncio.Event()  # set with `failure`
         self.slow: SlowLog | None = None  # is told how long commits take
@@ -182,6 +193,8 @@ class CommitGate:
         self._is_waiting = False  # for the gathering
         self._committing = False  # a commit is under way, or has failed
         self._lsn = 0  # the last change of that commit
+        self._commit_since = NOBODY  # since when a reply has waited for it, in nanoseconds
+        self._since = NOBODY  # the same for the next commit
         self._task: asyncio.Task[None] | None = None  # the commit, if it needs a task
         self._on_end: asyncio.Future[None] | None = None  # `commit_rest` waits for the end of a commit
         self._closing = False  # no commit begins any more
@@ -207,6 +220,8 @@ class CommitGate:
             self._lsn = self.broker.last_lsn
             if self.slow is not None:
                 self._began = self.scheduler.clock()
+            if self.commits is not None:
+                self._note_begin()
             await self._commit_in_task()
 
     def await_commit(self, waiter: CommitWaiter) -> None:
@@ -214,6 +229,16 @@ class CommitGate:
         self._waiting.append(waiter)
         if not self._committing:
             self._schedule()
+
+    def note_reply(self, lsn: int) -> None:
+        """Note that a reply which reports this change waits from now on. Needed only while there are `commits`."""
+        if self._since == NOBODY and lsn > self._lsn:  # else it leaves with the commit that is under way
+            self._since = self.scheduler.clock()
+
+    def _note_begin(self) -> None:
+        since = self._since
+        self._commit_since = self.scheduler.clock() if since == NOBODY else since
+        self._since = NOBODY
 
     def on_admission(self, admits: int) -> None:
         """Pass on what the journal admits from now on. If that is not everything, a commit makes room."""
@@ -238,6 +263,8 @@ class CommitGate:
         self._lsn = self.broker.last_lsn
         if self.slow is not None:
             self._began = self.scheduler.clock()
+        if self.commits is not None:
+            self._note_begin()
         try:
             has_begun = self.journal.begin_commit(may_wait, self._end_commit)
         except Exception as error:
@@ -264,6 +291,8 @@ class CommitGate:
             self._committing = False
             if self.slow is not None:
                 self.slow.note_commit(self._lsn - self.durable_lsn, self.scheduler.clock() - self._began)
+            if self.commits is not None and self._commit_since != NOBODY:
+                self.commits.add(self.scheduler.clock() - self._commit_since)
             self.durable_lsn = self._lsn
             waiting = self._waiting
             self._waiting = []

@@ -417,6 +417,8 @@ class Connection(CommitWaiter):
         else:
             if not self.uncommitted:
                 gate.await_commit(self)
+            if gate.commits is not None:
+                gate.note_reply(session.reply_lsn)
             weight = len(data) + consumed
             self.uncommitted.append((session.reply_lsn, data, weight))
             self.uncommitted_size += weight

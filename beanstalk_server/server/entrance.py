@@ -36,6 +36,7 @@ class Entrance:
         "carried",  # its clients' sockets are in another process, which watches them, and counts them
         "closed",  # the listener is gone, and nobody comes in here any more
         "context",  # an ssl.SSLContext; None for plain connections
+        "failures",  # how many clients have been refused because of what they gave as a proof, or gave instead
         "is_link",  # clients come through another node
         "number",  # names it to I/O processes
         "place",
@@ -51,6 +52,7 @@ class Entrance:
         self.carried = False
         self.closed = False
         self.context: Any = None
+        self.failures = 0
         self.is_link = False
         self.number = 0
         self.trusted: Sequence[Any] = ()
@@ -91,9 +93,16 @@ class Entrance:
 
     # Who a client is; None if it is nobody that the config knows
 
-    def authenticate(self, token: str) -> User | None:
+    def user_of_token(self, token: str) -> User | None:
         """The user whose token this is."""
         return None if self.accounts is None else self.accounts.by_token(token)
+
+    def authenticate(self, token: str) -> User | None:
+        """The same, for a client that has been let in: if the token is nobody's, it is refused, and that is counted."""
+        user = self.user_of_token(token)
+        if user is None:
+            self.failures += 1
+        return user
 
     def user_of_certificate(self, names: Sequence[str]) -> User | None:
         """The user that one of the names in a verified certificate names: the first that does."""

@@ -122,6 +122,7 @@ class Listeners:
         "all",
         "inherited",
         "limit",
+        "shortages",
         "taken",
     )
 
@@ -133,6 +134,7 @@ class Listeners:
         self._started = False  # connections are accepted here, and not by other processes
         self.limit = sys.maxsize  # how many connections there may be at a time
         self.taken = 0  # how many there are, with those that are being set up
+        self.shortages = 0  # how often clients had to wait, because of the file limit or for lack of resources
         self.all: list[Listener] = []
         self.inherited = False  # the sockets are those that systemd has opened
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
@@ -261,6 +263,7 @@ class Listeners:
             except OSError as error:
                 if error.errno not in OUT_OF_RESOURCES:  # no client waits any more, or it has gone away again
                     return
+                self.shortages += 1
                 # The connections that wait stay in the backlog.
                 log.warning(
                     "cannot accept connections, trying again in %(seconds)d s: %(error)s",
@@ -286,6 +289,7 @@ class Listeners:
     def _pause_until_one_is_gone(self) -> None:
         """Accept nothing until a connection closes: the file limit allows no more. New clients wait in the backlog."""
         self._full = True
+        self.shortages += 1
         for listener in self.all:
             self._loop.remove_reader(listener.sock.fileno())
         now = monotonic()

@@ -220,6 +220,8 @@ class Node(Server):
         for service in services:
             service.scheduler.share_rounds(len(services))
             service.broker.memory.limit = max(most // len(services), 1) if most else 0
+            if self.measurements is not None:
+                service.measure(self.measurements)
 
     def led(self) -> int:
         return len(self._services())

@@ -39,6 +39,7 @@ class Reception:
         self.listeners = listeners
         self.entrances: list[Entrance] = []  # of the listeners, in the same order
         self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
+        self._past_failures = 0  # at entrances that are gone
         self._connections = connections
         self._client_maker = client_maker
         self._accepts = accepts
@@ -84,8 +85,14 @@ class Reception:
                 self._serve(listener, entrance)
         for entrance in old.values():
             entrance.closed = True
+            self._past_failures += entrance.failures
             self._abort_arrivals(entrance)
         self.listeners.replace(listeners)
+
+    @property
+    def failures(self) -> int:
+        """How many clients have been refused here because of what they gave as a proof, or gave instead."""
+        return self._past_failures + sum([entrance.failures for entrance in self.entrances])
 
     def _abort_arrivals(self, entrance: Entrance) -> None:
         if self.arrivals is not None:

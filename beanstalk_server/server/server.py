@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.server.arrivals import Arrivals
     from beanstalk_server.server.io_front import IoFront
+    from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.slow import SlowLog
 
 HEADROOM: Final = 8
@@ -107,6 +108,8 @@ class Server:
             self._io = IoFront(self.config.io_processes, self.listeners, self._client_maker)
         self._reloading = asyncio.Lock()
         self._stalls = Stalls() if self.config.stalls else None
+        self.measurements: Measurements | None = None  # those of `measure`
+        self._serves = False  # `start` has returned
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 
     @property
@@ -137,6 +140,22 @@ class Server:
     def policy_of(self, shard: int = 0) -> PolicyOf:  # noqa: ARG002  # which only a node has several of
         """What finds the policies of the tubes of a shard: the same as before, unless a reload has changed them."""
         return no_policies if self.policies is None else self.policies.of
+
+    def measure(self) -> Measurements:
+        """Measure how long things take, from `start` on, or from now on: in all services that there are and will be.
+
+        Returns:
+            What is counted from now on. A second call returns the same.
+        """
+        if self.measurements is None:
+            from beanstalk_server.server.measurements import Measurements  # most servers measure nothing
+
+            self.measurements = Measurements()
+            for service in self._services():
+                service.measure(self.measurements)
+            if self._serves:
+                self.measurements.start(asyncio.get_running_loop())
+        return self.measurements
 
     @property
     def entrances(self) -> list[Entrance]:
@@ -207,6 +226,9 @@ class Server:
         loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
         if self._stalls is not None:
             self._stalls.start(loop)
+        if self.measurements is not None:
+            self.measurements.start(loop)
+        self._serves = True
         if self.slow is not None:
             self.slow.watch()
 
@@ -364,6 +386,8 @@ class Server:
     async def _stop(self) -> None:
         if self._stalls is not None:
             self._stalls.stop()
+        if self.measurements is not None:
+            self.measurements.stop()
         if self.slow is not None:
             self.slow.stop()
         count = len(self.connections.open)

@@ -28,6 +28,7 @@ from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
+    from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.slow import SlowLog
 
 log = logging.getLogger("beanstalk_server")
@@ -79,6 +80,11 @@ class Service:
         """Give turns and commit in this event loop from now on."""
         self.scheduler.start(loop)
         self.gate.start(loop)
+
+    def measure(self, measurements: Measurements) -> None:
+        """Count in these how long jobs wait and run, how late they are, and how long replies wait for commits."""
+        self.broker.durations = measurements.durations
+        self.gate.commits = measurements.commits
 
     def restore(self) -> None:
         """Bring back the jobs that the journal has kept.

@@ -726,7 +726,7 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
         assert _ARGUMENTS.put is not None, "the arguments of put have been read"
         session.refuse_put(_ARGUMENTS.put, reply)
     else:
-        session.replies.append(reply)
+        session.refuse(reply)
 
 
 def _odd_command(line: bytes) -> Command | None:

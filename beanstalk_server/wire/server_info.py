@@ -33,6 +33,7 @@ class ServerInfo:
         "counts",  # how often each command has been given, by its counter
         "cpu_times",
         "dialect",
+        "forbidden",  # how many commands have been answered FORBIDDEN
         "hostname",
         "instance",
         "linked_dialect",  # of sessions that serve a place
@@ -76,6 +77,7 @@ class ServerInfo:
         self.more: Callable[[], str] = _nothing
         self.log: Log = logging.getLogger("beanstalk_server")
         self.counts = [0] * COUNTERS
+        self.forbidden = 0
 
 
 def _nothing() -> str:

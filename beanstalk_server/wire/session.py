@@ -344,7 +344,7 @@ class Session(Client):
                 return
         if self.queue.stop_waiting(self):
             self.pending = None
-            self.replies.append(replies.FORBIDDEN)
+            self.refuse(replies.FORBIDDEN)
             self.on_answer()
         self.unchecked = len(watched)
         self._check_watched()
@@ -530,11 +530,19 @@ class Session(Client):
             self.job_id = self.queue.take_id()
         self.framer.begin_body(put.size, True)
 
+    def refuse(self, reply: bytes) -> None:
+        """Answer what the user may not do."""
+        self.replies.append(reply)
+        if reply is replies.FORBIDDEN:
+            self.server.forbidden += 1
+
     def refuse_put(self, put: Put, reply: bytes) -> None:
-        """Answer a put when its body has been skipped. A line that is malformed is answered BAD_FORMAT all the same."""
+        """Answer a put that the user may not give, when its body has been skipped. A line that is malformed is answered
+        BAD_FORMAT all the same."""
         if put.trailing and put.size <= self.server.max_job_size:
             self.replies.append(replies.BAD_FORMAT)
         else:
+            self.server.forbidden += 1
             self._skip_body(put, reply)
 
     def _skip_body(self, put: Put, reply: bytes) -> None:

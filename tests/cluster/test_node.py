@@ -6,7 +6,7 @@ import logging
 import threading
 
 import pytest
-from node_threads import put, reserved, role, stats
+from node_threads import lead_all, put, reserved, role, stats
 
 from beanstalk_server import Config
 from beanstalk_server.cluster.engine import EngineError, Lease
@@ -29,6 +29,23 @@ def test_a_lone_node_serves_and_has_its_jobs_after_a_restart(cluster):
     client = cluster.connect(cluster.add())
     client.send(b"reserve\r\n")
     assert reserved(client) == (1, b"first")
+
+
+def test_a_node_counts_in_one_place_what_all_its_shards_do_whenever_it_begins_to_lead_them(cluster):
+    node = cluster.add(shards=2)
+    measurements = node.call(node.server.measure)
+    lead_all(node)
+    client = cluster.connect(node)
+    for tube in (b"a", b"b", b"c", b"d"):
+        client.ask(b"use %b\r\n" % tube)
+        job_id = int(put(client).split()[1])
+        client.send(b"reserve-job %d\r\n" % job_id)
+        assert reserved(client) == (job_id, b"x")
+        assert client.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
+    used = [shard for shard in node.server.shards if shard.service.broker.total_jobs]
+    assert len(used) == 2, "the tubes are in both"
+    assert [measurements.durations.waited.count, measurements.durations.ran.count] == [4, 4]
+    assert measurements.commits.count >= 2
 
 
 def test_a_client_of_a_standby_is_served_by_the_leader(cluster):

@@ -519,6 +519,7 @@ def test_a_client_that_comes_when_all_connections_are_taken_waits_until_one_is_g
         caplog.messages.count("all 3 connections that the file limit allows are taken; others wait until one closes")
         == 1
     )
+    assert server.server.listeners.shortages >= 1
     for caller in waiting:
         caller.close()
     other = server.connect()

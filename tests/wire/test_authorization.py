@@ -54,6 +54,7 @@ def test_whoever_watches_no_tube_may_not_reserve(world):
     client = world.connect(BILLING)
     reserves = b"reserve\r\nreserve-with-timeout 5\r\nreserve-batch 1 5\r\n"
     assert client.send(reserves) == FORBIDDEN * 3
+    assert world.info.forbidden == 3
     assert world.connect(ROOT).yaml(b"stats")["current-workers"] == "0"
     assert client.send(b"watch bill\r\nignore bill\r\nreserve-with-timeout 0\r\n") == (
         b"WATCHING 1\r\nNOT_IGNORED\r\nTIMED_OUT\r\n"
@@ -93,6 +94,7 @@ def test_the_body_of_a_refused_put_is_swallowed_to_its_end(world):
     assert client.send(put.replace(b"put", b"put-keyed k") + put.replace(b"put", b"replace-keyed k")) == FORBIDDEN * 2
     assert world.connect(ROOT).yaml(b"stats")["current-producers"] == "0"
     assert world.connect().put() == 1, "no id has been taken"
+    assert world.info.forbidden == 4
 
 
 def test_forbidden_goes_before_job_too_big_and_draining_and_malformed_lines_before_both(world):
@@ -100,6 +102,7 @@ def test_forbidden_goes_before_job_too_big_and_draining_and_malformed_lines_befo
     assert client.send(b"put 0 0 60 70000\r\n" + b"x" * 70002) == FORBIDDEN
     assert client.send(b"put 0 0 60 70000 x\r\n" + b"x" * 70002) == FORBIDDEN
     assert client.send(b"put 0 0 60 1 x\r\nput 0 0 60\r\nput 0 0 60 1" + b" " * 300 + b"\r\n") == BAD * 3
+    assert world.info.forbidden == 2, "those that have been answered so"
     assert client.send(b"put 0 0 60 1\r\nabc") == FORBIDDEN, "the body's end is not looked at"
     world.broker.drain()
     assert client.send(b"put 0 0 60 1\r\nx\r\n") == FORBIDDEN

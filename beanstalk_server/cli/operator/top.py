@@ -312,7 +312,7 @@ class Top:
                 self._take(feed, news)
             case Unanswered(reason):
                 self._is_asking = False
-                self._notice = f"{reason}; it is tried again"
+                self._notice = f"trying again: {reason}"
                 self._next = max(self._next, time.monotonic() + RETRY)
             case Done(text):
                 self._view.message = text

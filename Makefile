@@ -18,7 +18,7 @@ IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
 AT_ONCE := --numprocesses auto --dist worksteal
 
-.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies operators redis debian-clients cluster bench clean
+.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies operators redis debian-clients cluster bench docs clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -44,7 +44,7 @@ check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/access tests/wire tests/server
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server tests/cluster/test_kills.py
 
-check-package: $(VENV)/developer    ## what is built of the sources, with and without a compiler
+check-package: $(VENV)/documents    ## what is built of the sources, with and without a compiler, and of the documents
 	$(VENV)/bin/pytest -m exhaustive -rP --show-capture stdout tests/package tests/packaging
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules debian-clients    ## the installed package beside beanstalkd
@@ -103,6 +103,9 @@ cluster: $(VENV)/installed redis    ## Redis with two replicas and two nodes on 
 bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
 	$(VENV)/bin/python -m bench $(ARGS)
 
+docs: $(VENV)/documents           ## the documents as a site, in build/docs
+	$(VENV)/bin/python -m docs.site.build build/docs
+
 $(VENV)/pip:    # dependency groups need 25.1, also in an environment that somebody has made by hand
 	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
@@ -120,6 +123,10 @@ $(VENV)/developer: $(VENV)/pip pyproject.toml
 
 $(VENV)/benching: $(VENV)/installed pyproject.toml
 	$(VENV)/bin/pip install --quiet --upgrade --group bench
+	touch $@
+
+$(VENV)/documents: $(VENV)/developer pyproject.toml
+	$(VENV)/bin/pip install --quiet --upgrade --group docs
 	touch $@
 
 clean:

@@ -57,6 +57,10 @@ class ForbiddenError(greenstalk.BeanstalkdError):
     """This user lacks the right that the command asks for. Nothing was changed, and the connection goes on."""
 
 
+class OtherShardError(greenstalk.BeanstalkdError):
+    """The other tube is in another shard of the cluster, to which no job can move. Nothing was changed."""
+
+
 KEY = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
 """The pattern of a valid key; the rules are those of tube names."""
 
@@ -73,6 +77,7 @@ _Number = TypeVar("_Number", int, float)
 ERROR_RESPONSES = {
     b"EXISTS": ExistsError,
     b"FORBIDDEN": ForbiddenError,
+    b"OTHER_SHARD": OtherShardError,
     b"TOO_LATE": TooLateError,
     b"UNAUTHORIZED": UnauthorizedError,
 }
@@ -340,6 +345,20 @@ class Client(greenstalk.Client[TBody]):
         lines = self._read_chunk(int(size)).decode("ascii").split("\n")
         _, following, _, *entries = lines[:-1]
         return following.split('"')[1], [_entry(line) for line in entries]
+
+    def move_jobs(self, tube: str, state: str, target: str, limit: int) -> int:
+        """Moves the first jobs of a tube in one state to another tube. Returns how many.
+
+        They keep their IDs, states, priorities and deadlines. An :class:`OtherShardError` is raised if the other tube
+        is in another shard of a cluster.
+
+        :param tube: The tube that they are in.
+        :param state: ``ready``, ``delayed`` or ``buried``.
+        :param target: The other tube. It need not exist.
+        :param limit: The maximum number of jobs to move, at least 1.
+        """
+        line = f"move-jobs {tube} {state} {target} {limit}"
+        return self._int_cmd(line.encode("ascii"), b"MOVED")
 
     def drain(self) -> None:
         """Puts the server into drain mode: it takes no new jobs, and everything else goes on."""

@@ -277,7 +277,7 @@ class UserConfig:
     admin: tuple[str, ...] = _key(
         (),
         kinds.Several(kinds.Pattern()),
-        "tubes that it may kick, pause, clear and redrive; with `*`, it may drain the server",
+        "tubes that it may kick, pause, clear, redrive and move jobs of; with `*`, it may drain the server",
     )
 
     def __post_init__(self) -> None:

@@ -60,6 +60,7 @@ EXTENSIONS: Final = [
     "put-with",
     "redrive",
     "stats-tubes",
+    "move-jobs",
     "drain",
     "undrain",
 ]

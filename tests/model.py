@@ -562,6 +562,32 @@ class Model:
         client.answers.append(("redriven", count))
         return DONE
 
+    def move_jobs(self, client, tube, state, target, bound, now):
+        if tube not in self.tubes():
+            return NOT_FOUND
+        moved = [] if tube == target else self.next_jobs(tube, state)[:bound]
+        for job in moved:
+            self.move_as_it_is(job, target, now)
+        client.answers.append(("moved", len(moved)))
+        return DONE
+
+    def move_as_it_is(self, job, tube, now):
+        if self.find_keyed(tube, job.key) or self.find_held(tube, job.key):
+            job.key = ""
+        moment = job.at
+        self.end_moment(job)
+        job.has_terms, job.tube = True, tube
+        job.origin, job.letter = (job.origin, self.next_order()) if job.origin not in ("", tube) else ("", 0)
+        if moment:
+            job.at = moment
+            self.set_wall_timer()
+        elif job.state == "ready":
+            job.expires_at = 0
+            self.set_expiry(job, now)
+            self.match(now, tube)
+        else:
+            job.order = self.next_order()
+
     def set_aside(self, job):
         job.state, job.order = "buried", self.next_order()
         job.buries += 1

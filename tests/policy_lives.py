@@ -4,7 +4,7 @@ from lives import Life
 from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.job import READY
+from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
@@ -48,7 +48,7 @@ class PolicyLife(Life):
     def command(self):
         rng, broker, client = self.rng, self.broker, self.client
         broker.set_wall_offset(self.clocks.offset)
-        choice = rng.randrange(12)
+        choice = rng.randrange(13)
         if choice < 5:
             super().command()
             return
@@ -61,6 +61,12 @@ class PolicyLife(Life):
             )
         elif choice == 8:
             broker.redrive(client, "dead", rng.randrange(1, 4), self.now)
+        elif choice == 12:
+            tubes = ("default", "tube", "dead", "else")
+            state = rng.choice((READY, DELAYED, BURIED))
+            told = broker.move(client, rng.choice(tubes), state, rng.choice(tubes), rng.randrange(1, 4), self.now)
+            if told == DONE and client.answers[-1][1]:
+                PolicyLife.met |= {"moved"}
         elif choice == 9:
             broker.clear(client, rng.choice(("dead", "tube", "default")))
         else:

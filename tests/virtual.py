@@ -9,6 +9,7 @@ from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, FAILED, PENDING,
 from beanstalk_server.queue.policy import NO_POLICY, Attributes
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
+from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session
 
@@ -39,6 +40,8 @@ class World:
             lambda name: self.policies.get(name, NO_POLICY),
         )
         self.info = ServerInfo(max_job_size=max_job_size, compat=compat, started_at=self.now)
+        places = Places(shards)
+        self.info.names_tube_of_shard = lambda name: places.of_tube(name.encode()) == shard
         self.answered = []
 
     def connect(self, user=None, authenticate=None, **how):
@@ -150,6 +153,9 @@ class RecordingClient(Client):
 
     def on_redriven(self, count):
         self.answers.append(("redriven", count))
+
+    def on_moved(self, count):
+        self.answers.append(("moved", count))
 
     def on_keyed(self, job_id):
         self.answers.append(("keyed", job_id))

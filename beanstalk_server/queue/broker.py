@@ -27,6 +27,8 @@ nanoseconds.
     buried, delayed           ready       kick, kick_job                 any client
     ready, delayed, buried    ready       redrive of its dead tube:      any client
                                           it is where it came from then
+    ready, delayed, buried    the same    move: it is in another tube    any client
+                                          then
     ready, delayed, buried    (deleted)   delete, clear                  any client
     delayed                   (deleted)   cancel                         any client
     delayed                   delayed     reschedule with delay          any client
@@ -58,8 +60,9 @@ waits in every tube that it watches. A tube is blocked while it is paused, or th
 A change is recorded in the journal before the transition or after it, never in the middle, because the journal may
 rewrite any live job while it records a change. What creates or deletes jobs (put, replace, clear, delete) is recorded
 before: the journal may refuse it, and a job must still exist when its deletion is recorded. What changes a job's state
-(release, bury, kick, redrive, reschedule, a counted failure, and reserve_job of a job that was not ready) is recorded
-after: the record holds the new state, and the tube. A deletion whose key is held is recorded before, as a hold.
+(release, bury, kick, redrive, move, reschedule, a counted failure, and reserve_job of a job that was not ready) is
+recorded after: the record holds the new state, and the tube. A deletion whose key is held is recorded before, as a
+hold.
 
 A job that can expire does not while a client has it, whenever the server ends: so its reservation is a change, unless
 the journal does not admit it, and so is what gives it back.
@@ -67,10 +70,10 @@ the journal does not admit it, and so is what gives it back.
 Clients whose command would record something wait while the journal does not admit it. What time or a disconnect would
 record is suspended meanwhile: the job stays reserved, or ready, or its key held.
 
-What may concern any number of jobs (a kick, a redrive, a clear, the jobs and tubes of a client that disconnects) is
-done in slices. A BulkOperation holds what is left; it is in the wheel with a deadline in the past, so that `advance`
-continues it, and other commands are served between the slices. Only waiting is not divided: a client starts or stops
-waiting in all its tubes at once, and what that costs is added to `cost`.
+What may concern any number of jobs (a kick, a redrive, a move, a clear, the jobs and tubes of a client that
+disconnects) is done in slices. A BulkOperation holds what is left; it is in the wheel with a deadline in the past, so
+that `advance` continues it, and other commands are served between the slices. Only waiting is not divided: a client
+starts or stops waiting in all its tubes at once, and what that costs is added to `cost`.
 
 Whether a delayed job is cancelled or becomes ready is decided here, once, when its state changes: `cancel` deletes a
 job that is still delayed, and leaves any other as it is. A job whose delay has ended stays delayed until `advance`
@@ -91,14 +94,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick, BulkRedrive, BulkReview
+from beanstalk_server.queue.bulk import BulkClear, BulkDisconnect, BulkKick, BulkMove, BulkRedrive, BulkReview
 from beanstalk_server.queue.client import Client, Wait
 from beanstalk_server.queue.costs import (
     EXPIRY_COST,
     FAILURE_COST,
+    MOVE_COST,
     NEW_TUBE_COST,
     PAGE_COST,
-    REDRIVE_COST,
     REVIEW_COST,
     copy_cost,
     look_cost,
@@ -1056,6 +1059,19 @@ class Broker(Queue):
             origin: what is noted as the tube that it has come from; "" for none.
         """
         left = job.tube
+        self._change_tube(job, terms, name, origin)
+        terms.tries = 0
+        terms.ready_since = 0
+        self._enter_ready(job, now)
+        self._record_change(job)
+        self._drop_unneeded(left)
+
+    def _change_tube(self, job: Job, terms: Terms, name: str, origin: str) -> None:
+        """Let a job that has left its state belong to another tube, in none of its queues yet.
+
+        It must have terms of its own, or the record of the change would not have the tube.
+        """
+        left = job.tube
         tube = self._tube(name)
         key = job.key
         size = self.body_size(job)
@@ -1070,16 +1086,11 @@ class Broker(Queue):
         job.tube = tube
         if job.key:
             self._set_key(tube, job)
-        terms.tries = 0
-        terms.ready_since = 0
         terms.origin = origin
         if origin:
             tube.add_letter(job, terms)
         self.memory.add_job(job)
         tube.bytes += size
-        self._enter_ready(job, now)
-        self._record_change(job)
-        self._drop_unneeded(left)
 
     def redrive(self, client: Client, name: str, bound: int, now: int) -> Outcome:
         tube = self.tubes.get(name)
@@ -1113,7 +1124,7 @@ class Broker(Queue):
                 letter.unlink()
                 tube.letters.append(letter)
                 continue
-            self.cost += REDRIVE_COST
+            self.cost += MOVE_COST
             operation.remaining -= 1
             operation.count += 1
             self.counters.redriven += 1
@@ -1121,6 +1132,70 @@ class Broker(Queue):
             self._leave(job)
             self._move(job, terms, terms.origin, "", now)
         return True
+
+    def move(self, client: Client, name: str, state: int, target: str, bound: int, now: int) -> Outcome:
+        tube = self.tubes.get(name)
+        if tube is None:
+            return NOT_FOUND
+        operation = BulkMove(client, tube, state, target, 0 if name == target else bound)
+        if self._move_jobs(operation, SLICE, now):
+            operation.answer()
+            return DONE
+        client.busy = True
+        return PENDING
+
+    def _move_jobs(self, operation: BulkMove, budget: int, now: int) -> bool:
+        """Move as many jobs as the budget allows; return whether the move is complete."""
+        budget += self.cost
+        while operation.remaining:
+            job = self._first_of(operation.tube, operation.state)
+            if job is None:
+                return True
+            if self.admits != ALL:
+                self.suspended.append(operation)
+                return False
+            if budget <= self.cost:
+                self.wheel.set(operation, OVERDUE)
+                return False
+            self.cost += 1 + MOVE_COST
+            operation.remaining -= 1
+            operation.count += 1
+            self._move_as_it_is(job, operation.target, now)
+        return True
+
+    def _first_of(self, tube: Tube, state: int) -> Job | None:
+        """The first job of a tube in one state, as peek-ready, peek-delayed and peek-buried order them."""
+        if state == READY:
+            return tube.ready.jobs[0] if tube.ready.jobs else None
+        if state == DELAYED:
+            return self._first_delayed(tube)
+        job = tube.buried.after
+        return job if isinstance(job, Job) else None
+
+    def _move_as_it_is(self, job: Job, name: str, now: int) -> None:
+        """Let a job be in another tube in the state that it is in, READY, DELAYED or BURIED, as the last of its equals.
+
+        A dead letter stays one, unless that is the tube that it has come from.
+        """
+        left = job.tube
+        state = job.state
+        terms = self.memory.give_terms(job)
+        moment = terms.at
+        deadline = job.deadline
+        self._leave(job)
+        self._change_tube(job, terms, name, "" if terms.origin == name else terms.origin)
+        if state == READY:
+            self._enter_ready(job, now)
+        elif state == BURIED:
+            self.bury_sequence += 1
+            self._enter_buried(job, self.bury_sequence)
+        elif moment:
+            terms.at = moment
+            self._enter_timed(job, moment, now)
+        else:
+            self._enter_delayed(job, deadline)
+        self._record_change(job)
+        self._drop_unneeded(left)
 
     # Kicking jobs
 
@@ -1439,7 +1514,7 @@ class Broker(Queue):
                 self._end_hold(timer)
             elif isinstance(timer, Throttle):
                 budget = self._on_throttle_due(timer, max(budget, 1), now)
-            elif isinstance(timer, (BulkKick, BulkRedrive)):
+            elif isinstance(timer, (BulkKick, BulkRedrive, BulkMove)):
                 self._continue_counted(timer, max(budget, 1), now)
                 budget = 0
             elif isinstance(timer, BulkClear):
@@ -1461,11 +1536,13 @@ class Broker(Queue):
         due = self.wheel.due
         return 0 if due.after is not due else self.wheel.next_event
 
-    def _continue_counted(self, operation: BulkKick | BulkRedrive, budget: int, now: int) -> None:
+    def _continue_counted(self, operation: BulkKick | BulkRedrive | BulkMove, budget: int, now: int) -> None:
         client = operation.client
         try:
             if isinstance(operation, BulkKick):
                 done = self._kick(operation, budget, now)
+            elif isinstance(operation, BulkMove):
+                done = self._move_jobs(operation, budget, now)
             else:
                 done = self._redrive(operation, budget, now)
         except Exception:
@@ -1750,6 +1827,10 @@ class Broker(Queue):
             terms.at = 0
             self._enter_ready(job, now)
             return
+        self._enter_timed(job, moment, now)
+
+    def _enter_timed(self, job: Job, moment: int, now: int) -> None:
+        wall = self.wall
         job.state = DELAYED
         wall.add(job, moment)
         self.delayed += 1

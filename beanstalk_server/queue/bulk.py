@@ -1,4 +1,4 @@
-"""Bulk operations: what is left to do of a kick, redrive, clear, disconnect or change of policies, and for whom.
+"""Bulk operations: what is left to do of a kick, redrive, move, clear, disconnect or change of policies, and for whom.
 
 A bulk operation is a timer that is always overdue, so that `Broker.advance` continues it one slice at a time, and other
 commands are served between the slices. It only holds its progress; the broker does the work.
@@ -66,6 +66,25 @@ class BulkRedrive(BulkOperation):
     def answer(self) -> None:
         """Tell the client how many jobs there were."""
         self.client.on_redriven(self.count)
+
+
+class BulkMove(BulkOperation):
+    """A move of the jobs of one tube that are in one state."""
+
+    __slots__ = ("count", "remaining", "state", "target", "tube")
+
+    def __init__(self, client: Client, tube: Tube, state: int, target: str, bound: int) -> None:
+        super().__init__(client)
+        self.tube = tube
+        self.state = state
+        self.target = target  # the name of the other tube, which may come and go meanwhile
+        # Not more than there are now: those that come meanwhile may stay, or two moves to and fro would never end.
+        self.remaining = min(bound, tube.count_of(state))
+        self.count = 0
+
+    def answer(self) -> None:
+        """Tell the client how many jobs there were."""
+        self.client.on_moved(self.count)
 
 
 class BulkClear(BulkOperation):

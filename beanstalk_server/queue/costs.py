@@ -12,7 +12,7 @@ The unit is a simple command, one to three microseconds. To move a job from stat
     a client begins to wait in its watched tubes, or ends to  1 for each 4 tubes
     a delayed job kicked                                      KICK_COST
     a ready job expired                                       EXPIRY_COST
-    a dead letter redriven                                    REDRIVE_COST
+    a dead letter redriven, a job moved to another tube       MOVE_COST
     a failure of a job counted                                FAILURE_COST
     a tube made                                               NEW_TUBE_COST
     a tube brought under another policy                       REVIEW_COST
@@ -33,7 +33,7 @@ KICK_COST: Final = 4
 """Each is the first of its tube's delayed jobs. To find the next one goes through the whole height of the heap: 5 to 9
 microseconds among a million jobs."""
 
-REDRIVE_COST: Final = 4
+MOVE_COST: Final = 4
 """It may be anywhere in the heap of its delayed jobs, and its key goes from table to table."""
 
 FAILURE_COST: Final = 2

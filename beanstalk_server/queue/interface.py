@@ -225,6 +225,16 @@ class Queue:
         """
         raise NotImplementedError
 
+    def move(self, client: Client, name: str, state: int, target: str, bound: int, now: int) -> Outcome:
+        """Let jobs of a tube be in another one, in the same state: READY, DELAYED or BURIED.
+
+        At most `bound` jobs, the first ones: of ready jobs those that are reserved next, of delayed ones those that are
+        due next, of buried ones those that have been buried longest. `on_moved` gives their number. They keep all but
+        their tube; a key that is taken in the other tube is dropped. That tube is made if it does not exist, and its
+        limits are not asked. NOT_FOUND if there is no tube of the first name.
+        """
+        raise NotImplementedError
+
     def pause(self, client: Client, name: str, duration: int, now: int) -> Outcome:
         """Reserve no job of this tube for this duration; 0 ends the pause. NOT_FOUND if there is no such tube."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from beanstalk_server.queue.counters import UNREAD, Counters
 from beanstalk_server.queue.heap import JobHeap
-from beanstalk_server.queue.job import BURIED, READY, RESERVED, DeadLetter, HeldKey, Holder, Job, Terms
+from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED, DeadLetter, HeldKey, Holder, Job, Terms
 from beanstalk_server.queue.policy import NO_POLICY, Policy
 from beanstalk_server.queue.ring import UNLINKED, Ring
 from beanstalk_server.queue.table import KeyTable
@@ -140,6 +140,14 @@ class Tube(Timer):
     def delayed_count(self) -> int:
         """How many of its jobs are delayed."""
         return len(self.delayed.jobs) + (0 if self.timed is None else len(self.timed.jobs))
+
+    def count_of(self, state: int) -> int:
+        """How many of its jobs are in this state, one of READY, DELAYED, RESERVED and BURIED."""
+        if state == READY:
+            return len(self.ready.jobs)
+        if state == DELAYED:
+            return self.delayed_count()
+        return self.buried_count if state == BURIED else len(self.reserved)
 
     def add_reserved(self, job: Job) -> None:
         """Add a job of this tube that has been reserved, and so has left its queue."""

@@ -224,6 +224,7 @@ class Shard:
         info.instance = owner.info.instance
         info.more = self._statistics
         info.log = self.log
+        info.names_tube_of_shard = self._has_tube
         service = Service(
             owner.config,
             journal,
@@ -280,6 +281,10 @@ class Shard:
             "leads epoch %(epoch)d with %(jobs)d jobs, after %(milliseconds).0f ms",
             event("leads", epoch=lease.epoch, jobs=jobs, milliseconds=took),
         )
+
+    def _has_tube(self, name: str) -> bool:
+        """Whether a tube of this name belongs to this shard."""
+        return self.owner.clients.places.of_tube(name.encode()) == self.index
 
     def _note_damage(self, error: StartError) -> None:
         """Lead this shard no more: nobody can. A cluster that has others goes on with them."""

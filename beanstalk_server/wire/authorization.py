@@ -40,6 +40,9 @@ WATCHED_TUBES: Final = 4
 EVERY_TUBE: Final = 5
 """All tubes, also those that do not exist."""
 
+TWO_TUBES: Final = 6
+"""The two tubes that the command names, whether they exist or not."""
+
 
 def refusal(session: Session, user: User, command: Command, arguments: Arguments) -> bytes:
     """The reply to a command that the user may not give; b"" if it may."""
@@ -53,7 +56,7 @@ def refusal(session: Session, user: User, command: Command, arguments: Arguments
     else:
         if scope == TUBE_IN_USE:
             name = session.use.name
-        elif scope == TUBE_NAMED:
+        elif scope in (TUBE_NAMED, TWO_TUBES):
             name = arguments.name
             if not name:  # it is malformed, and the command says so
                 return b""
@@ -64,6 +67,11 @@ def refusal(session: Session, user: User, command: Command, arguments: Arguments
         if not user.remembers(name):
             session.budget -= user.weight >> 6
         rights = user.rights(name)
+        if scope == TWO_TUBES and rights & command.right:
+            name = arguments.target
+            if not user.remembers(name):
+                session.budget -= user.weight >> 6
+            rights = user.rights(name)
     if rights & command.right:
         return b""
     return replies.NOT_FOUND if not rights and command.hides else replies.FORBIDDEN

@@ -25,6 +25,7 @@ from beanstalk_server.wire.authorization import (
     TUBE_IN_USE,
     TUBE_NAMED,
     TUBE_OF_JOB,
+    TWO_TUBES,
     WATCHED_TUBES,
     refusal,
 )
@@ -125,6 +126,7 @@ _CONCERNS: Final = {
     NO_TUBE: ITSELF,
     TUBE_IN_USE: USED,
     TUBE_NAMED: NAMED,
+    TWO_TUBES: NAMED,
     TUBE_OF_JOB: JOB,
     WATCHED_TUBES: WATCHED,
     EVERY_TUBE: EVERYTHING,
@@ -250,6 +252,13 @@ def _clear_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 def _redrive(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.queue.redrive(session, arguments.name, arguments.count, now)
+
+
+def _move_jobs(session: Session, arguments: Arguments, now: int) -> Outcome:
+    if not session.server.names_tube_of_shard(arguments.target):
+        session.reply(replies.OTHER_SHARD)
+        return ANSWERED
+    return session.queue.move(session, arguments.name, arguments.state, arguments.target, arguments.count, now)
 
 
 def _drain(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -503,6 +512,7 @@ EXTENSIONS: Final = (
         cost=STATISTICS_COST,
         concerns=EVERYTHING,
     ),
+    Command("move-jobs", grammar.read_move_jobs, _move_jobs, ADMIN, TWO_TUBES, hides=True, needs=ALL, may_be_long=True),
     Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING),
     Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING),
 )

@@ -52,6 +52,7 @@ _STATE: Final = rb"(ready|delayed|reserved|buried)"
 _CURSOR: Final = rb"(\d[-0-9]{0,99})"
 _LIST_JOBS: Final = re.compile(_KEY + rb" +" + _STATE + rb" +" + _CURSOR + rb" +(\d+)")
 _NAME_OR_HYPHEN_AND_NUMBER: Final = re.compile(rb"(?:-|" + _KEY + rb") +(\d+)")
+_MOVE_JOBS: Final = re.compile(_KEY + rb" +(ready|delayed|buried) +" + _KEY + rb" +(\d+)")
 _NAME_AND_NUMBER: Final = re.compile(_KEY + rb" +(\d+)")
 _LEADING_SECONDS: Final = re.compile(rb" *" + _SECONDS)
 _KICK: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?)(\d+)")
@@ -438,6 +439,18 @@ def read_stats_tubes(text: bytes, into: Arguments) -> bool:
         return False
     into.name = (match[1] or b"").decode("ascii")
     into.count = parse_u32(match[2])
+    return into.count >= 1
+
+
+def read_move_jobs(text: bytes, into: Arguments) -> bool:
+    """Tube, state, other tube and count, which is at least one."""
+    match = _MOVE_JOBS.fullmatch(text)
+    if match is None:
+        return False
+    into.name = match[1].decode("ascii")
+    into.state = parse_state(match[2])
+    into.target = match[3].decode("ascii")
+    into.count = parse_u32(match[4])
     return into.count >= 1
 
 

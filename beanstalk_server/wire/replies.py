@@ -23,6 +23,7 @@ NOT_DRAINING: Final = b"NOT_DRAINING\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 NOT_IGNORED: Final = b"NOT_IGNORED\r\n"
 NOTHING: Final = b"NOTHING\r\n"
+OTHER_SHARD: Final = b"OTHER_SHARD\r\n"
 OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
 PAUSED: Final = b"PAUSED\r\n"
 RELEASED: Final = b"RELEASED\r\n"
@@ -73,6 +74,10 @@ def found(job_id: int, body: bytes) -> bytes:
 
 def kicked(count: int) -> bytes:
     return b"KICKED %d\r\n" % count
+
+
+def moved(count: int) -> bytes:
+    return b"MOVED %d\r\n" % count
 
 
 def redriven(count: int) -> bytes:

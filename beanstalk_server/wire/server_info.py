@@ -40,6 +40,7 @@ class ServerInfo:
         "log",  # of what concerns the whole queue: it names the shard, if there are several
         "max_job_size",
         "more",  # returns further lines of stats
+        "names_tube_of_shard",  # whether a tube of this name would belong to the shard that it serves
         "os",
         "pid",
         "platform",
@@ -75,6 +76,7 @@ class ServerInfo:
         self.clock_offset = clock_offset
         self.cpu_times = cpu_times
         self.more: Callable[[], str] = _nothing
+        self.names_tube_of_shard: Callable[[str], bool] = _any
         self.log: Log = logging.getLogger("beanstalk_server")
         self.counts = [0] * COUNTERS
         self.forbidden = 0
@@ -82,3 +84,7 @@ class ServerInfo:
 
 def _nothing() -> str:
     return ""
+
+
+def _any(_: str) -> bool:
+    return True

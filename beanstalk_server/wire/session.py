@@ -451,6 +451,9 @@ class Session(Client):
     def on_redriven(self, count: int) -> None:
         self._answer(replies.redriven(count))
 
+    def on_moved(self, count: int) -> None:
+        self._answer(replies.moved(count))
+
     def on_keyed(self, job_id: int) -> None:
         self.job_id = job_id
 

@@ -200,6 +200,22 @@ def test_the_limit_of_memory_is_divided_among_the_shards_that_a_node_leads(clust
     assert put(client, b"x" * 5_000).startswith(b"INSERTED ")
 
 
+@shows("move-jobs")
+def test_jobs_move_within_a_shard_and_not_to_another_one(client):
+    near = next(name for name in map(b"u%d".__mod__, range(1000)) if crc32(name) % SHARDS == crc32(ONE) % SHARDS)
+    job_id = put_into(client, ONE)
+    assert client.ask(b"move-jobs %b ready %b 100\r\n" % (ONE, OTHER)) == b"OTHER_SHARD\r\n"
+    use(client, OTHER)
+    assert client.ask(b"move-jobs %b ready %b 100\r\n" % (ONE, OTHER)) == b"OTHER_SHARD\r\n", "routed, too"
+    use(client, ONE)
+    assert client.ask(b"peek-ready\r\n") == b"FOUND %d 1\r\n" % job_id
+    client.read(3)
+    assert client.ask(b"move-jobs %b ready %b 100\r\n" % (ONE, near)) == b"MOVED 1\r\n"
+    use(client, near)
+    assert client.ask(b"peek-ready\r\n") == b"FOUND %d 1\r\n" % job_id
+    client.read(3)
+
+
 @shows("drain and undrain")
 def test_drain_mode_is_that_of_all_shards_until_the_leader_of_one_changes(cluster, node, client):
     assert client.ask(b"drain\r\n") == b"DRAINING\r\n"

@@ -27,6 +27,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
 tubes = st.sampled_from(["default", "a", "b", "dead"])
+MOVED = ["ready", "delayed", "buried"]
 priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])
 delays = st.one_of(st.just(0), st.integers(1, 5 * SECOND))
 times_to_run = st.integers(SECOND, 4 * SECOND)
@@ -356,6 +357,14 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             return
         self.step()
         assert self.broker.redrive(pair[0], tube, bound, self.now) == self.model.redrive(pair[1], tube, bound, self.now)
+
+    @rule(pair=clients, tube=tubes, state=st.sampled_from(MOVED), to=tubes, bound=st.integers(1, 3))
+    def move_jobs(self, pair, tube, state, to, bound):
+        if owes_answer(pair[0]):
+            return
+        self.step()
+        outcome = self.broker.move(pair[0], tube, STATES.index(state), to, bound, self.now)
+        assert outcome == self.model.move_jobs(pair[1], tube, state, to, bound, self.now)
 
     @rule(pair=clients, job_id=job_ids)
     def kick_job(self, pair, job_id):

@@ -18,7 +18,7 @@ from beanstalk_server.queue import broker as broker_module
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.interface import FOREVER
-from beanstalk_server.queue.job import BURIED, DELAYED
+from beanstalk_server.queue.job import BURIED, DELAYED, READY
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
@@ -197,6 +197,10 @@ class Life:
     def redrive(self):
         self.broker.redrive(self.client(), self.pick(["dead", "a"]), self.pick([1, 9]), self.now)
 
+    def move_jobs(self):
+        state = self.pick([READY, READY, DELAYED, BURIED])
+        self.broker.move(self.client(), self.pick(TUBES), state, self.pick(TUBES), self.pick([1, 9]), self.now)
+
     def clear(self):
         self.broker.clear(self.client(), self.pick(TUBES))
 
@@ -347,6 +351,7 @@ STEPS = {
     Life.unreserve: 1,
     Life.kick: 1,
     Life.redrive: 1,
+    Life.move_jobs: 1,
     Life.clear: 0.3,
     Life.pause: 1,
     Life.change_tubes: 1,

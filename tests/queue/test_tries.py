@@ -5,7 +5,7 @@ from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import DISCONNECT_SLICE, SLICE, Broker
 from beanstalk_server.queue.check import check_broker
-from beanstalk_server.queue.costs import FAILURE_COST, NEW_TUBE_COST, REDRIVE_COST
+from beanstalk_server.queue.costs import FAILURE_COST, MOVE_COST, NEW_TUBE_COST
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import (
     BURIED,
@@ -462,8 +462,8 @@ def test_a_redrive_of_many_jobs_is_done_in_slices():
     world.broker.cost = 0
     assert world.broker.redrive(world.client, "dead", 9999, world.now) == PENDING
     gone = sum(job.tube.name == "t" for job in jobs)
-    assert 0 < gone <= SLICE // REDRIVE_COST
-    assert gone * REDRIVE_COST <= world.broker.cost <= SLICE + REDRIVE_COST + NEW_TUBE_COST
+    assert 0 < gone <= SLICE // MOVE_COST
+    assert gone * MOVE_COST <= world.broker.cost <= SLICE + MOVE_COST + NEW_TUBE_COST
     assert world.client.busy
     late = world.put()
     world.fail(late)
@@ -478,7 +478,7 @@ def test_a_redrive_is_suspended_while_the_journal_does_not_admit_it():
     world.broker.set_admission(NONE)
     world.sleep(0)
     gone = sum(job.tube.name == "t" for job in jobs)
-    assert gone < SLICE // REDRIVE_COST + 1
+    assert gone < SLICE // MOVE_COST + 1
     world.broker.set_admission(ALL)
     world.sleep(0)
     assert world.client.answers[-1] == ("redriven", SLICE)

@@ -173,6 +173,18 @@ def test_dead_letters_are_sent_back(run):
             queue.redrive("nowhere", 1)
 
 
+def test_jobs_move_to_another_tube(server):
+    with Client(server.address, use="from") as queue:
+        ready, delayed = queue.put("x"), queue.put("y", delay=100)
+        assert queue.move_jobs("from", "ready", "to", 9) == 1
+        assert queue.move_jobs("from", "delayed", "to", 9) == 1
+        assert [queue.stats_job(job)["tube"] for job in (ready, delayed)] == ["to", "to"]
+        with pytest.raises(greenstalk.NotFoundError):
+            queue.move_jobs("nowhere", "ready", "to", 1)
+        with pytest.raises(greenstalk.BadFormatError):
+            queue.move_jobs("from", "reserved", "to", 1)
+
+
 def test_drain_mode_begins_and_ends(server):
     with Client(server.address) as queue:
         queue.drain()

@@ -47,7 +47,7 @@ def test_a_machine_that_stops_keeps_tries_held_keys_and_dead_letters():
     PolicyLife.met = frozenset()
     for seed in range(3):
         assert every_crash(seed, 12) > 20
-    assert {"tries", "reason", "letter", "at", "ttl", "held"} == PolicyLife.met
+    assert {"tries", "reason", "letter", "at", "ttl", "held", "moved"} == PolicyLife.met
 
 
 @pytest.mark.exhaustive

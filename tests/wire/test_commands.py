@@ -13,6 +13,7 @@ from beanstalk_server.wire.authorization import (
     TUBE_IN_USE,
     TUBE_NAMED,
     TUBE_OF_JOB,
+    TWO_TUBES,
     WATCHED_TUBES,
 )
 from beanstalk_server.wire.commands import (
@@ -41,6 +42,7 @@ RIGHTS = {
 SCOPES = {
     "the tube in use": TUBE_IN_USE,
     "the tube named": TUBE_NAMED,
+    "the two tubes named": TWO_TUBES,
     "the tube of the job": TUBE_OF_JOB,
     "the watched tubes": WATCHED_TUBES,
     "every tube (`*`)": EVERY_TUBE,
@@ -51,7 +53,7 @@ ACCESS = Path(__file__).parents[2] / "docs/access.md"
 
 
 def test_no_two_commands_have_the_same_name():
-    assert len({row.name for row in ROWS}) == len(ROWS) == 39
+    assert len({row.name for row in ROWS}) == len(ROWS) == 40
 
 
 def test_the_table_in_the_documents_says_what_each_command_asks_for():
@@ -83,9 +85,17 @@ def test_the_prefix_of_a_line_shows_what_its_command_needs():
         b"reschedule ",
         b"reschedule-keyed ",
         b"redrive ",
+        b"move-jobs ",
     )
     assert DELETES == (b"delete ", b"cancel ", b"cancel-keyed ", b"clear-tube ")
-    assert LONG_COMMANDS == (b"put-keyed ", b"replace-keyed ", b"reschedule-keyed ", b"put-with ", b"stats-tubes ")
+    assert LONG_COMMANDS == (
+        b"put-keyed ",
+        b"replace-keyed ",
+        b"reschedule-keyed ",
+        b"put-with ",
+        b"stats-tubes ",
+        b"move-jobs ",
+    )
     assert {row.needs for row in ROWS if row.has_body} == {DELETIONS}
     assert {row.needs for row in ROWS} == {ALL, DELETIONS, NONE}
 

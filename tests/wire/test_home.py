@@ -74,6 +74,7 @@ BY_NAME = [
     b"stats-tube %b",
     b"clear-tube %b",
     b"redrive %b 5",
+    b"move-jobs %b ready x 5",
 ]
 BY_ID = [
     b"peek %d",

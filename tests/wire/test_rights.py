@@ -31,18 +31,18 @@ RIGHTS = {
     "produce": words("put put-keyed replace-keyed put-with cancel cancel-keyed reschedule reschedule-keyed"),
     "consume": words("watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch"),
     "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube"),
-    "admin": words("kick kick-job pause-tube clear-tube redrive drain undrain"),
+    "admin": words("kick kick-job pause-tube clear-tube redrive move-jobs drain undrain"),
     "any": ["use"],
     "none": words("ignore quit list-tubes list-tube-used list-tubes-watched stats-tubes"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
-ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive")
+ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive move-jobs")
 ABOUT_EVERY_TUBE = words("stats drain undrain")
 ABOUT_THE_WATCHED_TUBES = words("reserve reserve-with-timeout reserve-batch")
 MAY_ANSWER_NOT_FOUND = [
     *ABOUT_A_JOB,
-    *words("stats-tube pause-tube clear-tube redrive cancel-keyed reschedule-keyed peek-keyed"),
+    *words("stats-tube pause-tube clear-tube redrive move-jobs cancel-keyed reschedule-keyed peek-keyed"),
 ]
 
 
@@ -54,6 +54,7 @@ class Asked:
     line: bytes
     tube: str
     job_id: int
+    to: str
 
 
 def rights_to(patterns, tube):
@@ -81,6 +82,8 @@ def refusal(patterns, asked, used, watched, tube_of):
     else:
         tube = asked.tube if asked.name in ABOUT_A_NAMED_TUBE else used
     rights = rights_to(patterns, tube)
+    if asked.name == "move-jobs" and right in rights:
+        rights = rights_to(patterns, asked.to)
     if right in rights or (right == "any" and rights):
         return None
     return FORBIDDEN if rights or asked.name not in MAY_ANSWER_NOT_FOUND else NOT_FOUND
@@ -126,6 +129,7 @@ LINES = {
     "pause-tube": [b"pause-tube {tube} 0", b"pause-tube {tube} 1", b"pause-tube{tube} 1"],
     "clear-tube": [b"clear-tube {tube}"],
     "redrive": [b"redrive {tube} 9"],
+    "move-jobs": [b"move-jobs {tube} ready {to} 1", b"move-jobs {tube} delayed {to} 9"],
     "drain": [b"drain"],
     "undrain": [b"undrain"],
     "list-tubes": [b"list-tubes"],
@@ -144,11 +148,13 @@ def test_every_command_is_asked():
 def commands(draw, names=tuple(LINES)):
     name = draw(st.sampled_from(names))
     tube = draw(st.sampled_from(TUBES))
+    to = draw(st.sampled_from(TUBES))
     job_id = draw(st.integers(1, 12))
     line = draw(st.sampled_from(LINES[name]))
     line = line.replace(b"{tube}", tube.encode()).replace(b"{id}", b"%d" % job_id)
+    line = line.replace(b"{to}", to.encode())
     line = line.replace(b"{key}", draw(st.sampled_from([b"k", b"l"])))
-    return Asked(name, line if line.endswith(b"\r\n") else line + b"\r\n", tube, job_id)
+    return Asked(name, line if line.endswith(b"\r\n") else line + b"\r\n", tube, job_id, to)
 
 
 globs = st.lists(st.sampled_from([*TUBES, "*", "a*", "?", "[bc]", "none"]), max_size=2)

@@ -156,9 +156,23 @@ class Client(greenstalk.Client[TBody]):
             sock.close()
             raise
 
+    def fileno(self) -> int:
+        """The file descriptor of the connection, for selectors: there is something to read when it is lost."""
+        return self._sock.fileno()
+
     def _send_cmd(self, cmd: bytes, expected: bytes) -> list[bytes]:
+        self._sock.sendall(cmd + b"\r\n")
+        line = self._reader.readline()
+        if line and not (line.endswith(b"\r\n") and line.strip()):
+            raise ConnectionError("Unexpected EOF reading a reply")  # which greenstalk takes for a bug of its own
         with _our_errors():
-            return super()._send_cmd(cmd, expected)
+            return greenstalk._parse_response(line, expected)
+
+    def _read_chunk(self, size: int) -> bytes:
+        data = self._reader.read(size + 2)
+        if len(data) < size + 2:
+            raise ConnectionError("Unexpected EOF reading chunk")
+        return greenstalk._parse_chunk(data, size)
 
     def put_keyed(
         self,

@@ -1,4 +1,4 @@
-"""The commands that only look: ping, stats.
+"""The commands that only look: ping, stats, tubes, ls, peek, clients.
 
 Must never change anything at the server.
 """
@@ -6,11 +6,35 @@ Must never change anything at the server.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from typing import Any, Final
 
+from beanstalk_server.cli.operator import extensions
+from beanstalk_server.cli.operator.bodies import as_json, show_body
 from beanstalk_server.cli.operator.failure import USAGE, OperatorError
-from beanstalk_server.cli.operator.output import show_json, show_pairs
+from beanstalk_server.cli.operator.output import show_json, show_pairs, show_table
 from beanstalk_server.cli.operator.target import asking, named
+
+TUBE_COLUMNS: Final = {
+    "name": "tube",
+    "current-jobs-urgent": "urgent",
+    "current-jobs-ready": "ready",
+    "current-jobs-reserved": "reserved",
+    "current-jobs-delayed": "delayed",
+    "current-jobs-buried": "buried",
+    "current-waiting": "waiting",
+    "current-watching": "watching",
+    "current-using": "using",
+    "total-jobs": "total",
+    "pause-time-left": "paused",
+}
+"""The columns of `tubes`, by their names in stats-tube."""
+
+JOB_COLUMNS: Final = ("id", "state", "pri", "age", "delay", "ttr", "time-left", "size", "tries", "reason", "key")
+CLIENT_COLUMNS: Final = (
+    "name", "user", "state", "producer", "worker", "using", "watching", "reserved", "age"
+)  # fmt: skip
 
 
 def ping(options: argparse.Namespace) -> int:
@@ -42,4 +66,77 @@ def stats(options: argparse.Namespace) -> int:
         show_json(found)
     else:
         show_pairs(found)
+    return 0
+
+
+def tubes(options: argparse.Namespace) -> int:
+    """List the tubes, with what is in them."""
+    with asking(options) as client:
+        if options.names:
+            found: list[dict[str, Any]] = [
+                {"name": name} for name in sorted(client.tubes()) if name.startswith(options.prefix)
+            ]
+        else:
+            found = list(extensions.all_tubes(client, options.prefix))
+    keys = {column: key for key, column in TUBE_COLUMNS.items()}
+    if options.sort != "tube":
+        found.sort(key=lambda tube: (-tube.get(keys[options.sort], 0), tube["name"]))
+    if options.json:
+        show_json([tube["name"] for tube in found] if options.names else found)
+    elif options.names:
+        for tube in found:
+            print(tube["name"])
+    else:
+        show_table(list(TUBE_COLUMNS.values()), ([tube.get(key, "") for key in TUBE_COLUMNS] for tube in found))
+    return 0
+
+
+def ls(options: argparse.Namespace) -> int:
+    """List jobs of a tube in one state, or in each."""
+    states = [options.state] if options.state else ["reserved", "ready", "delayed", "buried"]
+    jobs: list[dict[str, Any]] = []
+    with asking(options, f"tube {options.tube}", "list-jobs") as client:
+        for state in states:
+            jobs += extensions.all_jobs(client, options.tube, state, options.limit + 1 - len(jobs))
+    more = len(jobs) > options.limit
+    del jobs[options.limit :]
+    if options.json:
+        show_json(jobs)
+    else:
+        show_table(JOB_COLUMNS, ([job.get(column, "") for column in JOB_COLUMNS] for job in jobs))
+    if more:
+        print(f"the first {options.limit}; there are more (--limit)", file=sys.stderr)
+    return 0
+
+
+def peek(options: argparse.Namespace) -> int:
+    """Show the body of a job."""
+    asked = [state for state in ("ready", "delayed", "buried") if getattr(options, state) is not None]
+    if len(asked) + (options.id is not None) != 1:
+        raise OperatorError("one of ID, --ready, --delayed and --buried must be given", USAGE)
+    if options.id is not None:
+        with asking(options, f"job {options.id}") as client:
+            job = client.peek(options.id)
+    else:
+        tube = getattr(options, asked[0])
+        with asking(options, f"a {asked[0]} job in tube {tube}") as client:
+            client.use(tube)
+            job = {"ready": client.peek_ready, "delayed": client.peek_delayed, "buried": client.peek_buried}[asked[0]]()
+    if options.json:
+        show_json({"id": job.id, **as_json(job.body)})
+    else:
+        if options.id is None:
+            print(f"job {job.id}", file=sys.stderr)
+        show_body(job.body)
+    return 0
+
+
+def clients(options: argparse.Namespace) -> int:
+    """List who is connected."""
+    with asking(options, extension="list-clients") as client:
+        found = extensions.list_clients(client)
+    if options.json:
+        show_json(found)
+    else:
+        show_table(CLIENT_COLUMNS, ([one.get(column, "") for column in CLIENT_COLUMNS] for one in found))
     return 0

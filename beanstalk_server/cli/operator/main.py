@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, OperatorError
+from beanstalk_server.cli.operator.output import OutputError
 from beanstalk_server.cli.operator.parser import make_parser
 from beanstalk_server.cli.output import OUTPUT_FAILED, abandon_output
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
 
-LIBRARIES: Final = ("greenstalk", "rich")
+LIBRARIES: Final = ("greenstalk", "rich", "shtab")
 """What the commands need beyond the server: the extra `cli`."""
 
 
@@ -39,12 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(name, f"needs {error.name}: pip install 'beanstalk-server[cli]'", UNAVAILABLE)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        return abandon_output()
-    except OSError as error:  # what has to do with the server is a OperatorError
-        abandon_output()
-        return _fail(name, f"standard output: cannot be written to: {error.strerror}", OUTPUT_FAILED)
+    except OutputError as error:
+        return _closed(name, error.__cause__)
+    except OSError as error:  # what has to do with the server is an OperatorError
+        return _closed(name, error)
     return status
+
+
+def _closed(name: str, error: BaseException | None) -> int:
+    """Say that standard output cannot be written to, unless its reader has just gone."""
+    closed = abandon_output()
+    if isinstance(error, BrokenPipeError):
+        return closed
+    reason = error.strerror if isinstance(error, OSError) else error
+    return _fail(name, f"standard output: cannot be written to: {reason}", OUTPUT_FAILED)
 
 
 def _fail(name: str, message: object, status: int) -> int:

@@ -7,13 +7,28 @@ Must never know a server.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n"}
+
+
+class OutputError(Exception):
+    """Standard output cannot be written to; the cause is the OSError that says why. It is not the server's fault."""
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Write to standard output while there is a server: what fails is not the connection."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        raise OutputError from error
 
 
 def on_terminal() -> bool:

@@ -6,10 +6,11 @@ Must never know what a command does: the table says in which module its function
 from __future__ import annotations
 
 import argparse
+import datetime
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from beanstalk_server.cli.operator.top_keys import SORT_KEYS
 from beanstalk_server.version import full_version
@@ -29,16 +30,19 @@ MAX_NUMBER: Final = 2**32 - 1
 
 DURATION_UNITS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
-TUBES: Final = {
-    "bash": "_beanstalk_tubes",
-    "zsh": "_beanstalk_tubes",
-    "fish": "(__beanstalk_tubes)",
-}
-"""What completes the name of a tube in each shell: functions that `shells.py` puts in front of its script."""
+FILES: Final = "files"
+TUBES: Final = "tubes"
+"""What completes an argument in a shell."""
 
-FILES: Final = {"bash": "_shtab_compgen_files", "zsh": "_files", "fish": "__fish_complete_path"}
+STATES: Final = ("ready", "delayed", "reserved", "buried")
 
-Parser = TypeVar("Parser", bound="CommandParser")
+SORTS: Final = (
+    "tube", "urgent", "ready", "reserved", "delayed", "buried", "waiting", "watching", "using", "total", "paused"
+)  # fmt: skip
+"""What `tubes` may be sorted by: its columns."""
+
+WATCHABLE: Final = ("stats", "tubes", "ls", "peek", "clients", "ping")
+"""The commands that `watch` repeats: those that change nothing."""
 
 
 class Argument:
@@ -46,10 +50,30 @@ class Argument:
 
     __slots__ = ("complete", "flags", "settings")
 
-    def __init__(self, *flags: str, complete: dict[str, str] | None = None, **settings: Any) -> None:
+    def __init__(self, *flags: str, complete: str = "", **settings: Any) -> None:
         self.flags = flags
         self.settings = settings
         self.complete = complete
+
+    @property
+    def value(self) -> str:
+        """What stands for its value; "" for an option that has none."""
+        if "action" in self.settings:
+            return ""
+        return str(self.settings.get("metavar") or "{" + ",".join(self.settings["choices"]) + "}")
+
+    @property
+    def typed(self) -> str:
+        """How it is typed, in brackets if it may be left out."""
+        if self.flags[0].startswith("-"):
+            return f"[{self.flags[0]} {self.value}]" if self.value else f"[{self.flags[0]}]"
+        several = {"?": f"[{self.value}]", "+": f"{self.value} ...", argparse.REMAINDER: f"{self.value} [ARGUMENT ...]"}
+        return several.get(self.settings.get("nargs", ""), self.value)
+
+    @property
+    def help(self) -> str:
+        """What it is for, with its default."""
+        return str(self.settings["help"]).replace("%(default)s", str(self.settings.get("default")))
 
 
 class Command:
@@ -76,18 +100,40 @@ class Command:
         self.about = about
         self.tail = tail
 
+    @property
+    def synopsis(self) -> str:
+        """How it is typed: its name, options and arguments."""
+        words = sorted((argument.typed for argument in self.arguments), key=lambda word: not word.startswith("[-"))
+        return " ".join([self.name, *words, *(["--", self.tail] if self.tail else [])])
+
+    @property
+    def description(self) -> str:
+        """What it does, and what else has to be known."""
+        return f"{self.help[0].upper()}{self.help[1:]}. {' '.join(self.about.split())}".strip()
+
 
 class CommandParser(argparse.ArgumentParser):
     """Reads the arguments of one command; what stands behind ` -- ` is left alone if the command wants it."""
 
     tail = ""
+    mixes = False
+    _is_mixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        if self._is_mixing:
+            return super().parse_known_args(args, namespace)
         behind: list[str] = []
         if self.tail and args is not None and "--" in args:
             cut = list(args).index("--")
             args, behind = args[:cut], args[cut + 1 :]
-        namespace, rest = super().parse_known_args(args, namespace)
+        if self.mixes:  # otherwise an argument that may be left out would have to stand before all options
+            self._is_mixing = True
+            try:
+                namespace, rest = self.parse_known_intermixed_args(args, namespace)
+            finally:
+                self._is_mixing = False
+        else:
+            namespace, rest = super().parse_known_args(args, namespace)
         if self.tail:
             if not behind:
                 self.error(f"what to run must follow: -- {self.tail}")
@@ -109,6 +155,19 @@ def positive_duration(text: str) -> float:
     seconds = duration(text)
     if not seconds:
         raise argparse.ArgumentTypeError(f"bad duration {text!r}: must be more than 0")
+    return seconds
+
+
+def moment(text: str) -> float:
+    """Read a moment: Unix time, or ISO 8601, which without a time zone is local time."""
+    try:
+        seconds = (
+            float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else datetime.datetime.fromisoformat(text).timestamp()
+        )
+    except (ValueError, OverflowError):
+        seconds = math.inf
+    if not 0 <= seconds <= MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"bad moment {text!r}: must be as 2027-01-05T08:00 or Unix time in seconds")
     return seconds
 
 
@@ -172,6 +231,8 @@ COMMON: Final = (
 
 TUBE: Final = Argument("tube", metavar="TUBE", type=tube_name, help="the name of the tube", complete=TUBES)
 
+COUNT: Final = Argument("count", metavar="N", type=count, help="so many at most")
+
 COMMANDS: Final = (
     Command("ping", "looking.ping", "ask the server for a sign of life, and say how long it took"),
     Command(
@@ -203,6 +264,261 @@ COMMANDS: Final = (
         Argument("--once", action="store_true", help="draw one screen, or print one sample, and end"),
         about="The key ? shows what can be done with the others.",
     ),
+    Command(
+        "tubes",
+        "looking.tubes",
+        "the tubes, and how many jobs each has in which state",
+        Argument(
+            "prefix", metavar="PREFIX", nargs="?", default="", help="only those whose names begin so", complete=TUBES
+        ),
+        Argument(
+            "--sort",
+            metavar="COLUMN",
+            choices=SORTS,
+            default="tube",
+            help=f"by this column, largest first: {', '.join(SORTS)} (default: %(default)s)",
+        ),
+        Argument("--names", action="store_true", help="their names only"),
+        about="A server that does not know stats-tubes (beanstalkd) is asked for each tube by itself.",
+    ),
+    Command(
+        "ls",
+        "looking.ls",
+        "the jobs of a tube, in the order in which they would go",
+        TUBE,
+        Argument(
+            "state", metavar="STATE", nargs="?", choices=STATES, help=f"only those in this state: {', '.join(STATES)}"
+        ),
+        Argument("--limit", metavar="N", type=count, default=100, help="so many at most (default: %(default)s)"),
+        about="Needs list-jobs, which beanstalkd does not have.",
+    ),
+    Command(
+        "peek",
+        "looking.peek",
+        "the body of a job",
+        Argument("id", metavar="ID", nargs="?", type=job_id, help="of this job"),
+        Argument("--ready", metavar="TUBE", type=tube_name, help="of the next ready job of this tube", complete=TUBES),
+        Argument(
+            "--delayed", metavar="TUBE", type=tube_name, help="of the delayed job that is due next", complete=TUBES
+        ),
+        Argument("--buried", metavar="TUBE", type=tube_name, help="of the job that was buried first", complete=TUBES),
+        about="Into a pipe or a file the body goes byte for byte; on a terminal, control characters are escaped.",
+    ),
+    Command(
+        "clients", "looking.clients", "who is connected", about="Needs list-clients, which beanstalkd does not have."
+    ),
+    Command(
+        "put",
+        "changing.put",
+        "put a job, and print its id",
+        TUBE,
+        Argument("body", metavar="BODY", nargs="?", help="the body; - or none: standard input, to its end"),
+        Argument(
+            "--pri",
+            metavar="N",
+            type=number,
+            default=65536,
+            help="priority, 0 is the most urgent (default: %(default)s)",
+        ),
+        Argument(
+            "--delay", metavar="DURATION", type=duration, default=0, help="ready after so long (90, 1.5, 10m, 2h, 1d)"
+        ),
+        Argument(
+            "--ttr",
+            metavar="DURATION",
+            type=duration,
+            default=60,
+            help="how long a worker may take before another one gets the job (default: %(default)s)",
+        ),
+        Argument(
+            "--key", metavar="KEY", type=tube_name, help="the job has this name, and at most one of the tube has it"
+        ),
+        Argument("--replace", action="store_true", help="with --key: replace the job that has the key"),
+        Argument(
+            "--hold",
+            metavar="DURATION",
+            type=positive_duration,
+            help="with --key: it stays taken so long after the job",
+        ),
+        Argument(
+            "--at", metavar="MOMENT", type=moment, help="ready at this moment by the server's clock, instead of --delay"
+        ),
+        Argument(
+            "--tries", metavar="N", type=count, help="so often it may fail; then it is buried, or goes to the dead tube"
+        ),
+        Argument(
+            "--backoff",
+            metavar="DURATION",
+            type=positive_duration,
+            help="delayed for so long when it fails, and twice as long each further time",
+        ),
+        Argument(
+            "--ttl", metavar="DURATION", type=positive_duration, help="it expires when it has been ready for so long"
+        ),
+        about="Durations with a fraction, and the options from --key on, need put-with, which beanstalkd has not.",
+    ),
+    Command(
+        "tail",
+        "tail.tail",
+        "show the bodies of jobs as they come, and take none of them",
+        TUBE,
+        Argument(
+            "-n", "--lines", metavar="N", type=number, default=10, help="so many that are there (default: %(default)s)"
+        ),
+        Argument(
+            "--interval",
+            metavar="DURATION",
+            type=positive_duration,
+            default=1,
+            help="look so often (default: %(default)s)",
+        ),
+        Argument("--ids", action="store_true", help="the id before each body, as on a terminal"),
+        Argument("--jobs", metavar="N", type=count, help="end after so many jobs"),
+        about="It looks into the first thousand ready jobs and the first thousand reserved ones again and again, "
+        "and workers notice nothing. A job that comes and is deleted between two looks is not seen; nor is "
+        "one far behind in a long queue, until it comes nearer. Of a server that does not know list-jobs "
+        "(beanstalkd) it shows the next ready job, each time that it is another one.",
+    ),
+    Command(
+        "kick",
+        "changing.kick",
+        "make jobs ready: the buried ones of a tube, or if it has none, delayed ones; or one job",
+        Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="of this tube", complete=TUBES),
+        Argument("count", metavar="N", nargs="?", type=count, default=1, help="so many at most (default: %(default)s)"),
+        Argument("--job", metavar="ID", type=job_id, help="this job only"),
+    ),
+    Command(
+        "bury",
+        "changing.bury",
+        "set a job aside, with the priority it has",
+        Argument("id", metavar="ID", type=job_id, help="the job"),
+        about="The protocol lets only a worker bury. So this reserves the job, which counts as one of its reserves, "
+        "and buries it at once. A job that a worker has reserved cannot be buried.",
+    ),
+    Command(
+        "delete",
+        "changing.delete",
+        "delete jobs",
+        Argument("id", metavar="ID", nargs="+", type=job_id, help="the jobs"),
+        about="A job that a worker has reserved cannot be deleted. The others are, and the exit status is 1.",
+    ),
+    Command(
+        "move",
+        "changing.move",
+        "move jobs to another tube, with all that they are",
+        TUBE,
+        Argument(
+            "state",
+            metavar="STATE",
+            choices=("ready", "delayed", "buried"),
+            help="those that are ready, delayed or buried",
+        ),
+        Argument("to", metavar="TO", type=tube_name, help="the tube that they go to", complete=TUBES),
+        COUNT,
+        about="Needs move-jobs, which beanstalkd does not have.",
+    ),
+    Command(
+        "redrive",
+        "changing.redrive",
+        "send jobs of a dead tube back to where they came from",
+        TUBE,
+        COUNT,
+        about="Needs redrive, which beanstalkd does not have.",
+    ),
+    Command(
+        "pause",
+        "changing.pause",
+        "let nobody reserve from a tube for some time",
+        TUBE,
+        Argument(
+            "seconds", metavar="DURATION", type=positive_duration, help="so long, rounded up to seconds (90, 10m, 2h)"
+        ),
+    ),
+    Command("resume", "changing.resume", "end the pause of a tube", TUBE),
+    Command(
+        "clear",
+        "changing.clear",
+        "delete all jobs of a tube that are ready, delayed or buried",
+        TUBE,
+        Argument("--yes", action="store_true", help="do not ask"),
+        about="It asks first. Where nobody can be asked, because standard input is not a terminal, it refuses "
+        "without --yes. Needs clear-tube, which beanstalkd does not have.",
+    ),
+    Command(
+        "drain",
+        "changing.drain",
+        "let the server take no more jobs; everything else goes on",
+        about="As SIGUSR1 does. Needs drain, which beanstalkd does not have.",
+    ),
+    Command(
+        "undrain",
+        "changing.undrain",
+        "let the server take jobs again",
+        about="Needs undrain, which beanstalkd does not have.",
+    ),
+    Command(
+        "work",
+        "worker.work",
+        "run a command for each job of a tube",
+        TUBE,
+        Argument("-n", "--number", metavar="N", type=count, default=1, help="so many at a time (default: %(default)s)"),
+        Argument("--timeout", metavar="DURATION", type=positive_duration, help="end a command that takes longer"),
+        Argument(
+            "--backoff",
+            metavar="DURATION",
+            type=duration,
+            default=1,
+            help="delay a job for so long when its command fails, and twice as long each further time "
+            "(default: %(default)s; 0: as the tube's policy says)",
+        ),
+        Argument(
+            "--backoff-max",
+            metavar="DURATION",
+            type=duration,
+            default=3600,
+            help="and at most so long (default: %(default)s)",
+        ),
+        Argument(
+            "--max-tries",
+            metavar="N",
+            type=count,
+            default=0,
+            help="bury a job that has failed so often (default: never)",
+        ),
+        Argument("-v", "--verbose", action="store_true", help="tell of jobs that are done, too"),
+        tail="COMMAND [ARGUMENT ...]",
+        about="The command gets the body on standard input, and as a file whose path takes the place of an argument "
+        "{}. BEANSTALK_JOB_ID, BEANSTALK_JOB_TUBE, BEANSTALK_JOB_TRY (1 for the first) and BEANSTALK_JOB_KEY "
+        "are in its environment. Exit status 0 deletes the job; 65 (EX_DATAERR) buries it; 75 (EX_TEMPFAIL) "
+        "releases it, however often it has been tried; any other releases it, and buries it after "
+        "--max-tries. While the command runs, the job is touched. SIGTERM and SIGINT let the commands that "
+        "run end, and take no more jobs; a second one ends the commands, and releases their jobs. When the "
+        "connection is lost, the command goes on, and its job is taken back if nobody has had it in between.",
+    ),
+    Command(
+        "watch",
+        "watch.watch",
+        f"repeat a command that looks: {', '.join(WATCHABLE)}",
+        Argument(
+            "-n",
+            "--interval",
+            metavar="DURATION",
+            type=positive_duration,
+            default=2,
+            help="so often (default: %(default)s)",
+        ),
+        Argument("--times", metavar="N", type=count, help="end after so many times"),
+        Argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command, with its options"),
+    ),
+    Command(
+        "completion",
+        "shells.completion",
+        "print a script that completes this command line in a shell",
+        Argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"),
+        about='Names of tubes are asked from the server that BEANSTALK_SERVER names. For bash: eval "$(beanstalk '
+        'completion bash)".',
+    ),
+    Command("man", "manual.man", "print the manual page, for man -l -"),
 )
 
 
@@ -215,32 +531,37 @@ def add_common(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
     group = parser.add_argument_group("server and output") if again else parser
     for argument in COMMON:
         settings = argument.settings | ({"default": argparse.SUPPRESS} if again else {})
-        if again and argument.flags[0] == "--answer-within":
-            settings["help"] = argument.settings["help"].replace("%(default)s", str(argument.settings["default"]))
+        settings["help"] = argument.help
         group.add_argument(*argument.flags, **settings).complete = argument.complete  # type: ignore[attr-defined]
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line, which sets `name`, `module` and `function` of the command."""
-    parser = CommandParser(prog=PROGRAM, description=ABOUT, epilog=STATUSES, allow_abbrev=False)
+    parser = CommandParser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} [OPTION ...] COMMAND [ARGUMENT ...]",
+        description=ABOUT,
+        epilog=STATUSES,
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {full_version()}")
     add_common(parser)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
+    commands = parser.add_subparsers(prog=PROGRAM, metavar="COMMAND", required=True, parser_class=CommandParser)
     for command in COMMANDS:
         one = commands.add_parser(
             command.name,
             help=command.help,
-            description=f"{command.help[0].upper()}{command.help[1:]}. {command.about}".strip(),
+            description=command.description,
             allow_abbrev=False,
         )
         for argument in command.arguments:
             action = one.add_argument(*argument.flags, **argument.settings)
             action.complete = argument.complete  # type: ignore[attr-defined]
         one.tail = command.tail
+        one.mixes = all(argument.settings.get("nargs") != argparse.REMAINDER for argument in command.arguments)
+        one.usage = f"{PROGRAM} [OPTION ...] {command.synopsis}"
         add_common(one, again=True)
         one.set_defaults(name=command.name, module=command.module, function=command.function)
-        if command.tail:
-            one.usage = f"{one.format_usage().removeprefix('usage: ').strip()} -- {command.tail}"
     return parser
 
 

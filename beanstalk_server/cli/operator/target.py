@@ -17,7 +17,7 @@ from typing import Final
 
 import greenstalk
 
-from beanstalk_server.cli.operator.failure import REFUSED, UNAVAILABLE, USAGE, OperatorError
+from beanstalk_server.cli.operator.failure import UNAVAILABLE, USAGE, OperatorError
 from beanstalk_server.client import ALPN_PROTOCOL, Client, ExistsError, ForbiddenError, TooLateError, UnauthorizedError
 
 DEFAULT: Final = "127.0.0.1:11300"
@@ -65,8 +65,21 @@ def named(options: argparse.Namespace) -> str:
     return str(options.server or os.environ.get(SERVER_VARIABLE) or DEFAULT)
 
 
-def connect(options: argparse.Namespace) -> Client[bytes]:
+def meaning(error: greenstalk.Error) -> str:
+    """What a reply that is an error means."""
+    if isinstance(error, ExistsError):
+        return f"refused: job {error.id} has the key, or had it and it is held"
+    if isinstance(error, greenstalk.UnknownResponseError):
+        reply = b" ".join([error.status, *error.values]).decode("ascii", "backslashreplace")
+        return f"the server answered {reply!r}, which means nothing here"
+    return REPLIES.get(type(error), type(error).__name__)
+
+
+def connect(options: argparse.Namespace, longer: float = 0) -> Client[bytes]:
     """Connect to the server that the options name, and say who we are.
+
+    Args:
+        longer: seconds that the server may take beyond --answer-within, because it is asked to wait.
 
     Raises:
         OperatorError: there is no server, or it does not let us in.
@@ -75,15 +88,16 @@ def connect(options: argparse.Namespace) -> Client[bytes]:
     address = read_address(name)
     token = _token(options)
     context = _context(options)
-    sock = None
     try:
-        sock = _dial(address, options.answer_within)
+        sock = _dial(address, options.answer_within + longer)
         host = options.tls_name or (address[0] if isinstance(address, tuple) else None)
         return Client(sock, None, tls=context or False, server_name=host, token=token)
     except ssl.SSLError as error:
         raise OperatorError(f"{name}: no TLS with this server: {error.reason or error}", UNAVAILABLE) from None
-    except UnauthorizedError:
-        raise OperatorError(f"{name}: {REPLIES[UnauthorizedError]}", REFUSED) from None
+    except greenstalk.UnknownCommandError:
+        raise OperatorError(f"{name}: refused: there are no tokens here, and one is given") from None
+    except greenstalk.Error as error:
+        raise OperatorError(f"{name}: {meaning(error)}") from None
     except ValueError as error:
         raise OperatorError(str(error), USAGE) from None
     except OSError as error:
@@ -107,17 +121,12 @@ def told(options: argparse.Namespace, what: str = "", extension: str = "") -> It
         raise OperatorError(
             f"the server at {named(options)} does not know {extension}, which beanstalk-server has"
         ) from None
-    except ExistsError as error:
-        raise OperatorError(f"{about}refused: job {error.id} has the key, or had it and it is held") from None
-    except greenstalk.UnknownResponseError as error:
-        reply = b" ".join([error.status, *error.values]).decode("ascii", "backslashreplace")
-        raise OperatorError(f"{about}the server answered {reply!r}, which means nothing here") from None
     except greenstalk.Error as error:
-        raise OperatorError(f"{about}{REPLIES.get(type(error), type(error).__name__)}") from None
+        raise OperatorError(f"{about}{meaning(error)}") from None
     except TimeoutError:
         message = f"{named(options)}: no answer within {options.answer_within:g} s (--answer-within)"
         raise OperatorError(message, UNAVAILABLE) from None
-    except ConnectionError as error:
+    except OSError as error:
         message = f"{named(options)}: the connection is lost: {error.strerror or error}"
         raise OperatorError(message, UNAVAILABLE) from None
 

@@ -1,0 +1,169 @@
+"""The commands that change jobs, tubes or the server, once: from put to undrain.
+
+Must never ask for a confirmation where nothing is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+
+import greenstalk
+
+from beanstalk_server.cli.operator import extensions
+from beanstalk_server.cli.operator.bodies import read_body
+from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
+from beanstalk_server.cli.operator.output import show_json
+from beanstalk_server.cli.operator.target import asking, named, told
+
+
+def put(options: argparse.Namespace) -> int:
+    """Put a job, and print its id."""
+    demands = {name: getattr(options, name) for name in ("tries", "backoff", "ttl", "hold") if getattr(options, name)}
+    special = bool(demands or options.key or options.replace or options.at is not None)
+    special = special or options.delay != int(options.delay) or options.ttr != int(options.ttr)
+    if (options.replace or options.hold) and not options.key:
+        raise OperatorError("--replace and --hold go together with --key", USAGE)
+    if options.at is not None and options.delay:
+        raise OperatorError("--at and --delay: only one of them may be given", USAGE)
+    body = read_body(options.body)
+    with asking(options, f"tube {options.tube}", "put-with") as client:
+        client.use(options.tube)
+        if special:
+            if not extensions.knows(client, "put-with"):  # a server without it would take the body as commands
+                raise greenstalk.UnknownCommandError
+            job_id = client.put_with(
+                body, options.pri, options.delay, options.ttr,
+                key=options.key or "", replace=options.replace, at=options.at, **demands,
+            )  # fmt: skip
+        else:
+            job_id = client.put(body, options.pri, options.delay, options.ttr)
+    if options.json:
+        show_json({"id": job_id, "tube": options.tube})
+    else:
+        print(job_id)
+    return 0
+
+
+def kick(options: argparse.Namespace) -> int:
+    """Make delayed or buried jobs ready."""
+    if (options.job is None) == (options.tube is None):
+        raise OperatorError("one of TUBE and --job must be given", USAGE)
+    if options.job is not None:
+        with asking(options, f"job {options.job}") as client:
+            client.kick_job(options.job)
+        return _tell(options, "kicked", 1)
+    with asking(options, f"tube {options.tube}") as client:
+        client.use(options.tube)
+        kicked = client.kick(options.count)
+    return _tell(options, "kicked", kicked)
+
+
+def bury(options: argparse.Namespace) -> int:
+    """Reserve a job, and bury it with its own priority."""
+    with asking(options, f"job {options.id}", "reserve-job") as client:
+        found = client.stats_job(options.id)
+        if found["state"] == "reserved":
+            raise OperatorError(
+                f"job {options.id}: refused: a worker has reserved it, and only that worker can bury it"
+            )
+        if found["state"] != "buried":
+            client.bury(client.reserve_job(options.id), found["pri"])
+    return _tell(options, "buried", 0 if found["state"] == "buried" else 1)
+
+
+def delete(options: argparse.Namespace) -> int:
+    """Delete jobs; go on with the others when one cannot be deleted."""
+    deleted, status = [], 0
+    with asking(options) as client:
+        for job_id in options.id:
+            try:
+                with told(options, f"job {job_id}"):
+                    client.delete(job_id)
+                    deleted.append(job_id)
+            except OperatorError as error:
+                if error.status != REFUSED:
+                    raise
+                print(f"beanstalk delete: {error}, or reserved by a worker", file=sys.stderr)
+                status = REFUSED
+    _tell(options, "deleted", len(deleted))
+    return status
+
+
+def move(options: argparse.Namespace) -> int:
+    """Move jobs of one tube to another."""
+    with asking(options, f"tube {options.tube}", "move-jobs") as client:
+        moved = extensions.move_jobs(client, options.tube, options.state, options.to, options.count)
+    return _tell(options, "moved", moved)
+
+
+def redrive(options: argparse.Namespace) -> int:
+    """Send jobs of a dead tube back to where they came from."""
+    with asking(options, f"tube {options.tube}", "redrive") as client:
+        redriven = client.redrive(options.tube, options.count)
+    return _tell(options, "redriven", redriven)
+
+
+def pause(options: argparse.Namespace) -> int:
+    """Let nobody reserve from a tube for some time."""
+    with asking(options, f"tube {options.tube}") as client:
+        client.pause_tube(options.tube, math.ceil(options.seconds))
+    if options.json:
+        show_json({"paused": options.tube, "seconds": math.ceil(options.seconds)})
+    return 0
+
+
+def resume(options: argparse.Namespace) -> int:
+    """End the pause of a tube."""
+    with asking(options, f"tube {options.tube}") as client:
+        client.pause_tube(options.tube, 0)
+    if options.json:
+        show_json({"resumed": options.tube})
+    return 0
+
+
+def clear(options: argparse.Namespace) -> int:
+    """Delete the jobs of a tube that nobody has reserved, after a question."""
+    if not options.yes and not sys.stdin.isatty():
+        raise OperatorError("refused: nobody can be asked whether to delete; --yes says that nobody need be", USAGE)
+    with asking(options, f"tube {options.tube}", "clear-tube") as client:
+        if not options.yes and not _may_clear(options, dict(client.stats_tube(options.tube))):
+            print("nothing is deleted", file=sys.stderr)
+            return REFUSED
+        deleted = client.clear_tube(options.tube)
+    return _tell(options, "deleted", deleted)
+
+
+def drain(options: argparse.Namespace) -> int:
+    """Let the server take no more jobs."""
+    return _drain(options, True)
+
+
+def undrain(options: argparse.Namespace) -> int:
+    """Let the server take jobs again."""
+    return _drain(options, False)
+
+
+def _drain(options: argparse.Namespace, draining: bool) -> int:
+    with asking(options, extension="drain" if draining else "undrain") as client:
+        (client.drain if draining else client.undrain)()
+    if options.json:
+        show_json({"draining": draining})
+    return 0
+
+
+def _may_clear(options: argparse.Namespace, found: dict[str, object]) -> bool:
+    counts = ", ".join(f"{found[f'current-jobs-{state}']} {state}" for state in ("ready", "delayed", "buried"))
+    print(f"tube {options.tube} at {named(options)} has these jobs: {counts}", file=sys.stderr)
+    print("delete all of them? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _tell(options: argparse.Namespace, done: str, number: int) -> int:
+    """Say how many jobs something was done to; return the exit status."""
+    if options.json:
+        show_json({done: number})
+    else:
+        print(f"{number} {'job' if number == 1 else 'jobs'} {done}")
+    return 0

@@ -1,0 +1,46 @@
+"""Prints scripts that complete the command line of `beanstalk` in bash, zsh and fish, made from its parser.
+
+Must never know a command: what completes an argument is said in the parser's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, Final
+
+import shtab
+
+from beanstalk_server.cli.operator.parser import FILES, PROGRAM, TUBES, make_parser
+
+COMPLETERS: Final[dict[str, Any]] = {
+    FILES: shtab.FILE,
+    TUBES: shtab.cmd(f"{PROGRAM} tubes --names --answer-within 1 2>/dev/null"),
+}
+"""What completes an argument, in the words of shtab."""
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Print the script for a shell."""
+    print(script(options.shell))
+    return 0
+
+
+def script(shell: str) -> str:
+    """The script for a shell."""
+    parser = make_parser()
+    for action in _actions(parser):
+        mark = getattr(action, "complete", "")
+        if mark:
+            action.complete = COMPLETERS[mark]  # type: ignore[attr-defined]
+        elif hasattr(action, "complete"):
+            del action.complete
+    return str(shtab.complete(parser, shell))
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                yield from _actions(one)

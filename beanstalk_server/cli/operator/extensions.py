@@ -17,9 +17,9 @@ PAGE: Final = 1000
 
 
 def knows(client: Client[bytes], command: str) -> bool:
-    """Whether the server knows a command, which is given without arguments: so it does nothing, and reads no body."""
+    """Whether the server knows a command, which is given without its arguments: so it does nothing."""
     try:
-        client._send_cmd(command.encode(), b"")
+        client._send_cmd(f"{command} -".encode(), b"")
     except greenstalk.UnknownCommandError:
         return False
     except greenstalk.Error:

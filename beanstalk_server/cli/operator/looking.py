@@ -24,12 +24,13 @@ TUBE_COLUMNS: Final = {
     "current-jobs-delayed": "delayed",
     "current-jobs-buried": "buried",
     "current-waiting": "waiting",
-    "current-watching": "watching",
-    "current-using": "using",
     "total-jobs": "total",
     "pause-time-left": "paused",
 }
 """The columns of `tubes`, by their names in stats-tube."""
+
+STRIKING: Final = {"buried": "red", "paused": "yellow", "reason": "red"}
+"""The columns that strike the eye, and their colours."""
 
 JOB_COLUMNS: Final = ("id", "state", "pri", "age", "delay", "ttr", "time-left", "size", "tries", "reason", "key")
 CLIENT_COLUMNS: Final = (
@@ -87,7 +88,9 @@ def tubes(options: argparse.Namespace) -> int:
         for tube in found:
             print(tube["name"])
     else:
-        show_table(list(TUBE_COLUMNS.values()), ([tube.get(key, "") for key in TUBE_COLUMNS] for tube in found))
+        show_table(
+            list(TUBE_COLUMNS.values()), ([tube.get(key, "") for key in TUBE_COLUMNS] for tube in found), STRIKING
+        )
     return 0
 
 
@@ -103,7 +106,7 @@ def ls(options: argparse.Namespace) -> int:
     if options.json:
         show_json(jobs)
     else:
-        show_table(JOB_COLUMNS, ([job.get(column, "") for column in JOB_COLUMNS] for job in jobs))
+        show_table(JOB_COLUMNS, ([job.get(column, "") for column in JOB_COLUMNS] for job in jobs), STRIKING)
     if more:
         print(f"the first {options.limit}; there are more (--limit)", file=sys.stderr)
     return 0

@@ -46,26 +46,35 @@ def safe(text: str) -> str:
     return text.translate(CONTROL)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
-    """Print a table: aligned, with a title, on a terminal; else its rows with tabs between the columns."""
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], striking: Mapping[str, str] | None = None
+) -> None:
+    """Print a table: aligned on a terminal, else its rows with tabs between the columns.
+
+    Args:
+        striking: the colours of columns whose values strike the eye on a terminal when they are not 0.
+    """
     if not on_terminal():
         print(*columns, sep="\t")
         for row in rows:
             print(*row, sep="\t")
         return
-    from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=Text(safe(title)) if title else None, title_justify="left", pad_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     cells = [list(row) for row in rows]
     for index, column in enumerate(columns):
         numbers = all(isinstance(row[index], (int, float)) for row in cells)
-        table.add_column(Text(column), justify="right" if numbers and cells else "left", overflow="fold")
+        table.add_column(Text(column), justify="right" if numbers and cells else "left", no_wrap=True)
+    styles = [(striking or {}).get(column, "") for column in columns]
     for row in cells:
-        table.add_row(*(Text(safe(str(cell)), style="dim" if cell == 0 else "") for cell in row))
-    Console(highlight=False).print(table)
+        shown = zip(row, styles, strict=True)
+        table.add_row(*(Text(safe(str(cell)), style="dim" if cell == 0 else style) for cell, style in shown))
+    console = Console(highlight=False)
+    width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
+    console.print(table, width=width, crop=False, no_wrap=True)  # a line that is too long is broken by the terminal
 
 
 def show_pairs(pairs: Mapping[str, Any]) -> None:

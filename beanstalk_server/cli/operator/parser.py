@@ -36,9 +36,7 @@ TUBES: Final = "tubes"
 
 STATES: Final = ("ready", "delayed", "reserved", "buried")
 
-SORTS: Final = (
-    "tube", "urgent", "ready", "reserved", "delayed", "buried", "waiting", "watching", "using", "total", "paused"
-)  # fmt: skip
+SORTS: Final = ("tube", "urgent", "ready", "reserved", "delayed", "buried", "waiting", "total", "paused")
 """What `tubes` may be sorted by: its columns."""
 
 WATCHABLE: Final = ("stats", "tubes", "ls", "peek", "clients", "ping")

@@ -1,0 +1,444 @@
+"""`beanstalk` with a server: what each command does, with this one and with beanstalkd, and how each fails."""
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import greenstalk
+import pytest
+import trustme
+
+from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
+from beanstalk_server.access.accounts import hash_of_token, new_token
+from beanstalk_server.cli.operator.main import main
+from harness import servers
+from harness.waiting import eventually
+
+COMMAND = [
+    sys.executable,
+    "-P",
+    "-c",
+    "import sys; from beanstalk_server.cli.operator.main import main; sys.exit(main())",
+]
+
+
+@pytest.fixture(autouse=True)
+def without_settings(monkeypatch):
+    for name in ("BEANSTALK_SERVER", "BEANSTALK_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def loop_factory():
+    return asyncio.new_event_loop  # which loop the server has is nothing to its clients
+
+
+@pytest.fixture(scope="module")
+def stock():
+    if servers.find(servers.BEANSTALKD) is None:
+        pytest.skip(servers.advice(servers.BEANSTALKD))
+    process = servers.start(servers.BEANSTALKD)
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def ours(run):
+    return run()
+
+
+@pytest.fixture(params=["ours", "stock"])
+def server(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def ask(capsysbinary):
+    """Calls `beanstalk` with a server; returns its exit status, what it printed, and what it complained of."""
+
+    def call(server, *arguments):
+        host, port = server.address
+        return answer("--server", f"{host}:{port}", *arguments)
+
+    def answer(*arguments):
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = end.code
+        out, err = capsysbinary.readouterr()
+        return status, out.decode("utf-8", "surrogateescape"), err.decode()
+
+    call.alone = answer
+    return call
+
+
+@pytest.fixture
+def read(ask):
+    """Calls `beanstalk --json`, which must succeed; returns what it printed."""
+
+    def call(server, *arguments):
+        status, out, err = ask(server, "--json", *arguments)
+        assert (status, err) == (0, "")
+        return json.loads(out)
+
+    return call
+
+
+def environment(server):
+    host, port = server.address
+    return servers.environment_of(servers.imported(), {"BEANSTALK_SERVER": f"{host}:{port}"})
+
+
+def fresh(server):
+    """The name of a tube that no other test has."""
+    fresh.count = getattr(fresh, "count", 0) + 1
+    return f"tube-{fresh.count}"
+
+
+def test_a_job_is_put_looked_at_set_aside_kicked_and_deleted(server, ask, read):
+    tube = fresh(server)
+    job = read(server, "put", tube, "--pri", "7", "--ttr", "2m", "hello")["id"]
+    assert read(server, "peek", str(job)) == {"id": job, "body": "hello"}
+    assert ask(server, "peek", "--ready", tube) == (0, "hello", f"job {job}\n")
+    assert read(server, "bury", str(job)) == {"buried": 1}
+    assert read(server, "bury", str(job)) == {"buried": 0}  # it is buried, as it was to be
+    found = read(server, "stats", "--job", str(job))
+    assert (found["state"], found["pri"], found["ttr"]) == ("buried", 7, 120)
+    assert ask(server, "kick", tube, "5") == (0, "1 job kicked\n", "")
+    assert read(server, "stats", tube)["current-jobs-ready"] == 1
+    assert ask(server, "delete", str(job)) == (0, "1 job deleted\n", "")
+    status, out, err = ask(server, "peek", str(job))
+    assert (status, out) == (1, "")
+    assert err == f"beanstalk peek: job {job}: not found\n"
+
+
+def test_one_delayed_job_is_kicked_by_its_id(server, ask, read):
+    tube = fresh(server)
+    job = int(ask(server, "put", tube, "--delay", "1h", "later")[1])
+    assert read(server, "peek", "--delayed", tube)["id"] == job
+    assert read(server, "kick", "--job", str(job)) == {"kicked": 1}
+    assert read(server, "stats", "--job", str(job))["state"] == "ready"
+
+
+def test_tubes_are_listed_by_prefix_and_sorted(server, ask, read):
+    one, two = sorted([fresh(server), fresh(server)])
+    for tube in (one, two, two):
+        ask(server, "put", tube, "x")
+    found = read(server, "tubes", "tube-", "--sort", "ready")
+    ready = [tube["current-jobs-ready"] for tube in found]
+    assert ready == sorted(ready, reverse=True)
+    assert [tube["current-jobs-ready"] for tube in read(server, "tubes", two)] == [2]
+    assert one in ask(server, "tubes", "--names")[1].splitlines()
+    header, *rows = ask(server, "tubes", one)[1].splitlines()
+    assert header.split("\t")[:3] == ["tube", "urgent", "ready"]
+    assert rows[0].split("\t")[:3] == [one, "0", "1"]
+
+
+def test_a_tube_is_paused_and_resumed(server, ask, read):
+    tube = fresh(server)
+    ask(server, "put", tube, "x")
+    assert read(server, "pause", tube, "1.5m") == {"paused": tube, "seconds": 90}
+    assert read(server, "stats", tube)["pause"] == 90
+    assert read(server, "resume", tube) == {"resumed": tube}
+    eventually(lambda: read(server, "stats", tube)["pause-time-left"] == 0, "the pause is over")
+
+
+def test_of_several_jobs_to_delete_those_that_can_be_are(server, ask):
+    tube = fresh(server)
+    first, last = (ask(server, "put", tube, "x")[1].strip() for _ in range(2))
+    status, out, err = ask(server, "delete", first, "4000000000", last)
+    assert (status, out) == (1, "2 jobs deleted\n")
+    assert err == "beanstalk delete: job 4000000000: not found, or reserved by a worker\n"
+
+
+def test_a_job_that_a_worker_has_is_not_buried(server, ask):
+    tube = fresh(server)
+    job = ask(server, "put", tube, "x")[1].strip()
+    with greenstalk.Client(server.address, watch=tube) as worker:
+        worker.reserve(timeout=0)
+        status, _, err = ask(server, "bury", job)
+    assert status == 1
+    assert "only that worker can bury it" in err
+
+
+def test_a_body_of_any_bytes_goes_in_and_comes_out_as_it_is(server):
+    tube, body = fresh(server), bytes(range(256)) * 3
+    for arguments in (["put", tube], ["put", tube, "-"]):
+        subprocess.run([*COMMAND, *arguments], input=body, env=environment(server), cwd="/", check=True, timeout=20)
+        command = [*COMMAND, "peek", "--ready", tube]
+        assert subprocess.check_output(command, env=environment(server), cwd="/", timeout=20) == body
+
+
+def test_ping_says_how_long_it_took(server, ask, read):
+    assert 0 < read(server, "ping")["seconds"] < 20
+    assert ask(server, "ping")[1].endswith(" ms\n")
+
+
+def test_what_beanstalkd_lacks_is_said_in_one_sentence(stock, ask):
+    ask(stock, "put", "t", "x")
+    for extension, arguments in {
+        "list-jobs": ["ls", "t"],
+        "list-clients": ["clients"],
+        "move-jobs": ["move", "t", "ready", "u", "1"],
+        "redrive": ["redrive", "t", "1"],
+        "clear-tube": ["clear", "t", "--yes"],
+        "drain": ["drain"],
+        "undrain": ["undrain"],
+        "put-with": ["put", "t", "quit", "--key", "k"],
+    }.items():
+        status, out, err = ask(stock, *arguments)
+        assert (status, out) == (1, "")
+        assert err == "beanstalk {}: the server at {}:{} does not know {}, which beanstalk-server has\n".format(
+            arguments[0], *stock.address, extension
+        )
+
+
+def test_a_body_never_becomes_commands_of_a_server_that_lacks_put_with(stock, ask, read):
+    before = read(stock, "stats")
+    ask(stock, "put", "t", "put 0 0 60 1\r\nx", "--delay", "0.5")
+    after = read(stock, "stats")
+    assert after["total-jobs"] == before["total-jobs"]
+
+
+def test_put_with_all_that_can_be_demanded(ours, ask, read):
+    demands = ["--tries", "3", "--backoff", "2s", "--ttl", "1h", "--key", "k", "--hold", "10m"]
+    job = read(ours, "put", "t", "one", "--delay", "1h", *demands)["id"]
+    assert (found := read(ours, "stats", "--job", str(job)))["max-tries"] == 3
+    assert found["key"] == "k"
+    status, _, err = ask(ours, "put", "t", "two", "--key", "k")
+    assert (status, f"job {job} has the key" in err) == (1, True)
+    assert read(ours, "put", "t", "two", "--key", "k", "--replace")["id"] == job
+    at = read(ours, "put", "t", "--at", "2100-01-01T00:00+00:00", "x")["id"]
+    left = 4102444800 - time.time()
+    assert abs(read(ours, "stats", "--job", str(at))["time-left"] - left) < 60
+    assert read(ours, "stats", "--job", ask(ours, "put", "t", "--delay", "0.5", "x")[1].strip())["state"] == "delayed"
+
+
+@pytest.mark.parametrize("arguments", [["--hold", "5"], ["--replace"], ["--at", "2100-01-01", "--delay", "5"]])
+def test_options_of_put_that_do_not_go_together(ours, ask, arguments):
+    status, _, err = ask(ours, "put", "t", "x", *arguments)
+    assert (status, "go together" in err or "only one" in err) == (2, True)
+
+
+def test_clear_asks_where_somebody_can_be_asked(ours, ask, read):
+    ask(ours, "put", "t", "x")
+    status, out, err = ask(ours, "clear", "t")  # pytest's standard input is no terminal
+    assert (status, out, "--yes" in err) == (2, "", True)
+    for answer, status, left in (("n", 1, 1), ("", 1, 1), ("y", 0, 0)):
+        with terminal([*COMMAND, "clear", "t"], ours) as (process, ends):
+            eventually(lambda ends=ends: b"[y/N]" in ends.said(), "it asks")
+            assert b"1 ready, 0 delayed, 0 buried" in ends.said()
+            os.write(ends.number, answer.encode() + b"\n")
+            assert process.wait(20) == status
+        assert sum(tube["current-jobs-ready"] for tube in read(ours, "tubes")) == left
+    ask(ours, "put", "t", "x")
+    assert ask(ours, "clear", "t", "--yes") == (0, "1 job deleted\n", "")
+
+
+def test_drain_and_undrain(ours, ask, read):
+    assert ask(ours, "drain") == (0, "", "")
+    status, _, err = ask(ours, "put", "t", "x")
+    assert (status, "drain mode" in err) == (1, True)
+    assert read(ours, "undrain") == {"draining": False}
+    assert ask(ours, "put", "t", "x")[0] == 0
+
+
+def test_redrive_of_a_dead_tube(run, read):
+    server = run(tubes=(TubeConfig(match=("t",), max_tries=1, dead_tube="dead"),))
+    with greenstalk.Client(server.address, use="t", watch="t") as worker:
+        worker.put("x")
+        worker.release(worker.reserve(timeout=0))
+    assert read(server, "redrive", "dead", "10") == {"redriven": 1}
+
+
+class Terminal:
+    """Our end of a pseudo-terminal, and what has been said there."""
+
+    def __init__(self, number):
+        self.number = number
+        self._said = b""
+        os.set_blocking(number, False)
+
+    def said(self):
+        with contextlib.suppress(BlockingIOError, OSError):  # EIO when the other end is closed
+            while got := os.read(self.number, 65536):
+                self._said += got
+        return self._said
+
+
+@contextlib.contextmanager
+def terminal(command, server, **more):
+    """A command whose standard streams are a terminal, and the other end of it."""
+    number, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment(server) | {"TERM": "xterm"} | more,
+            cwd="/",
+        )
+        os.close(theirs)
+        try:
+            yield process, Terminal(number)
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        os.close(number)
+
+
+def test_a_job_cannot_steer_the_terminal_of_who_looks_at_it(ours, ask):
+    ask(ours, "put", "t", "\x1b]0;gotcha\x07\n")
+    with terminal([*COMMAND, "peek", "1"], ours) as (process, ends):
+        eventually(lambda: b"gotcha" in ends.said() and b"\\x07" in ends.said(), "it shows the body")
+        assert process.wait(20) == 0
+        assert b"\x1b" not in ends.said()
+
+
+@pytest.mark.parametrize("no_color", [{}, {"NO_COLOR": "1"}])
+def test_a_table_has_colours_on_a_terminal_if_they_are_wanted(ours, ask, no_color):
+    ask(ours, "put", "t", "x")
+    ask(ours, "bury", "1")
+    with terminal([*COMMAND, "tubes"], ours, **no_color) as (process, ends):
+        eventually(lambda: b"\nt " in ends.said() and ends.said().endswith(b"\n"), "it shows the table")
+        assert process.wait(20) == 0
+        assert (b"\x1b[31m" in ends.said()) is not bool(no_color)  # a buried job is red
+
+
+def test_tail_of_beanstalkd_shows_the_next_ready_job_and_says_so(stock, ask):
+    tube = fresh(stock)
+    ask(stock, "put", tube, "one")
+    status, out, err = ask(stock, "tail", tube, "--jobs", "1", "--ids")
+    assert (status, out.split("\t")[1]) == (0, "one\n")
+    assert "only the next ready job is seen" in err
+
+
+def test_watch_repeats_what_looks_and_nothing_else(ours, ask):
+    assert ask(ours, "watch", "-n", "10ms", "--times", "3", "tubes", "--names") == (0, "default\n" * 3, "")
+    _, out, _ = ask(ours, "watch", "--json", "--times", "1", "tubes")
+    assert [tube["name"] for tube in json.loads(out)] == ["default"]
+    for command in (["clear", "t", "--yes"], []):
+        assert ask(ours, "watch", *command)[0] == 2
+
+
+def test_no_server_is_status_69(ask):
+    port = servers.unused_port()
+    status, out, err = ask.alone("ping", "--server", f"127.0.0.1:{port}")
+    assert (status, out) == (69, "")
+    assert err == f"beanstalk ping: 127.0.0.1:{port}: no server can be reached there: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "the server answered 'HTTP/1.1 400 Bad Request', which means nothing here"),
+        (b"USI", "the connection is lost: Unexpected EOF reading a reply"),
+        (b"", "the connection is lost: Unexpected EOF"),
+    ],
+)
+def test_what_is_no_beanstalk_server_is_told_in_one_line(ask, said, what):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(100)
+                sock.sendall(said)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        status, _, err = ask.alone("ping", "--server", f"127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+    assert status == (69 if "lost" in what else 1)
+    assert err.count("\n") == 1
+    assert what in err
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_for_ever(ask):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        status, _, err = ask.alone("ping", "--server", f"127.0.0.1:{port}", "--answer-within", "0.05")
+    assert (status, "no answer within 0.05 s" in err) == (69, True)
+
+
+@pytest.mark.parametrize("address", [":1", "host:99999", "unix:", "a b", "host:x"])
+def test_a_bad_address_is_status_2(ask, address):
+    status, _, err = ask.alone("ping", "--server", address)
+    assert (status, "must be host:port" in err) == (2, True)
+
+
+def test_a_unix_socket_and_the_environment(run, ask, tmp_path, monkeypatch):
+    path = tmp_path / "socket"
+    run(listeners=(ListenerConfig(address=f"unix:{path}"),))
+    monkeypatch.setenv("BEANSTALK_SERVER", f"unix:{path}")
+    assert ask.alone("ping")[0] == 0
+
+
+def test_tls_and_a_token(run, ask, tmp_path, monkeypatch):
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    token = new_token()
+    (tmp_path / "token").write_text(token + "\n")
+    listener = ListenerConfig(address="127.0.0.1:0", tls_cert=str(tmp_path / "server.pem"),
+                              tls_key=str(tmp_path / "server.pem"), auth="token")  # fmt: skip
+    user = UserConfig(name="u", token_sha256=(hash_of_token(token),), produce=("mail-*",))
+    server = run(listeners=(listener,), users=(user,))
+    trusting = ["--tls-ca", str(tmp_path / "ca.pem")]
+    known = [*trusting, "--token-file", str(tmp_path / "token")]
+    assert ask(server, "put", "mail-1", "x", *known)[:2] == (0, "1\n")
+    assert ask(server, "put", "other", "x", *known)[::2] == (
+        1, "beanstalk put: tube other: refused: this user has no right to it\n"
+    )  # fmt: skip
+    status, _, err = ask(server, "put", "mail-1", "x", *trusting)
+    assert (status, "wants a token" in err) == (1, True)
+    monkeypatch.setenv("BEANSTALK_TOKEN", new_token())
+    assert ask(server, "put", "mail-1", "x", *trusting)[0] == 1
+    monkeypatch.setenv("BEANSTALK_TOKEN", token)
+    assert ask(server, "put", "mail-1", "x", *trusting)[0] == 0
+    status, _, err = ask(server, "put", "mail-1", "x", "--tls")
+    assert (status, "no TLS with this server" in err) == (69, True)
+    assert token not in err
+
+
+def test_a_token_for_a_server_that_knows_none(ours, ask, monkeypatch):
+    monkeypatch.setenv("BEANSTALK_TOKEN", "secret")
+    status, _, err = ask(ours, "ping")
+    assert (status, "there are no tokens here" in err, "secret" in err) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--token-file", "/nonexistent"],
+        ["--tls-key", "/nonexistent"],
+        ["--tls-ca", "/nonexistent"],
+        ["--tls-cert", "/nonexistent"],
+    ],
+)
+def test_files_that_are_not_there_are_status_2(ask, arguments):
+    status, _, err = ask.alone("ping", *arguments)
+    assert (status, err.count("\n")) == (2, 1)
+
+
+def test_a_reader_that_has_gone_is_no_failure(ours, ask):
+    command = " ".join(f"'{part}'" for part in COMMAND)
+    script = f"{command} stats | true; echo ${{PIPESTATUS[0]}}"
+    run = partial(subprocess.run, env=environment(ours), cwd="/", stderr=subprocess.PIPE, text=True, timeout=20)
+    done = run(["bash", "-c", script], stdout=subprocess.PIPE)
+    assert done.stderr == ""
+    assert done.stdout.strip() in ("0", "141")
+    with open("/dev/full", "wb") as full:
+        done = run([*COMMAND, "stats"], stdout=full)
+    assert (done.returncode, "No space left on device" in done.stderr) == (74, True)

@@ -153,6 +153,8 @@ def test_the_server_makes_no_system_call_that_is_forbidden(serve, tmp_path):
     }
     assert written
     assert {path for path in written if not path.startswith((f"{tmp_path}/state", "/dev/null"))} == set()
+    assert any('"/proc/sys/' in line and "ENOENT" not in line for line in lines)
+    assert ("Service", "ProcSubset") not in settings(SERVICE)  # which would hide that
 
 
 def makes_code(line):

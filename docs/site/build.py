@@ -51,6 +51,7 @@ SCOPES = {
     authorization.TUBE_OF_JOB: "the tube that the job is in",
     authorization.WATCHED_TUBES: "the tubes that are watched",
     authorization.EVERY_TUBE: "every tube",
+    authorization.TWO_TUBES: "both tubes that are named",
 }
 
 

@@ -186,8 +186,8 @@ def test_every_metric_is_shown_by_a_server(tmp_path):
         with Client(process.address, use="mail", watch="mail") as client:
             client.put("x")
             client.delete(client.reserve(timeout=5))
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
-            shown = set(re.findall(r"^(\w+)", page.read().decode(), re.MULTILINE))
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
+                shown = set(re.findall(r"^(\w+)", page.read().decode(), re.MULTILINE))
     finally:
         process.kill()
     asked = {series for _, expression in expressions() for series, _ in selectors(expression)} - PROMETHEUS_OWN

@@ -335,6 +335,28 @@ class Client(greenstalk.Client[TBody]):
         """
         return self._int_cmd(b"redrive %b %d" % (tube.encode("ascii"), limit), b"REDRIVEN")
 
+    def list_jobs(self, tube: str, state: str = "ready") -> Iterator[dict[str, int | str]]:
+        """Iterates over what the server tells of the jobs of a tube in one state, in their order, without their bodies.
+
+        Pages are asked for as they are needed. Jobs may come and go meanwhile; those that stay where they are are given
+        once each. If the tube goes, there are no more; a :class:`NotFoundError <greenstalk.NotFoundError>` is raised if
+        there is none at the beginning.
+
+        :param tube: The tube.
+        :param state: ``ready``, ``delayed``, ``reserved`` or ``buried``.
+        """
+        following = "0"
+        while following:
+            arguments = (tube.encode("ascii"), state.encode("ascii"), following.encode("ascii"), PAGE_ENTRIES)
+            try:
+                page = self._page(b"list-jobs %b %b %b %d" % arguments)
+            except greenstalk.NotFoundError:
+                if following == "0":
+                    raise
+                return
+            following, entries = page
+            yield from entries
+
     def stats_tubes(self, first: str = "", prefix: str = "") -> Iterator[dict[str, int | str]]:
         """Iterates over the statistics of the tubes, in the order of their names, and asks for pages as it needs them.
 

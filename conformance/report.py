@@ -59,6 +59,7 @@ EXTENSIONS: Final = [
     "clear-tube",
     "put-with",
     "redrive",
+    "list-jobs",
     "stats-tubes",
     "move-jobs",
     "drain",

@@ -3,7 +3,7 @@
     which shard              commands
     -----------------------  -----------------------------------------------------------------------------------
     of the tube in use       put, put-with, the keyed commands, peek-ready, peek-delayed, peek-buried, kick
-    of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive, move-jobs
+    of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive, list-jobs, move-jobs
     of the job               whatever has an id
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
     all of them              stats, list-tubes, stats-tubes, drain, undrain: operations

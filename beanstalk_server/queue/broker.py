@@ -134,6 +134,7 @@ from beanstalk_server.queue.job import (
     Job,
     Terms,
 )
+from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE, Journal, JournalError
 from beanstalk_server.queue.lifetimes import key_hold_of, ttl_of
 from beanstalk_server.queue.limits import refusal
@@ -188,8 +189,8 @@ WALL_CHECK: Final = SECOND // 2
 """Nanoseconds from one look at the wall clock to the next, at the most, while a job waits for it."""
 
 
-def _bury_sequence(job: Job) -> int:
-    return job.extras.bury_sequence
+def _bury_order(job: Job) -> tuple[int, int]:
+    return job.extras.bury_sequence, job.id
 
 
 def _job_id(job: Job) -> int:
@@ -488,6 +489,10 @@ class Broker(Queue):
         self.cost += self.tubes.write_pages() * PAGE_COST
         return self.tubes.pages()
 
+    def find_jobs(self, name: str, state: int, position: list[int], count: int) -> JobSearch | None:
+        tube = self.tubes.get(name)
+        return None if tube is None else JobSearch(self.jobs, tube, state, position, count, self.wall.offset)
+
     def tube_names(self, first: str, count: int) -> list[str]:
         return self.tubes.names_from(first, count)
 
@@ -584,7 +589,7 @@ class Broker(Queue):
                 if job.state == DELAYED:
                     self._note_ready_since(job, job.deadline - clock_offset)
                 self._enter_ready(job, now)
-        buried.sort(key=_bury_sequence)
+        buried.sort(key=_bury_order)
         for job in buried:
             self._enter_buried(job, job.extras.bury_sequence)
         if buried:
@@ -1451,7 +1456,9 @@ class Broker(Queue):
 
     def job_statistics(self, job_id: int, now: int) -> JobStatistics | None:
         job = self._find(job_id)
-        return None if job is None else JobStatistics(job, self.journal.file_number(job), now, self.wall.offset)
+        if job is None:
+            return None
+        return JobStatistics(job, self.journal.file_number(job), now, self.wall.offset, self.body_size(job))
 
     # Time
 

@@ -146,6 +146,16 @@ def _check_tubes(broker: Broker) -> None:
         assert all(client in _waiting_in(tube) for tube in client.watched), "a client does not wait in all its tubes"
 
 
+def _check_buried(tube: Tube) -> None:
+    before = (-1, 0)
+    link = tube.buried.after
+    while isinstance(link, Job):
+        place = (link.extras.bury_sequence, link.id)
+        assert place > before, f"buried job {link.id} is not in the order of burials"
+        before = place
+        link = link.after
+
+
 def _check_tube(broker: Broker, tube: Tube) -> None:
     stays = tube.throttle is not None and tube.throttle.is_linked() and tube.throttle.full_at
     assert tube is broker.tubes.default or tube.is_needed() or stays, f"tube {tube.name} exists, but nothing needs it"
@@ -166,6 +176,7 @@ def _check_tube(broker: Broker, tube: Tube) -> None:
     for index, job in enumerate(tube.reserved):
         assert job.state == RESERVED and job.tube is tube and job.heap_index == index
     assert tube.buried.check() == tube.buried_count
+    _check_buried(tube)
     assert tube.waiting.check() == tube.waiting_count
     _check_letters(broker, tube)
     assert tube.urgent == sum(job.priority < URGENT for job in tube.ready.jobs)

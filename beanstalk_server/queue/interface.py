@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.policy import Attributes
@@ -273,6 +274,17 @@ class Queue:
 
     def list_tubes(self) -> list[bytes]:
         """A line for each tube, as list-tubes has it ("- " and the name), in beanstalkd's order; many on each page."""
+        raise NotImplementedError
+
+    def find_jobs(self, name: str, state: int, position: list[int], count: int) -> JobSearch | None:
+        """Begin to look for the jobs of a tube in a state, at most so many, that follow a position in their order.
+
+        None if there is no such tube.
+
+        Args:
+            state: READY, DELAYED, RESERVED or BURIED.
+            position: that at the end of the page before (`JobSearch.next_position`); [] for the beginning.
+        """
         raise NotImplementedError
 
     def tube_names(self, first: str, count: int) -> list[str]:

@@ -13,13 +13,14 @@ from beanstalk_server.queue.tube import Tube
 
 
 class JobStatistics:
-    """A job, its age, and the time it has left."""
+    """A job, its age, the time it has left, and the size of its body in bytes."""
 
-    __slots__ = ("age", "expires_in", "file", "job", "max_tries", "terms", "time_left")
+    __slots__ = ("age", "expires_in", "file", "job", "max_tries", "size", "terms", "time_left")
 
-    def __init__(self, job: Job, file: int, now: int, wall_offset: int = 0) -> None:
+    def __init__(self, job: Job, file: int, now: int, wall_offset: int = 0, size: int = 0) -> None:
         self.job = job
         self.file = file  # the number of the journal's file that its record is in, or 0
+        self.size = size
         self.age = now - job.created_at
         self.time_left = 0  # until a delayed or reserved job becomes ready by itself; 0 for any other
         if job.state == DELAYED:

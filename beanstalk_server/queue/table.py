@@ -225,6 +225,10 @@ class IdTable(Generic[Kind]):
                 self._last_index = -1
                 self._last = None
 
+    def index_of(self, job_id: int) -> int:
+        """The index of the page that this id is on, if it is on any; ids on pages before it are smaller."""
+        return job_id // self.stride >> PAGE_BITS
+
     def page_indexes(self) -> list[int]:
         """The indexes of all pages. What is added later may be on others."""
         return list(self._pages)

@@ -30,6 +30,8 @@ from beanstalk_server.wire.authorization import (
     refusal,
 )
 from beanstalk_server.wire.grammar import Arguments
+from beanstalk_server.wire.job_page import JobPage
+from beanstalk_server.wire.listing import PAGE_ENTRIES
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
 from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
 from beanstalk_server.wire.tube_listing import TubeListing
@@ -318,6 +320,15 @@ def _list_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
     return ANSWERED
 
 
+def _list_jobs(session: Session, arguments: Arguments, now: int) -> Outcome:
+    name, state, position = arguments.name, arguments.state, arguments.position
+    count = min(arguments.count, PAGE_ENTRIES)
+    search = session.queue.find_jobs(name, state, position, count)
+    if search is None:
+        return NOT_FOUND
+    return session.begin_listing(JobPage(session.queue, search, name, state, position, count), now)
+
+
 def _stats_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
     return session.begin_listing(TubePage(session.queue, session.user, arguments.name, arguments.count), now)
 
@@ -502,6 +513,7 @@ EXTENSIONS: Final = (
         may_be_long=True,
     ),
     Command("redrive", grammar.read_redrive, _redrive, ADMIN, TUBE_NAMED, hides=True, needs=ALL),
+    Command("list-jobs", grammar.read_list_jobs, _list_jobs, INSPECT, TUBE_NAMED, hides=True, may_be_long=True),
     Command(
         "stats-tubes",
         grammar.read_stats_tubes,

@@ -24,6 +24,7 @@ from typing import Final
 
 from beanstalk_server.queue.interface import FOREVER
 from beanstalk_server.queue.job import NEW, STATES
+from beanstalk_server.queue.job_search import POSITIONS
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 
@@ -49,7 +50,7 @@ _BURY: Final = re.compile(rb" *(\d+) +(\d+)")
 _NUMBER_AND_SECONDS: Final = re.compile(rb" *(\d+) +" + _SECONDS)
 _KEY_AND_SECONDS: Final = re.compile(_KEY + rb" +" + _SECONDS)
 _STATE: Final = rb"(ready|delayed|reserved|buried)"
-_CURSOR: Final = rb"(\d[-0-9]{0,99})"
+_CURSOR: Final = rb"(\d{1,20}(?:-\d{1,20}){0,3})"
 _LIST_JOBS: Final = re.compile(_KEY + rb" +" + _STATE + rb" +" + _CURSOR + rb" +(\d+)")
 _NAME_OR_HYPHEN_AND_NUMBER: Final = re.compile(rb"(?:-|" + _KEY + rb") +(\d+)")
 _MOVE_JOBS: Final = re.compile(_KEY + rb" +(ready|delayed|buried) +" + _KEY + rb" +(\d+)")
@@ -111,10 +112,10 @@ class Arguments:
 
     __slots__ = (
         "count",  # the most jobs to kick, redrive, reserve or list, or tubes to list
-        "cursor",  # where a page of jobs begins
         "duration",  # a delay, timeout or pause, in nanoseconds
         "job_id",
         "name",  # of a tube, or a key
+        "position",  # where a page of jobs begins
         "priority",
         "put",
         "state",  # of jobs: READY, DELAYED, RESERVED or BURIED
@@ -124,10 +125,10 @@ class Arguments:
 
     def __init__(self) -> None:
         self.count = 0
-        self.cursor = ""
         self.duration = 0
         self.job_id = 0
         self.name = ""
+        self.position: list[int] = []
         self.priority = 0
         self.put: Put | None = None
         self.state = NEW
@@ -427,9 +428,14 @@ def read_list_jobs(text: bytes, into: Arguments) -> bool:
         return False
     into.name = match[1].decode("ascii")
     into.state = parse_state(match[2])
-    into.cursor = match[3].decode("ascii")
+    into.position = [] if match[3] == b"0" else [int(number) for number in match[3].split(b"-")]
     into.count = parse_u32(match[4])
-    return into.count >= 1
+    return into.count >= 1 and len(into.position) in (0, POSITIONS[into.state])
+
+
+def write_cursor(position: list[int]) -> str:
+    """A position as `read_list_jobs` reads it; "0" for the beginning."""
+    return "-".join([str(number) for number in position]) or "0"
 
 
 def read_stats_tubes(text: bytes, into: Arguments) -> bool:

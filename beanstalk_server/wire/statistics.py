@@ -142,6 +142,21 @@ def stats_job(statistics: JobStatistics, quote: str) -> bytes:
     ).encode()
 
 
+def job_entry(statistics: JobStatistics) -> bytes:
+    """An entry of the answer to list-jobs."""
+    job = statistics.job
+    extras = job.extras
+    terms = statistics.terms
+    return (
+        f'- {{id: {job.id}, state: "{STATES[job.state]}", pri: {job.priority}, age: {statistics.age // SECOND}, '
+        f"delay: {job.delay // SECOND}, ttr: {job.ttr // SECOND}, time-left: {statistics.time_left // SECOND}, "
+        f"reserves: {job.reserves}, timeouts: {extras.timeouts}, releases: {extras.releases}, "
+        f"buries: {extras.buries}, kicks: {extras.kicks}, size: {statistics.size}, "
+        f"tries: {0 if terms is None else terms.tries}, "
+        f'reason: "{"" if terms is None else REASONS[terms.reason]}", key: "{job.key}"}}\n'
+    ).encode("ascii")
+
+
 def _key(key: str, quote: str) -> str:
     return f"key: {quote}{key}{quote}\n" if key else ""
 

@@ -44,7 +44,7 @@ SETTING_PRIORITY = (*PUTS, b"release", b"bury")
 RESERVES = (b"reserve", b"reserve-with-timeout", b"reserve-batch")
 OF_USED_TUBE = (*PUTS, b"cancel-keyed", b"reschedule-keyed", b"peek-keyed", b"kick")
 OF_USED_TUBE += (b"peek-ready", b"peek-delayed", b"peek-buried")
-OF_NAMED_TUBE = (b"use", b"watch", b"ignore", b"pause-tube", b"clear-tube", b"stats-tube", b"redrive")
+OF_NAMED_TUBE = (b"use", b"watch", b"ignore", b"pause-tube", b"clear-tube", b"stats-tube", b"redrive", b"list-jobs")
 OF_NO_TUBE = (b"stats", b"stats-tubes", b"list-tubes", b"list-tube-used", b"list-tubes-watched")
 HARMLESS = (
     b"use",
@@ -52,6 +52,7 @@ HARMLESS = (
     b"ignore",
     b"stats",
     b"stats-tube",
+    b"list-jobs",
     b"stats-tubes",
     b"list-tubes",
     b"list-tube-used",
@@ -92,6 +93,7 @@ REPLIES = {
     b"stats": (b"OK",),
     b"stats-job": (b"OK", b"NOT_FOUND"),
     b"stats-tube": (b"OK", b"NOT_FOUND"),
+    b"list-jobs": (b"OK", b"NOT_FOUND"),
     b"stats-tubes": (b"OK",),
     b"list-tubes": (b"OK",),
     b"list-tube-used": (b"USING",),

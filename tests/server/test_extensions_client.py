@@ -39,6 +39,28 @@ def test_pages_of_tubes_are_asked_for_as_they_are_needed(server, monkeypatch):
         assert not list(queue.stats_tubes(prefix="n"))
 
 
+def test_pages_of_jobs_are_asked_for_as_they_are_needed(server, monkeypatch):
+    monkeypatch.setattr(client_module, "PAGE_ENTRIES", 2)
+    with Client(server.address, use="t", watch="t") as queue:
+        with pytest.raises(greenstalk.NotFoundError):
+            next(queue.list_jobs("nobody"))
+        ids = [queue.put("x" * number, priority=9 - number) for number in range(5)]
+        found = list(queue.list_jobs("t"))
+        assert [entry["id"] for entry in found] == ids[::-1]
+        assert [entry["size"] for entry in found] == [4, 3, 2, 1, 0]
+        for entry in found:
+            shown = queue.stats_job(entry["id"])
+            assert {key: shown[key] for key in shown if key not in ("tube", "file")}.items() <= entry.items()
+        assert not list(queue.list_jobs("t", "buried"))
+        jobs = queue.list_jobs("t")
+        next(jobs)
+        queue.clear_tube("t")
+        queue.use("default")
+        queue.watch("default")
+        queue.ignore("t")
+        assert len(list(jobs)) == 1, "the rest of the page, and no more"
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", None])
 def test_every_command_of_the_client(server, encoding):
     def body(text):

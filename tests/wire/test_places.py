@@ -8,7 +8,7 @@ from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, W
 CONCERNS = {
     USED: "put put-with put-keyed replace-keyed cancel-keyed reschedule-keyed "
     "peek-keyed peek-ready peek-delayed peek-buried kick",
-    NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive move-jobs unwatch",
+    NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive list-jobs move-jobs unwatch",
     JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule unreserve",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
     EVERYTHING: "stats list-tubes stats-tubes drain undrain "

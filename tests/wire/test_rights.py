@@ -30,19 +30,19 @@ def words(text):
 RIGHTS = {
     "produce": words("put put-keyed replace-keyed put-with cancel cancel-keyed reschedule reschedule-keyed"),
     "consume": words("watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch"),
-    "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube"),
+    "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube list-jobs"),
     "admin": words("kick kick-job pause-tube clear-tube redrive move-jobs drain undrain"),
     "any": ["use"],
     "none": words("ignore quit list-tubes list-tube-used list-tubes-watched stats-tubes"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
-ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive move-jobs")
+ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive list-jobs move-jobs")
 ABOUT_EVERY_TUBE = words("stats drain undrain")
 ABOUT_THE_WATCHED_TUBES = words("reserve reserve-with-timeout reserve-batch")
 MAY_ANSWER_NOT_FOUND = [
     *ABOUT_A_JOB,
-    *words("stats-tube pause-tube clear-tube redrive move-jobs cancel-keyed reschedule-keyed peek-keyed"),
+    *words("stats-tube pause-tube clear-tube redrive list-jobs move-jobs cancel-keyed reschedule-keyed peek-keyed"),
 ]
 
 
@@ -133,6 +133,7 @@ LINES = {
     "drain": [b"drain"],
     "undrain": [b"undrain"],
     "list-tubes": [b"list-tubes"],
+    "list-jobs": [b"list-jobs {tube} ready 0 9", b"list-jobs {tube} delayed 0 1", b"list-jobs {tube} reserved 1 9"],
     "stats-tubes": [b"stats-tubes - 9"],
     "list-tube-used": [b"list-tube-used"],
     "list-tubes-watched": [b"list-tubes-watched"],

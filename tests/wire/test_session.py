@@ -1179,6 +1179,7 @@ cmd-reserve-batch: 0
 cmd-clear-tube: 0
 cmd-put-with: 0
 cmd-redrive: 0
+cmd-list-jobs: 0
 cmd-stats-tubes: 0
 cmd-move-jobs: 0
 cmd-drain: 0
@@ -1212,13 +1213,14 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "watch a|ignore a|bury 9 0|kick 1|touch 9|stats-job 9|stats-tube a|list-tubes|list-tube-used|"
         "list-tubes-watched|pause-tube a 1|pause-tube -a 1|cancel 9|cancel-keyed k|reschedule 9 1|reschedule-keyed k 1|"
         "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
-        "put-with 0 0 1 99999999 tries=2|redrive a 5|stats-tubes - 1|move-jobs a ready b 1|undrain|drain"
+        "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|move-jobs a ready b 1|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))
     client.send(
         b"cancel x\r\nstats-tubes a 0\r\nreschedule 1\r\nreserve-batch 0 0\r\nclear-tube -\r\nput-keyed k 0 0 1\r\n"
     )
+    client.send(b"list-jobs a ready 0 0\r\n")
     client.send(b"delete x\r\nput 0 0 1 1 \r\nreserve \r\nrelease 1\r\nkick\r\nuse -\r\n")
     stats = client.yaml(b"stats")
     counts = {key: int(value) for key, value in stats.items() if key.startswith("cmd-")}

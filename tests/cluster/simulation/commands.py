@@ -143,7 +143,13 @@ def command(rng, known, client, number, tubes=TUBES, policed=(), moment=0):
     ]
     if len(tubes) > len(TUBES):
         lines += ["reserve-with-timeout 0"] * 3
-        lines += ["reserve-batch 3 1", "list-tubes", "stats-tubes - 3", f"stats-tube {tube}"]
+        lines += [
+            "reserve-batch 3 1",
+            "list-tubes",
+            "stats-tubes - 3",
+            f"list-jobs {tube} ready 0 2",
+            f"stats-tube {tube}",
+        ]
     rare = [f"clear-tube {tube}", f"pause-tube {tube} 0.1"]
     line = rng.choice(rare) if rng.random() < 0.01 else rng.choice(lines)
     return line.encode(), body if line.split()[0] in PUTTING else None

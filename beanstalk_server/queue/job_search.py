@@ -1,0 +1,289 @@
+"""Finds the jobs of a page of list-jobs: those of one tube in one state that follow a position, in their order.
+
+    state     order                     position: what has been listed
+    --------  ------------------------  ----------------------------------------------------------------------------
+    ready     (priority, id)            priority, id
+    delayed   (when it is due, id)      deadline, id; and moment, id for those that are due by the wall clock
+    reserved  id                        id
+    buried    (bury sequence, id)       bury sequence, id
+
+A position is a place in an order that jobs do not share and that does not change while they stay where they are. So a
+job that stays is listed once, whatever else comes and goes, and whether the job that the page before has ended with is
+still there or not. Delayed jobs are in two orders, which are merged by when they are due; there is a position in each,
+because the one moves against the other when the wall clock is set.
+
+What is first costs k log k for k jobs, however many there are: the jobs of a heap that follow a position, and whose
+parents do not, are the roots of heaps. To find these, all that is before the position is gone over: at once, while it
+is little. Otherwise the search goes through the table of all jobs, page by page, each slice one page, because a heap
+changes its order between two slices. No page is looked at twice and a job never changes its page, so a job that stays
+is looked at once. Of what is found, the first are kept. They are looked at again when the page is written: one that has
+left its place meanwhile is left out.
+
+    a page of a tube with a million jobs                      costs, compiled
+    --------------------------------------------------------  -------------------------------------------------
+    the first ones, in any state                              1 ms
+    ready, further on: many jobs have the same priority       1 ms: those follow each other in the table
+    ready, each with its own priority; delayed, further on    20 ns for each job of the server, a page at a time
+    buried, further on                                        1 ms; if the last job has gone, as above
+    reserved                                                  1 ms
+
+Must never know who asks, or how a job is shown.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from beanstalk_server.queue.costs import look_cost
+from beanstalk_server.queue.heap import JobHeap
+from beanstalk_server.queue.job import BURIED, DELAYED, READY, RESERVED, Job
+from beanstalk_server.queue.table import IdTable
+from beanstalk_server.queue.tube import Tube
+
+AT_ONCE: Final = 4096
+"""The most jobs that are gone over at once, in a fifth of a millisecond."""
+
+SPARE_ENTRIES: Final = 1024
+"""So many more than twice a page are kept before the last of them are dropped."""
+
+POSITIONS: Final = {READY: 2, DELAYED: 4, RESERVED: 1, BURIED: 2}
+"""How many numbers a position has, by state."""
+
+Entry = tuple[int, int, Job]
+"""A job behind what it is ordered by: a sort key, and its id."""
+
+
+class JobSearch:
+    """A search that is under way.
+
+    Args:
+        table: all jobs.
+        tube, state: which of them.
+        position: that at the end of the page before; [] for the beginning.
+        count: the most jobs.
+        wall_offset: the wall clock minus the server's clock, in nanoseconds.
+    """
+
+    __slots__ = (
+        "_best",  # what has been found in the table, the first of it at least
+        "_bound",  # what comes after this is of no use; None as long as everything is
+        "_id",
+        "_is_past_end",  # the pages that are left come before the position's
+        "_key",  # with `_id`: the position; of the jobs that are delayed by the server's clock, where there are two
+        "_limit",  # one job more than the page takes: whether there is one decides whether there is a next page
+        "_moment",
+        "_moment_id",  # with `_moment`: the position of the jobs that are due by the wall clock
+        "_pages",  # of the table, those left, the next one last; None until the table is gone through
+        "_same",  # how many have been found with the position's own sort key
+        "_start",  # the page of the table that has the position's id
+        "_state",
+        "_table",
+        "_tube",
+        "_wall_offset",
+        "found",  # the jobs of the page in their order, when it is complete
+        "is_complete",
+        "next_position",  # that at the end of the page, when it is complete; [] if no job follows
+    )
+
+    def __init__(
+        self, table: IdTable[Job], tube: Tube, state: int, position: list[int], count: int, wall_offset: int
+    ) -> None:
+        self._table = table
+        self._tube = tube
+        self._state = state
+        self._limit = count + 1
+        self._wall_offset = wall_offset
+        self._key = self._id = self._moment = self._moment_id = 0
+        if state == RESERVED:
+            self._id = position[0] if position else 0
+        elif position:
+            self._key, self._id = position[0], position[1]
+            if state == DELAYED:
+                self._moment, self._moment_id = position[2], position[3]
+        self._pages: list[int] | None = None
+        self._start = 0
+        self._same = 0
+        self._best: list[Entry] = []
+        self._bound: Entry | None = None
+        self.found: list[Entry] = []
+        self.next_position: list[int] = []
+        self.is_complete = False
+
+    def go_on(self) -> int:
+        """Do the next slice; return what it has cost."""
+        if self._pages is not None:
+            return self._look_through_page(self._pages)
+        if self._state == READY:
+            found = _following(self._tube.ready, self._key, self._id, self._limit)
+        elif self._state == DELAYED:
+            found = self._delayed()
+        elif self._state == BURIED:
+            found = self._buried()
+        else:
+            found = self._reserved()
+        if found is None:
+            # From the page of the position on, and then those before it.
+            self._start = start = self._table.index_of(self._id)
+            pages = sorted(self._table.page_indexes())
+            self._pages = [index for index in pages if index < start][::-1]
+            self._pages += [index for index in pages if index >= start][::-1]
+            return look_cost(AT_ONCE)
+        self._end(found)
+        return look_cost(AT_ONCE) + (len(found) >> 1)
+
+    def is_here(self, entry: Entry) -> bool:
+        """Whether a job that has been found is still where it was."""
+        key, _, job = entry
+        return job.state == self._state and job.tube is self._tube and self._sort_key(job) == key and self._has(job)
+
+    # What is found at once, in order; None if that would take too long.
+
+    def _delayed(self) -> list[Entry] | None:
+        tube = self._tube
+        found = _following(tube.delayed, self._key, self._id, self._limit)
+        if tube.timed is None or found is None:
+            return found
+        timed = _following(tube.timed, self._moment, self._moment_id, self._limit)
+        if timed is None:
+            return None
+        offset = self._wall_offset
+        found += [(moment - offset, job_id, job) for moment, job_id, job in timed]
+        found.sort()
+        return found[: self._limit]
+
+    def _buried(self) -> list[Entry] | None:
+        ring = self._tube.buried
+        link = ring.after
+        last = self._table.get(self._id)
+        if last is not None and self.is_here((self._key, self._id, last)):
+            link = last.after
+        else:
+            patience = AT_ONCE
+            while isinstance(link, Job) and not self._follows(link, link.extras.bury_sequence):
+                link = link.after
+                patience -= 1
+                if not patience:
+                    return None
+        found: list[Entry] = []
+        while len(found) < self._limit and isinstance(link, Job):
+            found.append((link.extras.bury_sequence, link.id, link))
+            link = link.after
+        return found
+
+    def _reserved(self) -> list[Entry] | None:
+        jobs = self._tube.reserved
+        if len(jobs) > AT_ONCE:
+            return None
+        found: list[Entry] = [(0, job.id, job) for job in jobs if job.id > self._id]
+        found.sort()
+        return found[: self._limit]
+
+    # What is found in the table
+
+    def _look_through_page(self, pages: list[int]) -> int:
+        if not pages:
+            self._best.sort()
+            self._end(self._best[: self._limit])
+            return look_cost(len(self._best))
+        index = pages.pop()
+        jobs = self._table.page_jobs(index)
+        state = self._state
+        tube = self._tube
+        best = self._best
+        for job in jobs:
+            if job.state != state or job.tube is not tube:
+                continue
+            key = self._sort_key(job)
+            job_id = job.id
+            bound = self._bound
+            if bound is not None and (key > bound[0] or (key == bound[0] and job_id > bound[1])):
+                continue
+            if self._follows(job, key) and self._has(job):
+                best.append((key, job_id, job))
+                if key == self._key:
+                    self._same += 1
+        if state != DELAYED and self._same >= self._limit and index >= self._start:
+            # They follow each other by their ids, as the pages do: no page that is left has one of the first.
+            pages.clear()
+        elif len(best) > 2 * self._limit + SPARE_ENTRIES:
+            best.sort()
+            self._best = best[: self._limit]
+            self._bound = self._best[-1]
+        return 1 + look_cost(len(jobs))
+
+    def _sort_key(self, job: Job) -> int:
+        state = self._state
+        if state == RESERVED:
+            return 0
+        if state == BURIED:
+            return job.extras.bury_sequence
+        return job.deadline - self._wall_offset if state == DELAYED and job.is_timed() else job.deadline
+
+    def _follows(self, job: Job, key: int) -> bool:
+        """Whether a job follows the position."""
+        if self._state == DELAYED and job.is_timed():
+            return job.deadline > self._moment or (job.deadline == self._moment and job.id > self._moment_id)
+        return key > self._key or (key == self._key and job.id > self._id)
+
+    def _has(self, job: Job) -> bool:
+        """Whether a job of the tube is there, and not about to be forgotten."""
+        tube = self._tube
+        return not tube.clearing or not tube.is_cleared(job)
+
+    def _end(self, found: list[Entry]) -> None:
+        """The search is over: these are the first that follow, in their order, and no more than the limit."""
+        self._best = []
+        self._bound = None
+        self.is_complete = True
+        count = self._limit - 1
+        self.found = found[:count]
+        if len(found) > count:
+            self.next_position = self._position_behind(self.found)
+
+    def _position_behind(self, found: list[Entry]) -> list[int]:
+        key, job_id, _ = found[-1]
+        if self._state == RESERVED:
+            return [job_id]
+        if self._state != DELAYED:
+            return [key, job_id]
+        moment = key + self._wall_offset
+        if (key, job_id) < (self._key, self._id):  # the wall clock has been set, and so have the orders
+            key, job_id = self._key, self._id
+        moment_id = found[-1][1]
+        if (moment, moment_id) < (self._moment, self._moment_id):
+            moment, moment_id = self._moment, self._moment_id
+        return [key, job_id, moment, moment_id]
+
+
+def _following(heap: JobHeap, key: int, job_id: int, limit: int) -> list[Entry] | None:
+    """The first jobs of a heap that follow (key, id), in order; None if there are many before."""
+    jobs = heap.jobs
+    size = len(jobs)
+    roots: list[tuple[int, int, int]] = []
+    before = [0] if size else []
+    patience = AT_ONCE
+    while before:
+        index = before.pop()
+        job = jobs[index]
+        if job.deadline > key or (job.deadline == key and job.id > job_id):
+            roots.append((job.deadline, job.id, index))
+            continue
+        patience -= 1
+        if not patience:
+            return None
+        below = 2 * index + 1
+        if below < size:
+            before.append(below)
+            if below + 1 < size:
+                before.append(below + 1)
+    heapify(roots)
+    found: list[Entry] = []
+    while roots and len(found) < limit:
+        first, first_id, index = heappop(roots)
+        found.append((first, first_id, jobs[index]))
+        for below in (2 * index + 1, 2 * index + 2):
+            if below < size:
+                job = jobs[below]
+                heappush(roots, (job.deadline, job.id, below))
+    return found

@@ -127,8 +127,9 @@ class Jobs:
         def number_of(match):
             return match[1] + b"job %d" % self.numbers[int(match[2])]
 
-        reply = re.sub(rb"^((?:RESERVED|FOUND|EXISTS|REPLACED) )(\d+)", number_of, reply, flags=re.MULTILINE)
+        reply = re.sub(rb"^((?:RESERVED|FOUND|EXISTS|REPLACED|TOO_LATE) )(\d+)", number_of, reply, flags=re.MULTILINE)
         reply = re.sub(rb"^(id: )(\d+)$", number_of, reply, flags=re.MULTILINE)
+        reply = re.sub(rb"^(- {id: )(\d+)", number_of, reply, flags=re.MULTILINE)
         lines = reply.split(b"\n")
         if reply.startswith(b"OK ") and lines[2].startswith(b"- "):
             return sorted(lines)
@@ -185,6 +186,8 @@ steps = st.one_of(
     lines(b"pause-tube %b %d", tubes, seconds),
     lines(b"clear-tube %b", tubes),
     lines(b"redrive %b 2", tubes),
+    lines(b"list-jobs %b %b 0 1000", tubes, st.sampled_from([b"ready", b"delayed", b"reserved", b"buried"])),
+    lines(b"stats-tubes %b 1000", st.sampled_from([b"e", b"f"])),
     lines(b"stats-tube %b", tubes.filter(lambda name: name != b"default")),
     st.tuples(st.just(b"sleep"), st.sampled_from([0.3, 1, 2.5])),
     st.tuples(st.just(b"disconnect"), st.just(0)),

@@ -75,6 +75,7 @@ BY_NAME = [
     b"clear-tube %b",
     b"redrive %b 5",
     b"move-jobs %b ready x 5",
+    b"list-jobs %b ready 0 1",
 ]
 BY_ID = [
     b"peek %d",
@@ -113,6 +114,8 @@ AT_HOME = [
     b"use %b " % ELSEWHERE,
     b"pause-tube -x 1",
     b"pause-tube %b" % ELSEWHERE,
+    b"list-jobs %b ready 0 0" % ELSEWHERE,
+    b"stats-tubes - 0",
     b"delete x",
     b"delete",
     b"release %d 0" % OTHER_ID,
@@ -133,7 +136,7 @@ def test_a_line_that_names_a_job_leads_away_if_that_is_elsewhere(line):
     assert not leads_away(line % OWN_ID)
 
 
-@pytest.mark.parametrize("line", [b"stats", b"list-tubes", b"drain", b"undrain"])
+@pytest.mark.parametrize("line", [b"stats", b"list-tubes", b"stats-tubes - 1", b"drain", b"undrain"])
 def test_a_line_that_concerns_all_shards_leads_away(line):
     assert leads_away(line)
 

@@ -21,9 +21,9 @@ left its place meanwhile is left out.
 
     a page of a tube with a million jobs                      costs, compiled
     --------------------------------------------------------  -------------------------------------------------
-    the first ones, in any state                              1 ms
-    ready, further on: many jobs have the same priority       1 ms: those follow each other in the table
-    ready, each with its own priority; delayed, further on    20 ns for each job of the server, a page at a time
+    the first ones, in any state                              1 to 2 ms
+    ready, further on: many jobs have the same priority       1 to 3 ms: those follow each other in the table
+    ready, each with its own priority; delayed, further on    25 to 45 ns for each job of the server, a page at a time
     buried, further on                                        1 ms; if the last job has gone, as above
     reserved                                                  1 ms
 

@@ -1213,7 +1213,8 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "watch a|ignore a|bury 9 0|kick 1|touch 9|stats-job 9|stats-tube a|list-tubes|list-tube-used|"
         "list-tubes-watched|pause-tube a 1|pause-tube -a 1|cancel 9|cancel-keyed k|reschedule 9 1|reschedule-keyed k 1|"
         "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
-        "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|move-jobs a ready b 1|undrain|drain"
+        "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|"
+        "move-jobs a ready b 1|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))

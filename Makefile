@@ -13,7 +13,7 @@ SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
 WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations_with_nodes.py \
 	tests/cluster/test_kills.py
-IN_MEMORY := tests/queue tests/access tests/wire tests/storage $(wildcard tests/test_*.py) tests/conformance/test_format.py \
+IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin $(wildcard tests/test_*.py) tests/conformance/test_format.py \
 	tests/bench/test_report.py tests/bench/test_samples.py \
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
 AT_ONCE := --numprocesses auto --dist worksteal
@@ -39,9 +39,9 @@ check-interpreted: $(VENV)/developer beanstalkd proxies operators redis    ## ev
 	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/packaging --cov
 	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
-check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies    ## the queue, the wire and what goes through a socket, on the installed package
+check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies operators    ## the queue, the wire and what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/access tests/wire tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/access tests/wire tests/admin tests/server
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server tests/cluster/test_kills.py
 
 check-package: $(VENV)/documents    ## what is built of the sources, with and without a compiler, and of the documents
@@ -112,7 +112,7 @@ $(VENV)/pip:    # dependency groups need 25.1, also in an environment that someb
 	touch $@
 
 $(VENV)/installed: $(VENV)/pip $(SOURCES)
-	$(VENV)/bin/pip install --quiet --upgrade '.[cluster]'
+	$(VENV)/bin/pip install --quiet --upgrade '.[cluster,http]'
 	touch $@
 
 # What the sources need to be tested as they are: nothing is built for that.

@@ -66,6 +66,13 @@ LOG_LEVELS: Final = ("info", "warning", "error", "critical")
 AUTHS: Final = ("none", "token", "certificate", "peer")
 """How a listener may know its users."""
 
+HTTP: Final = "http"
+SPOKEN: Final = ("beanstalk", HTTP)
+"""What may be spoken at a listener."""
+
+MOST_TUBE_ROWS: Final = 100_000
+"""More tubes than Prometheus should have series of."""
+
 
 BAD_OPTION: Final = 5
 """The exit status for a bad option, value or setting; the same as beanstalkd's."""
@@ -198,6 +205,11 @@ class ListenerConfig:
     """
 
     address: str = _key(MISSING, kinds.Address(), "where it listens: host:port, [v6]:port or unix:PATH")
+    protocol: str = _key(
+        "beanstalk",
+        kinds.Choice("", SPOKEN),
+        "what is spoken there: by clients, or HTTP, for operators: metrics and health",
+    )
     tls_cert: str = _key(
         "",
         kinds.File(),
@@ -248,6 +260,15 @@ class ListenerConfig:
         """Its TCP port, by number or by the name of a service; 0 if it has none."""
         port = "0" if self.path else self.address.rpartition(":")[2]
         return int(port) if port.isdecimal() else port
+
+    @property
+    def is_http(self) -> bool:
+        """Whether it is for operators, and not for clients."""
+        return self.protocol == HTTP
+
+    def is_at(self, other: ListenerConfig) -> bool:
+        """Whether both have the same path, or the same port, of whatever host."""
+        return (self.path or self.port) == (other.path or other.port) and bool(self.path) == bool(other.path)
 
     def may_stand_for(self, section: ListenerConfig, among: Sequence[ListenerConfig]) -> bool:
         """Whether a socket that systemd has opened may take the place of a section: it is of the same kind, TCP or
@@ -429,6 +450,18 @@ class Config:
         "",
         "so many processes accept clients and speak TLS, beside the one with the jobs; 0: that one does it",
     )
+    http: str = _option(
+        "",
+        kinds.HttpAddress(),
+        "",
+        "serve metrics and health over HTTP at this address, for operators: host:port, [v6]:port or unix:PATH",
+    )
+    http_tubes: int = _option(
+        1000,
+        kinds.Whole("N", 0, MOST_TUBE_ROWS),
+        "",
+        "so many tubes have metrics of their own; the others are summed",
+    )
     max_job_size: int = _option(
         65535, kinds.JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
     )
@@ -491,7 +524,15 @@ class Config:
         return changed | {name: count for name, count in sections.items() if count}
 
     def all_listeners(self) -> tuple[ListenerConfig, ...]:
-        """The `[[listener]]` sections or, without any, the one that the options describe."""
+        """The `[[listener]]` sections or, without any, the one that the options describe; and that of --http."""
+        http = self.http_listener()
+        return self._own_listeners() if http is None else (*self._own_listeners(), http)
+
+    def http_listener(self) -> ListenerConfig | None:
+        """What --http describes."""
+        return ListenerConfig(address=self.http, protocol=HTTP) if self.http else None
+
+    def _own_listeners(self) -> tuple[ListenerConfig, ...]:
         if self.listeners:
             return self.listeners
         host = f"[{self.listen}]" if ":" in self.listen or self.listen.startswith("[") else self.listen
@@ -508,19 +549,23 @@ class Config:
         """The listeners with the addresses of sockets that are open already, as systemd hands them over.
 
         The sockets take the place of the addresses of the `[[listener]]` sections, in their order. Without sections,
-        the one listener that the options describe is at every socket.
+        the one listener that the options describe is at every socket. One socket more, behind those of the sections, or
+        a socket with the port or the path of --http, is that of --http; else its listener comes last, at no socket.
 
         Raises:
             ConfigError: there are not as many sections as sockets, a listener may not be at that address, or the
                 sockets come in another order: who may use one listener would get in at another.
         """
-        given = self.all_listeners()
-        if self.listeners and len(given) != len(addresses):
+        given = self._own_listeners()
+        http = self.http_listener()
+        if not self.listeners:
+            given = self._at_sockets(given[0], http, addresses)
+        elif http is not None and len(addresses) == len(given) + 1:
+            given = (*given, http)
+        if len(given) != len(addresses):
             raise ConfigError(
                 f"LISTEN_FDS: bad value {len(addresses)}: must be {len(given)}, one socket for each [[listener]]"
             )
-        if not self.listeners:
-            given *= len(addresses)
         found = []
         for number, (listener, address) in enumerate(zip(given, addresses, strict=True), 1):
             try:
@@ -533,7 +578,24 @@ class Config:
                     "must come in the order of the [[listener]] sections"
                 )
             found.append(here)
+        if http is not None and http not in given:
+            found.append(http)
         return tuple(found)
+
+    def _at_sockets(
+        self, one: ListenerConfig, http: ListenerConfig | None, addresses: Sequence[str]
+    ) -> tuple[ListenerConfig, ...]:
+        """For each of these sockets the listener that the options describe, or that of --http if it is at its place.
+
+        Raises:
+            ConfigError: there is none for clients.
+        """
+        if http is None:
+            return (one,) * len(addresses)
+        given = tuple([http if ListenerConfig(address=address).is_at(http) else one for address in addresses])
+        if one not in given:
+            raise ConfigError(f"LISTEN_FDS: all sockets are at {self.http!r}, that of {option('http')}: none is left")
+        return given
 
     def all_users(self) -> tuple[UserConfig, ...]:
         """The `[[user]]` sections, and the users of the token file, which is read now.
@@ -563,12 +625,10 @@ class Config:
             found += [
                 f"{option(name)}: means nothing without {option('cluster')}" for name in OF_A_NODE if name in changed
             ]
-        if self.listeners or self.users or self.tubes or self.token_file or self.tls_cert or self.file:
+        if self.listeners or self.users or self.tubes or self.token_file or self.tls_cert or self.http or self.file:
             from beanstalk_server.access import rules
 
             found += rules.warnings(self)
-        if self.verbosity and self.log_level != LOG_LEVELS[0]:
-            found.append(f"{option('verbosity')}: shows nothing with {option('log_level')} {self.log_level}")
         return found
 
 

@@ -158,6 +158,13 @@ class Address(Listen):
         )
 
 
+class HttpAddress(Address):
+    """The same; "" for nowhere."""
+
+    def fits(self, value: object) -> bool:
+        return value == "" or super().fits(value)
+
+
 class HostPort(Kind):
     """A TCP address; "" if there is none."""
 

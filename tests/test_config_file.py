@@ -183,6 +183,8 @@ IN_A_FILE = {
     "lease_ttl": ("5", "5"),
     "advertise": ('"h:1"', "h:1"),
     "unsafe_engine": ("true", None),
+    "http": ('"h:1"', "h:1"),
+    "http_tubes": ("10", "10"),
     "max_job_size": ("99999999999", "99999999999"),
     "max_memory": ("1", "1"),
     "tick": ("5", "5"),

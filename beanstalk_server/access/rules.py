@@ -43,6 +43,11 @@ def of_config(config: Config) -> list[Mistake]:
                 name = _OPTION_OF_KEY.get(key, key.replace("-", "_"))
                 mistakes.append(Mistake(option(name), said))
     listeners = {f"listener {number}": each for number, each in enumerate(config.listeners, 1)}
+    if listeners and all(each.is_http for each in config.listeners):
+        mistakes.append(Mistake("listener", "each has the protocol 'http': must be one for clients, too"))
+    http = config.http_listener()
+    if http is not None:
+        listeners[option("http")] = http
     names = [each.name for each in config.users]
     return mistakes + of_users(config.users) + of_listeners(listeners, names)
 
@@ -185,9 +190,12 @@ def warnings(config: Config) -> list[str]:
     }
     for number, each in enumerate(config.all_listeners(), 1):
         place = f"listener {number}" if config.listeners else f"{option('listen')} {config.listen}"
+        if each == config.http_listener():
+            place = f"{option('http')} {config.http}"
         if users and each.auth == "none" and not each.user:
             whoever = "whoever has a certificate" if each.tls_client_ca else "whoever connects there"
-            found.append(f"{place}: there are users, but {whoever} may do everything: it has neither auth nor user")
+            what = "see all metrics" if each.is_http else "do everything"
+            found.append(f"{place}: there are users, but {whoever} may {what}: it has neither auth nor user")
         reason = nobody.get(each.auth)
         if reason:
             found.append(f"{place}: nobody can use it: auth is {each.auth!r}, and {reason}")

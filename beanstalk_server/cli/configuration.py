@@ -7,11 +7,12 @@ certificates and no tokens needs none of this. Must never know how the command l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_server.access import rules, token_file
 from beanstalk_server.config import (
+    HTTP,
     OPTIONS,
     Config,
     ConfigError,
@@ -88,7 +89,7 @@ def put_together(
         else:
             mistakes += _renamed([Mistake(option(key.replace("-", "_")), said) for key, said in found], places)
     if checks_system:
-        mistakes += _renamed(_missing(values), places)
+        mistakes += _renamed(_missing(values, listeners.values()), places)
     if mistakes:
         raise ConfigError(*mistakes)
     try:
@@ -133,9 +134,16 @@ def _one_listener(
     return {"": config.all_listeners()[0]}, []
 
 
-def _missing(values: Mapping[str, Any]) -> list[Mistake]:
+def _missing(values: Mapping[str, Any], listeners: Iterable[ListenerConfig]) -> list[Mistake]:
     """What a server would miss only once it has opened its sockets."""
     mistakes = []
+    http = values.get("http")
+    spoken = [each for each in listeners if each.is_http]
+    if http or spoken:
+        from beanstalk_server.server.http_rules import http_mistakes
+
+        option_of_http = [ListenerConfig(address=http, protocol=HTTP)] if http else []
+        mistakes += [Mistake("", said) for said in http_mistakes([*spoken, *option_of_http])]
     user = values.get("user")
     if user:
         import pwd

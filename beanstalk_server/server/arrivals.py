@@ -273,7 +273,9 @@ class Arrival(Runnable):
     def _identify(self) -> None:
         """Find out who the client is, if that can be known before it says so."""
         entrance = self._entrance
-        if entrance.auth == TOKEN:
+        if entrance.is_http:
+            self._let_in(self._user_of_http())
+        elif entrance.auth == TOKEN:
             self._stage = LINE
             if self._data:
                 self._read_line()
@@ -296,6 +298,13 @@ class Arrival(Runnable):
                 self._refuse(f"no user has the uid {uid}")
         else:
             self._let_in(None)
+
+    def _user_of_http(self) -> User | None:
+        """Who asks over HTTP; None for those who are not known, or not before they ask for something."""
+        entrance = self._entrance
+        if entrance.auth == CERTIFICATE:
+            return entrance.user_of_certificate(self._names)
+        return entrance.user_of_uid(self._uid()) if entrance.auth == PEER else None
 
     def _uid(self) -> int:
         """Which user of the system runs the process at the other end of a UNIX socket."""

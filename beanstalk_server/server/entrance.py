@@ -37,6 +37,7 @@ class Entrance:
         "closed",  # the listener is gone, and nobody comes in here any more
         "context",  # an ssl.SSLContext; None for plain connections
         "failures",  # how many clients have been refused because of what they gave as a proof, or gave instead
+        "is_http",  # HTTP is spoken here: each request says who asks, and some may be asked by anybody
         "is_link",  # clients come through another node
         "number",  # names it to I/O processes
         "place",
@@ -53,6 +54,7 @@ class Entrance:
         self.closed = False
         self.context: Any = None
         self.failures = 0
+        self.is_http = False
         self.is_link = False
         self.number = 0
         self.trusted: Sequence[Any] = ()
@@ -62,7 +64,8 @@ class Entrance:
     @property
     def asks(self) -> bool:
         """Whether anything comes before a client's commands: a header, a handshake, or the question who it is."""
-        return self.wants_header or self.context is not None or self.auth != NONE
+        is_asked = self.auth != NONE and not (self.is_http and self.auth == TOKEN)
+        return is_asked or self.wants_header or self.context is not None
 
     def become(self, other: Entrance) -> bool:
         """Ask what another entrance asks; return whether those who are not known yet may go on as they have begun."""
@@ -113,6 +116,10 @@ class Entrance:
                     return user
         return None
 
+    def user_now(self, user: User) -> User | None:
+        """The same user as the settings have it by now; None if it is gone."""
+        return None if self.accounts is None else self.accounts.by_name(user.name)
+
     def user_of_uid(self, uid: int) -> User | None:
         """The user that a process of this user of the system is."""
         return None if self.accounts is None else self.accounts.by_uid(uid)
@@ -150,6 +157,7 @@ def entrance_of(
     entrance = Entrance(place)
     entrance.accounts = accounts
     entrance.auth = config.auth
+    entrance.is_http = config.is_http
     entrance.wants_header = config.proxy_protocol
     if config.auth == PEER and not hasattr(socket, "SO_PEERCRED"):
         raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_OPTION)
@@ -172,7 +180,9 @@ def entrance_of(
 
 def ways_of(config: ListenerConfig) -> str:
     """How a listener knows its users, for the log: "" where everybody may come in, and do everything."""
-    ways = ["PROXY"] if config.proxy_protocol else []
+    ways = ["HTTP"] if config.is_http else []
+    if config.proxy_protocol:
+        ways.append("PROXY")
     if config.tls_cert:
         ways.append("TLS with clients' certificates" if config.tls_client_ca else "TLS")
     if config.auth != NONE:

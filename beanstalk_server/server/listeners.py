@@ -58,14 +58,18 @@ class Listener:
     Args:
         where: names it in messages: the options, or the address in the config file.
         path: of a UNIX socket that this server has made, and must remove; else "".
+        inherited: systemd has opened it.
     """
 
-    __slots__ = ("_inode", "_path", "address", "config", "make_protocol", "sock", "where")
+    __slots__ = ("_inode", "_path", "address", "config", "inherited", "make_protocol", "sock", "where")
 
     make_protocol: Callable[[], Any]
 
-    def __init__(self, config: ListenerConfig, sock: socket.socket, where: str, path: str = "") -> None:
+    def __init__(
+        self, config: ListenerConfig, sock: socket.socket, where: str, path: str = "", inherited: bool = False
+    ) -> None:
         self.config = config
+        self.inherited = inherited
         self.sock = sock
         self.where = where
         self.address = address_of(sock)
@@ -120,7 +124,6 @@ class Listeners:
         "_shares",
         "_started",
         "all",
-        "inherited",
         "limit",
         "shortages",
         "taken",
@@ -136,7 +139,6 @@ class Listeners:
         self.taken = 0  # how many there are, with those that are being set up
         self.shortages = 0  # how often clients had to wait, because of the file limit or for lack of resources
         self.all: list[Listener] = []
-        self.inherited = False  # the sockets are those that systemd has opened
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
@@ -147,7 +149,7 @@ class Listeners:
         return [listener.address for listener in self.all]
 
     def open(self, configs: Sequence[ListenerConfig], inherited: Sequence[socket.socket], *, by_options: bool) -> None:
-        """Open the sockets in the settings. Clients cannot connect to them yet.
+        """Open the sockets in the settings, besides those that are open. Clients cannot connect to them yet.
 
         Args:
             inherited: sockets that take the place of the addresses, as many as there are listeners; or none.
@@ -156,10 +158,9 @@ class Listeners:
         Raises:
             StartError: a socket cannot be opened.
         """
-        self.inherited = bool(inherited)
         if inherited:
             for config, sock in zip(configs, inherited, strict=True):
-                self.all.append(Listener(config, sock, where_of(config, by_options=by_options)))
+                self.all.append(Listener(config, sock, where_of(config, by_options=by_options), inherited=True))
             return
         try:
             for config in configs:
@@ -331,6 +332,8 @@ def where_of(config: ListenerConfig, *, by_options: bool) -> str:
     """How messages name a listener: as it was given, by the options or in the config file."""
     if not by_options:
         return f"listener {config.address}"
+    if config.is_http:
+        return f"{option('http')} {config.address}"
     if config.path:
         return f"{option('listen')} {config.address}"
     return f"{option('listen')} {config.host} {option('port')} {config.port}"

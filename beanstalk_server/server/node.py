@@ -34,6 +34,7 @@ from beanstalk_server.server.commits import Gathering
 from beanstalk_server.server.links import LinkListener
 from beanstalk_server.server.listeners import name_of_address
 from beanstalk_server.server.lookout import Lookout
+from beanstalk_server.server.roles import IS_SUSPENDED
 from beanstalk_server.server.server import JOURNALED_HEADROOM, Server
 from beanstalk_server.server.service import Service
 from beanstalk_server.server.shard import Shard
@@ -44,6 +45,8 @@ from beanstalk_server.wire.places import Places
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
     from beanstalk_server.access.policies import Policies
+    from beanstalk_server.admin.health import Condition
+    from beanstalk_server.admin.metrics import ShardFigures
 
 MOST_GARBAGE: Final = 16
 """So many services that have ended may be left in memory while others serve, because a search for them holds the event
@@ -299,6 +302,19 @@ class Node(Server):
 
     def _services(self) -> list[Service]:
         return [shard.service for shard in self.shards if shard.service is not None]
+
+    def condition(self) -> Condition:
+        condition = super().condition()
+        shards = self.shards if self._serves else []
+        return condition._replace(
+            is_draining=condition.is_draining or self._draining is not None,
+            is_stranded=any(not (shard.leads or shard.link.is_open) for shard in shards),
+            is_suspended=any(shard.roles.role == IS_SUSPENDED for shard in shards),
+            is_standby=not self._services(),
+        )
+
+    def shard_figures(self) -> list[ShardFigures]:
+        return [shard.figures() for shard in self.shards]
 
     async def _judge(self, accounts: Accounts | None) -> int:
         return self.clients.judge(accounts) + await super()._judge(accounts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from beanstalk_server.access.rules import OF_ONE_LISTENER
 from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig
 from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of
+from beanstalk_server.server.http_rules import http_mistakes
 from beanstalk_server.server.listeners import Listener, name_of_address, open_listener
 from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
@@ -33,6 +34,15 @@ class Prepared:
         self.policies: Policies | None = None
         self.changes: list[str] = []  # what is new in them, for the log
 
+    def of(self, *, is_http: bool) -> tuple[list[Listener], list[ListenerConfig], list[Entrance]]:
+        """The listeners for operators, or those for clients, with their settings and entrances."""
+        chosen = [index for index, each in enumerate(self.configs) if each.is_http == is_http]
+        return (
+            [self.listeners[index] for index in chosen],
+            [self.configs[index] for index in chosen],
+            [self.entrances[index] for index in chosen],
+        )
+
     def discard(self) -> None:
         """Close what has been opened: nothing takes effect."""
         for listener in self.opened:
@@ -44,33 +54,37 @@ def prepare(
     config: Config,
     listeners: Sequence[Listener],
     *,
-    inherited: bool,
     make_context: Callable[[ListenerConfig], Any] | None = None,
     policies: Policies | None = None,
 ) -> Prepared:
     """Do everything that may fail.
 
     Args:
-        listeners: those that are open.
-        inherited: they are systemd's: they stay, in their order, whatever the addresses are.
-        make_context: as `entrance_of` has it.
+        listeners: those that are open. Those of systemd stay, in their order, whatever the addresses are.
+        make_context: as `entrance_of` has it, of listeners for clients.
         policies: those in effect.
 
     Raises:
         ConfigError: something fails; each line of the message is one mistake, and nothing has changed.
     """
-    configs = config.listeners_at([name_of_address(each.address) for each in listeners]) if inherited else ()
+    inherited = [each for each in listeners if each.inherited]
+    names = [name_of_address(each.address) for each in inherited]
+    configs = config.listeners_at(names) if inherited else config.all_listeners()
     prepared = Prepared(accounts_of(config))
-    mistakes = []
-    left = list(listeners)
-    for each in configs or config.all_listeners():
-        listener = left.pop(0) if inherited else _take(left, each.address)
+    mistakes = http_mistakes(configs)
+    left = [each for each in listeners if not each.inherited]
+    for each in configs:
+        listener = inherited.pop(0) if inherited else _take(left, each.address)
         try:
             if listener is None:
-                listener = open_listener(each, by_options=not config.listeners)
+                by_options = not config.listeners or each == config.http_listener()
+                listener = open_listener(each, by_options=by_options)
                 prepared.opened.append(listener)
                 listener.listen()
-            entrance = entrance_of(each, name_of_address(listener.address), prepared.accounts, make_context)
+            elif listener.config.is_http != each.is_http:
+                raise StartError(f"listener {each.address}: protocol: cannot change while the server runs")
+            make = None if each.is_http else make_context
+            entrance = entrance_of(each, name_of_address(listener.address), prepared.accounts, make)
         except StartError as error:
             mistakes.append(str(error))
             continue
@@ -102,5 +116,5 @@ def left_for_later(old: Config, new: Config) -> list[str]:
     return [
         each.name
         for each in OPTIONS
-        if each.name not in OF_ONE_LISTENER and getattr(old, each.name) != getattr(new, each.name)
+        if each.name not in (*OF_ONE_LISTENER, "http") and getattr(old, each.name) != getattr(new, each.name)
     ]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.alarm import finest_alarm
@@ -44,9 +45,13 @@ from beanstalk_server.version import full_version
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
     from beanstalk_server.access.policies import Policies
+    from beanstalk_server.admin.health import Condition
+    from beanstalk_server.admin.metrics import ShardFigures
     from beanstalk_server.server.arrivals import Arrivals
+    from beanstalk_server.server.http_front import HttpFront
     from beanstalk_server.server.io_front import IoFront
     from beanstalk_server.server.measurements import Measurements
+    from beanstalk_server.server.reload import Prepared
     from beanstalk_server.server.slow import SlowLog
 
 HEADROOM: Final = 8
@@ -106,6 +111,9 @@ class Server:
             from beanstalk_server.server.io_front import IoFront  # most servers are one process
 
             self._io = IoFront(self.config.io_processes, self.listeners, self._client_maker)
+        self._http: HttpFront | None = None  # if a listener speaks HTTP
+        self._in_order: list[Listener] = []  # all listeners, in the order of the settings
+        self._restores_in_thread = journal is None  # one of somebody else's may not like another thread
         self._reloading = asyncio.Lock()
         self._stalls = Stalls() if self.config.stalls else None
         self.measurements: Measurements | None = None  # those of `measure`
@@ -192,7 +200,6 @@ class Server:
         loop = asyncio.get_running_loop()
         if self.slow is not None:
             self.slow.start(loop)
-        self.service.start(loop)
         self._open_listeners()
         try:
             self._open_entrances()
@@ -202,13 +209,17 @@ class Server:
                 drop_privileges(self.config.user)
             if self._io is not None:
                 self._io.start()
-            self.service.restore()  # as that user, and before clients can connect
+            if self._http is not None:
+                self._http.start(loop)
+            await self._restore(loop)  # as that user, and before clients can connect
             self.listeners.listen()
             if self._io is not None:
                 await self._io.serve(self.entrances)
         except BaseException:
             self.listeners.close()
             self.listeners.remove_paths()
+            if self._http is not None:
+                await self._http.stop()
             if self._io is not None:
                 self._io.give_up()
             await self.service.give_up()
@@ -232,12 +243,33 @@ class Server:
         if self.slow is not None:
             self.slow.watch()
 
+    async def _restore(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Bring back the jobs, and serve from then on. Those who ask over HTTP meanwhile are answered, so a thread does
+        it then; without them, nobody is there who could be held."""
+        service = self.service
+        if self._http is None or not self._restores_in_thread:
+            service.start(loop)
+            service.restore()
+            return
+        work = loop.run_in_executor(None, service.restore)
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.interrupt()
+            await asyncio.wait([work])
+            raise
+        service.start(loop)
+        admits = getattr(service.journal, "admits", ALL)  # of a binlog: what it would have told
+        if admits != ALL:
+            service.gate.on_admission(admits)
+
     def _headroom(self) -> int:
         """How many file descriptors no connection gets."""
-        return JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
+        headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
+        return headroom if self._http is None else headroom + self._http.descriptors
 
     def interrupt(self) -> None:
-        """Make `start` end soon if it is restoring jobs, which holds the event loop.
+        """Make `start` end soon if it is restoring jobs, which may hold the event loop.
 
         A signal handler may call it. It raises nothing: the handler may have interrupted whoever holds a lock.
         """
@@ -252,7 +284,45 @@ class Server:
                 configs = self.config.all_listeners()
         except ConfigError as error:
             raise StartError(str(error), BAD_OPTION) from error
-        self.listeners.open(configs, inherited, by_options=not self.config.listeners)
+        sockets = dict(enumerate(inherited))
+        places = [(each, [sockets[index]] if index in sockets else []) for index, each in enumerate(configs)]
+        self._open_group(self.listeners, [each for each in places if not each[0].is_http])
+        operators = [each for each in places if each[0].is_http]
+        try:
+            if operators:
+                self._http = self._make_http(configs)
+                for place in operators:
+                    self._open_group(self._http.listeners, [place])
+        except StartError:
+            self.listeners.close()
+            self.listeners.remove_paths()
+            raise
+        opened = {False: iter(self.listeners.all), True: iter(self._http.listeners.all if self._http else ())}
+        self._in_order = [next(opened[each.is_http]) for each in configs]
+
+    def _open_group(
+        self, listeners: Listeners, places: Sequence[tuple[ListenerConfig, Sequence[socket.socket]]]
+    ) -> None:
+        """Open some listeners, each of which systemd has opened already, or none."""
+        configs = [config for config, _ in places]
+        by_options = not self.config.listeners or self.config.http_listener() in configs
+        listeners.open(configs, [sock for _, sockets in places for sock in sockets], by_options=by_options)
+
+    def _make_http(self, configs: Sequence[ListenerConfig]) -> HttpFront:
+        """What serves HTTP.
+
+        Raises:
+            StartError: a library is missing.
+        """
+        from beanstalk_server.server.http_rules import http_mistakes  # most servers speak no HTTP
+
+        mistakes = http_mistakes(configs)
+        if mistakes:
+            raise StartError("\n".join(mistakes), BAD_OPTION)
+        from beanstalk_server.server.http_front import HttpFront
+
+        self.measure()
+        return HttpFront(self, self.config, monotonic_ns())
 
     def _open_entrances(self) -> None:
         """Load certificates and tokens, before the process becomes a user who may not read them."""
@@ -264,6 +334,10 @@ class Server:
         for listener in self.listeners.all:
             place = name_of_address(listener.address)
             self.entrances.append(entrance_of(listener.config, place, accounts, make_context))
+        if self._http is not None:
+            for listener in self._http.listeners.all:
+                place = name_of_address(listener.address)
+                self._http.reception.entrances.append(entrance_of(listener.config, place, accounts))
 
     def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
         """What makes the TLS contexts of new settings, if not everybody reads the files."""
@@ -274,7 +348,7 @@ class Server:
         return functools.partial(Connection, self.connections)
 
     def _places(self) -> str:
-        return ", ".join(place_of(listener) for listener in self.listeners.all)
+        return ", ".join(place_of(listener) for listener in self._in_order)
 
     def drain(self) -> None:
         """Take no new jobs from now on: put answers DRAINING, everything else goes on."""
@@ -302,8 +376,7 @@ class Server:
                 functools.partial(
                     prepare,
                     config,
-                    tuple(self.listeners.all),
-                    inherited=self.listeners.inherited,
+                    tuple(self._in_order),
                     make_context=self._make_context(),
                     policies=self.policies,
                 ),
@@ -311,7 +384,7 @@ class Server:
             if self.is_stopping():
                 prepared.discard()
                 return
-            self.reception.change(prepared.listeners, prepared.configs, prepared.entrances)
+            self._change_listeners(prepared)
             self._change_policies(prepared.policies)
             if self._io is not None:
                 await self._io.change(self.entrances)
@@ -331,6 +404,17 @@ class Server:
                 event("left-for-later", options=", ".join(map(option, later))),
             )
 
+    def _change_listeners(self, prepared: Prepared) -> None:
+        """Let clients and operators come in at these listeners, and at no others."""
+        self._in_order = prepared.listeners
+        if self._http is None and any(each.is_http for each in prepared.configs):
+            self._http = self._make_http(())  # what could be missing has been looked for
+            self._http.start(asyncio.get_running_loop())
+            self.listeners.limit = max(self.listeners.limit - self._http.descriptors, 1)
+        self.reception.change(*prepared.of(is_http=False))
+        if self._http is not None:
+            self._http.change(*prepared.of(is_http=True))
+
     def _change_policies(self, policies: Policies | None) -> None:
         """Let tubes and their jobs be under these policies."""
         self.policies = policies
@@ -340,6 +424,27 @@ class Server:
     def _services(self) -> list[Service]:
         """What serves clients at present."""
         return [self.service]
+
+    # What is shown to operators
+
+    def services(self) -> list[Service]:
+        """What serves clients at present: a node of a cluster may have several, or none."""
+        return self._services()
+
+    def condition(self) -> Condition:
+        """What the server does at present, for those who watch it."""
+        from beanstalk_server.admin.health import Condition  # most servers speak no HTTP
+
+        return Condition(
+            is_starting=not self._serves,
+            is_draining=any(service.broker.draining for service in self._services()),
+            has_failed=self.failed.is_set(),
+            is_stopping=self.is_stopping(),
+        )
+
+    def shard_figures(self) -> list[ShardFigures]:
+        """The shards, if this is a node of a cluster."""
+        return []
 
     async def _judge(self, accounts: Accounts | None) -> int:
         """Give all connections the rights in the new settings, a slice at a time; return how many were closed."""
@@ -397,6 +502,8 @@ class Server:
         if self.arrivals is not None:
             await self.arrivals.stop()
         await self.service.stop()
+        if self._http is not None:
+            await self._http.stop()
         self.hangups.stop()
         async with self._reloading:  # what a thread still prepares must be discarded
             pass

@@ -15,7 +15,7 @@ import asyncio
 import functools
 import logging
 from time import monotonic_ns
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.directory import EngineDirectory
@@ -44,6 +44,9 @@ from beanstalk_server.server.spreader import Spreader
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.storage.errors import DAMAGED
 from beanstalk_server.wire.server_info import ServerInfo
+
+if TYPE_CHECKING:
+    from beanstalk_server.admin.metrics import ShardFigures
 
 FINISH_WITHIN: Final = 5
 """Seconds after which a node that hands over waits for the engine no longer, unless that has lost what only the node
@@ -432,7 +435,21 @@ class Shard:
         )
         self.owner.fail(error)
 
-    # What stats shows
+    # What is shown
+
+    def figures(self) -> ShardFigures:
+        """The shard, as operators see it."""
+        from beanstalk_server.admin.metrics import STANDBY, ShardFigures  # most nodes speak no HTTP
+
+        roles = self.roles
+        role = roles.role if roles.role in (LEADS, IS_SUSPENDED) else STANDBY
+        service = self.service
+        if service is None:
+            return ShardFigures(role, roles.epoch, 0, None)
+        latency = self._writer.latency
+        return ShardFigures(
+            role, roles.epoch, len(service.broker.jobs), (latency.percentile(0.5), latency.percentile(0.99))
+        )
 
     def _statistics(self) -> str:
         roles = self.roles

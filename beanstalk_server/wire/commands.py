@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.access.user import ADMIN, ANY_RIGHT, CONSUME, INSPECT, NO_RIGHT, PRODUCE, User
 from beanstalk_server.events import event
 from beanstalk_server.queue.costs import STATISTICS_COST, search_cost
-from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.interface import FOREVER, Queue
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
 from beanstalk_server.queue.outcome import DONE, NOT_FOUND, Outcome
 from beanstalk_server.wire import grammar, replies
@@ -38,6 +38,7 @@ from beanstalk_server.wire.tube_listing import TubeListing
 from beanstalk_server.wire.tube_page import TubePage
 
 if TYPE_CHECKING:
+    from beanstalk_server.wire.server_info import ServerInfo
     from beanstalk_server.wire.session import Session
 
 Reader = Callable[[bytes, Arguments], bool]
@@ -283,12 +284,14 @@ def _pause_tube(session: Session, arguments: Arguments, now: int) -> Outcome:
 
 
 def _stats(session: Session, arguments: Arguments, now: int) -> Outcome:
-    server = session.server
-    found = session.queue.server_statistics()
-    quote = session.dialect.quote
-    text = stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
-    session.reply(replies.ok(text))
+    session.reply(replies.ok(statistics_of(session.queue, session.server, now, session.dialect.quote)))
     return ANSWERED
+
+
+def statistics_of(queue: Queue, server: ServerInfo, now: int, quote: str = '"') -> bytes:
+    """What stats says."""
+    found = queue.server_statistics()
+    return stats(found, server, _counts(PROTOCOL, server.counts), _counts(EXTENSIONS, server.counts), quote, now)
 
 
 def _counts(commands: Sequence[Command], counts: list[int]) -> list[tuple[str, int]]:

@@ -19,6 +19,7 @@ OF_ACCESS = {
     "ipaddress",
     "tomllib",
 }
+OF_OPERATORS = {"h11", "beanstalk_server.admin"}
 OF_THE_BINLOG = {"beanstalk_server.storage.binlog", "crc32c", "secrets", "tqdm"}
 SCRIPT = """
 import json, sys
@@ -58,6 +59,17 @@ def test_a_server_that_lets_everybody_in_imports_nothing_that_knows_users():
     )
     assert "beanstalk_server.server.entrance" in modules
     assert not modules & OF_ACCESS
+
+
+@pytest.mark.parametrize("settings", ["port=0", "port=0, binlog='.'"])
+def test_a_server_without_http_imports_nothing_for_operators(settings, tmp_path):
+    modules = imports(
+        f"import asyncio, os, beanstalk_server as b\nos.chdir({str(tmp_path)!r})\nasync def main():\n"
+        f"    async with b.Server(b.Config({settings})): pass\nasyncio.run(main())"
+    )
+    assert "beanstalk_server.server.server" in modules
+    assert not modules & OF_OPERATORS
+    assert not [module for module in modules if ".admin" in module or "http" in module]
 
 
 def test_the_package_imports_the_server_when_it_is_asked_for():

@@ -1,0 +1,134 @@
+"""Metrics as text: Prometheus's format 0.0.4, and OpenMetrics 1.0 for those who accept it.
+
+Both say the same, each in its own words: how a family is named, which types there are, and how the text ends. Must
+never know what is measured, or how the text gets to whoever asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+HISTOGRAM: Final = "histogram"
+SUMMARY: Final = "summary"
+INFO: Final = "info"
+
+SUFFIXES: Final = {COUNTER: "_total", INFO: "_info"}
+"""What the names of samples end with, which OpenMetrics does not count as a part of the family's name."""
+
+
+class Family(NamedTuple):
+    """Some samples of one name."""
+
+    name: str
+    """As the samples have it: that of a counter ends with `_total`, that of an info with `_info`."""
+    kind: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+class Format(NamedTuple):
+    """One of the two formats."""
+
+    content_type: str
+    is_open: bool
+    """It is OpenMetrics."""
+    end: str
+    """The last line."""
+
+    def head(self, family: Family) -> str:
+        """The lines before the samples of a family."""
+        name, kind = family.name, family.kind
+        if self.is_open:
+            name = name.removesuffix(SUFFIXES.get(kind, ""))
+        elif kind == INFO:
+            kind = GAUGE
+        return f"# HELP {name} {escaped(family.meaning)}\n# TYPE {name} {kind}\n"
+
+
+TEXT: Final = Format("text/plain; version=0.0.4; charset=utf-8", False, "")
+OPEN_METRICS: Final = Format("application/openmetrics-text; version=1.0.0; charset=utf-8", True, "# EOF\n")
+
+_OFFERS: Final = (
+    (TEXT, "text/plain", ("", "0.0.4")),
+    (OPEN_METRICS, "application/openmetrics-text", ("", "1.0.0", "0.0.1")),
+)
+"""Each format, its media type, and the versions of it that are accepted; the first of those that are wanted as much."""
+
+
+def choose(accept: str) -> Format:
+    """The format that the value of an Accept header wants most.
+
+    Who wants neither gets text: whatever asks for metrics can read that.
+    """
+    best, most = TEXT, 0.0
+    ranges = [_read_range(each) for each in accept.split(",")]
+    for offer, media_type, versions in _OFFERS:
+        wanted = 0.0
+        is_named = False
+        for name, parameters in ranges:
+            if name == media_type and parameters.get("version", "") in versions:
+                quality = _quality(parameters)
+                wanted = max(wanted, quality) if is_named else quality
+                is_named = True
+            elif not is_named and name in ("*/*", media_type.partition("/")[0] + "/*"):
+                wanted = max(wanted, _quality(parameters))
+        if wanted > most:
+            best, most = offer, wanted
+    return best
+
+
+def _read_range(text: str) -> tuple[str, dict[str, str]]:
+    """A media range of an Accept header: its name and its parameters, in lower case."""
+    name, *pairs = [part.strip().lower() for part in text.split(";")]
+    parameters = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        parameters[key.strip()] = value.strip().strip('"')
+    return name, parameters
+
+
+def _quality(parameters: dict[str, str]) -> float:
+    """How much a media range is wanted, from 0 to 1; 0 if that cannot be read."""
+    try:
+        return min(max(float(parameters.get("q", "1")), 0.0), 1.0)
+    except ValueError:
+        return 0.0
+
+
+def escaped(text: str) -> str:
+    """A text as it stands between quotes, or behind HELP: on one line."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def sample(name: str, value: float, **labels: str) -> str:
+    """One line: a name, its labels, and a value."""
+    if not labels:
+        return f"{name} {number(value)}\n"
+    pairs = ",".join([f'{label}="{escaped(text)}"' for label, text in labels.items()])
+    return f"{name}{{{pairs}}} {number(value)}\n"
+
+
+def number(value: float) -> str:
+    """A value as both formats read it: a whole number as it is, and others as Python writes them."""
+    return str(int(value)) if isinstance(value, int) else repr(value)
+
+
+def histogram(name: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> str:
+    """The lines of a histogram.
+
+    Args:
+        bounds: the upper bounds of its buckets, ascending, but for the last, which has none.
+        counts: how many are in each bucket alone, with those in the last.
+        total: the sum of all values.
+    """
+    lines = []
+    count = 0
+    for bound, more in zip(bounds, counts, strict=False):
+        count += more
+        lines.append(f'{name}_bucket{{le="{float(bound)!r}"}} {count}\n')
+    count = sum(counts)
+    lines.append(f'{name}_bucket{{le="+Inf"}} {count}\n{name}_sum {number(float(total))}\n{name}_count {count}\n')
+    return "".join(lines)

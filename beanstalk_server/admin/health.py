@@ -1,0 +1,47 @@
+"""Whether clients are served, and why not: what a load balancer and whoever restarts processes want to know.
+
+Must never know HTTP, or how a server finds out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+OK: Final = "ok"
+
+
+class Condition(NamedTuple):
+    """What a server does at a moment."""
+
+    is_starting: bool = False
+    """It recovers its binlog, or has not begun to serve for another reason."""
+    is_draining: bool = False
+    """New jobs are refused, or another node is to lead."""
+    is_stranded: bool = False
+    """A node of a cluster that reaches no leader of a shard."""
+    is_suspended: bool = False
+    """A node that leads a shard, and could not renew its lease in time."""
+    is_standby: bool = False
+    """A node of a cluster that leads no shard."""
+    has_failed: bool = False
+    is_stopping: bool = False
+
+    def hindrance(self) -> str:
+        """Why clients that connect are not served as they should be; "" if they are."""
+        if self.has_failed:
+            return "has failed: acknowledges nothing more"
+        if self.is_stopping:
+            return "stops"
+        if self.is_starting:
+            return "starts: recovers the jobs of its binlog, if it has one"
+        if self.is_draining:
+            return "drains: takes no new jobs"
+        if self.is_suspended:
+            return "is suspended: the engine has not renewed its lease"
+        if self.is_stranded:
+            return "stands by: reaches no leader"
+        return ""
+
+    def hindrance_of_leader(self) -> str:
+        """The same, for those who want to talk to a node that leads, and to no other."""
+        return self.hindrance() or ("stands by: another node leads" if self.is_standby else "")

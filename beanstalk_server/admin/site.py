@@ -1,0 +1,185 @@
+"""What is at which path, and who may see it.
+
+    path            answers                                         asks for the right
+    --------------  ----------------------------------------------  ------------------------
+    /healthz        200 as long as the event loop turns
+    /readyz         200 if clients are served, else 503 and why
+    /readyz/leader  the same, and 503 at a node that leads nothing
+    /metrics        the metrics, as text in either format           to inspect every tube
+    /stats.json     statistics                                      to inspect every tube
+
+Must never know how a request is read, or an answer sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from beanstalk_server.access.user import INSPECT, User
+from beanstalk_server.admin.exposition import choose
+from beanstalk_server.admin.health import OK, Condition
+from beanstalk_server.admin.metrics import MetricsPage
+from beanstalk_server.admin.scrapes import Failure, Page, Scrapes, Written
+from beanstalk_server.admin.stats_json import StatsPage
+
+PLAIN: Final = "text/plain; charset=utf-8"
+
+MOST_PAGES: Final = 8
+"""Pages that are being written or sent at a time. A page of a thousand tubes has two megabytes, and slow readers keep
+theirs for as long as they may."""
+
+METHODS: Final = ("GET", "HEAD")
+
+
+class Door(Protocol):
+    """Where a request has come in: an entrance."""
+
+    auth: str
+    user: User | None
+
+    def authenticate(self, token: str) -> User | None:
+        """The user whose token this is; None if it is nobody's, which is counted there."""
+
+    def user_now(self, user: User) -> User | None:
+        """The same user as the settings have it by now; None if it is gone."""
+
+
+class Request(NamedTuple):
+    """What somebody asks."""
+
+    method: str
+    path: str
+    headers: Mapping[str, Sequence[str]]
+    """By their names in lower case."""
+    door: Door
+    user: User | None
+    """Who has been recognized by a certificate or by its uid."""
+    name: str
+    """What the log calls the client."""
+
+
+class Answer(NamedTuple):
+    """What it is told."""
+
+    status: int
+    pieces: Sequence[bytes]
+    content_type: str = PLAIN
+    headers: tuple[tuple[str, str], ...] = ()
+    on_end: Callable[[], object] | None = None
+    """Called when it has been sent, or cannot be."""
+
+
+Done = Callable[[Answer], object]
+
+
+def say(status: int, text: str, *headers: tuple[str, str]) -> Answer:
+    """An answer that is a line of text."""
+    return Answer(status, [f"{text}\n".encode()], PLAIN, headers)
+
+
+class Site:
+    """Answers requests.
+
+    Args:
+        scrapes: writes the pages.
+        condition: returns what the server does at present.
+        limit: how many tubes a page shows, each by itself.
+        note: logs that a client is refused: its name, and why.
+    """
+
+    def __init__(
+        self,
+        scrapes: Scrapes,
+        condition: Callable[[], Condition],
+        limit: int,
+        note: Callable[[str, str], object],
+    ) -> None:
+        self._scrapes = scrapes
+        self._condition = condition
+        self._limit = limit
+        self._note = note
+        self._pages = 0  # that are being written or sent
+        self.requests: Counter[int] = Counter()  # by the status that has answered them
+
+    def answer(self, request: Request, done: Done) -> None:
+        """Answer a request, at once or later."""
+        path = request.path
+        if path not in ("/healthz", "/readyz", "/readyz/leader", "/metrics", "/stats.json"):
+            done(say(404, "not found: there are /metrics, /stats.json, /healthz and /readyz"))
+        elif request.method not in METHODS:
+            done(say(405, "must be GET or HEAD", ("Allow", ", ".join(METHODS))))
+        elif path == "/healthz":
+            done(say(200, OK))
+        elif path in ("/readyz", "/readyz/leader"):
+            condition = self._condition()
+            hindrance = condition.hindrance() if path == "/readyz" else condition.hindrance_of_leader()
+            done(say(503 if hindrance else 200, hindrance or OK))
+        else:
+            self._show(request, done)
+
+    def _show(self, request: Request, done: Done) -> None:
+        """Answer a request for a page, if whoever asks may see it."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            done(refusal)
+            return
+        condition = self._condition()
+        if condition.is_starting or condition.is_stopping:
+            done(say(503, condition.hindrance()))
+            return
+        if self._pages >= MOST_PAGES:
+            done(say(503, f"{MOST_PAGES} pages are being sent already", ("Retry-After", "1")))
+            return
+        self._pages += 1
+        limit = self._limit
+        if request.path == "/stats.json":
+            self._scrapes.ask("json", lambda: StatsPage(limit), lambda found: done(self._page(found)))
+            return
+        chosen = choose(",".join(request.headers.get("accept", ())))
+
+        def make_page() -> Page:
+            return MetricsPage(chosen, limit)
+
+        self._scrapes.ask(chosen.content_type, make_page, lambda found: done(self._page(found)))
+
+    def _page(self, found: Written | Failure) -> Answer:
+        if isinstance(found, Failure):
+            self._pages -= 1
+            return say(500, "this is a bug in the server; its log says more")
+        return Answer(200, found.pieces, found.content_type, (("Cache-Control", "no-store"),), self._end_page)
+
+    def _end_page(self) -> None:
+        self._pages -= 1
+
+    def _refusal(self, request: Request) -> Answer | None:
+        """Why a request is refused; None if it is not."""
+        door = request.door
+        user = request.user
+        if door.auth == "none":
+            user = door.user
+            if user is None:
+                return None  # whoever comes in there may do everything
+        elif door.auth == "token":
+            token = _token(request.headers.get("authorization", ()))
+            if not token:
+                return say(401, "needs a token", ("WWW-Authenticate", 'Bearer realm="beanstalk-server"'))
+            user = door.authenticate(token)
+            if user is None:
+                self._note(request.name, "unknown token")
+                challenge = 'Bearer realm="beanstalk-server", error="invalid_token"'
+                return say(401, "unknown token", ("WWW-Authenticate", challenge))
+        elif user is not None:
+            user = door.user_now(user)
+        if user is None or not user.everywhere & INSPECT:
+            return say(403, "needs the right to inspect every tube")
+        return None
+
+
+def _token(values: Sequence[str]) -> str:
+    """The token in an Authorization header; "" if there is none, or more than one header."""
+    if len(values) != 1:
+        return ""
+    scheme, _, token = values[0].strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

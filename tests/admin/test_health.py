@@ -1,0 +1,55 @@
+"""Whether a server is well, in each of its conditions."""
+
+import pytest
+from operator_site import Operators
+
+from beanstalk_server.admin.health import Condition
+
+STARTS = "starts: recovers the jobs of its binlog, if it has one"
+
+
+def test_a_server_that_serves_is_ready():
+    operators = Operators()
+    for path in ("/healthz", "/readyz", "/readyz/leader"):
+        assert operators.ask(path)[::2] == (200, "ok\n")
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        (Condition(is_starting=True), STARTS),
+        (Condition(is_draining=True), "drains: takes no new jobs"),
+        (Condition(is_stranded=True, is_standby=True), "stands by: reaches no leader"),
+        (Condition(is_suspended=True), "is suspended: the engine has not renewed its lease"),
+        (Condition(has_failed=True), "has failed: acknowledges nothing more"),
+        (Condition(has_failed=True, is_stopping=True, is_draining=True), "has failed: acknowledges nothing more"),
+        (Condition(is_stopping=True, is_draining=True), "stops"),
+    ],
+)
+def test_a_server_that_does_not_serve_is_alive_and_says_why(condition, reason):
+    operators = Operators()
+    operators.condition = condition
+    assert operators.ask("/healthz")[::2] == (200, "ok\n")
+    assert operators.ask("/readyz")[::2] == (503, f"{reason}\n")
+    assert operators.ask("/readyz/leader")[::2] == (503, f"{reason}\n")
+
+
+def test_a_node_that_serves_through_a_leader_is_ready_and_is_none():
+    operators = Operators()
+    operators.condition = Condition(is_standby=True)
+    assert operators.ask("/readyz")[0] == 200
+    assert operators.ask("/readyz/leader")[::2] == (503, "stands by: another node leads\n")
+
+
+@pytest.mark.parametrize("condition", [Condition(is_starting=True), Condition(is_stopping=True)])
+def test_nothing_is_shown_before_and_behind_the_time_in_which_a_server_serves(condition):
+    operators = Operators()
+    operators.condition = condition
+    for path in ("/metrics", "/stats.json"):
+        assert operators.ask(path)[::2] == (503, f"{condition.hindrance()}\n")
+
+
+def test_a_server_that_drains_still_shows_its_metrics():
+    operators = Operators()
+    operators.condition = Condition(is_draining=True)
+    assert operators.ask("/metrics")[0] == 200

@@ -152,6 +152,8 @@ class Connection(CommitWaiter):
             self.name = self.name or name_of_peer(self.transport)
             known = self.user or entrance.user
             log_connected(self.name, known)
+        elif self.scheduler.slow is not None:
+            self.name = self.name or name_of_peer(self.transport)
         self.begin(self.transport)
 
     def begin(self, transport: asyncio.Transport) -> None:
@@ -283,7 +285,7 @@ class Connection(CommitWaiter):
         return len(self.session.watched) > SLOW
 
     def label(self) -> str:
-        return self.name or name_of_peer(self.transport)
+        return self.name or "a client"  # its transport may be closed by now, and tell nothing any more
 
     def on_commit(self) -> bool:
         """Send the replies whose commit has returned."""

@@ -52,7 +52,9 @@ def watched(journal=None):
 
 
 def connect(rounds, name="192.0.2.7:1"):
+    slow, rounds.scheduler.slow = rounds.scheduler.slow, None  # its transport has no address
     caller = rounds.connect()
+    rounds.scheduler.slow = slow
     caller.connection.name = name
     return caller
 
@@ -85,6 +87,29 @@ def test_a_turn_that_waits_in_the_queue_is_told_too(caplog):
     (line,) = told(caplog)
     assert (line["event"], line["client"]) == ("slow-turn", "192.0.2.7:1")
     assert caller.read() == b"USING default\r\n"
+
+
+def test_a_client_that_is_gone_by_the_end_of_its_turn_needs_no_name(caplog):
+    rounds, clock = watched()
+    caller = connect(rounds, name="")
+    clock.step = THRESHOLD + 1
+    caller.send(b"quit\r\n")
+    (line,) = told(caplog)
+    assert line["client"] == "a client"
+
+
+def test_a_client_has_its_address_for_a_name(caplog):
+    async def ask():
+        async with Server(Config(port=0, slow_ms=0.001)) as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"list-tubes\r\nquit\r\n")
+            await reader.read()
+            host, port = writer.get_extra_info("sockname")
+            writer.close()
+            return f"{host}:{port}"
+
+    client = asyncio.run(ask())
+    assert [line["client"] for line in told(caplog) if line["event"] == "slow-turn"] == [client]
 
 
 def test_what_takes_no_longer_than_it_may_is_not_told(caplog):

@@ -629,6 +629,8 @@ class Config:
             from beanstalk_server.access import rules
 
             found += rules.warnings(self)
+        if self.verbosity and self.log_level != LOG_LEVELS[0]:
+            found.append(f"{option('verbosity')}: shows nothing with {option('log_level')} {self.log_level}")
         return found
 
 

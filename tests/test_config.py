@@ -231,6 +231,13 @@ def test_options_of_a_node_without_a_cluster_are_warned_of():
     ]
 
 
+def test_commands_that_are_logged_below_the_level_are_warned_of():
+    assert Config(verbosity=2, log_level="info").warnings() == []
+    assert Config(verbosity=2, log_level="error").warnings() == [
+        "-V/--verbosity: shows nothing with --log-level error",
+    ]
+
+
 def test_a_cluster_without_replicas_is_warned_of():
     assert not Config(cluster="redis://h").warnings()
     (warning,) = Config(cluster="redis://h", replicas=0).warnings()

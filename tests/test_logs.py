@@ -1,5 +1,6 @@
 """The log: every line has the name of an event, which docs/logs.md lists; as JSON, it is an object with its fields."""
 
+import asyncio
 import json
 import logging
 import os
@@ -10,6 +11,8 @@ import warnings
 import logged
 import pytest
 
+from beanstalk_server import Config, Server
+from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.cli import logs
 from beanstalk_server.cli.logs import TEXT, JsonFormatter
 from beanstalk_server.events import event, event_of, log_of_shard
@@ -171,6 +174,33 @@ def test_of_a_line_with_endless_fields_the_name_arrives(caplog):
 def test_a_note_that_is_no_line_is_refused(note):
     with pytest.raises(ValueError, match=r"no line for the log|^Expecting"):
         io_notes.log_line(note)
+
+
+def test_no_token_and_no_body_is_in_a_line(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    token, body = "t0k3n-of-a-user", "b0dy-of-a-job"
+    (tmp_path / "tokens").write_text(hash_of_token(token) + "\n")
+
+    async def speak(*said):
+        config = Config(port=0, token_file=str(tmp_path / "tokens"), verbosity=2, slow_ms=0.001)
+        async with Server(config) as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write("".join(said).encode())
+            writer.write_eof()
+            found = await reader.read()
+            writer.close()
+            return found
+
+    put = f"put 0 0 60 {len(body)}\r\n{body}\r\npeek-ready\r\n"
+    assert body.encode() in asyncio.run(speak(f"auth {token}\r\n", put, f"auth {token}\r\n", f"AUTH  {token}\r\n"))
+    asyncio.run(speak(f"auth {token}x\r\n", put))
+    asyncio.run(speak(put))
+    lines = [JsonFormatter().format(one) for one in caplog.records]
+    assert {"started", "connected", "command", "client-refused", "slow-turn"} <= {
+        json.loads(one)["event"] for one in lines
+    }
+    secrets = [token, hash_of_token(token), body]
+    assert [one for one in lines if any(secret in one for secret in secrets)] == []
 
 
 # As a process writes it

@@ -4,18 +4,12 @@ from beanstalk_server.config import OPTIONS
 
 FLAGS = {flag: each for each in OPTIONS for flag in each.flags}
 
-LATER = {"--http": "--http"}
-"""Options that are still to come."""
-
 
 def options_of(words):
     """The values of a command line, by the long names of its options; each option must exist, and its value be good."""
     found, left = {}, list(words)
     while left:
         flag = left.pop(0)
-        if flag in LATER and flag not in FLAGS:
-            found[flag] = left.pop(0)
-            continue
         option = FLAGS[flag]
         value = left.pop(0)
         if "$(" not in value:  # which Kubernetes fills in

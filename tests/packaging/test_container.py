@@ -14,7 +14,7 @@ import pytest
 from dockerfile_parse import DockerfileParser
 from options import options_of
 
-from harness.servers import OURS, ROOT, Process
+from harness.servers import OURS, ROOT, Process, command, imported, unused_port
 
 CONTAINERFILE = ROOT / "packaging" / "container" / "Containerfile"
 
@@ -62,7 +62,7 @@ def test_what_it_listens_on_is_exposed(stages):
 def test_what_it_needs_of_the_package_is_there(stages):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"/src\[([\w,]+)\]", of(stages[0], "RUN")[-1])
-    assert set(extras.split(",")) <= set(project["optional-dependencies"]) | {"http"}
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
     assert json.loads(of(stages[-1], "ENTRYPOINT")[0]) == ["beanstalk-server"]
     assert "beanstalk-server" in project["scripts"]
     for copied in of(stages[0], "COPY"):
@@ -86,6 +86,19 @@ def test_its_health_is_asked_for_where_it_listens(stages):
     assert (program, option) == ("python", "-c")
     compile(script, "<health>", "exec")
     assert options_of(json.loads(of(stages[-1], "CMD")[0]))["--http"].endswith(re.search(r"\b\d{4}\b", script)[0])
+
+
+def test_it_is_well_while_the_server_answers_and_not_afterwards(stages):
+    *program, script = health_check(stages)
+    listening = options_of(json.loads(of(stages[-1], "CMD")[0]))["--http"].rpartition(":")[2]
+    port = str(unused_port())
+    line = [sys.executable, *program[1:], script.replace(listening, port)]
+    process = Process(imported(), [*command(imported()), "-p", "0", "--http", f"127.0.0.1:{port}"])
+    try:
+        assert subprocess.run(line, capture_output=True, check=False).returncode == 0
+    finally:
+        process.kill()
+    assert subprocess.run(line, capture_output=True, check=False).returncode != 0
 
 
 @pytest.mark.exhaustive
@@ -115,9 +128,9 @@ def test_its_recipe_makes_a_server_that_runs(stages, tmp_path):
     assert not (target / "bin" / "pip").exists()
 
     options = options_of(json.loads(of(stages[-1], "CMD")[0]))
-    here = {"--listen": "127.0.0.1", "--port": "0", "--binlog": str(tmp_path / "jobs")}
-    words = [word for flag in ("--listen", "--port", "--binlog") for word in (flag, here[flag])]
-    assert options.keys() - {"--http"} <= here.keys()
+    here = {"--listen": "127.0.0.1", "--binlog": str(tmp_path / "jobs"), "--http": f"127.0.0.1:{unused_port()}"}
+    assert options.keys() == here.keys()
+    words = ["--port", "0", *[word for flag in options for word in (flag, here[flag])]]
     program = [str(target / "bin" / "beanstalk-server"), *words]
     process = Process(OURS, [*without_rights(tmp_path / "jobs"), *program])
     assert process.stop() == 0

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from beanstalk_server.client import Client
-from beanstalk_server.config import Config
 from harness.servers import ROOT, Process, command, imported, unused_port
 
 PROMETHEUS = ROOT / "packaging" / "prometheus"
@@ -173,10 +172,8 @@ def test_panels_have_places_of_their_own():
         taken |= cells
 
 
-@pytest.mark.skipif(not hasattr(Config(), "http"), reason="this server has no --http")
 def test_every_metric_is_shown_by_a_server(tmp_path):
     """All but those that only a node of a cluster has."""
-    pytest.importorskip("h11")
     config = tmp_path / "server.toml"
     config.write_text('[[tube]]\nmatch = "mail"\nmax-jobs = 2\nttl = 3600\ndead-tube = "dead"\n')
     port = unused_port()

@@ -265,11 +265,11 @@ class StoredJob(StoredChange):
 
     def describe_holder(self, holder: Holder, clock_offset: int) -> None:
         """Take the values of a job or a held key."""
-        if isinstance(holder, HeldKey):
-            self.describe_held(holder, clock_offset)
-        else:
-            assert isinstance(holder, Job)
+        if isinstance(holder, Job):  # asked first: nearly all are jobs
             self.describe(holder, clock_offset)
+        else:
+            assert isinstance(holder, HeldKey)
+            self.describe_held(holder, clock_offset)
 
     def values(self) -> tuple[Any, ...]:
         """Its fields, in the order of FIELDS: `StoredJob(*job.values())` is equal to `job`."""

@@ -31,6 +31,8 @@ CARRIED = ", I/O process"
 SHARDED = ", {} shards"
 ROUTED = ", routed"
 OF_OTHERS = ", policies of other tubes"
+MEASURED = ", metrics"
+SCRAPED = ", scraped each second"
 """What is added to a server's name in the results."""
 
 CONFIG = """
@@ -173,6 +175,22 @@ def with_policies(peer: str, sections: Mapping[str, str]) -> Iterator[servers.Pr
             yield running
         finally:
             running.stop(within=STOP_WITHIN)
+
+
+@contextlib.contextmanager
+def measured(peer: str) -> Iterator[tuple[Door, int]]:
+    """Start this server with metrics; stop it at the end. The door is that of its clients, and the port that of HTTP.
+
+    Raises:
+        ServerError: it does not start.
+    """
+    port = servers.free_port()
+    asked = ["--http", f"127.0.0.1:{port}"]
+    running = servers.start(PEERS[peer].program, asked, within=START_WITHIN, processor=SERVER_CPU)
+    try:
+        yield Door(peer + MEASURED, int(running.address[1]), running.pid), port
+    finally:
+        running.stop(within=STOP_WITHIN)
 
 
 @contextlib.contextmanager

@@ -16,12 +16,15 @@ from bench.doors import (
     BEHIND_STUNNEL,
     CARRIED,
     CLUSTERED,
+    MEASURED,
     OF_OTHERS,
     ROUTED,
+    SCRAPED,
     Door,
     behind_stunnel,
     carried,
     clustered,
+    measured,
     of_shards,
     opened,
     routed,
@@ -32,6 +35,7 @@ from bench.generator import LoadError
 from bench.protocols import MOVED
 from bench.run import Run, Variant
 from bench.samples import Sample
+from bench.scraping import scraped
 from bench.servers import PEERS, SYNCED, Server, directories, stalls_of, stalls_of_nothing
 from harness.servers import Process
 
@@ -504,6 +508,54 @@ def _lapsing(run: Run, peer: str) -> None:
                 run.add(door, run.load("lapse", door, count=count, **arguments), work, count)
 
 
+# Metrics
+
+
+def metrics(run: Run) -> None:
+    """put + reserve + delete, 50 connections, one command in flight on each, with metrics that nobody reads, or that
+    are scraped each second; and what another client waits for an answer while 100,000 tubes are scraped again and again
+    """
+    for peer in run.own:
+        with contextlib.ExitStack() as stack, run.part(peer):
+            (plain,) = stack.enter_context(run.servers(peer))
+            door, _ = stack.enter_context(measured(peer))
+            other, port = stack.enter_context(measured(peer))
+            other.name = peer + SCRAPED
+
+            doors: list[Server | Door] = [plain, door, other]
+            run.in_turn(doors, functools.partial(_cycle_scraped, run, other, port))
+        _scraping(run, peer)
+
+
+def _cycle_scraped(run: Run, door: Door, port: int, server: Server | Door) -> Sample:
+    """A cycle, during which the server of this door is scraped each second, and no other."""
+    with scraped(port, 1) if server is door else contextlib.nullcontext():
+        return _cycle(run, server, 5)
+
+
+def _scraping(run: Run, peer: str) -> None:
+    """What another client waits for while a server with many tubes is scraped, each time as soon as it has answered."""
+    count = run.sized(100_000)
+    for pair in range(min(run.pairs, 3)):
+        for work, interval in (("no scrapes", None), ("scraped again and again", 0.0)):
+            name = f"{count:,} tubes, {work}"
+            if run.has_failed(peer + MEASURED, name, count):
+                continue
+            run.tell(f"{name}, {pair + 1}: {peer}")
+            with run.part(peer + MEASURED, name, count), measured(peer) as (door, port):
+                run.load("stream", door, kind="tubes", count=count, ids=[1])
+                load = functools.partial(
+                    run.load, "hostile", door, attack="nobody", probe="peek", seconds=run.seconds(5), arguments={}
+                )
+                if interval is None:
+                    sample = load()
+                else:
+                    with scraped(port, interval) as scraper:
+                        sample = load()
+                    sample |= {"scrapes": scraper.scrapes, "scrape_bytes": scraper.size}
+                run.add(door, sample, name, count)
+
+
 # Who is let in
 
 
@@ -800,6 +852,7 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "launch": launch,
     "stalls": stalls,
     "policies": policies,
+    "metrics": metrics,
     "hostile": hostile,
     "tls": tls,
     "io-processes": io_processes,

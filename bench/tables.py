@@ -174,6 +174,18 @@ TABLES = {
         ),
         ("cpu",),
     ),
+    "metrics": Table(
+        "",
+        (
+            RATE,
+            CPU,
+            *LATENCIES,
+            Column("most", "most", "{:.1f}", spread=True),
+            Column("scrapes", "scrapes", "{:,.0f}"),
+            Column("bytes each", "scrape_bytes", "{:,.0f}"),
+        ),
+        ("cpu",),
+    ),
     "arrivals": Table(
         "",
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.doors import CARRIED, CLUSTERED, OF_OTHERS, WITH_TLS, of_shards
+from bench.doors import CARRIED, CLUSTERED, MEASURED, OF_OTHERS, SCRAPED, WITH_TLS, of_shards
 from bench.results import Point, Results
 from bench.samples import Spread, ratio
 
@@ -188,6 +188,18 @@ def _lapsed(results: Results) -> Spread | None:
     return max((point.spread("most") for point in points), default=None)
 
 
+def _beside_scrapes(results: Results) -> Spread | None:
+    """CPU a command where metrics are scraped each second, beside a server without any."""
+    with_metrics, without = (results.find("metrics", "ours" + how, "", 0) for how in (SCRAPED, ""))
+    return _ratio(results, with_metrics, without, "cpu")
+
+
+def _waited_for_scrapes(results: Results) -> Spread | None:
+    """What another client waits for an answer while many tubes are scraped."""
+    points = [point for point in results.select("metrics", server="ours" + MEASURED) if "again" in point.work]
+    return max((point.spread("most") for point in points), default=None)
+
+
 def _sharded(size: int) -> Callable[[Results], Spread | None]:
     """The CPU of a command at a node that leads eight shards, beside one that leads one."""
 
@@ -315,6 +327,14 @@ TARGETS = [
     Target(
         "a million jobs expire, or run out of time: what another client waits for an answer at the most",
         *("policies", "ms", 5, None, False, _lapsed),
+    ),
+    Target(
+        "metrics, scraped each second, 50 connections, one in flight: CPU a command, beside none",
+        *("metrics", "×", 1.02, 1.01, False, _beside_scrapes),
+    ),
+    Target(
+        "100,000 tubes, scraped again and again: what another client waits for an answer at the most",
+        *("metrics", "ms", 5, None, False, _waited_for_scrapes),
     ),
     Target(
         "1,000 clients with certificates come back: longest stretch the event loop is held, its own CPU time",

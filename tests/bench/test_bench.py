@@ -255,6 +255,22 @@ def test_each_policy_and_each_attribute_is_measured_alone(run):
     }
 
 
+def test_metrics_are_measured_unread_and_scraped_and_what_others_wait_for_meanwhile(run):
+    run.peers = ["interpreted"]
+    run.scenario = "metrics"
+    SCENARIOS["metrics"](run)
+    assert not run.results.missing
+    points = {(point.server, point.work): point.samples[0] for point in run.results.points}
+    assert set(points) == {
+        ("interpreted", ""),
+        ("interpreted, metrics", ""),
+        ("interpreted, scraped each second", ""),
+        ("interpreted, metrics", "1,000 tubes, no scrapes"),
+        ("interpreted, metrics", "1,000 tubes, scraped again and again"),
+    }
+    assert points["interpreted, metrics", "1,000 tubes, scraped again and again"]["scrapes"] > 0
+
+
 def test_every_policy_that_a_tube_may_have_is_measured():
     measured = {key for lines in SETTINGS.values() for key in tomllib.loads(lines)}
     of_no_effect_alone = {"match", "dead-tube", "backoff-max", "burst"}

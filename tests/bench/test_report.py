@@ -129,6 +129,18 @@ def test_policies_of_other_tubes_stand_beside_none_and_jobs_that_lapse_by_the_wo
     assert lapsed.found(results).median == 3.0
 
 
+def test_metrics_stand_beside_none_and_scrapes_by_what_another_client_waits(results):
+    beside, waited = [target for target in TARGETS if target.scenario == "metrics"]
+    assert beside.found(results) is None and waited.found(results) is None
+    results.add("metrics", "ours", "", 0, [cycle(50_000, 10)])
+    results.add("metrics", "ours, metrics", "", 0, [cycle(50_000, 15)])
+    results.add("metrics", "ours, scraped each second", "", 0, [cycle(50_000, 11)])
+    results.add("metrics", "ours, metrics", "1,000 tubes, no scrapes", 1_000, [{"most": 9.0}])
+    results.add("metrics", "ours, metrics", "1,000 tubes, scraped again and again", 1_000, [{"most": 3.0}])
+    assert beside.found(results).median == pytest.approx(1.1)
+    assert waited.found(results).median == 3.0
+
+
 def looks(end, *figures):
     names = ("seconds", "jobs", "resident", "directory")
     return [dict(zip(names, each, strict=True)) | {"peak": each[2], "cpu": end} for each in figures]

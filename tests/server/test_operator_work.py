@@ -1,0 +1,376 @@
+"""`beanstalk work`: what becomes of a job, whatever its command, the worker, the connection and the server do."""
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import greenstalk
+import pytest
+
+from beanstalk_server.cli.operator.attempt import Rules
+from harness import servers
+from harness.waiting import eventually
+
+COMMAND = [
+    sys.executable,
+    "-P",
+    "-c",
+    "import sys; from beanstalk_server.cli.operator.main import main; sys.exit(main())",
+]
+
+NUMBERS = itertools.count()
+
+UNTIL_TOLD = 'echo $$ > "$D/started.$BEANSTALK_JOB_ID"; while [ ! -e "$D/go" ]; do sleep 0.02; done; exit ${STATUS:-0}'
+"""A command that says that it runs, and ends when it is told to."""
+
+
+class Working:
+    """A worker as a process, and the server that it works for."""
+
+    def __init__(self, server, tube, directory, *arguments, **more):
+        self.directory = directory
+        self._said = (directory / "said").open("w+b")
+        self._out = (directory / "out").open("w+b")
+        host, port = server.address
+        known = {"BEANSTALK_SERVER": f"{host}:{port}", "D": str(directory)} | more
+        self.process = subprocess.Popen(
+            [*COMMAND, "work", tube, *arguments],
+            env=servers.environment_of(servers.imported(), known),
+            cwd="/",
+            stdout=self._out,
+            stderr=self._said,
+        )
+
+    def said(self):
+        return os.pread(self._said.fileno(), 1 << 20, 0).decode()
+
+    def printed(self):
+        return os.pread(self._out.fileno(), 1 << 20, 0).decode()
+
+    def says(self, text):
+        eventually(lambda: text in self.said(), f"it says {text!r}; it has said {self.said()!r}")
+
+    def starts(self, job):
+        """Wait until the command of a job runs; return its process."""
+        path = self.directory / f"started.{job}"
+        return int(eventually(lambda: path.exists() and path.read_text().strip(), f"the command of job {job} runs"))
+
+    def go(self):
+        (self.directory / "go").touch()
+
+    def ends(self, *signals):
+        for number in signals:
+            self.process.send_signal(number)
+        return self.process.wait(20)
+
+    def close(self):
+        self.go()
+        self.process.kill()
+        self.process.wait()
+        self._said.close()
+        self._out.close()
+
+
+@pytest.fixture
+def tube():
+    return f"tube-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def work(tmp_path, tube):
+    """Starts workers, and ends those that a test has left."""
+    with contextlib.ExitStack() as stack:
+
+        def start(server, *arguments, **more):
+            worker = Working(server, tube, tmp_path, *arguments, **more)
+            stack.callback(worker.close)
+            return worker
+
+        yield start
+
+
+@pytest.fixture(scope="module", params=[servers.imported(), servers.BEANSTALKD])
+def server(request):
+    if servers.find(request.param) is None:
+        pytest.skip(servers.advice(request.param))
+    process = servers.start(request.param)
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def queue(server, tube):
+    with greenstalk.Client(server.address, use=tube) as client:
+        yield client
+
+
+def state(queue, job):
+    try:
+        return queue.stats_job(job)["state"]
+    except greenstalk.NotFoundError:
+        return "deleted"
+
+
+def becomes(queue, job, what):
+    eventually(lambda: state(queue, job) == what, f"the job is {what}; it is {state(queue, job)}")
+
+
+@pytest.mark.parametrize(
+    ("status", "tries", "fate"),
+    [
+        (0, 1, ("deleted", 0)),
+        (0, 9, ("deleted", 0)),
+        (1, 1, ("released", 2)),
+        (1, 2, ("released", 4)),
+        (-9, 2, ("released", 4)),
+        (1, 3, ("buried", 0)),
+        (1, 9, ("buried", 0)),
+        (75, 1, ("released", 2)),
+        (75, 9, ("released", 10)),
+        (75, 10**6, ("released", 10)),
+        (65, 1, ("buried", 0)),
+    ],
+)
+def test_the_exit_status_decides(status, tries, fate):
+    assert Rules(backoff=2, backoff_max=10, max_tries=3).fate(status, tries) == fate
+
+
+def test_without_a_number_of_tries_nothing_is_buried_for_failing():
+    assert Rules(backoff=0, backoff_max=10, max_tries=0).fate(1, 10**6) == ("released", 0)
+
+
+def test_each_way_to_end_on_each_server(server, queue, work, tube):
+    """The body is the exit status; the command says what it was given."""
+    jobs = {status: queue.put(str(status)) for status in (0, 1, 65, 75)}
+    script = (
+        'read s || true; [ "$s" = "$(cat "$0")" ] || exit 99; echo "$BEANSTALK_JOB_TUBE $BEANSTALK_JOB_TRY"; exit $s'
+    )
+    worker = work(server, "--backoff", "1h", "-n", "2", "--", "sh", "-c", script, "{}")
+    for status, what in {0: "deleted", 1: "delayed", 65: "buried", 75: "delayed"}.items():
+        becomes(queue, jobs[status], what)
+    assert worker.ends(signal.SIGTERM) == 0
+    assert worker.printed() == f"{tube} 1\n" * 4
+    worker.says(f"job {jobs[65]}, try 1: status 65")
+    assert f"job {jobs[0]}," not in worker.said()
+
+
+def test_a_job_that_fails_too_often_is_buried(server, queue, work):
+    job = queue.put("x")
+    work(server, "--backoff", "0", "--max-tries", "3", "--", "false")
+    becomes(queue, job, "buried")
+    assert queue.stats_job(job)["reserves"] == 3
+
+
+def test_outcomes_as_json(server, queue, work, tube):
+    job = queue.put("x")
+    worker = work(server, "--json", "--", "echo", "hello")
+    becomes(queue, job, "deleted")
+    assert worker.ends(signal.SIGINT) == 0
+    found = json.loads(worker.printed())
+    assert found.pop("seconds") >= 0
+    assert found == {"id": job, "tube": tube, "try": 1, "status": 0, "outcome": "deleted", "delay": 0, "why": ""}
+    assert "hello\n" in worker.said()
+
+
+def test_a_job_whose_command_takes_longer_than_its_ttr_stays_with_the_worker(server, queue, work):
+    job = queue.put("x", ttr=1)
+    worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
+    worker.starts(job)
+    touched = queue.stats()["cmd-touch"]
+    eventually(lambda: queue.stats()["cmd-touch"] >= touched + 4, "the job is touched for longer than a second")
+    assert queue.stats_job(job)["timeouts"] == 0
+    worker.go()
+    becomes(queue, job, "deleted")
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(server, queue, work):
+    job = queue.put("x")
+    worker = work(
+        server, "--timeout", "0.2", "--backoff", "1h", "--", "sh", "-c", "sleep 1000 & echo $! > $D/child; wait"
+    )
+    worker.says("it took longer than 0.2 s")
+    becomes(queue, job, "delayed")
+    child = int((worker.directory / "child").read_text())
+    eventually(lambda: gone(child), "what the command has started is ended, too")
+
+
+def gone(pid):
+    """Whether a process has ended; it may not have been waited for yet."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_commands_end_and_takes_no_more(server, queue, work, number):
+    first, second = queue.put("x"), queue.put("y")
+    worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
+    worker.starts(first)
+    worker.process.send_signal(number)
+    worker.go()
+    assert worker.process.wait(20) == 0
+    assert (state(queue, first), state(queue, second)) == ("deleted", "ready")
+
+
+def test_a_second_signal_ends_commands_and_releases_their_jobs(server, queue, work):
+    job = queue.put("x")
+    worker = work(server, "--max-tries", "1", "--", "sh", "-c", UNTIL_TOLD)
+    worker.starts(job)
+    worker.process.send_signal(signal.SIGTERM)
+    time.sleep(0.05)  # two signals at once may be one
+    assert worker.ends(signal.SIGTERM) == 0
+    assert state(queue, job) == "ready"
+    assert "the worker was told twice to stop" in worker.said()
+
+
+def test_a_command_that_is_killed_has_failed(server, queue, work):
+    job = queue.put("x")
+    worker = work(server, "--backoff", "1h", "--", "sh", "-c", UNTIL_TOLD)
+    os.kill(worker.starts(job), signal.SIGKILL)
+    becomes(queue, job, "delayed")
+    worker.says("status -9")
+
+
+def test_a_worker_that_is_killed_gives_its_job_to_the_next(server, queue, work):
+    job = queue.put("x")
+    worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
+    worker.starts(job)
+    worker.ends(signal.SIGKILL)
+    becomes(queue, job, "ready")
+
+
+@pytest.mark.parametrize("server", [servers.imported()], indirect=True)  # beanstalkd misses such a timeout at times
+def test_a_worker_that_was_stopped_beyond_the_ttr_takes_its_job_back(server, queue, work):
+    job = queue.put("x", ttr=1)
+    worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
+    worker.starts(job)
+    worker.process.send_signal(signal.SIGSTOP)
+    becomes(queue, job, "ready")
+    worker.process.send_signal(signal.SIGCONT)
+    becomes(queue, job, "reserved")
+    worker.go()
+    becomes(queue, job, "deleted")
+    assert "may run twice" not in worker.said()
+
+
+@pytest.mark.parametrize("server", [servers.imported()], indirect=True)
+def test_a_job_that_another_worker_had_meanwhile_is_left_to_it(server, queue, work, tube):
+    job = queue.put("x", ttr=1)
+    worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
+    worker.starts(job)
+    worker.process.send_signal(signal.SIGSTOP)
+    with greenstalk.Client(server.address, watch=tube) as other:
+        taken = other.reserve(timeout=20)
+        other.touch(taken)
+        worker.go()
+        worker.process.send_signal(signal.SIGCONT)
+        eventually(
+            lambda: other.touch(taken) or "may run twice" in worker.said(), "the worker tells that it has lost the job"
+        )
+        assert state(queue, job) == "reserved"
+        other.delete(taken)
+    assert f"job {job}, try 1: status 0" in worker.said()
+    assert "lost: another worker has had the job" in worker.said()
+
+
+@pytest.mark.parametrize("program", [servers.imported(), servers.BEANSTALKD])
+@pytest.mark.parametrize("when", ["while it runs", "when it has ended"])
+def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, work, tube, tmp_path):
+    """The job is deleted once the server is back, and its command has run once."""
+    if servers.find(program) is None:
+        pytest.skip(servers.advice(program))
+    port = servers.unused_port()
+    (tmp_path / "binlog").mkdir()
+    line = [*servers.command(program), "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path / "binlog"), "-f", "0"]
+
+    def start():
+        return servers.Process(program, line, ("127.0.0.1", port))
+
+    server = start()
+    try:
+        with greenstalk.Client(server.address, use=tube) as queue:
+            job = queue.put("x")
+        worker = work(server, "-v", "--", "sh", "-c", "echo ran >> $D/runs; " + UNTIL_TOLD)
+        pid = worker.starts(job)
+        server.kill()
+        worker.says("the connection is lost")
+        if when == "when it has ended":
+            worker.go()
+            eventually(lambda: gone(pid), "the command has ended")
+        server = start()
+        with greenstalk.Client(server.address, use=tube) as queue:
+            if when == "while it runs":
+                becomes(queue, job, "reserved")
+                worker.go()
+            becomes(queue, job, "deleted")
+            worker.says(f"job {job}, try 1: status 0")
+            next_job = queue.put("y")
+            becomes(queue, next_job, "deleted")
+        assert (tmp_path / "runs").read_text() == "ran\nran\n"
+        assert worker.ends(signal.SIGTERM) == 0
+    finally:
+        server.kill()
+
+
+def test_a_server_that_comes_back_without_its_jobs_is_told_of_none(work, tube, tmp_path):
+    port = servers.unused_port()
+    program = servers.imported()
+    line = [*servers.command(program), "-l", "127.0.0.1", "-p", str(port)]
+    server = servers.Process(program, line, ("127.0.0.1", port))
+    try:
+        with greenstalk.Client(server.address, use=tube) as queue:
+            job = queue.put("x")
+        worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
+        worker.starts(job)
+        server.kill()
+        worker.says("the connection is lost")
+        server = servers.Process(program, line, ("127.0.0.1", port))
+        with greenstalk.Client(server.address, use="other") as queue:
+            assert queue.put("of somebody else") == job  # ids begin anew
+            worker.go()
+            worker.says("lost: another worker has had the job; it may run twice")
+            assert state(queue, job) == "ready"
+    finally:
+        server.kill()
+
+
+def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
+    server = servers.start(servers.imported())
+    with greenstalk.Client(server.address, use=tube) as queue:
+        job = queue.put("x")
+    worker = work(server, "--answer-within", "0.2", "--", "sh", "-c", UNTIL_TOLD)
+    worker.starts(job)
+    server.kill()
+    worker.says("the connection is lost")
+    worker.process.send_signal(signal.SIGTERM)
+    worker.go()
+    assert worker.process.wait(20) == 0
+    assert "there is no connection; it may run twice" in worker.said()
+
+
+def test_a_worker_without_a_server_or_a_command_does_not_begin(server, work, tmp_path):
+    class Nowhere:
+        address = ("127.0.0.1", servers.unused_port())
+
+    assert work(Nowhere, "--", "true").process.wait(20) == 69
+    assert work(server, "--", str(tmp_path / "nothing")).process.wait(20) == 2
+
+
+def test_a_command_that_cannot_be_started_leaves_its_job(server, queue, work, tmp_path):
+    """It is there when the worker begins, and gone when the job comes."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    worker = work(server, "--backoff", "1h", "--", str(program))
+    eventually(lambda: queue.stats()["current-waiting"] == 1, "the worker waits")
+    program.unlink()
+    job = queue.put("x")
+    becomes(queue, job, "delayed")
+    worker.says("not started after 0.0 s, released for 3600 s: the command does not start: No such file or directory")

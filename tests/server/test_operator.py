@@ -251,6 +251,12 @@ def test_drain_and_undrain(ours, ask, read):
     assert ask(ours, "put", "t", "x")[0] == 0
 
 
+def test_jobs_are_moved_to_another_tube(ours, read):
+    jobs = [read(ours, "put", "t", text)["id"] for text in ("one", "two", "three")]
+    assert read(ours, "move", "t", "ready", "u", "2") == {"moved": 2}
+    assert [read(ours, "stats", "--job", str(job))["tube"] for job in jobs] == ["u", "u", "t"]
+
+
 def test_redrive_of_a_dead_tube(run, read):
     server = run(tubes=(TubeConfig(match=("t",), max_tries=1, dead_tube="dead"),))
     with greenstalk.Client(server.address, use="t", watch="t") as worker:

@@ -94,7 +94,7 @@ def delete(options: argparse.Namespace) -> int:
 def move(options: argparse.Namespace) -> int:
     """Move jobs of one tube to another."""
     with asking(options, f"tube {options.tube}", "move-jobs") as client:
-        moved = extensions.move_jobs(client, options.tube, options.state, options.to, options.count)
+        moved = client.move_jobs(options.tube, options.state, options.to, options.count)
     return _tell(options, "moved", moved)
 
 

@@ -42,11 +42,6 @@ def list_clients(client: Client[bytes]) -> list[dict[str, Any]]:
     return [dict(_entry(line)) for line in lines if line.startswith("- ")]
 
 
-def move_jobs(client: Client[bytes], tube: str, state: str, to: str, limit: int) -> int:
-    """Move jobs of a tube to another one; return how many."""
-    return client._int_cmd(f"move-jobs {tube} {state} {to} {limit}".encode(), b"MOVED")
-
-
 def all_jobs(client: Client[bytes], tube: str, state: str, most: int) -> Iterator[dict[str, Any]]:
     """The jobs of a tube in this state, up to so many; page by page, as they are asked for."""
     start = "0"

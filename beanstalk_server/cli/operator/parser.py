@@ -553,7 +553,8 @@ def make_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         for argument in command.arguments:
-            action = one.add_argument(*argument.flags, **argument.settings)
+            settings = argument.settings | {"help": argument.help}  # expanded: while it mixes, argparse has no defaults
+            action = one.add_argument(*argument.flags, **settings)
             action.complete = argument.complete  # type: ignore[attr-defined]
         one.tail = command.tail
         one.mixes = all(argument.settings.get("nargs") != argparse.REMAINDER for argument in command.arguments)

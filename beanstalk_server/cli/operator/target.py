@@ -18,7 +18,15 @@ from typing import Final
 import greenstalk
 
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, USAGE, OperatorError
-from beanstalk_server.client import ALPN_PROTOCOL, Client, ExistsError, ForbiddenError, TooLateError, UnauthorizedError
+from beanstalk_server.client import (
+    ALPN_PROTOCOL,
+    Client,
+    ExistsError,
+    ForbiddenError,
+    OtherShardError,
+    TooLateError,
+    UnauthorizedError,
+)
 
 DEFAULT: Final = "127.0.0.1:11300"
 PORT: Final = 11300
@@ -39,6 +47,7 @@ REPLIES: Final[dict[type[greenstalk.Error], str]] = {
     greenstalk.BuriedError: "the server has buried the job, for want of memory or because it has failed too often",
     ForbiddenError: "refused: this user has no right to it",
     UnauthorizedError: f"refused: the server wants a token that it knows (--token-file, or {TOKEN_VARIABLE})",
+    OtherShardError: "refused: the two tubes are in different shards of the cluster",
     TooLateError: "refused: the job is no longer delayed",
 }
 """What a reply that is an error means to a person."""

@@ -1,0 +1,199 @@
+"""The command line of `beanstalk`: what is read, and the help, completion, manual page and document made from it."""
+
+import importlib
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from programs import missing
+
+from beanstalk_server.cli.operator.manual import ENVIRONMENT, page
+from beanstalk_server.cli.operator.parser import COMMANDS, COMMON, SORTS, WATCHABLE, make_parser, parse
+from beanstalk_server.cli.operator.shells import script
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "beanstalk.md"
+NAMES = [command.name for command in COMMANDS]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
+def test_every_command_is_where_the_table_says(command):
+    module = importlib.import_module(f"beanstalk_server.cli.operator.{command.module}")
+    assert callable(getattr(module, command.function))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
+def test_every_command_has_a_help(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        parse([command.name, "--help"])
+    out = capsys.readouterr().out
+    assert end.value.code == 0
+    assert out.startswith(f"usage: beanstalk [OPTION ...] {command.synopsis}\n")
+    assert all(argument.flags[0] in out for argument in command.arguments if argument.flags[0].startswith("-"))
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("put t --delay 10m later", {"delay": 600, "tube": "t", "body": "later"}),
+        ("put --delay 1.5 t", {"delay": 1.5, "body": None}),
+        ("put t -- -body", {"body": "-body"}),
+        ("put t - --pri 4294967295", {"body": "-", "pri": 4294967295}),
+        ("--server a:1 --json stats", {"server": "a:1", "json": True}),
+        ("stats --server a:1 --json", {"server": "a:1", "json": True}),
+        ("--server a:1 stats --server b:2", {"server": "b:2"}),
+        ("kick --job 3", {"job": 3, "tube": None}),
+        ("kick t 3", {"tube": "t", "count": 3, "job": None}),
+        ("delete 1 2 --json 3", {"id": [1, 2, 3], "json": True}),
+        ("work -n 3 t --json -- sh -c -- x", {"number": 3, "json": True, "command": ["sh", "-c", "--", "x"]}),
+        ("watch -n 2 tubes --sort ready", {"interval": 2, "command": ["tubes", "--sort", "ready"]}),
+        ("pause t 250ms", {"seconds": 0.25}),
+        ("put t --at 1.5", {"at": 1.5}),
+        ("put t --at 2027-01-05T08:00+01:00", {"at": 1799132400}),
+    ],
+)
+def test_what_is_read(line, found):
+    options = vars(parse(line.split()))
+    assert {name: options[name] for name in found} == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "nothing",
+        "put",
+        "put -t",
+        "put t a b",
+        "put t --delay 1x",
+        "put t --delay -1",
+        "put t --delay 4294967296",
+        "put t --pri 4294967296",
+        "put t --tries 0",
+        "put t --ttl 0",
+        "put t --at tomorrow",
+        "put t --at 1e3",
+        f"put {'x' * 201}",
+        "peek 0",
+        "peek x",
+        "kick t 0",
+        "delete",
+        "ls t other",
+        "move t reserved u 1",
+        "move t ready u",
+        "work t",
+        "work t --",
+        "work -- true",
+        "completion tcsh",
+        "stats --serv a:1",
+    ],
+)
+def test_what_is_refused(line, capsys):
+    with pytest.raises(SystemExit) as end:
+        parse(line.split())
+    assert end.value.code == 2
+    assert "beanstalk" in capsys.readouterr().err
+
+
+def test_tables_of_the_parser_agree_with_the_commands():
+    from beanstalk_server.cli.operator.looking import TUBE_COLUMNS
+
+    assert list(TUBE_COLUMNS.values()) == list(SORTS)
+    assert set(WATCHABLE) < set(NAMES)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_can_be_read_by_it(shell):
+    text = script(shell)
+    assert all(name in text for name in NAMES)
+    if shell != "bash" and not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        (["pe"], ["peek"]),
+        (["ls", "--li"], ["--limit"]),
+        (["stats", "ma"], ["mails", "maps"]),
+        (["move", "mails", "b"], ["buried"]),
+    ],
+)
+def test_bash_completes_commands_options_and_tubes(words, offers, tmp_path):
+    (tmp_path / "beanstalk").write_text("#!/bin/sh\n[ \"$1\" = tubes ] && printf 'mails\\nmaps\\nother\\n'\n")
+    (tmp_path / "beanstalk").chmod(0o755)
+    line = " ".join(["beanstalk", *words])
+    ask = f'PATH="{tmp_path}:$PATH"; COMP_WORDS=({line}); COMP_CWORD={len(words)}\n'
+    ask += "$(complete -p beanstalk | sed 's/.*-F \\([^ ]*\\).*/\\1/') beanstalk " + words[-1]
+    done = subprocess.run(
+        ["bash", "--norc"],
+        input=script("bash") + "\n" + ask + '\nprintf "%s\\n" "${COMPREPLY[@]}"\n',
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+    assert sorted(word.strip() for word in done.stdout.split()) == offers, done.stderr
+
+
+def test_the_manual_page_is_good_troff_and_has_everything():
+    groff = shutil.which("groff") or missing("groff", "Debian: apt-get install groff")
+    done = subprocess.run(
+        [groff, "-man", "-Tutf8", "-ww", "-rLL=100n"],
+        input=page(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+    assert done.stderr == ""
+    shown = re.sub(r"\x1b\[\d*m|.\x08", "", done.stdout).replace("\N{HYPHEN}", "-").replace("\N{MINUS SIGN}", "-")
+    words = re.sub(r"-\n\s+", "-", shown)
+    for name in NAMES + [argument.flags[0] for argument in COMMON] + [name for name, _ in ENVIRONMENT]:
+        assert name in words, name
+
+
+def reference():
+    """The commands and their options, as the document must have them."""
+    lines = ["<!-- commands -->", ""]
+    for command in COMMANDS:
+        lines += [f"### {command.name}", "", f"    beanstalk {command.synopsis}", "", escaped(command.description), ""]
+        if command.arguments:
+            lines += [*table(command.arguments), ""]
+    lines += ["### Options of every command", "", *table(COMMON), "", "<!-- end of commands -->"]
+    return "\n".join(lines)
+
+
+def table(arguments):
+    rows = ["| argument | what it is |", "|---|---|"]
+    for argument in arguments:
+        flags = argument.flags if argument.flags[0].startswith("-") else [""]
+        typed = ", ".join(f"{flag} {argument.value}".strip() for flag in flags)
+        rows.append(f"| `{typed}` | {escaped(argument.help)} |")
+    return rows
+
+
+def escaped(text):
+    return text.replace("|", r"\|").replace("{}", "`{}`")
+
+
+def test_the_document_has_every_command():
+    assert reference() in DOCUMENT.read_text(), f"docs/beanstalk.md must have:\n\n{reference()}\n"
+
+
+def test_the_examples_of_the_document_are_read():
+    """Each line of a block of sh that begins with beanstalk, to its first operator of the shell."""
+    blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    lines = [line.split("#")[0] for block in blocks for line in block.splitlines() if line.startswith("beanstalk ")]
+    assert len(lines) > 10
+    for line in lines:
+        parse(shlex.split(re.split(r" [|<>] | > ", line)[0])[1:])
+
+
+def test_every_option_is_completed_by_what_it_is():
+    parser = make_parser()
+    marks = {getattr(action, "complete", "") for action in parser._actions}
+    assert marks <= {"", "files", "tubes"}

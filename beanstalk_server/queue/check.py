@@ -16,6 +16,7 @@ from beanstalk_server.queue.job import (
     NO_EXTRAS,
     READY,
     RESERVED,
+    SINCE_UNKNOWN,
     STATES,
     URGENT,
     DeadLetter,
@@ -104,6 +105,9 @@ def _check_job(broker: Broker, job: Job) -> None:
     client = job.client
     assert client is None or client.leaving or client.reserved.holds(job), (
         f"job {job.id} is not among its client's reserved jobs"
+    )
+    assert is_reserved or job.reserves or job.page in (0, SINCE_UNKNOWN), (
+        f"job {job.id} has never been reserved, but has a page of reserved jobs"
     )
     assert is_reserved or not job.in_safety_margin, f"job {job.id} is in its safety margin, but not reserved"
     if broker.review is None:

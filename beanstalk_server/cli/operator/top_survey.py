@@ -4,7 +4,7 @@ To find the busiest tubes, one has to look at all of them; to look at 100,000 on
 its time. So three kinds of tubes are asked about, each within a budget that counts tubes a second, not an interval:
 
     the visible ones    those on the screen, at each interval: what one looks at is fresh. At most VISIBLE.
-    the others          in rounds, in the order of their names, SURVEYED a second. A round of 100,000 tubes takes 100
+    the others          in rounds, in the order of their names, SURVEYED a second. A round of 100,000 tubes takes 200
                         seconds. What is known of a tube is as old as the round, and its row says how old. Its rates are
                         those between two looks: from one round to the next for a tube that is not visible, so that a
                         tube which has been busy for a while rises into view, and from then on it is fresh.
@@ -32,8 +32,9 @@ from typing import Final
 
 from beanstalk_server.cli.operator.top_samples import READY, Samples, number
 
-SURVEYED: Final = 1000
-"""How many tubes a second are asked about in rounds."""
+SURVEYED: Final = 500
+"""How many tubes a second are asked about in rounds: 2 to 5 ms of a server's time, of which an interpreted one takes the
+longer (`python -m bench.watching`)."""
 
 PAGE: Final = 1000
 """The longest page of `stats-tubes`, in tubes."""

@@ -13,8 +13,8 @@ SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
 WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations_with_nodes.py \
 	tests/cluster/test_kills.py
-IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin tests/cli $(wildcard tests/test_*.py) tests/conformance/test_format.py \
-	tests/bench/test_report.py tests/bench/test_samples.py \
+IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin $(wildcard tests/test_*.py) tests/conformance/test_format.py \
+	tests/bench/test_report.py tests/bench/test_samples.py $(filter-out tests/cli/test_top.py,$(wildcard tests/cli/test_*.py)) \
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
 AT_ONCE := --numprocesses auto --dist worksteal
 
@@ -36,7 +36,7 @@ types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
 check-interpreted: $(VENV)/developer beanstalkd proxies operators redis    ## every test, on the sources as they are
-	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/packaging --cov
+	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/cli/test_top.py tests/packaging --cov
 	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies operators    ## the queue, the wire and what goes through a socket, on the installed package

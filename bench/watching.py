@@ -46,7 +46,7 @@ FIRST_SCREEN_WITHIN = 30.0
 TOP = "import sys; from beanstalk_server.cli.operator.main import main; sys.exit(main())"
 
 
-def fill(port: int, tubes: int) -> list[socket.socket]:
+def fill(port: int, tubes: int) -> None:
     """Make tubes, each with a ready job."""
     with socket.create_connection(("127.0.0.1", port)) as sock, sock.makefile("rb") as replies:
         for first in range(0, tubes, BATCH):
@@ -54,7 +54,6 @@ def fill(port: int, tubes: int) -> list[socket.socket]:
             sock.sendall(b"".join(b"use tube-%06d\r\nput 0 0 60 1\r\nx\r\n" % number for number in numbers))
             for _ in range(2 * len(numbers)):
                 replies.readline()
-    return []
 
 
 def load(port: int, rate: int) -> None:
@@ -72,7 +71,7 @@ def load(port: int, rate: int) -> None:
                 replies.readline()
                 ids.append(replies.readline().split()[1])
                 replies.readline()
-            sock.sendall(b"".join(b"delete %b\r\n" % id for id in ids))
+            sock.sendall(b"".join(b"delete %b\r\n" % job_id for job_id in ids))
             for _ in ids:
                 replies.readline()
             due = max(due + BEAT, time.monotonic() - 1.0)
@@ -164,8 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         load(options.load, options.rate)
     server = servers.start(options.server)
     try:
-        fill(server.address[1], options.tubes)
-        with under_load(server.address[1], options.rate):
+        port = int(server.address[1])
+        fill(port, options.tubes)
+        with under_load(port, options.rate):
             measure(server, options)
     finally:
         server.kill()

@@ -73,6 +73,7 @@ HOT = [
     "beanstalk_server/wire/replies.py",
     "beanstalk_server/wire/statistics.py",
     "beanstalk_server/wire/listing.py",
+    "beanstalk_server/wire/client_listing.py",
     "beanstalk_server/wire/tube_listing.py",
     "beanstalk_server/wire/tube_page.py",
     "beanstalk_server/wire/job_page.py",

@@ -70,6 +70,9 @@ TOKEN = r"[!-~]+"
 PAGE_ENTRIES = 1000
 """How many entries of a list are asked for at a time: the most that a page has."""
 
+ENTRY_FIELD = r'([-a-z]+): (?:"((?:[^"\\]|\\.)*)"|(\d+))'
+"""The pattern of a key of an entry, and its text or its number."""
+
 ALPN_PROTOCOL = "beanstalk"
 
 _Number = TypeVar("_Number", int, float)
@@ -382,6 +385,12 @@ class Client(greenstalk.Client[TBody]):
         _, following, _, *entries = lines[:-1]
         return following.split('"')[1], [_entry(line) for line in entries]
 
+    def list_clients(self) -> list[dict[str, int | str]]:
+        """Returns all clients of the server, each with its name, user, state and figures."""
+        (size,) = self._send_cmd(b"list-clients", b"OK")
+        lines = self._read_chunk(int(size)).decode().split("\n")
+        return [_entry(line) for line in lines[1:-1] if line != "[]"]
+
     def move_jobs(self, tube: str, state: str, target: str, limit: int) -> int:
         """Moves the first jobs of a tube in one state to another tube. Returns how many.
 
@@ -434,12 +443,9 @@ class Client(greenstalk.Client[TBody]):
 
 
 def _entry(line: str) -> dict[str, int | str]:
-    """An entry of a page, from its line. No text has a quotation mark or a comma in it."""
-    found: dict[str, int | str] = {}
-    for part in line.removeprefix("- {").removesuffix("}").split(", "):
-        key, _, value = part.partition(": ")
-        found[key] = value[1:-1] if value.startswith('"') else int(value)
-    return found
+    """An entry of a page, from its line. In text, a backslash stands before quotation marks and backslashes."""
+    fields = re.findall(ENTRY_FIELD, line)
+    return {key: int(number) if number else re.sub(r"\\(.)", r"\1", text) for key, text, number in fields}
 
 
 def _connect(address: ConnectionTarget) -> socket.socket:

@@ -298,7 +298,7 @@ class UserConfig:
     admin: tuple[str, ...] = _key(
         (),
         kinds.Several(kinds.Pattern()),
-        "tubes that it may kick, pause, clear, redrive and move jobs of; with `*`, it may drain the server",
+        "tubes that it may kick, pause, clear and redrive; `*`: it may also drain the server and list its clients",
     )
 
     def __post_init__(self) -> None:

@@ -38,7 +38,8 @@ MASKED: Final = ("pid", "version", "rusage-utime", "rusage-stime", "uptime", "ho
 """The keys of stats whose values may differ between two servers."""
 
 EXTENSION_KEYS: Final = re.compile(
-    rb"(cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube|put-with|redrive|list-jobs|stats-tubes|move-jobs|drain|undrain)"
+    rb"(cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube|put-with|redrive|list-jobs|stats-tubes|list-clients"
+    rb"|move-jobs|drain|undrain)"
     rb"|(current|max)-memory"
     rb"|refused-.*|(expired|dead|retried|redriven)-jobs|held-keys)$"
 )

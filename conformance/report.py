@@ -61,6 +61,7 @@ EXTENSIONS: Final = [
     "redrive",
     "list-jobs",
     "stats-tubes",
+    "list-clients",
     "move-jobs",
     "drain",
     "undrain",

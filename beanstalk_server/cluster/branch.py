@@ -39,6 +39,7 @@ REPEATABLE: Final = frozenset(
     {
         b"drain",
         b"ignore",
+        b"list-clients",
         b"list-tube-used",
         b"list-tubes",
         b"list-tubes-watched",

@@ -1,4 +1,4 @@
-"""stats, list-tubes, stats-tubes, drain and undrain: each asks all shards, and makes one reply of theirs.
+"""stats, list-tubes, stats-tubes, list-clients, drain and undrain: each asks all shards, and makes one reply of theirs.
 
 What is asked may be done twice, so it is simply asked again where a leader has gone, and waits where there is none. The
 command is given by its own name to one shard, which counts it, and to the others as what they do not count.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.cluster.operation import Operation
-from beanstalk_server.wire import replies
+from beanstalk_server.wire import client_listing, replies
 from beanstalk_server.wire.listing import PAGE_ENTRIES, page
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ _OK: Final = b"OK "
 _CRLF: Final = b"\r\n"
 _HEAD: Final = b"---\n"
 _DEFAULT: Final = b"- default\n"
+_NO_ENTRIES: Final = b"[]\n"
 _DEFAULT_NAME: Final = b"default"
 _ENTRY: Final = b'- {name: "'
 
@@ -198,6 +199,26 @@ class AllTubes(_AskingAll):
 
     def _reply(self) -> bytes:
         return replies.ok_list(self._lists)
+
+
+class AllClients(_AskingAll):
+    """list-clients: those whom each shard counts, one after the other. No shard counts a client of another one."""
+
+    __slots__ = ("_lists",)
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        super().__init__(router, shards)
+        self._lists = [b""] * len(shards)
+
+    def begin(self) -> None:
+        self._ask(b"list-clients", b"shard-clients")
+
+    def _add(self, position: int, reply: bytes) -> None:
+        entries = _text(reply)
+        self._lists[position] = b"" if entries == _NO_ENTRIES else entries
+
+    def _reply(self) -> bytes:
+        return client_listing.reply_of(self._lists)
 
 
 class PageOfTubes(_AskingAll):

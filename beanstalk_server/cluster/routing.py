@@ -6,7 +6,7 @@
     of the tube named        use, watch, ignore, pause-tube, stats-tube, clear-tube, redrive, list-jobs, move-jobs
     of the job               whatever has an id
     of the watched tubes     reserve, reserve-with-timeout, reserve-batch; an operation if there are several
-    all of them              stats, list-tubes, stats-tubes, drain, undrain: operations
+    all of them              stats, list-tubes, stats-tubes, list-clients, drain, undrain: operations
     none                     list-tube-used, list-tubes-watched, auth and quit are answered here
     any                      what is unknown or malformed, so that a server of another version may know it; but not
                              what only nodes may say
@@ -32,7 +32,7 @@ from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
 from beanstalk_server.cluster.branch import Branch, Owner, Place
 from beanstalk_server.cluster.operation import Operation
-from beanstalk_server.cluster.operations import AllTubes, DrainMode, PageOfTubes, SummedStatistics
+from beanstalk_server.cluster.operations import AllClients, AllTubes, DrainMode, PageOfTubes, SummedStatistics
 from beanstalk_server.cluster.reserving import Reserving
 from beanstalk_server.cluster.watched import Watched
 from beanstalk_server.link.opening import Opening
@@ -727,6 +727,8 @@ class RoutingSession:
             is_well_formed = self._is_well_formed(word, text)
             assert is_well_formed, "what is malformed goes anywhere"
             return PageOfTubes(self, self._all_shards(), _ARGUMENTS.name, _ARGUMENTS.count)
+        if word == b"list-clients":
+            return AllClients(self, self._all_shards())
         if word == b"drain":
             return DrainMode(self, self._all_shards(), word, replies.DRAINING)
         if word == b"undrain":

@@ -26,6 +26,7 @@ from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.scheduler import Scheduler
+from beanstalk_server.wire.client_listing import ListedClient, Roll
 from beanstalk_server.wire.commands import STATISTICS
 from beanstalk_server.wire.home import HomeSession
 from beanstalk_server.wire.places import Places
@@ -98,6 +99,7 @@ class Connection(CommitWaiter):
         "name",
         "scheduler",
         "session",
+        "since",  # when it has begun to serve its client, in nanoseconds
         "transport",
         "uncommitted",
         "uncommitted_size",
@@ -129,6 +131,7 @@ class Connection(CommitWaiter):
         self.name = name
         self.is_place = is_place
         self.counted = counted
+        self.since = 0
 
     # What the event loop calls
 
@@ -164,6 +167,7 @@ class Connection(CommitWaiter):
         user = entrance.user if self.user is None else self.user
         authenticate = entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None
         logs_commands = connections.verbosity > 1
+        self.since = self.scheduler.clock()
         places = connections.places
         if places is None or entrance.is_link:
             self.session = Session(
@@ -360,6 +364,7 @@ class Connection(CommitWaiter):
         """
         session = self.session
         assert isinstance(session, HomeSession), "it has served the client alone"
+        self.name = self.name or name_of_peer(self.transport)
         self.transport = transport
         transport.set_write_buffer_limits(OUTPUT_LIMIT)
         self.intake = Intake()
@@ -487,6 +492,29 @@ class Departure(CommitWaiter):
         return False
 
 
+class OpenConnections(Roll):
+    """The clients of the open connections, each at the connection that counts it."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, connections: Connections) -> None:
+        self._left = list(connections.open)
+
+    def is_over(self) -> bool:
+        return not self._left
+
+    def take(self, count: int) -> list[ListedClient]:
+        left = self._left
+        found = []
+        for connection in left[-count:]:
+            session = connection.session
+            if connection.connected and session.counted and not connection.transport.is_closing():
+                name = connection.name or name_of_peer(connection.transport)
+                found.append(ListedClient(session, name, connection.since, bool(connection.uncommitted)))
+        del left[-count:]
+        return found
+
+
 class Connections:
     """The open connections, and what they share."""
 
@@ -531,6 +559,10 @@ class Connections:
         self.open: set[Connection] = set()
         self.closing = False  # the server stops: new connections are refused
         self._emptied = asyncio.Event()
+
+    def roll(self) -> Roll:
+        """All who are served now."""
+        return OpenConnections(self)
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that is gone."""

@@ -29,6 +29,7 @@ from beanstalk_server.wire.authorization import (
     WATCHED_TUBES,
     refusal,
 )
+from beanstalk_server.wire.client_listing import ClientListing
 from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.job_page import JobPage
 from beanstalk_server.wire.listing import PAGE_ENTRIES
@@ -262,6 +263,10 @@ def _move_jobs(session: Session, arguments: Arguments, now: int) -> Outcome:
         session.reply(replies.OTHER_SHARD)
         return ANSWERED
     return session.queue.move(session, arguments.name, arguments.state, arguments.target, arguments.count, now)
+
+
+def _list_clients(session: Session, arguments: Arguments, now: int) -> Outcome:
+    return session.begin_listing(ClientListing(session.server.clients()), now)
 
 
 def _drain(session: Session, arguments: Arguments, now: int) -> Outcome:
@@ -527,6 +532,7 @@ EXTENSIONS: Final = (
         cost=STATISTICS_COST,
         concerns=EVERYTHING,
     ),
+    Command("list-clients", None, _list_clients, ADMIN, EVERY_TUBE, cost=STATISTICS_COST),
     Command("move-jobs", grammar.read_move_jobs, _move_jobs, ADMIN, TWO_TUBES, hides=True, needs=ALL, may_be_long=True),
     Command("drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING),
     Command("undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING),
@@ -643,6 +649,7 @@ PLACE_COMMANDS: Final = (
         cost=STATISTICS_COST,
         concerns=EVERYTHING,
     ),
+    Command("shard-clients", None, _list_clients, ADMIN, EVERY_TUBE, is_counted=False, cost=STATISTICS_COST),
     Command("shard-drain", None, _drain, ADMIN, EVERY_TUBE, done=replies.DRAINING, is_counted=False),
     Command("shard-undrain", None, _undrain, ADMIN, EVERY_TUBE, done=replies.NOT_DRAINING, is_counted=False),
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
+from beanstalk_server.wire.client_listing import Roll
 from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
 
 
@@ -29,6 +30,7 @@ class ServerInfo:
     """
 
     __slots__ = (
+        "clients",  # returns those who are served at the moment
         "clock_offset",
         "counts",  # how often each command has been given, by its counter
         "cpu_times",
@@ -76,6 +78,7 @@ class ServerInfo:
         self.clock_offset = clock_offset
         self.cpu_times = cpu_times
         self.more: Callable[[], str] = _nothing
+        self.clients: Callable[[], Roll] = Roll
         self.names_tube_of_shard: Callable[[str], bool] = _any
         self.log: Log = logging.getLogger("beanstalk_server")
         self.counts = [0] * COUNTERS

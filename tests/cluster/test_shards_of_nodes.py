@@ -200,6 +200,22 @@ def test_the_limit_of_memory_is_divided_among_the_shards_that_a_node_leads(clust
     assert put(client, b"x" * 5_000).startswith(b"INSERTED ")
 
 
+@shows("list-clients")
+def test_all_clients_are_listed_with_what_the_shard_knows_that_counts_them(cluster, node, client):
+    use(client, ONE)
+    watch(client, ONE)
+    other = cluster.add(shards=SHARDS)
+    eventually(lambda: sum(shard.leads for shard in other.server.shards) == SHARDS // 2, "it leads half of them", 60)
+    lead_all(node, other)
+    asker = cluster.connect(other)
+    host, port = client.socket.getsockname()[:2]
+    found = yaml(asker, b"list-clients")[1:-1]
+    assert len(found) == int(stats(asker)["current-connections"]) == 2
+    (line,) = [each for each in found if f'"{host}:{port}"' in each]
+    assert 'using: "", watching: 1, reserved: 0' in line
+    assert yaml(client, b"list-clients")[0] == "---"
+
+
 @shows("move-jobs")
 def test_jobs_move_within_a_shard_and_not_to_another_one(client):
     near = next(name for name in map(b"u%d".__mod__, range(1000)) if crc32(name) % SHARDS == crc32(ONE) % SHARDS)

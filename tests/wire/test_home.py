@@ -136,7 +136,7 @@ def test_a_line_that_names_a_job_leads_away_if_that_is_elsewhere(line):
     assert not leads_away(line % OWN_ID)
 
 
-@pytest.mark.parametrize("line", [b"stats", b"list-tubes", b"stats-tubes - 1", b"drain", b"undrain"])
+@pytest.mark.parametrize("line", [b"stats", b"list-tubes", b"stats-tubes - 1", b"list-clients", b"drain", b"undrain"])
 def test_a_line_that_concerns_all_shards_leads_away(line):
     assert leads_away(line)
 

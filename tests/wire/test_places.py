@@ -11,8 +11,8 @@ CONCERNS = {
     NAMED: "use watch ignore pause-tube stats-tube clear-tube redrive list-jobs move-jobs unwatch",
     JOB: "delete release bury touch peek kick-job reserve-job stats-job cancel reschedule unreserve",
     WATCHED: "reserve reserve-with-timeout reserve-batch probe await",
-    EVERYTHING: "stats list-tubes stats-tubes drain undrain "
-    "shard-stats shard-tubes shard-tube-stats shard-drain shard-undrain",
+    EVERYTHING: "stats list-tubes stats-tubes list-clients drain undrain "
+    "shard-stats shard-tubes shard-tube-stats shard-clients shard-drain shard-undrain",
     ITSELF: "list-tube-used list-tubes-watched quit unuse",
 }
 
@@ -51,7 +51,8 @@ def test_clients_do_not_have_the_commands_of_places():
         linked = {**LINKED[version].with_arguments, **LINKED[version].without_arguments}
         more = {name for name in linked if name not in plain}
         places = (
-            b"probe await unreserve unuse unwatch shard-stats shard-tubes shard-tube-stats shard-drain shard-undrain"
+            b"probe await unreserve unuse unwatch "
+            b"shard-stats shard-tubes shard-tube-stats shard-clients shard-drain shard-undrain"
         )
         assert more == set(places.split())
         assert all(linked[name] is command for name, command in plain.items())

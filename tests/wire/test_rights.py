@@ -31,14 +31,14 @@ RIGHTS = {
     "produce": words("put put-keyed replace-keyed put-with cancel cancel-keyed reschedule reschedule-keyed"),
     "consume": words("watch reserve reserve-with-timeout reserve-batch reserve-job delete release bury touch"),
     "inspect": words("peek peek-ready peek-delayed peek-buried peek-keyed stats stats-job stats-tube list-jobs"),
-    "admin": words("kick kick-job pause-tube clear-tube redrive move-jobs drain undrain"),
+    "admin": words("kick kick-job pause-tube clear-tube redrive list-clients move-jobs drain undrain"),
     "any": ["use"],
     "none": words("ignore quit list-tubes list-tube-used list-tubes-watched stats-tubes"),
 }
 RIGHT = {command: right for right, commands in RIGHTS.items() for command in commands}
 ABOUT_A_JOB = words("cancel reschedule reserve-job delete release bury touch peek stats-job kick-job")
 ABOUT_A_NAMED_TUBE = words("use watch stats-tube pause-tube clear-tube redrive list-jobs move-jobs")
-ABOUT_EVERY_TUBE = words("stats drain undrain")
+ABOUT_EVERY_TUBE = words("stats list-clients drain undrain")
 ABOUT_THE_WATCHED_TUBES = words("reserve reserve-with-timeout reserve-batch")
 MAY_ANSWER_NOT_FOUND = [
     *ABOUT_A_JOB,
@@ -129,6 +129,7 @@ LINES = {
     "pause-tube": [b"pause-tube {tube} 0", b"pause-tube {tube} 1", b"pause-tube{tube} 1"],
     "clear-tube": [b"clear-tube {tube}"],
     "redrive": [b"redrive {tube} 9"],
+    "list-clients": [b"list-clients"],
     "move-jobs": [b"move-jobs {tube} ready {to} 1", b"move-jobs {tube} delayed {to} 9"],
     "drain": [b"drain"],
     "undrain": [b"undrain"],

@@ -1181,6 +1181,7 @@ cmd-put-with: 0
 cmd-redrive: 0
 cmd-list-jobs: 0
 cmd-stats-tubes: 0
+cmd-list-clients: 0
 cmd-move-jobs: 0
 cmd-drain: 0
 cmd-undrain: 0
@@ -1214,7 +1215,7 @@ def test_every_command_is_counted_when_it_is_well_formed(client):
         "list-tubes-watched|pause-tube a 1|pause-tube -a 1|cancel 9|cancel-keyed k|reschedule 9 1|reschedule-keyed k 1|"
         "peek-keyed k|reserve-batch 1 0|clear-tube a|put-keyed k 0 0 1 99999999|replace-keyed k 0 0 1 99999999|"
         "put-with 0 0 1 99999999 tries=2|redrive a 5|list-jobs a ready 0 1|stats-tubes - 1|"
-        "move-jobs a ready b 1|undrain|drain"
+        "list-clients|move-jobs a ready b 1|undrain|drain"
     )
     for line in lines.split("|"):
         client.send(line.encode() + b"\r\n" + (b"x" * 100_000_001 if "999" in line else b""))

@@ -1,0 +1,66 @@
+"""list-clients of a server: clients by TCP and UNIX sockets, behind I/O processes, with users, and blocked ones."""
+
+import socket
+
+from beanstalk_server import ListenerConfig, UserConfig
+from beanstalk_server.client import Client
+from harness.caller import Caller
+from harness.waiting import eventually
+
+
+def name_of(caller):
+    host, port = caller.socket.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+def test_all_clients_are_listed_by_the_addresses_that_they_have_connected_from(run):
+    server = run()
+    worker, producer = Caller(server.address), Caller(server.address)
+    worker.socket.sendall(b"watch a\r\nreserve-with-timeout 60\r\n")
+    assert producer.ask(b"use b\r\n") == b"USING b\r\n"
+    with Client(server.address) as client:
+        eventually(lambda: client.stats()["current-waiting"] == 1, "it waits")
+        found = {each["name"]: each for each in client.list_clients()}
+        assert len(found) == client.stats()["current-connections"] == 3
+    assert {key: found[name_of(worker)][key] for key in ("state", "watching", "using", "worker")} == {
+        "state": "waiting",
+        "watching": 2,
+        "using": "default",
+        "worker": 1,
+    }
+    assert (found[name_of(producer)]["using"], found[name_of(producer)]["state"]) == ("b", "idle")
+    worker.close()
+    producer.close()
+
+
+def test_who_does_not_read_is_blocked(run):
+    server = run()
+    caller = Caller(server.address)
+    with Client(server.address) as client:
+        job = client.put("x" * 60_000)
+        caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        caller.socket.sendall(b"peek %d\r\n" % job * 400)
+
+        def state():
+            return {each["name"]: each["state"] for each in client.list_clients()}[name_of(caller)]
+
+        eventually(lambda: state() == "blocked", "it is blocked")
+    caller.close()
+
+
+def test_clients_of_unix_sockets_have_users_and_names_too(run, tmp_path):
+    section = UserConfig(name='an "operator"', admin=["*"], inspect=["*"])
+    listener = ListenerConfig(address=f"unix:{tmp_path}/s", user='an "operator"')
+    run(listeners=(listener,), users=(section,))
+    with Client(f"{tmp_path}/s") as client:
+        (found,) = client.list_clients()
+    assert str(found["name"]).startswith("unix client ")
+    assert found["user"] == 'an "operator"'
+
+
+def test_clients_behind_io_processes_have_the_addresses_that_they_have_connected_from(launch):
+    server = launch("-p", "0", "--io-processes", "1")
+    caller = Caller(server.address)
+    with Client(server.address) as client:
+        assert name_of(caller) in {each["name"] for each in client.list_clients()}
+    caller.close()

@@ -329,6 +329,59 @@ def test_tail_of_beanstalkd_shows_the_next_ready_job_and_says_so(stock, ask):
     assert "only the next ready job is seen" in err
 
 
+def test_the_jobs_of_a_tube_are_listed_by_state(ours, ask, read):
+    ids = {}
+    for state, options in {"ready": [], "buried": [], "delayed": ["--delay", "1h", "--key", "k"]}.items():
+        ids[state] = read(ours, "put", "t", "body", *options)["id"]
+    ask(ours, "bury", str(ids["buried"]))
+    with greenstalk.Client(ours.address, watch="t") as worker:
+        ids["reserved"] = worker.reserve(timeout=0).id
+        ids["ready"] = read(ours, "put", "t", "another")["id"]
+        found = {job["id"]: job["state"] for job in read(ours, "ls", "t")}
+        assert found == {job: state for state, job in ids.items()}
+        for state, job in ids.items():
+            assert [each["id"] for each in read(ours, "ls", "t", state)] == [job]
+    (delayed,) = read(ours, "ls", "t", "delayed")
+    assert (delayed["key"], delayed["size"]) == ("k", 4)
+    header, row = ask(ours, "ls", "t", "delayed")[1].splitlines()
+    assert dict(zip(header.split("\t"), row.split("\t"), strict=True))["key"] == "k"
+    status, out, err = ask(ours, "ls", "t", "--limit", "2")
+    assert (status, len(out.splitlines()), err) == (0, 3, "the first 2; there are more (--limit)\n")
+    assert ask(ours, "ls", "t", "--limit", "4")[2] == ""
+    assert ask(ours, "ls", "nothing") == (1, "", "beanstalk ls: tube nothing: not found\n")
+
+
+def test_tail_shows_jobs_as_they_come_and_takes_none(ours, ask, read):
+    """One that a worker reserves at once is shown, too; each is shown once, and only the worker's reserves count."""
+    for body in ("old", "older"):
+        read(ours, "put", "t", body)
+    command = [*COMMAND, "--json", "tail", "t", "--interval", "10ms", "-n", "1", "--jobs", "4"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(ours), cwd="/", text=True) as process,
+        greenstalk.Client(ours.address, use="t", watch="t") as worker,
+    ):
+        assert json.loads(process.stdout.readline())["body"] == "old"
+        job = worker.reserve(timeout=0)
+        jobs = [worker.put(body) for body in ("one", "two")]
+        assert [json.loads(process.stdout.readline())["id"] for _ in jobs] == jobs
+        other = worker.put("urgent", priority=0)
+        assert worker.reserve(timeout=0).id == other
+        assert json.loads(process.stdout.readline()) == {"id": other, "body": "urgent"}
+        assert process.wait(20) == 0
+        assert [worker.stats_job(each)["reserves"] for each in (job.id, *jobs, other)] == [1, 0, 0, 1]
+
+
+def test_tail_tells_of_a_job_that_is_gone_before_it_can_be_shown(ours, ask, monkeypatch):
+    ask(ours, "put", "t", "x")
+    ask(ours, "put", "t", "y")
+    peek = greenstalk.Client.peek
+    monkeypatch.setattr(
+        greenstalk.Client, "peek", lambda client, job: (client.delete(job) if job == 1 else None, peek(client, job))[1]
+    )
+    status, out, err = ask(ours, "tail", "t", "--jobs", "1")
+    assert (status, out, err) == (0, "y\n", "job 1 was gone before it could be read\n")
+
+
 def test_watch_repeats_what_looks_and_nothing_else(ours, ask):
     assert ask(ours, "watch", "-n", "10ms", "--times", "3", "tubes", "--names") == (0, "default\n" * 3, "")
     _, out, _ = ask(ours, "watch", "--json", "--times", "1", "tubes")
@@ -448,3 +501,31 @@ def test_a_reader_that_has_gone_is_no_failure(ours, ask):
     with open("/dev/full", "wb") as full:
         done = run([*COMMAND, "stats"], stdout=full)
     assert (done.returncode, "No space left on device" in done.stderr) == (74, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lacks", "status"),
+    [
+        (["ping"], "greenstalk", 69),
+        (["completion", "bash"], "shtab", 69),
+        (["ping"], "rich", 0),  # into a pipe
+        (["man"], "greenstalk", 0),
+    ],
+)
+def test_without_the_extra_it_says_how_to_get_it(ours, arguments, lacks, status):
+    script = f"import sys; sys.modules[{lacks!r}] = None; " + COMMAND[-1].removeprefix("import sys; ")
+    done = subprocess.run(
+        [*COMMAND[:-1], script, *arguments], env=environment(ours), cwd="/", capture_output=True, text=True, timeout=20
+    )
+    assert done.returncode == status
+    needs = f"beanstalk {arguments[0]}: needs {lacks}: pip install 'beanstalk-server[cli]'\n"
+    assert done.stderr == (needs if status else "")
+
+
+def test_a_command_imports_no_server_and_no_tables(ours):
+    script = "import sys; from beanstalk_server.cli.operator.main import main; main(); print(*sys.modules)"
+    command = [*COMMAND[:-1], script, "ping"]
+    found = subprocess.check_output(command, env=environment(ours), cwd="/", text=True, timeout=20).split()
+    assert "greenstalk" in found
+    unwanted = {"asyncio", "uvloop", "rich", "shtab", "beanstalk_server.queue.broker", "beanstalk_server.wire.session"}
+    assert not unwanted & set(found)

@@ -12,7 +12,9 @@ import time
 import greenstalk
 import pytest
 
+from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.cli.operator.attempt import Rules
+from beanstalk_server.client import Client
 from harness import servers
 from harness.waiting import eventually
 
@@ -374,3 +376,42 @@ def test_a_command_that_cannot_be_started_leaves_its_job(server, queue, work, tm
     job = queue.put("x")
     becomes(queue, job, "delayed")
     worker.says("not started after 0.0 s, released for 3600 s: the command does not start: No such file or directory")
+
+
+def test_the_policy_of_a_tube_decides_where_no_backoff_is_given(work, tube, tmp_path):
+    """The server counts the tries, and buries in the end; what a kick gives back is a first try again."""
+    config = tmp_path / "config.toml"
+    config.write_text('[[tube]]\nmatch = "*"\nmax-tries = 2\n')
+    server = servers.start(servers.imported(), ["--config", str(config)])
+    try:
+        with greenstalk.Client(server.address, use=tube) as queue:
+            job = queue.put("x")
+            worker = work(server, "--backoff", "0", "--", "sh", "-c", "echo $BEANSTALK_JOB_TRY; exit 1")
+            becomes(queue, job, "buried")
+            worker.says(f"job {job}, try 2: status 1 after 0.0 s, buried")
+            queue.kick_job(job)
+            eventually(lambda: worker.printed() == "1\n2\n1\n2\n", "a kicked job is tried anew")
+    finally:
+        server.kill()
+
+
+def test_a_worker_needs_the_right_to_look(work, tube, tmp_path):
+    token = new_token()
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[[listener]]\naddress = "127.0.0.1:0"\nauth = "token"\n'
+        f'[[user]]\nname = "w"\ntoken-sha256 = ["{hash_of_token(token)}"]\nproduce = ["*"]\nconsume = ["*"]\n'
+    )
+    config.chmod(0o600)
+    server = servers.launch("--config", str(config))
+    try:
+        with Client(server.address, token=token, use=tube, watch=tube) as queue:
+            queue.put("x")
+            worker = work(server, "--", "true", BEANSTALK_TOKEN=token)
+            assert worker.process.wait(20) == 1
+            worker.says("a worker must be allowed to look at its jobs (inspect): refused")
+            assert queue.reserve(timeout=20).body == "x"
+        worker = work(server, "--", "true", BEANSTALK_TOKEN=new_token())
+        assert worker.process.wait(20) == 1
+    finally:
+        server.kill()

@@ -6,14 +6,11 @@ Must never print. (docs/protocol-extensions.md, "For operators")
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import greenstalk
 
 from beanstalk_server.client import Client, _entry
-
-PAGE: Final = 1000
-"""How many jobs a page has at most."""
 
 
 def knows(client: Client[bytes], command: str) -> bool:
@@ -27,30 +24,11 @@ def knows(client: Client[bytes], command: str) -> bool:
     return True
 
 
-def list_jobs(
-    client: Client[bytes], tube: str, state: str, start: str = "0", limit: int = PAGE
-) -> tuple[list[dict[str, Any]], str]:
-    """One page of the jobs of a tube, in the order in which they would go; and where the next page begins, or ""."""
-    following, jobs = client._page(f"list-jobs {tube} {state} {start} {limit}".encode())
-    return list(jobs), following
-
-
 def list_clients(client: Client[bytes]) -> list[dict[str, Any]]:
     """All clients of the server."""
     size = client._int_cmd(b"list-clients", b"OK")
     lines = client._read_chunk(size).decode("utf-8", "replace").splitlines()
     return [dict(_entry(line)) for line in lines if line.startswith("- ")]
-
-
-def all_jobs(client: Client[bytes], tube: str, state: str, most: int) -> Iterator[dict[str, Any]]:
-    """The jobs of a tube in this state, up to so many; page by page, as they are asked for."""
-    start = "0"
-    while most > 0:
-        jobs, start = list_jobs(client, tube, state, start, min(most, PAGE))
-        yield from jobs
-        most -= len(jobs)
-        if not start:
-            return
 
 
 def all_tubes(client: Client[bytes], prefix: str = "") -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from itertools import islice
 from typing import Any, Final
 
 from beanstalk_server.cli.operator import extensions
@@ -100,7 +101,7 @@ def ls(options: argparse.Namespace) -> int:
     jobs: list[dict[str, Any]] = []
     with asking(options, f"tube {options.tube}", "list-jobs") as client:
         for state in states:
-            jobs += extensions.all_jobs(client, options.tube, state, options.limit + 1 - len(jobs))
+            jobs += islice(client.list_jobs(options.tube, state), options.limit + 1 - len(jobs))
     more = len(jobs) > options.limit
     del jobs[options.limit :]
     if options.json:

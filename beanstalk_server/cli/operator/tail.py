@@ -13,17 +13,20 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 import greenstalk
 
-from beanstalk_server.cli.operator import extensions
 from beanstalk_server.cli.operator.bodies import as_json, show_body
 from beanstalk_server.cli.operator.output import on_terminal, show_json, writing
 from beanstalk_server.cli.operator.target import asking
 from beanstalk_server.client import Client
 
 STATES: Final = ("ready", "reserved")
+
+MOST: Final = 1000
+"""How many jobs of each state are looked at: those of one page."""
 
 Look = Callable[[], list[int]]
 """What finds the jobs that are there now, by id."""
@@ -53,7 +56,7 @@ def _way_to_look(client: Client[bytes], tube: str) -> Look:
         found: list[int] = []
         for state in STATES:
             try:
-                found += [int(job["id"]) for job in extensions.list_jobs(client, tube, state)[0]]
+                found += [int(job["id"]) for job in islice(client.list_jobs(tube, state), MOST)]
             except greenstalk.NotFoundError:  # there is no tube at present
                 continue
         return found

@@ -370,6 +370,79 @@ def test_inherited_sockets_must_be_as_many_as_sections_and_where_tokens_are_safe
         config.listeners_at(["0.0.0.0:1"])
 
 
+# Listeners for operators
+
+HTTP = ListenerConfig(address="127.0.0.1:9", protocol="http")
+CLIENTS = ListenerConfig(address="localhost:1")
+
+
+def test_the_option_for_operators_is_a_listener_more():
+    assert Config(http="127.0.0.1:9").all_listeners() == (ListenerConfig(address="127.0.0.1:11300"), HTTP)
+    assert Config(http="127.0.0.1:9", listeners=(CLIENTS,)).all_listeners() == (CLIENTS, HTTP)
+    assert Config(http="[::1]:9").http_listener().host == "::1"
+    assert Config(http="unix:/h").http_listener().path == "/h"
+    assert Config().http_listener() is None
+
+
+@pytest.mark.parametrize("value", ["9", ":9", "localhost", "h:70000", "::1:9", "unix:"])
+def test_the_option_for_operators_is_an_address_with_a_port(value):
+    with pytest.raises(ConfigError, match=r"^--http: bad value .*: must be host:port, "):
+        Config(http=value)
+
+
+def test_one_listener_must_be_for_clients():
+    with pytest.raises(ConfigError, match=r"^listener: each has the protocol 'http': must be one for clients, too"):
+        Config(listeners=(HTTP,))
+
+
+def test_operators_need_an_address_of_their_own():
+    with pytest.raises(ConfigError, match=r"^--http: address: '127.0.0.1:9' is that of listener 1, too: must be given"):
+        Config(http="127.0.0.1:9", listeners=(ListenerConfig(address="127.0.0.1:9"),))
+
+
+def test_tokens_of_operators_are_as_safe_as_those_of_clients():
+    with pytest.raises(ConfigError, match=r"^auth: 'token' without TLS at '0\.0\.0\.0:9'"):
+        ListenerConfig(address="0.0.0.0:9", protocol="http", auth="token")
+
+
+def test_whoever_may_see_all_metrics_although_there_are_users_is_warned_of():
+    clients = ListenerConfig(address="localhost:1", auth="token")
+    user = UserConfig(name="mail", token_sha256=HASH)
+    assert Config(http="[::1]:9", listeners=(clients,), users=(user,)).warnings()[0] == (
+        "--http [::1]:9: there are users, but whoever connects there may see all metrics: it has neither auth nor user"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sections", "sockets", "expected"),
+    [
+        ((), ["127.0.0.1:1", "127.0.0.1:9"], ["beanstalk", "http"]),
+        ((), ["[::]:9", "unix:/s"], ["http", "beanstalk"]),
+        ((), ["127.0.0.1:1", "127.0.0.1:2"], ["beanstalk", "beanstalk", "http"]),
+        ((CLIENTS,), ["127.0.0.1:1"], ["beanstalk", "http"]),
+        ((CLIENTS,), ["127.0.0.1:1", "127.0.0.1:8"], ["beanstalk", "http"]),
+    ],
+)
+def test_a_socket_that_is_open_may_be_that_of_operators(sections, sockets, expected):
+    found = Config(http="127.0.0.1:9", listeners=sections).listeners_at(sockets)
+    assert [each.protocol for each in found] == expected
+    assert [each.address for each in found][: len(sockets)] == sockets
+    if len(found) > len(sockets):
+        assert found[-1] == HTTP
+
+
+def test_sections_for_operators_take_sockets_in_their_order():
+    config = Config(listeners=(HTTP, CLIENTS))
+    assert [each.protocol for each in config.listeners_at(["0.0.0.0:9", "0.0.0.0:1"])] == ["http", "beanstalk"]
+    with pytest.raises(ConfigError, match="must come in the order of"):
+        config.listeners_at(["0.0.0.0:1", "0.0.0.0:9"])
+
+
+def test_a_socket_must_be_left_for_clients():
+    with pytest.raises(ConfigError, match=r"LISTEN_FDS: all sockets are at '127.0.0.1:9', that of --http"):
+        Config(http="127.0.0.1:9").listeners_at(["127.0.0.1:9"])
+
+
 def test_what_the_log_shows_of_a_configuration_has_nothing_secret():
     config = Config(
         listeners=(ListenerConfig(address="localhost:1", auth="token"),),

@@ -1,0 +1,110 @@
+"""What operators see of a node: the shards that it leads, its role in each, and whether clients are served there."""
+
+import http.client
+import json
+
+from node_threads import lead_all, put, role
+from prometheus_client.parser import text_string_to_metric_families
+
+from beanstalk_server.server.roles import IS_SUSPENDED, LEADS
+from harness.waiting import eventually
+
+HERE = "127.0.0.1:0"
+
+
+def ask(node, path):
+    host, port = node.call(lambda: node.server._http.listeners.addresses[0])
+    connection = http.client.HTTPConnection(host, port, timeout=20)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def figures(node):
+    status, body = ask(node, "/metrics")
+    assert status == 200
+    found = {}
+    for family in text_string_to_metric_families(body):
+        for each in family.samples:
+            key = (each.name, *each.labels.values())
+            assert key not in found, f"{key} is there twice"
+            found[key] = each.value
+    return found
+
+
+def test_a_leader_and_a_standby_say_what_they_are(cluster):
+    leader, standby = cluster.two(http=HERE)
+    client = cluster.connect(standby)
+    assert put(client) == b"INSERTED 1\r\n"
+    found = figures(leader)
+    assert found["beanstalkd_current_jobs", "ready"] == 1
+    assert found["beanstalkd_cluster_role", "0", "leader"] == 1
+    assert found["beanstalkd_cluster_role", "0", "standby"] == 0
+    assert found["beanstalkd_cluster_shard_jobs", "0"] == 1
+    assert found["beanstalkd_cluster_epoch", "0"] == 1
+    assert found["beanstalkd_cluster_commit_latency_seconds", "0", "0.5"] > 0
+    assert found["beanstalkd_commit_seconds_count",] >= 1
+    found = figures(standby)
+    assert found["beanstalkd_current_jobs", "ready"] == 0
+    assert found["beanstalkd_cluster_role", "0", "standby"] == 1
+    assert ("beanstalkd_cluster_shard_jobs", "0") not in found
+    assert found["beanstalkd_cluster_shards_led",] == 0
+
+
+def test_a_standby_that_serves_through_the_leader_is_ready_and_no_leader(cluster):
+    leader, standby = cluster.two(http=HERE)
+    assert ask(leader, "/readyz") == ask(leader, "/readyz/leader") == (200, "ok\n")
+    eventually(lambda: ask(standby, "/readyz")[0] == 200, "it is linked to the leader")
+    assert ask(standby, "/readyz/leader") == (503, "stands by: another node leads\n")
+
+
+def test_a_node_that_reaches_no_leader_is_alive_and_not_ready(cluster):
+    cluster.servers.lag()
+    node = cluster.add(http=HERE)
+    assert ask(node, "/healthz") == (200, "ok\n")
+    assert ask(node, "/readyz") == (503, "stands by: reaches no leader\n")
+    assert figures(node)["beanstalkd_ready",] == 0
+    cluster.servers.lag(lags=False)
+    eventually(lambda: ask(node, "/readyz")[0] == 200, "it leads")
+
+
+def test_a_leader_that_is_drained_is_not_ready_any_more(cluster):
+    leader, standby = cluster.two(http=HERE)
+    eventually(lambda: ask(standby, "/readyz")[0] == 200, "it is linked to the leader")
+    leader.call(leader.server.drain)
+    eventually(lambda: role(standby) == LEADS, "the other leads")
+    assert ask(leader, "/readyz") == (503, "drains: takes no new jobs\n")
+    assert ask(standby, "/readyz/leader")[0] == 200
+
+
+def test_the_shards_of_a_node_are_added_up_and_each_tube_is_there_once(cluster):
+    node = cluster.add(shards=4, http=HERE)
+    lead_all(node)
+    client = cluster.connect(node)
+    names = [b"a", b"b", b"c", b"d", b"e", b"default"]
+    for name in names:
+        client.ask(b"use %b\r\n" % name)
+        assert put(client).startswith(b"INSERTED")
+    found = figures(node)
+    assert found["beanstalkd_current_jobs", "ready"] == len(names)
+    assert found["beanstalkd_current_tubes",] == len(names)
+    assert found["beanstalkd_commands_total", "put"] == len(names)
+    rows = {key[1]: value for key, value in found.items() if key[0] == "beanstalkd_tube_jobs_total"}
+    assert rows == {name.decode(): 1 for name in names}
+    assert next(iter(rows)) == "default"
+    assert [found["beanstalkd_cluster_role", str(shard), "leader"] for shard in range(4)] == [1] * 4
+    assert sum(found["beanstalkd_cluster_shard_jobs", str(shard)] for shard in range(4)) == len(names)
+    server = json.loads(ask(node, "/stats.json")[1])["server"]
+    assert (server["current-tubes"], server["cluster-shards-led"]) == (len(names), 4)
+
+
+def test_a_leader_that_hands_nothing_out_is_not_ready(cluster, monkeypatch):
+    node = cluster.add(waits_for=LEADS, http=HERE)
+    monkeypatch.setattr(node.server.shards[0].roles, "role", IS_SUSPENDED)
+    assert ask(node, "/readyz") == (503, "is suspended: the engine has not renewed its lease\n")
+    assert figures(node)["beanstalkd_cluster_role", "0", "suspended"] == 1
+    monkeypatch.undo()
+    assert ask(node, "/readyz") == (200, "ok\n")

@@ -3,16 +3,19 @@
 import os
 import re
 import subprocess
+import urllib.error
+import urllib.request
 
 import programs
 import pytest
 import redis
 import yaml
+from expressions import ONLY_OF_A_NODE, series_asked_for
 from options import options_of
 
 from beanstalk_server.cluster import redis_settings
 from beanstalk_server.config import Config
-from harness.servers import ROOT, unused_port
+from harness.servers import ROOT, Process, command, imported, unused_port
 from harness.waiting import eventually
 
 MANIFESTS = ROOT / "packaging" / "kubernetes"
@@ -236,3 +239,37 @@ def test_redis_is_a_primary_with_replicas_that_the_server_takes(start_redis):
         with open(f"/proc/{pid}/cmdline") as command_line:
             assert "not-secret" not in command_line.read()
         client.close()
+
+
+def test_a_node_with_these_arguments_leads_is_ready_and_shows_every_metric_of_a_node(start_redis):
+    start_redis(1)
+    engine = start_redis(0).config_get("port")["port"]
+    (nodes,) = [each for each in OURS if each["kind"] == "Deployment"]
+    ports = {str(each["containerPort"]): str(unused_port()) for each in container(nodes)["ports"]}
+    words = " ".join(container(nodes)["args"]).replace("$(POD_IP)", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
+    words = re.sub(r"\b\d{4,5}\b", lambda port: ports.get(port[0], port[0]), words).split()
+    process = Process(
+        imported(),
+        [*command(imported()), *words, "-p", ports["11300"], "--lease-ttl", "2"],
+        environment={"BEANSTALK_SERVER_CLUSTER": f"redis://:not-secret@127.0.0.1:{engine}"},
+    )
+    try:
+        page = f"http://127.0.0.1:{ports['9113']}"
+        eventually(lambda: ask(f"{page}/readyz/leader")[0] == 200, "it leads", 60)
+        assert ask(f"{page}/readyz")[0] == ask(f"{page}/healthz")[0] == 200
+        shown = set(re.findall(r"^(\w+)", ask(f"{page}/metrics")[1], re.MULTILINE))
+    finally:
+        process.kill()
+    asked = {series for series in series_asked_for() if series.startswith(ONLY_OF_A_NODE)}
+    assert len(asked) > 3
+    assert asked - shown == set()
+
+
+def ask(url):
+    """The status and the text of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=20) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()

@@ -8,60 +8,25 @@ import urllib.request
 import programs
 import pytest
 import yaml
+from expressions import (
+    DASHBOARD,
+    OF_EXPORTERS,
+    ONLY_OF_A_NODE,
+    PAGE,
+    PROMETHEUS,
+    PROMETHEUS_OWN,
+    RULES,
+    documented,
+    expressions,
+    metric_of,
+    panels,
+    rules,
+    selectors,
+    series_asked_for,
+)
 
 from beanstalk_server.client import Client
-from harness.servers import ROOT, Process, command, imported, unused_port
-
-PROMETHEUS = ROOT / "packaging" / "prometheus"
-RULES = sorted(path for path in PROMETHEUS.glob("*.yaml") if not path.name.endswith(".test.yaml"))
-DASHBOARD = ROOT / "packaging" / "grafana" / "dashboard.json"
-PAGE = ROOT / "docs" / "metrics.md"
-
-OF_EXPORTERS = [path for path in RULES if path.name.startswith("as-")]
-
-PROMETHEUS_OWN = {"up", "ALERTS"}
-
-ONLY_OF_A_NODE = "beanstalkd_cluster_"
-
-
-def documented():
-    """The metrics of the page, each with its type and the names of its labels."""
-    found = {}
-    for table in re.findall(r"<!-- metrics: \w+ -->\n(.*?)<!-- end", PAGE.read_text(), re.DOTALL):
-        for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \|(.*?)\|", table, re.MULTILINE):
-            found[name] = kind, set(re.findall(r"`(\w+)`", labels))
-    return found
-
-
-def rules(path):
-    return [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
-
-
-def panels():
-    return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
-
-
-def expressions():
-    """Every expression, with where it is."""
-    found = [(path.name, rule["expr"]) for path in RULES for rule in rules(path)]
-    found += [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
-    for variable in json.loads(DASHBOARD.read_text())["templating"]["list"]:
-        if variable["type"] == "query":
-            found.append((variable["name"], re.sub(r"label_values\((.*), \w+\)", r"\1", variable["query"]["query"])))
-    return found
-
-
-def selectors(expression):
-    """The metrics of an expression, each with the labels that are asked of it."""
-    text = re.sub(r'"[^"]*"', '""', expression)
-    for name, labels in re.findall(r"\b((?:beanstalkd_\w+)|up|ALERTS)\b(?:\{([^}]*)\})?", text):
-        yield name, set(re.findall(r"(\w+)\s*(?:=|!=|=~|!~)", labels)) - {"job", "instance", "alertname"}
-
-
-def metric_of(series, known):
-    """The metric that has this series: of a histogram, several."""
-    base = re.sub(r"_(bucket|sum|count)$", "", series)
-    return base if known.get(base, ("",))[0] == "histogram" else series
+from harness.servers import Process, command, imported, unused_port
 
 
 def promtool(*arguments):
@@ -187,6 +152,6 @@ def test_every_metric_is_shown_by_a_server(tmp_path):
                 shown = set(re.findall(r"^(\w+)", page.read().decode(), re.MULTILINE))
     finally:
         process.kill()
-    asked = {series for _, expression in expressions() for series, _ in selectors(expression)} - PROMETHEUS_OWN
+    asked = {series for series in series_asked_for() if not series.startswith(ONLY_OF_A_NODE)}
     assert len(asked) > 40
-    assert {series for series in asked if not series.startswith(ONLY_OF_A_NODE)} - shown == set()
+    assert asked - shown == set()

@@ -7,6 +7,7 @@ from rounds import Loop, Rounds
 from test_commits import ASK, PUT, QuickJournal, committing
 
 from beanstalk_server import Config, Server
+from beanstalk_server.config import ListenerConfig
 from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import DELETIONS
 from beanstalk_server.queue.units import MILLISECOND, SECOND
@@ -17,8 +18,6 @@ from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.reception import Reception
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
-
-pytestmark = pytest.mark.interpreted
 
 # Commits
 
@@ -211,24 +210,16 @@ def test_a_server_measures_nothing_until_it_is_asked_to(run):
 # Counters
 
 
-class Socketless:
-    """A listener without a socket."""
-
-    def close(self):
-        pass
-
-    def remove_path(self):
-        pass
-
-
 def test_failures_at_entrances_that_are_gone_are_still_counted():
     listeners = Listeners()
-    listeners.all = [Socketless(), Socketless()]
+    configs = [ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address="127.0.0.1:0")]
+    listeners.open(configs, [], by_options=False)
     reception = Reception(listeners, lambda: None, lambda: None, accepts=False)
     reception.entrances = [Entrance("here"), Entrance("there")]
     for entrance in reception.entrances:
         assert entrance.authenticate("token") is None
     assert reception.failures == 2
-    reception.change(listeners.all[:1], [None], [Entrance("here")])
+    reception.change(listeners.all[:1], configs[:1], [Entrance("here")])
     assert [entrance.place for entrance in reception.entrances] == ["here"]
     assert reception.failures == 2
+    listeners.close()

@@ -34,7 +34,10 @@ CONTENTS = (
         "Configure",
         ["reference/options", "docs/config", "docs/access", "docs/binlog", "docs/cluster", "docs/io-processes"],
     ),
-    ("Operate", ["docs/deploy", "docs/operating", "docs/metrics", "docs/logs", "docs/binlog-tools"]),
+    (
+        "Operate",
+        ["docs/deploy", "docs/operating", "docs/beanstalk", "docs/metrics", "docs/logs", "docs/binlog-tools"],
+    ),
     ("Know more", ["docs/performance", "docs/compatibility", "docs/design", "docs/journal", "docs/binlog-format"]),
     ("Take part", ["CONTRIBUTING", "conformance/README", "CHANGELOG"]),
 )

@@ -77,6 +77,7 @@ def test_what_is_read(line, found):
         "put t --at 1e3",
         f"put {'x' * 201}",
         "peek 0",
+        "tubes ö",
         "peek x",
         "kick t 0",
         "delete",

@@ -251,6 +251,16 @@ def test_drain_and_undrain(ours, ask, read):
     assert ask(ours, "put", "t", "x")[0] == 0
 
 
+def test_who_is_connected(ours, ask, read):
+    with greenstalk.Client(ours.address, use="t", watch=("a", "b")) as worker:
+        worker.put("x")
+        found = {one["using"]: one for one in read(ours, "clients")}
+        assert (found["t"]["producer"], found["t"]["watching"], found["t"]["state"]) == (1, 2, "idle")
+        header, *rows = ask(ours, "clients")[1].splitlines()
+        assert len(rows) == 2  # with the one that asks
+        assert header.split("\t")[:3] == ["name", "user", "state"]
+
+
 def test_jobs_are_moved_to_another_tube(ours, read):
     jobs = [read(ours, "put", "t", text)["id"] for text in ("one", "two", "three")]
     assert read(ours, "move", "t", "ready", "u", "2") == {"moved": 2}

@@ -1,4 +1,4 @@
-"""What beanstalk-server knows and beanstalkd does not, asked through a client: pages of jobs and tubes, clients, moves.
+"""Whether a server has what beanstalkd lacks, and what is asked of it instead where it has not.
 
 Must never print. (docs/protocol-extensions.md, "For operators")
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import greenstalk
 
-from beanstalk_server.client import Client, _entry
+from beanstalk_server.client import Client
 
 
 def knows(client: Client[bytes], command: str) -> bool:
@@ -22,13 +22,6 @@ def knows(client: Client[bytes], command: str) -> bool:
     except greenstalk.Error:
         return True
     return True
-
-
-def list_clients(client: Client[bytes]) -> list[dict[str, Any]]:
-    """All clients of the server."""
-    size = client._int_cmd(b"list-clients", b"OK")
-    lines = client._read_chunk(size).decode("utf-8", "replace").splitlines()
-    return [dict(_entry(line)) for line in lines if line.startswith("- ")]
 
 
 def all_tubes(client: Client[bytes], prefix: str = "") -> Iterator[dict[str, Any]]:

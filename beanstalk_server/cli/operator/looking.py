@@ -73,13 +73,12 @@ def stats(options: argparse.Namespace) -> int:
 
 def tubes(options: argparse.Namespace) -> int:
     """List the tubes, with what is in them."""
+    prefix = options.prefix or ""
     with asking(options) as client:
         if options.names:
-            found: list[dict[str, Any]] = [
-                {"name": name} for name in sorted(client.tubes()) if name.startswith(options.prefix)
-            ]
+            found: list[dict[str, Any]] = [{"name": name} for name in sorted(client.tubes()) if name.startswith(prefix)]
         else:
-            found = list(extensions.all_tubes(client, options.prefix))
+            found = list(extensions.all_tubes(client, prefix))
     keys = {column: key for key, column in TUBE_COLUMNS.items()}
     if options.sort != "tube":
         found.sort(key=lambda tube: (-tube.get(keys[options.sort], 0), tube["name"]))
@@ -138,7 +137,7 @@ def peek(options: argparse.Namespace) -> int:
 def clients(options: argparse.Namespace) -> int:
     """List who is connected."""
     with asking(options, extension="list-clients") as client:
-        found = extensions.list_clients(client)
+        found = client.list_clients()
     if options.json:
         show_json(found)
     else:

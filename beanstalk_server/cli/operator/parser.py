@@ -267,7 +267,12 @@ COMMANDS: Final = (
         "looking.tubes",
         "the tubes, and how many jobs each has in which state",
         Argument(
-            "prefix", metavar="PREFIX", nargs="?", default="", help="only those whose names begin so", complete=TUBES
+            "prefix",
+            metavar="PREFIX",
+            nargs="?",
+            type=tube_name,
+            help="only those whose names begin so",
+            complete=TUBES,
         ),
         Argument(
             "--sort",

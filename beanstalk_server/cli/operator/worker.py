@@ -102,6 +102,8 @@ class Worker:
     def _on_signal(self, number: int, frame: object) -> None:  # noqa: ARG002
         self._signals += 1
         self.stopping.set()
+        if self._signals == 1:  # the lock of `note` is held by slots only, which go on
+            self.note("told to stop: it ends with the commands that run; told once more, it ends them")
         if self._signals == 2:
             self.killed.set()
             os.write(self._kill, b"\n")  # nobody reads it: it stays

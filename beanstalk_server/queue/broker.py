@@ -489,9 +489,11 @@ class Broker(Queue):
         self.cost += self.tubes.write_pages() * PAGE_COST
         return self.tubes.pages()
 
-    def find_jobs(self, name: str, state: int, position: list[int], count: int) -> JobSearch | None:
+    def find_jobs(
+        self, name: str, state: int, position: list[int], count: int, before: JobSearch | None = None
+    ) -> JobSearch | None:
         tube = self.tubes.get(name)
-        return None if tube is None else JobSearch(self.jobs, tube, state, position, count, self.wall.offset)
+        return None if tube is None else JobSearch(self.jobs, tube, state, position, count, self.wall.offset, before)
 
     def tube_names(self, first: str, count: int) -> list[str]:
         return self.tubes.names_from(first, count)

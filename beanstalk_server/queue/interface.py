@@ -276,7 +276,9 @@ class Queue:
         """A line for each tube, as list-tubes has it ("- " and the name), in beanstalkd's order; many on each page."""
         raise NotImplementedError
 
-    def find_jobs(self, name: str, state: int, position: list[int], count: int) -> JobSearch | None:
+    def find_jobs(
+        self, name: str, state: int, position: list[int], count: int, before: JobSearch | None = None
+    ) -> JobSearch | None:
         """Begin to look for the jobs of a tube in a state, at most so many, that follow a position in their order.
 
         None if there is no such tube.
@@ -284,6 +286,7 @@ class Queue:
         Args:
             state: READY, DELAYED, RESERVED or BURIED.
             position: that at the end of the page before (`JobSearch.next_position`); [] for the beginning.
+            before: the same client's search before, which may have found this page already.
         """
         raise NotImplementedError
 

@@ -20,11 +20,16 @@ is looked at once. What comes long after the page is passed over: a sample of th
 sample has told wrong, the page is shorter. What is found is looked at again when the page is written: a job that has
 left its place meanwhile is left out.
 
+A search through the table finds some pages more than one. Those are at hand for the client's next search, if it goes on
+where this one has ended: what has come since is not among them, and need not be, because it was not there when the
+pages that follow from each other began. So of four deep pages, one costs a search.
+
     a page of a tube with a million jobs                      costs, compiled
     --------------------------------------------------------  -------------------------------------------------
     the first ones, in any state                              1 to 2 ms
     ready, further on: many jobs have the same priority       1 to 3 ms: those follow each other in the table
-    ready, each with its own priority; delayed, further on    25 to 45 ns for each job of the server, a page at a time
+    ready, each with its own priority; delayed, further on    25 to 30 ns for each job of the server, a page at a time;
+                                                              the next two or three pages 1 ms
     buried, further on                                        1 ms; if the last job has gone, as above
     reserved                                                  1 ms
 
@@ -73,6 +78,7 @@ class JobSearch:
         position: that at the end of the page before; [] for the beginning.
         count: the most jobs.
         wall_offset: the wall clock minus the server's clock, in nanoseconds.
+        before: the search before, which is complete, if its client goes on with this one.
     """
 
     __slots__ = (
@@ -81,12 +87,15 @@ class JobSearch:
         "_bound_id",
         "_has_bound",
         "_id",
+        "_is_at_hand",  # the search before has found the page
         "_kept",  # how many of what is found are kept
         "_key",  # with `_id`: the position; of the jobs that are delayed by the server's clock, where there are two
         "_limit",  # one job more than the page takes: whether there is one decides whether there is a next page
         "_moment",
         "_moment_id",  # with `_moment`: the position of the jobs that are due by the wall clock
         "_pages",  # of the table, those left, the next one last; None until the table is gone through
+        "_rest",  # when it is complete, what it has found beyond the page: sort keys and ids
+        "_rest_position",  # that behind it; [] if no job follows
         "_same",  # how many have been found with the position's own sort key
         "_start",  # the page of the table that has the position's id
         "_state",
@@ -99,7 +108,14 @@ class JobSearch:
     )
 
     def __init__(
-        self, table: IdTable[Job], tube: Tube, state: int, position: list[int], count: int, wall_offset: int
+        self,
+        table: IdTable[Job],
+        tube: Tube,
+        state: int,
+        position: list[int],
+        count: int,
+        wall_offset: int,
+        before: JobSearch | None = None,
     ) -> None:
         self._table = table
         self._tube = tube
@@ -123,11 +139,21 @@ class JobSearch:
         self.found: list[Entry] = []
         self.next_position: list[int] = []
         self.is_complete = False
+        self._rest: list[tuple[int, int]] = []
+        self._rest_position: list[int] = []
+        self._is_at_hand = False
+        if before is not None and before._is_followed_by(tube, state, position):
+            self._is_at_hand = True
+            self._rest = before._rest
+            self._rest_position = before._rest_position
+            self._wall_offset = before._wall_offset  # by which these have their sort keys
 
     def go_on(self) -> int:
         """Do the next slice; return what it has cost."""
         if self._pages is not None:
             return self._look_through_page(self._pages)
+        if self._is_at_hand:
+            return self._take_rest()
         if self._state == READY:
             found = _following(self._tube.ready, self._key, self._id, self._limit)
         elif self._state == DELAYED:
@@ -151,6 +177,27 @@ class JobSearch:
         """Whether a job that has been found is still where it was."""
         key, _, job = entry
         return job.state == self._state and job.tube is self._tube and self._sort_key(job) == key and self._has(job)
+
+    def forget_found(self) -> None:
+        """Refer to no job any more: the page has been written."""
+        self.found = []
+
+    def _is_followed_by(self, tube: Tube, state: int, position: list[int]) -> bool:
+        """Whether what it has found beyond its page is the beginning of what follows this position."""
+        return bool(self._rest) and tube is self._tube and state == self._state and position == self.next_position
+
+    def _take_rest(self) -> int:
+        count = self._limit - 1
+        taken = self._rest[:count]
+        self._rest = self._rest[count:]
+        for key, job_id in taken:
+            job = self._table.get(job_id)
+            if job is not None:
+                self.found.append((key, job_id, job))
+        key, job_id = taken[-1]
+        self.next_position = self._position_at(key, job_id) if self._rest else self._rest_position
+        self.is_complete = True
+        return len(taken) >> 2
 
     # What is found at once, in order; None if that would take too long.
 
@@ -232,6 +279,7 @@ class JobSearch:
         best = self._best
         if not pages:
             best.sort()
+            self._keep_rest(best)
             self._end(best[: self._limit])
             return look_cost(len(best))
         index = pages.pop()
@@ -256,6 +304,10 @@ class JobSearch:
         if state != DELAYED and self._same >= self._limit and index >= self._start:
             # They follow each other by their ids, as the pages do: no page that is left has one of the first.
             pages.clear()
+            self._best = [entry for entry in best if entry[0] == self._key]
+            self._has_bound = True
+            self._bound = self._key
+            self._bound_id = self._best[-1][1]
         elif len(best) > 2 * self._kept + SPARE_ENTRIES:
             best.sort()
             del best[self._kept :]
@@ -281,6 +333,18 @@ class JobSearch:
         """Whether a job of the tube is there, and not about to be forgotten."""
         tube = self._tube
         return not tube.clearing or not tube.is_cleared(job)
+
+    def _keep_rest(self, best: list[Entry]) -> None:
+        """Keep what has been found beyond the page."""
+        rest = best[self._limit - 1 : self._kept]
+        if len(rest) < 2:
+            return
+        self._rest = [(key, job_id) for key, job_id, _ in rest]
+        if len(best) > self._kept:
+            key, job_id = self._rest[-1]
+            self._rest_position = self._position_at(key, job_id)
+        elif self._has_bound:
+            self._rest_position = self._position_at(self._bound, self._bound_id)
 
     def _end(self, found: list[Entry]) -> None:
         """The search is over: these are the first that follow, in their order, and no more than the limit."""

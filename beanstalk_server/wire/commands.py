@@ -331,7 +331,7 @@ def _list_tubes(session: Session, arguments: Arguments, now: int) -> Outcome:
 def _list_jobs(session: Session, arguments: Arguments, now: int) -> Outcome:
     name, state, position = arguments.name, arguments.state, arguments.position
     count = min(arguments.count, PAGE_ENTRIES)
-    search = session.queue.find_jobs(name, state, position, count)
+    search = session.search = session.queue.find_jobs(name, state, position, count, session.search)
     if search is None:
         return NOT_FOUND
     return session.begin_listing(JobPage(session.queue, search, name, state, position, count), now)

@@ -64,4 +64,5 @@ class JobPage(Listing):
 
     def reply(self) -> bytes:
         position = self._search.next_position
+        self._search.forget_found()
         return replies.ok(page(write_cursor(position) if position else "", "jobs", self._entries))

@@ -25,6 +25,7 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import (
     BURIED_INSTEAD,
@@ -132,6 +133,7 @@ class Session(Client):
         "refusal",  # the reply to the put whose body is skipped
         "replies",  # not taken yet
         "reply_lsn",  # the LSN of the last change that the replies report
+        "search",  # that of its last list-jobs, which may have found more than a page
         "server",
         "unchecked",  # how many of the first watched tubes the user may not be allowed to consume from
         "user",
@@ -179,6 +181,7 @@ class Session(Client):
         self.job_id = 0
         self.refusal = replies.JOB_TOO_BIG
         self.listing: Listing | None = None
+        self.search: JobSearch | None = None
         self.unchecked = 0
         self.user: User | None = None
         self.authenticate = authenticate
@@ -416,6 +419,7 @@ class Session(Client):
         self.closed = True
         self.framer.clear()
         self.on_answer = _ignore
+        self.listing = self.search = None
         self.queue.disconnect(self, now, has_left)
 
     @property

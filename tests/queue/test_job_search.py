@@ -93,9 +93,18 @@ def key_of(job):
     return job.is_timed(), job.deadline
 
 
-def page(broker, state, position=(), count=1000, meanwhile=lambda: None, tube="t"):
+class Searcher:
+    """A client that goes from page to page."""
+
+    def __init__(self):
+        self.search = None
+
+
+def page(broker, state, position=(), count=1000, meanwhile=lambda: None, tube="t", searcher=None):
     """The ids on a page, and the position at its end."""
-    search = broker.find_jobs(tube, state, list(position), count)
+    search = broker.find_jobs(tube, state, list(position), count, searcher and searcher.search)
+    if searcher is not None:
+        searcher.search = search
     while not search.is_complete:
         assert search.go_on() >= 0
         meanwhile()
@@ -122,6 +131,8 @@ def test_each_job_that_stays_is_found_once_and_in_order(way, state, seed):
     broker, rng = life.broker, life.rng
     for _ in range(rng.randrange(150)):
         life.do()
+    for _ in range(rng.choice([0, 0, 60])):
+        life.put()
     if life.broker.tubes.get("t") is None:
         return
     stays = life.places(state)
@@ -136,8 +147,9 @@ def test_each_job_that_stays_is_found_once_and_in_order(way, state, seed):
             stays = {job_id: key for job_id, key in stays.items() if now.get(job_id) == key}
 
     found, position, has_more = [], [], True
+    searcher = rng.choice([None, Searcher()])
     while has_more:
-        ids, position = page(broker, state, position, rng.choice([1, 2, 7]), churn)
+        ids, position = page(broker, state, position, rng.choice([1, 2, 7]), churn, searcher=searcher)
         found += ids
         has_more = bool(position)
         churn()
@@ -276,6 +288,40 @@ def test_a_deep_page_of_jobs_with_many_priorities_goes_through_the_table_in_slic
     assert max(costs) <= 256, "two turns of a session"
 
 
+@pytest.mark.parametrize("state", [READY, DELAYED])
+def test_what_a_search_has_found_beyond_its_page_is_the_next_one(state):
+    world = World()
+    client = RecordingClient(world.broker)
+    for number in range(30_000):
+        place = number * 7919 % 30_011
+        priority, delay = (place, 0) if state == READY else (0, SECOND + place)
+        world.broker.put(client, world.broker.take_id(), priority, delay, 60 * SECOND, b"x", SECOND, SECOND)
+    start = [20_000, 0] if state == READY else [2 * SECOND + 20_000, 0, 0, 0]
+    searcher, position = Searcher(), start
+    costs, found = [], []
+    for _ in range(8):
+        search = world.broker.find_jobs("default", state, position, 50, searcher.search)
+        fresh = world.broker.find_jobs("default", state, position, 50)
+        slices = 0
+        while not search.is_complete:
+            search.go_on()
+            slices += 1
+        while not fresh.is_complete:
+            fresh.go_on()
+        ids, expected = [entry[1] for entry in search.found], [entry[1] for entry in fresh.found]
+        assert ids == expected[: len(ids)]
+        found += ids
+        costs.append(slices)
+        searcher.search, position = search, search.next_position
+        search.forget_found()
+    assert len(found) == len(set(found)) > 300
+    assert costs[0] > 7
+    assert 4 <= costs.count(1) < 8
+    again = world.broker.find_jobs("default", state, start, 50, searcher.search)
+    again.go_on()
+    assert not again.is_complete, "what begins elsewhere is searched for anew"
+
+
 def test_buried_jobs_go_on_behind_the_last_one_without_a_search():
     world = World()
     client = RecordingClient(world.broker)
@@ -293,3 +339,14 @@ def test_buried_jobs_go_on_behind_the_last_one_without_a_search():
     assert len(costs) > 1
     assert again == found
     assert all(one > other for one, other in pairwise(again))
+
+
+def test_jobs_of_few_priorities_are_found_in_order_page_after_page():
+    world = World()
+    client = RecordingClient(world.broker)
+    put_many(world.broker, client, 15_000, lambda number: number % 3)
+    searcher, position, found = Searcher(), [], []
+    while not found or position:
+        ids, position = page(world.broker, READY, position, 500, tube="default", searcher=searcher)
+        found += ids
+    assert found == [number + 1 for rest in range(3) for number in range(rest, 15_000, 3)]

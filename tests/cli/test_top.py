@@ -14,7 +14,7 @@ import threading
 import pytest
 from on_terminal import BEANSTALK, OnTerminal
 
-from beanstalk_server import Config
+from beanstalk_server import Config, ListenerConfig, UserConfig
 from harness import servers
 from harness.in_thread import ServerThread
 from harness.servers import run
@@ -33,8 +33,8 @@ def cleanup():
 def start(cleanup):
     """Starts servers in threads."""
 
-    def start():
-        server = ServerThread(Config(port=0), asyncio.new_event_loop)
+    def start(**settings):
+        server = ServerThread(Config(**(settings or {"port": 0})), asyncio.new_event_loop)
         cleanup.callback(server.stop)
         return server
 
@@ -99,6 +99,8 @@ def test_an_evening_with_top(start, top):
     assert terminal.shows("mail  ").split()[:5] == ["mail", "3", "0", "0", "0"]
     assert terminal.shows("beanstalk top  ").split()[:3] == ["beanstalk", "top", named(address)]
     terminal.shows("tubes 1 to 4 of 4 by ready")
+    aged = re.compile(r"^mail +3 .* \d+s\b", re.MULTILINE)
+    eventually(lambda: aged.search(terminal.text), "the age of the job that goes next")
     names = [line.split()[0] for line in terminal.lines[6:10]]
     assert names == ["mail", "bill", "default", "later"]
     assert terminal.attributes != terminal.attributes_before
@@ -129,6 +131,8 @@ def test_an_evening_with_top(start, top):
     terminal.shows("tubes 1 to 1 of 1 by tube, beginning with ma")
     terminal.type("\r\r")
     terminal.shows("the first jobs of mail in each state")
+    assert terminal.shows("  hello").split()[1:3] == ["ready", "5"]
+    assert terminal.text.count(" ready  ") >= 3
     terminal.type("\x1b")
     terminal.shows("q quit")
     terminal.type("C")
@@ -280,6 +284,25 @@ def test_a_lost_connection_is_shown_and_tried_again(cleanup, top):
     terminal.hides("trying again")
     terminal.hides("mail  ")  # another server: nothing of the one before
     terminal.shows("default")
+    terminal.type("q")
+    assert terminal.ends() == 0
+
+
+def test_a_user_sees_what_it_has_a_right_to(start, top):
+    listeners = (ListenerConfig(address="127.0.0.1:0"), ListenerConfig(address="127.0.0.1:0", user="mail"))
+    server = start(listeners=listeners, users=(UserConfig(name="mail", inspect=("mail",)),))
+    everybodys, mails = server.server.listeners.addresses
+    fill(everybodys)
+    terminal = top(mails)
+    terminal.shows("this user may not see the figures of the server")
+    assert terminal.shows("mail  ").split()[:2] == ["mail", "3"]
+    assert "bill" not in terminal.text
+    terminal.type("\x1b[BPy")
+    terminal.shows("refused: this user has no right to it")
+    terminal.type("K")
+    terminal.shows("no buried and no delayed jobs")
+    terminal.type("CY")
+    terminal.shows("refused: this user has no right to it")
     terminal.type("q")
     assert terminal.ends() == 0
 

@@ -134,16 +134,31 @@ class Scrapes:
         now = self._clock()
         end = now + SLICE
         try:
-            while walk.step(now, CHUNK):
+            while now < end and walk.step(now, CHUNK):
                 now = self._clock()
-                if now >= end:
-                    walk.page.end_slice()
-                    self._call_soon(self._go_on)
-                    return
-            found: Written | Failure = Written(walk.page.content_type, walk.page.finish(self._source.figures()))
+            walk.page.end_slice()
         except Exception:
-            log.exception("statistics cannot be shown; this is a bug in the server", event("bug-in-scrape"))
-            found = Failure()
+            self._fail()
+            return
+        self._call_soon(self._finish if walk.is_over else self._go_on)
+
+    def _finish(self) -> None:
+        """Write what is not about tubes, in a slice of its own, and hand the page out."""
+        walk = self._walk
+        assert walk is not None, "a page is being written"
+        try:
+            found = Written(walk.page.content_type, walk.page.finish(self._source.figures()))
+        except Exception:
+            self._fail()
+            return
+        self._hand_out(found)
+
+    def _fail(self) -> None:
+        log.exception("statistics cannot be shown; this is a bug in the server", event("bug-in-scrape"))
+        self._hand_out(Failure())
+
+    def _hand_out(self, found: Written | Failure) -> None:
+        """Give everybody who has asked what there is, and begin the next page."""
         asking, self._asking = self._asking, []
         self._walk = None
         if self._waiting:
@@ -157,6 +172,7 @@ class _Walk:
 
     def __init__(self, page: Page, source: Source, limit: int) -> None:
         self.page = page
+        self.is_over = False  # there are no more tubes
         self._tables = source.tables()
         self._left = None if page.sums else limit  # how many more tubes the page wants; None for all
         self._position = 0  # in the first of the tables
@@ -166,6 +182,7 @@ class _Walk:
         for _ in range(count):
             tube = self._next()
             if tube is None:
+                self.is_over = True
                 return False
             self.page.add(TubeStatistics(tube, now), tube.next_ready_age(now))
         return True

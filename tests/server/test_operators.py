@@ -18,7 +18,8 @@ from tls_peers import Files, client_certificate, client_context
 
 from beanstalk_server import Config, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.config import ConfigError
+from beanstalk_server.cli.server import main
+from beanstalk_server.config import BAD_OPTION, ConfigError
 from beanstalk_server.server import http_rules
 from beanstalk_server.server.start_error import StartError
 from harness.caller import TIMEOUT, Caller, connect
@@ -522,6 +523,27 @@ def test_without_the_library_a_start_and_a_reload_are_refused_and_say_what_is_mi
     server = serve()
     with pytest.raises(ConfigError, match=said):
         reload(server, http=HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http = '127.0.0.1:9'", "HTTP at 127.0.0.1:9: needs h11"),
+        ("[[listener]]\naddress = 'h:1'\n[[listener]]\naddress = 'h:9'\nprotocol = 'http'", "HTTP at h:9: needs h11"),
+    ],
+)
+def test_the_check_of_a_configuration_says_so_too(tmp_path, capsys, without_library, text, expected):
+    path = tmp_path / "server.toml"
+    path.write_text(text)
+    assert main(["--config", str(path), "--check-config"]) == BAD_OPTION
+    assert expected in capsys.readouterr().err
+
+
+def test_a_start_that_fails_before_anybody_could_ask_says_why(run, tmp_path):
+    with pytest.raises(StartError, match="token"):
+        run(http=HERE, token_file=str(tmp_path / "nothing"))
+    with pytest.raises(StartError, match="--listen"):
+        run(http=HERE, listen="host.invalid")
 
 
 def test_an_address_that_is_taken_is_named(run):

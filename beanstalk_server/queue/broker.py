@@ -1186,6 +1186,8 @@ class Broker(Queue):
         """
         left = job.tube
         state = job.state
+        if state == READY:
+            job.forget_since()  # the terms that it gets now will say that it is ready since now
         terms = self.memory.give_terms(job)
         moment = terms.at
         deadline = job.deadline

@@ -6,7 +6,8 @@ byte more for each job:
     waited      from the moment when a job is ready to its first reservation
                     a job with terms notes that moment (`Terms.ready_since`)
                     any other is ready when its delay is over, counted from when its put came
-                    not counted if neither is known: a job without terms that has been rescheduled, kicked or replaced
+                    not counted if neither is known: a job without terms that has been rescheduled, kicked, replaced or,
+                    while it was ready, moved
                     not counted, either: a job that was there before a restart, when clients may have had it; and one
                     that is reserved again after `unreserve`, as if it never had been
                     time in a tube that is paused or throttled counts

@@ -126,7 +126,8 @@ class Tube(Timer):
         """How long the job that is to be reserved next has been ready, in nanoseconds; 0 if no job is ready.
 
         As well as that is known (`Job.ready_since`), and rather too long than too short: for a worker more is less
-        harm than one too few. A job that has not been ready at the end of its delay counts from its put.
+        harm than one too few. A job that has not been ready at the end of its delay counts from its put; only one that
+        has been moved while it was ready, or whose tube has got a time to live meanwhile, counts from then.
         """
         jobs = self.ready.jobs
         if not jobs:

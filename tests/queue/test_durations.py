@@ -7,7 +7,7 @@ import random
 import pytest
 from fields import fields_of
 from model import Model
-from test_broker_model import BrokerAgainstModel
+from test_broker_model import MOVED, BrokerAgainstModel
 from test_histogram import naive_counts
 from virtual import MemoryJournal, RecordingClient
 
@@ -65,6 +65,10 @@ class RecordingModel(Model):
     def kick_job(self, job_id, now):
         self.lose_track(job_id, "delayed", "buried")
         return super().kick_job(job_id, now)
+
+    def move_as_it_is(self, job, tube, now):
+        self.lose_track(job.id, "ready")
+        super().move_as_it_is(job, tube, now)
 
     def unreserve(self, client, job_id, now):
         if self.held_by(client, job_id):
@@ -206,6 +210,8 @@ def live_on(machine, rng):
             lambda: machine.kick_job(pair, job_id),
             lambda: machine.kick(pair, 2),
             lambda: machine.redrive(pair, "dead", 2),
+            lambda: machine.move_jobs(pair, "default", rng.choice(MOVED), "a", 1),
+            lambda: machine.move_jobs(pair, "a", rng.choice(MOVED), "default", 2),
             lambda: machine.reschedule(pair, job_id, delay),
             lambda: machine.use(pair, rng.choice(("default", "a"))),
             lambda: machine.watch(pair, rng.choice(("a", "dead"))),

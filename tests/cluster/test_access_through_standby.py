@@ -273,3 +273,32 @@ def test_a_leader_that_drains_because_it_is_alone_says_so_to_those_who_come_by_a
     client = cluster.connect(standby)
     assert put(client) == b"DRAINING\r\n"
     assert stats(client)["draining"] == "true"
+
+
+def test_a_standby_passes_drain_and_undrain_on_and_a_change_of_leader_ends_drain_mode(cluster):
+    leader, standby = cluster.two()
+    client = cluster.connect(standby)
+    assert client.ask(b"drain\r\n") == b"DRAINING\r\n"
+    assert put(client) == put(cluster.connect(leader)) == b"DRAINING\r\n"
+    assert client.ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
+    assert put(client).startswith(b"INSERTED")
+    assert client.ask(b"drain\r\n") == b"DRAINING\r\n"
+    cluster.stop(leader)
+    eventually(lambda: role(standby) == LEADS, "the other leads")
+    assert put(client).startswith(b"INSERTED")
+
+
+def test_the_clients_of_all_nodes_are_listed_at_each_of_them(cluster):
+    nodes = cluster.two()
+    clients = [cluster.connect(node) for node in nodes]
+    clients[1].send(b"watch a\r\nuse b\r\n")
+    assert (clients[1].line(), clients[1].line()) == (b"WATCHING 2\r\n", b"USING b\r\n")
+    names = ["{}:{}".format(*client.socket.getsockname()[:2]) for client in clients]
+    for client in clients:
+        assert stats(client)["current-connections"] == "2"
+        size = int(client.ask(b"list-clients\r\n").split()[1])
+        lines = sorted(client.read(size + 2).decode().splitlines()[1:-1])
+        found = {name: line for name in names for line in lines if f'"{name}' in line}
+        assert len(found) == len(lines) == 2
+        assert 'using: "b", watching: 2' in found[names[1]]
+        assert f'"{names[1]} at {nodes[1].server.name}"' in found[names[1]], "it came by another node"

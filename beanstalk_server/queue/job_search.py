@@ -28,7 +28,7 @@ pages that follow from each other began. So of four deep pages, one costs a sear
     --------------------------------------------------------  -------------------------------------------------
     the first ones, in any state                              1 to 2 ms
     ready, further on: many jobs have the same priority       1 to 3 ms: those follow each other in the table
-    ready, each with its own priority; delayed, further on    25 to 30 ns for each job of the server, a page at a time;
+    ready, each with its own priority; delayed, further on    25 to 35 ns for each job of the server, a page at a time;
                                                               the next two or three pages 1 ms
     buried, further on                                        1 ms; if the last job has gone, as above
     reserved                                                  1 ms

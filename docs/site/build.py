@@ -216,7 +216,8 @@ def build(directory: Path) -> int:
         pages, remembered = Path(name) / "pages", Path(name) / "remembered"
         stage(pages)
         how = ["-b", "html", "-q", "-W", "--keep-going", "-E", "-c", str(Path(__file__).parent)]
-        return sphinx([*how, "-d", str(remembered), str(pages), str(directory)])
+        status: int = sphinx([*how, "-d", str(remembered), str(pages), str(directory)])
+        return status
 
 
 if __name__ == "__main__":

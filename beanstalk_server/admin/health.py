@@ -27,7 +27,11 @@ class Condition(NamedTuple):
     is_stopping: bool = False
 
     def hindrance(self) -> str:
-        """Why clients that connect are not served as they should be; "" if they are."""
+        """Why clients are not served by this process itself; "" if they are."""
+        return self.hindrance_of_cluster() or ("stands by: another node leads" if self.is_standby else "")
+
+    def hindrance_of_cluster(self) -> str:
+        """Why clients that connect are served neither here nor through the leaders; "" if they are."""
         if self.has_failed:
             return "has failed: acknowledges nothing more"
         if self.is_stopping:
@@ -41,7 +45,3 @@ class Condition(NamedTuple):
         if self.is_stranded:
             return "stands by: reaches no leader"
         return ""
-
-    def hindrance_of_leader(self) -> str:
-        """The same, for those who want to talk to a node that leads, and to no other."""
-        return self.hindrance() or ("stands by: another node leads" if self.is_standby else "")

@@ -85,7 +85,11 @@ _PLAIN: Final = (
 """Families with a single sample: the key of stats, name, kind and meaning."""
 
 BUILD: Final = Family("beanstalkd_build_info", INFO, "always 1; the version as `stats` shows it", ("version",))
-READY: Final = Family("beanstalkd_ready", GAUGE, "whether `/readyz` answers 200")
+READY: Final = Family(
+    "beanstalkd_ready",
+    GAUGE,
+    "whether `/readyz/cluster` answers 200: a node that stands by, and reaches the leaders, is ready",
+)
 DRAINING: Final = Family("beanstalkd_draining", GAUGE, "whether new jobs are refused (stats: draining)")
 COMMANDS: Final = Family("beanstalkd_commands_total", COUNTER, "commands by name (stats: cmd-…)", ("cmd",))
 

@@ -1,12 +1,12 @@
 """What is at which path, and who may see it.
 
-    path            answers                                         asks for the right
-    --------------  ----------------------------------------------  ------------------------
-    /healthz        200 as long as the event loop turns
-    /readyz         200 if clients are served, else 503 and why
-    /readyz/leader  the same, and 503 at a node that leads nothing
-    /metrics        the metrics, as text in either format           to inspect every tube
-    /stats.json     statistics                                      to inspect every tube
+    path             answers                                           asks for the right
+    ---------------  ------------------------------------------------  ------------------------
+    /healthz         200 as long as the event loop turns
+    /readyz          200 if clients are served here, else 503 and why
+    /readyz/cluster  the same, and 200 if they are through the leaders
+    /metrics         the metrics, as text in either format             to inspect every tube
+    /stats.json      statistics                                        to inspect every tube
 
 Must never know how a request is read, or an answer sent.
 """
@@ -106,15 +106,15 @@ class Site:
     def answer(self, request: Request, done: Done) -> None:
         """Answer a request, at once or later."""
         path = request.path
-        if path not in ("/healthz", "/readyz", "/readyz/leader", "/metrics", "/stats.json"):
-            done(say(404, "not found: there are /metrics, /stats.json, /healthz and /readyz"))
+        if path not in ("/healthz", "/readyz", "/readyz/cluster", "/metrics", "/stats.json"):
+            done(say(404, "not found: there are /metrics, /stats.json, /healthz, /readyz and /readyz/cluster"))
         elif request.method not in METHODS:
             done(say(405, "must be GET or HEAD", ("Allow", ", ".join(METHODS))))
         elif path == "/healthz":
             done(say(200, OK))
-        elif path in ("/readyz", "/readyz/leader"):
+        elif path in ("/readyz", "/readyz/cluster"):
             condition = self._condition()
-            hindrance = condition.hindrance() if path == "/readyz" else condition.hindrance_of_leader()
+            hindrance = condition.hindrance() if path == "/readyz" else condition.hindrance_of_cluster()
             done(say(503 if hindrance else 200, hindrance or OK))
         else:
             self._show(request, done)

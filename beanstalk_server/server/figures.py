@@ -49,7 +49,7 @@ class ServerFigures:
         arrivals = [each.arrivals for each in receptions if each.arrivals is not None]
         return Figures(
             self._statistics(),
-            is_ready=not self._server.condition().hindrance(),
+            is_ready=not self._server.condition().hindrance_of_cluster(),
             forbidden=sum(each.connections.server_info.forbidden for each in self._services()),
             auth_failures=sum(each.failures for each in receptions),
             auth_timeouts=sum(each.timeouts for each in arrivals),

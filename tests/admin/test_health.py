@@ -10,7 +10,7 @@ STARTS = "starts: recovers the jobs of its binlog, if it has one"
 
 def test_a_server_that_serves_is_ready():
     operators = Operators()
-    for path in ("/healthz", "/readyz", "/readyz/leader"):
+    for path in ("/healthz", "/readyz", "/readyz/cluster"):
         assert operators.ask(path)[::2] == (200, "ok\n")
 
 
@@ -31,14 +31,14 @@ def test_a_server_that_does_not_serve_is_alive_and_says_why(condition, reason):
     operators.condition = condition
     assert operators.ask("/healthz")[::2] == (200, "ok\n")
     assert operators.ask("/readyz")[::2] == (503, f"{reason}\n")
-    assert operators.ask("/readyz/leader")[::2] == (503, f"{reason}\n")
+    assert operators.ask("/readyz/cluster")[::2] == (503, f"{reason}\n")
 
 
-def test_a_node_that_serves_through_a_leader_is_ready_and_is_none():
+def test_a_node_that_serves_through_a_leader_is_ready_as_a_part_of_its_cluster_only():
     operators = Operators()
     operators.condition = Condition(is_standby=True)
-    assert operators.ask("/readyz")[0] == 200
-    assert operators.ask("/readyz/leader")[::2] == (503, "stands by: another node leads\n")
+    assert operators.ask("/readyz")[::2] == (503, "stands by: another node leads\n")
+    assert operators.ask("/readyz/cluster")[::2] == (200, "ok\n")
 
 
 @pytest.mark.parametrize("condition", [Condition(is_starting=True), Condition(is_stopping=True)])

@@ -319,7 +319,7 @@ def test_what_is_no_bearer_of_one_token_is_told_what_is_needed(operators, header
 
 
 def test_health_needs_nothing(operators):
-    for path in ("/healthz", "/readyz", "/readyz/leader"):
+    for path in ("/healthz", "/readyz", "/readyz/cluster"):
         assert operators.ask(path, door=TOKENS)[0] == 200
 
 

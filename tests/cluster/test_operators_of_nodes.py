@@ -54,18 +54,20 @@ def test_a_leader_and_a_standby_say_what_they_are(cluster):
     assert found["beanstalkd_cluster_shards_led",] == 0
 
 
-def test_a_standby_that_serves_through_the_leader_is_ready_and_no_leader(cluster):
+def test_a_standby_that_serves_through_the_leader_is_ready_as_a_part_of_the_cluster_only(cluster):
     leader, standby = cluster.two(http=HERE)
-    assert ask(leader, "/readyz") == ask(leader, "/readyz/leader") == (200, "ok\n")
-    eventually(lambda: ask(standby, "/readyz")[0] == 200, "it is linked to the leader")
-    assert ask(standby, "/readyz/leader") == (503, "stands by: another node leads\n")
+    assert ask(leader, "/readyz") == ask(leader, "/readyz/cluster") == (200, "ok\n")
+    eventually(lambda: ask(standby, "/readyz/cluster")[0] == 200, "it is linked to the leader")
+    assert ask(standby, "/readyz") == (503, "stands by: another node leads\n")
+    assert figures(standby)["beanstalkd_ready",] == 1
+    assert json.loads(ask(standby, "/stats.json")[1])["ready"] is True
 
 
 def test_a_node_that_reaches_no_leader_is_alive_and_not_ready(cluster):
     cluster.servers.lag()
     node = cluster.add(http=HERE)
     assert ask(node, "/healthz") == (200, "ok\n")
-    assert ask(node, "/readyz") == (503, "stands by: reaches no leader\n")
+    assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (503, "stands by: reaches no leader\n")
     assert figures(node)["beanstalkd_ready",] == 0
     cluster.servers.lag(lags=False)
     eventually(lambda: ask(node, "/readyz")[0] == 200, "it leads")
@@ -73,11 +75,11 @@ def test_a_node_that_reaches_no_leader_is_alive_and_not_ready(cluster):
 
 def test_a_leader_that_is_drained_is_not_ready_any_more(cluster):
     leader, standby = cluster.two(http=HERE)
-    eventually(lambda: ask(standby, "/readyz")[0] == 200, "it is linked to the leader")
+    eventually(lambda: ask(standby, "/readyz/cluster")[0] == 200, "it is linked to the leader")
     leader.call(leader.server.drain)
     eventually(lambda: role(standby) == LEADS, "the other leads")
-    assert ask(leader, "/readyz") == (503, "drains: takes no new jobs\n")
-    assert ask(standby, "/readyz/leader")[0] == 200
+    assert ask(leader, "/readyz") == ask(leader, "/readyz/cluster") == (503, "drains: takes no new jobs\n")
+    assert ask(standby, "/readyz")[0] == 200
 
 
 def test_the_shards_of_a_node_are_added_up_and_each_tube_is_there_once(cluster):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import select
 import shutil
 import signal
 import sys
@@ -83,26 +84,36 @@ class Worker:
         slots = [
             Slot(self, connect(self.options, LOOK) if number == 0 else None) for number in range(self.options.number)
         ]
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        told, tells = os.pipe()  # Python calls its handlers once for two signals that come together; this counts both
+        os.set_blocking(tells, False)
+        before_fd = signal.set_wakeup_fd(tells)
+        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             threads = [threading.Thread(target=slot.run, name=f"slot {i}") for i, slot in enumerate(slots)]
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                thread.join()
+            while threads:
+                if select.select([told], [], [], LOOK / 4)[0]:
+                    for number in os.read(told, 100):
+                        if number in before:
+                            self._on_signal()
+                threads = [thread for thread in threads if thread.is_alive()]
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            signal.set_wakeup_fd(before_fd)
+            os.close(told)
+            os.close(tells)
             os.close(self.killing)
             os.close(self._kill)
         if self.failure:
             raise self.failure
         return 0
 
-    def _on_signal(self, number: int, frame: object) -> None:  # noqa: ARG002
+    def _on_signal(self) -> None:
         self._signals += 1
         self.stopping.set()
-        if self._signals == 1:  # the lock of `note` is held by slots only, which go on
+        if self._signals == 1:
             self.note("told to stop: it ends with the commands that run; told once more, it ends them")
         if self._signals == 2:
             self.killed.set()
@@ -281,7 +292,11 @@ class Slot:
         touch_at = began + interval
         why = ""
         while True:
-            others = [] if self._worker.killed.is_set() else [self._worker.killing]
+            others = [self._worker.killing]
+            if self._worker.killed.is_set():  # before each wait, which nothing would end otherwise
+                why = why or KILLED
+                attempt.terminate()
+                others = []
             if self._client is not None and not job.gone:
                 others.append(self._client.fileno())  # there is something to read when the connection is lost
             until = min(limit, touch_at if self._client is not None or job.gone else self._retry_at)
@@ -291,9 +306,6 @@ class Slot:
             if time.monotonic() >= limit:
                 why = f"it took longer than {self._options.timeout:g} s"
                 limit = math.inf
-                attempt.terminate()
-            if self._worker.killed.is_set():
-                why = why or KILLED
                 attempt.terminate()
             self._touch(job)
             touch_at = time.monotonic() + interval

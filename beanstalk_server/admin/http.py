@@ -4,7 +4,7 @@ What anybody may do here is bounded, and so is the time for it:
 
     what                              bound             beyond it
     --------------------------------  ----------------  -----------------------------------------------
-    connections                       MOST_CONNECTIONS  the one that has been idle longest gives way
+    connections                       MOST_CONNECTIONS  the one that has been idle longest gives way, or does not read
     the line and headers of a request MOST_HEADERS      431
     its body                          none at all       413
     the time for a request            REQUEST_TIME      408; closed, if nothing of it has come
@@ -102,6 +102,11 @@ class HttpConnection(asyncio.Protocol):
     def is_answering(self) -> bool:
         """Whether it waits for nothing that its client should send."""
         return self._state == ANSWER
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its client does not read what it is answered."""
+        return self._state == ANSWER and self._is_paused
 
     # What the event loop or TLS calls
 
@@ -384,9 +389,11 @@ class HttpConnections:
             self._call_soon(self._serve)
 
     def add(self, connection: HttpConnection) -> None:
-        """Note one that has connected. If there are too many, one that is not being answered gives way."""
+        """Note one that has connected. If there are too many, one gives way that is not being answered, or whose client
+        does not read."""
         if len(self._all) >= MOST_CONNECTIONS:
-            idle = next((each for each in self._all if not each.is_answering), connection)
+            idle = next((each for each in self._all if not each.is_answering), None)
+            idle = idle or next((each for each in self._all if each.is_stuck), connection)
             self._all.pop(idle, None)
             idle.abort()
         self._all[connection] = None

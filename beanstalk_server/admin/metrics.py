@@ -90,7 +90,9 @@ READY: Final = Family(
     GAUGE,
     "whether `/readyz/cluster` answers 200: a node that stands by, and reaches the leaders, is ready",
 )
-DRAINING: Final = Family("beanstalkd_draining", GAUGE, "whether new jobs are refused (stats: draining)")
+DRAINING: Final = Family(
+    "beanstalkd_draining", GAUGE, "whether new jobs are refused here, or another node is to lead (stats: draining)"
+)
 COMMANDS: Final = Family("beanstalkd_commands_total", COUNTER, "commands by name (stats: cmd-…)", ("cmd",))
 
 _APART: Final = "; without those of I/O processes"
@@ -322,6 +324,7 @@ class Figures(NamedTuple):
     statistics: Mapping[str, str]
     """The rows of stats."""
     is_ready: bool
+    is_draining: bool = False
     forbidden: int = 0
     auth_failures: int = 0
     auth_timeouts: int = 0
@@ -438,7 +441,7 @@ class MetricsPage:
         found = figures.statistics
         text = [head(BUILD), sample(BUILD.name, 1, version=found["version"].strip('"'))]
         text += [head(READY), sample(READY.name, int(figures.is_ready))]
-        text += [head(DRAINING), sample(DRAINING.name, int(found["draining"] == "true"))]
+        text += [head(DRAINING), sample(DRAINING.name, int(figures.is_draining or found["draining"] == "true"))]
         for family, keys in _LABELLED.items():
             text.append(head(family))
             text += [f'{family.name}{{{family.labels[0]}="{value}"}} {found[key]}\n' for value, key in keys.items()]

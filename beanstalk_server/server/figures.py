@@ -46,10 +46,12 @@ class ServerFigures:
     def figures(self) -> Figures:
         """Everything else."""
         receptions = self._receptions()
+        condition = self._server.condition()
         arrivals = [each.arrivals for each in receptions if each.arrivals is not None]
         return Figures(
             self._statistics(),
-            is_ready=not self._server.condition().hindrance_of_cluster(),
+            is_ready=not condition.hindrance_of_cluster(),
+            is_draining=condition.is_draining,
             forbidden=sum(each.connections.server_info.forbidden for each in self._services()),
             auth_failures=sum(each.failures for each in receptions),
             auth_timeouts=sum(each.timeouts for each in arrivals),

@@ -241,6 +241,20 @@ def test_of_too_many_connections_the_one_that_has_been_idle_longest_gives_way(op
     assert operators.gone == 1
 
 
+def test_whoever_does_not_read_answers_gives_way_to_a_newer_one_and_a_page_that_is_written_does_not(operators):
+    asking = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    for each in asking[1:]:
+        each.protocol.pause_writing()
+        operators.send(each, HEALTH * 3)
+    asking[0].protocol.data_received(METRICS)
+    operators.loop.turn()
+    assert all(each.protocol.is_answering for each in asking)
+    assert operators.ask("/healthz")[0] == 200
+    assert [each.is_closing() for each in asking[:3]] == [False, True, False]
+    operators.loop.settle()
+    assert status(asking[0].take()) == 200
+
+
 def test_pages_under_way_are_bounded(operators):
     readers = [operators.connect() for _ in range(MOST_PAGES)]
     for each in readers:

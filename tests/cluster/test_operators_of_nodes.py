@@ -79,7 +79,34 @@ def test_a_leader_that_is_drained_is_not_ready_any_more(cluster):
     leader.call(leader.server.drain)
     eventually(lambda: role(standby) == LEADS, "the other leads")
     assert ask(leader, "/readyz") == ask(leader, "/readyz/cluster") == (503, "drains: takes no new jobs\n")
+    found = figures(leader)
+    assert (found["beanstalkd_ready",], found["beanstalkd_draining",]) == (0, 1), "or it would be taken for broken"
     assert ask(standby, "/readyz")[0] == 200
+
+
+def test_a_node_with_one_shard_that_drains_is_not_ready_because_it_drains_until_it_does_not(cluster):
+    node = cluster.add(shards=2, http=HERE)
+    lead_all(node)
+    for shard in node.server.shards:
+        broker = shard.service.broker
+        node.call(broker.drain)
+        found = figures(node)
+        assert (found["beanstalkd_ready",], found["beanstalkd_draining",]) == (0, 1)
+        node.call(broker.undrain)
+    client = cluster.connect(node)
+    assert client.ask(b"drain\r\n") == b"DRAINING\r\n"
+    assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (503, "drains: takes no new jobs\n")
+    assert client.ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
+    assert ask(node, "/readyz") == ask(node, "/readyz/cluster") == (200, "ok\n")
+    assert figures(node)["beanstalkd_draining",] == 0
+
+
+def test_what_a_signal_has_begun_in_a_node_alone_is_ended_by_undrain(cluster):
+    node = cluster.add(waits_for=LEADS, http=HERE)
+    node.call(node.server.drain)
+    assert ask(node, "/readyz") == (503, "drains: takes no new jobs\n")
+    assert cluster.connect(node).ask(b"undrain\r\n") == b"NOT_DRAINING\r\n"
+    assert ask(node, "/readyz") == (200, "ok\n")
 
 
 def test_the_shards_of_a_node_are_added_up_and_each_tube_is_there_once(cluster):

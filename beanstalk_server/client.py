@@ -168,14 +168,39 @@ class Client(greenstalk.Client[TBody]):
         line = self._reader.readline()
         if line and not (line.endswith(b"\r\n") and line.strip()):
             raise ConnectionError("Unexpected EOF reading a reply")  # which greenstalk takes for a bug of its own
-        with _our_errors():
+        with _reading(), _our_errors():
             return greenstalk._parse_response(line, expected)
 
     def _read_chunk(self, size: int) -> bytes:
-        data = self._reader.read(size + 2)
-        if len(data) < size + 2:
-            raise ConnectionError("Unexpected EOF reading chunk")
-        return greenstalk._parse_chunk(data, size)
+        with _reading():
+            if size < 0:
+                raise ValueError("less than nothing")  # which a reader takes for everything
+            data = self._reader.read(size + 2)
+            if len(data) < size + 2:
+                raise ConnectionError("Unexpected EOF reading chunk")
+            return greenstalk._parse_chunk(data, size)
+
+    def _int_cmd(self, cmd: bytes, expected: bytes) -> int:
+        with _reading():
+            return super()._int_cmd(cmd, expected)
+
+    def _job_cmd(self, cmd: bytes, expected: bytes) -> Job[TBody]:
+        with _reading():
+            job_id, size = map(int, self._send_cmd(cmd, expected))
+        return Job(job_id, self._decode(self._read_chunk(size)))
+
+    def _stats_cmd(self, cmd: bytes) -> greenstalk.Stats | greenstalk.StatsJob | greenstalk.StatsTube:
+        with _reading():
+            return super()._stats_cmd(cmd)
+
+    def _list_cmd(self, cmd: bytes) -> list[str]:
+        with _reading():
+            return super()._list_cmd(cmd)
+
+    def using(self) -> str:
+        """Returns the tube currently being used by the client."""
+        with _reading():
+            return super().using()
 
     def put_keyed(
         self,
@@ -380,16 +405,18 @@ class Client(greenstalk.Client[TBody]):
 
     def _page(self, command: bytes) -> tuple[str, list[dict[str, int | str]]]:
         """Ask for a page: return where the next one begins ("" if there is none), and its entries."""
-        (size,) = self._send_cmd(command, b"OK")
-        lines = self._read_chunk(int(size)).decode("ascii").split("\n")
-        _, following, _, *entries = lines[:-1]
-        return following.split('"')[1], [_entry(line) for line in entries]
+        with _reading():
+            lines = self._read_chunk(self._int_cmd(command, b"OK")).decode("ascii").split("\n")
+            _, following, _, *entries = lines[:-1]
+            return following.split('"')[1], [_entry(line) for line in entries]
 
     def list_clients(self) -> list[dict[str, int | str]]:
         """Returns all clients of the server, each with its name, user, state and figures."""
-        (size,) = self._send_cmd(b"list-clients", b"OK")
-        lines = self._read_chunk(int(size)).decode().split("\n")
-        return [_entry(line) for line in lines[1:-1] if line != "[]"]
+        with _reading():
+            lines = self._read_chunk(self._int_cmd(b"list-clients", b"OK")).decode().split("\n")
+            if lines[0] != "---":
+                raise ValueError("no list")
+            return [_entry(line) for line in lines[1:-1] if line != "[]"]
 
     def move_jobs(self, tube: str, state: str, target: str, limit: int) -> int:
         """Moves the first jobs of a tube in one state to another tube. Returns how many.
@@ -420,7 +447,8 @@ class Client(greenstalk.Client[TBody]):
         except greenstalk.UnknownResponseError as error:
             if error.status != b"REPLACED":
                 raise
-            return int(error.values[0])
+            with _reading():
+                return int(error.values[0])
 
     def _put(
         self, command: bytes, body: TBody, priority: int, delay: float, ttr: float, attributes: bytes = b""
@@ -435,8 +463,9 @@ class Client(greenstalk.Client[TBody]):
         return b"%b %d %b %b %d%b\r\n%b" % arguments
 
     def _read_reserved(self) -> tuple[int, bytes]:
-        job_id, size = greenstalk._parse_response(self._reader.readline(), b"RESERVED")
-        return int(job_id), self._read_chunk(int(size))
+        with _reading():
+            job_id, size = map(int, greenstalk._parse_response(self._reader.readline(), b"RESERVED"))
+        return job_id, self._read_chunk(size)
 
     def _decode(self, body: bytes) -> TBody:
         return body if self.encoding is None else body.decode(self.encoding)  # type: ignore[return-value]
@@ -481,6 +510,15 @@ def _authenticate(sock: socket.socket, token: str) -> None:
     sock.sendall(b"auth %b\r\n" % token.encode("ascii"))
     with sock.makefile("rb") as reader, _our_errors():
         greenstalk._parse_response(reader.readline(), b"AUTHENTICATED")
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Raise a ConnectionError for a reply that no server gives: what comes after it cannot be told either."""
+    try:
+        yield
+    except (ValueError, LookupError, AssertionError, MemoryError) as error:
+        raise ConnectionError("The server's reply makes no sense") from error
 
 
 @contextlib.contextmanager

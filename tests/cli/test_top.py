@@ -368,7 +368,8 @@ def test_samples_as_json(start):
         "in": 0.0,
         "growth": 0.0,
     }
-    assert (sample["stats"]["current-tubes"], sample["rates"]["puts"], sample["matching"]) == ("4", 0.0, 1)
+    assert (sample["stats"]["current-tubes"], sample["rates"]["puts"], sample["matching"]) == (4, 0.0, 1)
+    assert isinstance(sample["stats"]["id"], str)
     first_two = (
         f"{' '.join([sys.executable, '-P', '-c', repr('import sys; ' + BEANSTALK)])} {' '.join(arguments)} | head -n 2"
     )

@@ -159,6 +159,23 @@ def test_of_several_jobs_to_delete_those_that_can_be_are(server, ask):
     assert err == "beanstalk delete: job 4000000000: not found, or reserved by a worker\n"
 
 
+def test_delete_says_why_it_is_refused(ask):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(100)
+                sock.sendall(b"INTERNAL_ERROR\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        status, _, err = ask.alone("delete", "7", "--server", f"127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+    assert status == 1
+    assert err == "beanstalk delete: job 7: the server reports an error of its own (INTERNAL_ERROR)\n"
+
+
 def test_a_job_that_a_worker_has_is_not_buried(server, ask):
     tube = fresh(server)
     job = ask(server, "put", tube, "x")[1].strip()
@@ -321,6 +338,74 @@ def test_a_job_cannot_steer_the_terminal_of_who_looks_at_it(ours, ask):
         assert b"\x1b" not in ends.said()
 
 
+def test_json_cannot_steer_a_terminal_either(ours, ask):
+    body = "\x9b31m\x7f\u202eforged"
+    ask(ours, "put", "t", body)
+    with terminal([*COMMAND, "peek", "--json", "1"], ours) as (process, ends):
+        eventually(lambda: ends.said().endswith(b"\n"), "it shows the body")
+        assert process.wait(20) == 0
+        assert ends.said().isascii()
+        assert json.loads(ends.said()) == {"id": 1, "body": body}
+
+
+def test_text_that_runs_backwards_is_escaped_on_a_terminal(ours, ask):
+    ask(ours, "put", "t", "\u202eforged \u2066\u2028caf\u00e9")
+    with terminal([*COMMAND, "peek", "1"], ours, PYTHONIOENCODING="utf-8") as (process, ends):
+        eventually(lambda: ends.said().endswith(b"\n"), "it shows the body")
+        assert process.wait(20) == 0
+        assert ends.said().decode().strip() == r"\u202eforged \u2066\u2028caf\u00e9".replace(r"\u00e9", "\u00e9")
+
+
+def test_a_terminal_that_has_no_such_letters(ours, ask):
+    ask(ours, "put", "t", "caf\u00e9")
+    with terminal([*COMMAND, "peek", "1"], ours, PYTHONIOENCODING="ascii") as (process, ends):
+        eventually(lambda: ends.said().endswith(b"\n"), "it shows the body")
+        assert (process.wait(20), ends.said().strip()) == (0, rb"caf\xe9")
+    done = subprocess.run(
+        [*COMMAND, "peek", "--json", "1"],
+        env=environment(ours) | {"PYTHONIOENCODING": "latin-1"},
+        cwd="/",
+        capture_output=True,
+        timeout=20,
+    )
+    assert json.loads(done.stdout) == {"id": 1, "body": "caf\u00e9"}
+
+
+def test_nothing_of_a_table_is_cut_off_by_a_narrow_terminal(ours, ask):
+    tube = "tube-with-a-name-that-is-long-but-must-be-read"
+    ask(ours, "put", tube, "x")
+    with terminal([*COMMAND, "tubes"], ours, COLUMNS="20") as (process, ends):
+        eventually(lambda: tube.encode() in ends.said() and ends.said().endswith(b"\n"), "it shows the whole name")
+        assert process.wait(20) == 0
+        assert "\u2026".encode() not in ends.said()
+
+
+def closing(descriptor, arguments, server):
+    """What a command does that is started without one of its standard streams."""
+    command = " ".join(f"'{part}'" for part in [*COMMAND, *arguments])
+    run = partial(subprocess.run, env=environment(server), cwd="/", capture_output=True, text=True, timeout=20)
+    done = run(["bash", "-c", f"{command} {descriptor}"])
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["tubes"], ["ping"], ["put", "t", "x"], ["top", "--once"]])
+def test_without_standard_output_nothing_is_done(ours, ask, arguments):
+    assert closing(">&-", arguments, ours) == (74, "", f"beanstalk {arguments[0]}: standard output is closed\n")
+    assert ask(ours, "tubes", "--names")[1] == "default\n"
+
+
+def test_without_standard_input_or_error(ours):
+    assert closing("<&-", ["put", "t"], ours) == (
+        2,
+        "",
+        "beanstalk put: standard input is closed, and no body is given\n",
+    )
+    assert closing("<&-", ["put", "t", "x"], ours) == (0, "1\n", "")
+    status, _, err = closing("<&-", ["clear", "t"], ours)
+    assert (status, "--yes" in err) == (2, True)
+    assert closing("2>&-", ["peek", "9"], ours) == (1, "", "")
+
+
 @pytest.mark.parametrize("no_color", [{}, {"NO_COLOR": "1"}])
 def test_a_table_has_colours_on_a_terminal_if_they_are_wanted(ours, ask, no_color):
     ask(ours, "put", "t", "x")
@@ -431,6 +516,31 @@ def test_what_is_no_beanstalk_server_is_told_in_one_line(ask, said, what):
     assert status == (69 if "lost" in what else 1)
     assert err.count("\n") == 1
     assert what in err
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"OK abc", b"OK 3\r\nxyz", b"OK -9", b"OK 99999999999", b"FOUND 1 99999999999", b"FOUND x 1\r\na", b"EXISTS"],
+)
+def test_replies_that_make_no_sense_are_told_in_one_line(ask, reply):
+    commands = [["stats"], ["tubes"], ["ls", "t"], ["clients"], ["peek", "1"], ["bury", "1"], ["tail", "t"]]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            for _ in commands:
+                sock, _ = listener.accept()
+                with sock, contextlib.suppress(ConnectionError):
+                    while sock.recv(100):
+                        sock.sendall(reply + b"\r\n")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        for command in commands:
+            server = f"127.0.0.1:{listener.getsockname()[1]}"
+            status, _, err = ask.alone(*command, "--server", server, "--answer-within", "5")
+            assert status == (69 if "makes no sense" in err else 1), command
+            assert err.count("\n") == 1
+            assert "makes no sense" in err or "means nothing here" in err
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_for_ever(ask):

@@ -178,6 +178,32 @@ def test_outcomes_as_json(server, queue, work, tube):
     assert "hello\n" in worker.said()
 
 
+@pytest.mark.parametrize("said", [["--json", "2>err"], ["-v", "2>&1 >/dev/null"]])
+def test_a_worker_whose_reader_has_gone_stops_after_the_job(server, queue, tube, tmp_path, said):
+    queue.use(tube)
+    for _ in range(300):
+        queue.put(b"x")
+    option, where = said
+    host, port = server.address
+    command = " ".join(f"'{part}'" for part in COMMAND)
+    script = f"{command} work {tube} {option} -n 2 -- sleep 0.01 {where} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=servers.environment_of(servers.imported(), {"BEANSTALK_SERVER": f"{host}:{port}"}),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stdout.splitlines()[1:] == ["141"]
+    assert "Traceback" not in done.stdout + done.stderr
+    if option == "--json":
+        assert (tmp_path / "err").read_text() == ""
+    found = queue.stats_tube(tube)
+    assert found["current-jobs-ready"] + found["cmd-delete"] == 300  # none is reserved, delayed or buried
+    assert 0 < found["cmd-delete"] < 300
+
+
 def test_a_job_whose_command_takes_longer_than_its_ttr_stays_with_the_worker(server, queue, work):
     job = queue.put("x", ttr=1)
     worker = work(server, "--", "sh", "-c", UNTIL_TOLD)

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+from beanstalk_server.cli.operator.failure import USAGE, OperatorError
 from beanstalk_server.cli.operator.output import on_terminal, safe
 
 
@@ -34,5 +35,7 @@ def show_body(body: bytes) -> None:
 def read_body(argument: str | None) -> bytes:
     """The body that an argument gives: itself, or standard input for "-" and for none."""
     if argument is None or argument == "-":
+        if sys.stdin is None:
+            raise OperatorError("standard input is closed, and no body is given", USAGE)
         return sys.stdin.buffer.read()
     return os.fsencode(argument)

@@ -14,7 +14,7 @@ import greenstalk
 from beanstalk_server.cli.operator import extensions
 from beanstalk_server.cli.operator.bodies import read_body
 from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
-from beanstalk_server.cli.operator.output import show_json
+from beanstalk_server.cli.operator.output import asks_a_person, show_json
 from beanstalk_server.cli.operator.target import asking, named, told
 
 
@@ -80,12 +80,15 @@ def delete(options: argparse.Namespace) -> int:
         for job_id in options.id:
             try:
                 with told(options, f"job {job_id}"):
-                    client.delete(job_id)
-                    deleted.append(job_id)
+                    try:
+                        client.delete(job_id)
+                        deleted.append(job_id)
+                    except greenstalk.NotFoundError:
+                        raise OperatorError(f"job {job_id}: not found, or reserved by a worker") from None
             except OperatorError as error:
                 if error.status != REFUSED:
                     raise
-                print(f"beanstalk delete: {error}, or reserved by a worker", file=sys.stderr)
+                print(f"beanstalk delete: {error}", file=sys.stderr)
                 status = REFUSED
     _tell(options, "deleted", len(deleted))
     return status
@@ -125,7 +128,7 @@ def resume(options: argparse.Namespace) -> int:
 
 def clear(options: argparse.Namespace) -> int:
     """Delete the jobs of a tube that nobody has reserved, after a question."""
-    if not options.yes and not sys.stdin.isatty():
+    if not options.yes and not asks_a_person():
         raise OperatorError("refused: nobody can be asked whether to delete; --yes says that nobody need be", USAGE)
     with asking(options, f"tube {options.tube}", "clear-tube") as client:
         if not options.yes and not _may_clear(options, dict(client.stats_tube(options.tube))):

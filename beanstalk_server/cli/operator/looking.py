@@ -14,7 +14,7 @@ from typing import Any, Final
 from beanstalk_server.cli.operator import extensions
 from beanstalk_server.cli.operator.bodies import as_json, show_body
 from beanstalk_server.cli.operator.failure import USAGE, OperatorError
-from beanstalk_server.cli.operator.output import show_json, show_pairs, show_table
+from beanstalk_server.cli.operator.output import on_terminal, safe, show_json, show_pairs, show_table
 from beanstalk_server.cli.operator.target import asking, named
 
 TUBE_COLUMNS: Final = {
@@ -86,7 +86,7 @@ def tubes(options: argparse.Namespace) -> int:
         show_json([tube["name"] for tube in found] if options.names else found)
     elif options.names:
         for tube in found:
-            print(tube["name"])
+            print(safe(tube["name"]) if on_terminal() else tube["name"])
     else:
         show_table(
             list(TUBE_COLUMNS.values()), ([tube.get(key, "") for key in TUBE_COLUMNS] for tube in found), STRIKING

@@ -7,6 +7,8 @@ Must never know what a command does. It imports each of them only when it is nee
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -25,9 +27,15 @@ LIBRARIES: Final = ("greenstalk", "rich", "shtab")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; return the exit status."""
+    if sys.stderr is None:  # then print would take standard output instead
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     parser = make_parser()
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     name = f"{parser.prog} {options.name}"
+    if sys.stdout is None:
+        return _fail(name, "standard output is closed", OUTPUT_FAILED)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what a body has need not be in the locale's encoding
     try:
         command = importlib.import_module(f"beanstalk_server.cli.operator.{options.module}")
         status: int = getattr(command, options.function)(options)

@@ -15,6 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n"}
+DIRECTION: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Characters that have what follows them shown in another direction or line than it is written in."""
+ESCAPES: Final = CONTROL | {code: f"\\u{code:04x}" for code in DIRECTION}
+JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *DIRECTION)}
+"""What json.dumps leaves as it is, though a terminal obeys it: U+009B is Escape and a bracket."""
+
+
+WIDEST: Final = 10_000
+"""How many columns a table may have on a terminal, however narrow that is: what is cut off cannot be read."""
 
 
 class OutputError(Exception):
@@ -36,14 +45,20 @@ def on_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def asks_a_person() -> bool:
+    """Whether standard input is a terminal, and not a file, a pipe, or closed."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def show_json(document: object) -> None:
     """Print one JSON document on one line."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(document, ensure_ascii=not unicode).translate(JSON_ESCAPES), flush=True)
 
 
 def safe(text: str) -> str:
     """A text as a terminal may get it."""
-    return text.translate(CONTROL)
+    return text.translate(ESCAPES)
 
 
 def show_table(
@@ -72,9 +87,8 @@ def show_table(
     for row in cells:
         shown = zip(row, styles, strict=True)
         table.add_row(*(Text(safe(str(cell)), style="dim" if cell == 0 else style) for cell, style in shown))
-    console = Console(highlight=False)
-    width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
-    console.print(table, width=width, crop=False, no_wrap=True)  # a line that is too long is broken by the terminal
+    console = Console(highlight=False, width=WIDEST)
+    console.print(table, width=console.measure(table).maximum)  # a line that is too long is broken by the terminal
 
 
 def show_pairs(pairs: Mapping[str, Any]) -> None:
@@ -82,7 +96,7 @@ def show_pairs(pairs: Mapping[str, Any]) -> None:
     if on_terminal():
         width = max(map(len, pairs), default=0)
         for name, value in pairs.items():
-            print(f"{name:<{width}}  {safe(str(value))}")
+            print(f"{safe(name):<{width}}  {safe(str(value))}")
     else:
         for name, value in pairs.items():
             print(f"{name}\t{value}")

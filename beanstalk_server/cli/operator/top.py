@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from beanstalk_server.cli.operator.failure import USAGE, OperatorError
-from beanstalk_server.cli.operator.output import on_terminal, show_json
+from beanstalk_server.cli.operator.output import asks_a_person, on_terminal, show_json
 from beanstalk_server.cli.operator.target import named
 from beanstalk_server.cli.operator.top_feed import Answered, Asker, Done, Feed, News, Unanswered
 from beanstalk_server.cli.operator.top_keys import ESCAPE_WITHIN, KeyDecoder
@@ -54,6 +54,9 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 TUBES_IN_JSON: Final = 100
 """How many tubes a sample has in JSON: the first ones by the order that was chosen."""
 
+TEXTS: Final = ("id", "hostname", "version", "os", "platform")
+"""What the server says of itself that is text, though it may have digits only."""
+
 
 def top(options: argparse.Namespace) -> int:
     """Show what a server does, live; return the exit status."""
@@ -62,7 +65,7 @@ def top(options: argparse.Namespace) -> int:
             f"--interval {options.interval:g}: must be {SHORTEST_INTERVAL:g} seconds at the least", USAGE
         )
     live = not (options.json or options.once)
-    if live and not (sys.stdin.isatty() and on_terminal()):
+    if live and not (asks_a_person() and on_terminal()):
         raise OperatorError("no terminal to draw on: --once draws one screen, and --json prints samples", USAGE)
     asker = Asker(options)
     asker.connect()
@@ -125,7 +128,9 @@ def document(samples: Samples, view: View, survey: Survey) -> dict[str, Any]:
             )
     return {
         "time": round(time.time(), 3),
-        "stats": dict(server.figures),
+        "stats": {
+            key: int(value) if value.isdigit() and key not in TEXTS else value for key, value in server.figures.items()
+        },
         "rates": {name: _rounded(rate) for name, rate in server.rates.items()},
         "matching": view.matching,
         "complete": survey.is_complete,

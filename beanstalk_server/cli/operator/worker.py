@@ -14,6 +14,7 @@ Must never delete a job whose command has not ended with status 0.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import select
@@ -22,13 +23,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 import greenstalk
 
 from beanstalk_server.cli.operator.attempt import Attempt, Rules
 from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
-from beanstalk_server.cli.operator.output import show_json
+from beanstalk_server.cli.operator.output import OutputError, show_json, writing
 from beanstalk_server.cli.operator.target import connect, meaning, named, told
 from beanstalk_server.client import Client
 
@@ -75,7 +77,7 @@ class Worker:
         self.stopping = threading.Event()
         self.killed = threading.Event()
         self.killing, self._kill = os.pipe()
-        self.failure: OperatorError | None = None
+        self.failure: OperatorError | OutputError | None = None
         self._lock = threading.Lock()
         self._signals = 0
 
@@ -119,20 +121,29 @@ class Worker:
             self.killed.set()
             os.write(self._kill, b"\n")  # nobody reads it: it stays
 
-    def fail(self, failure: OperatorError) -> None:
+    def fail(self, failure: OperatorError | OutputError) -> None:
         """End all slots because of what no further attempt can mend."""
         self.failure = self.failure or failure
         self.stopping.set()
 
     def note(self, message: str) -> None:
         """Tell what has happened beside the outcomes of jobs."""
-        with self._lock:
+        with self._lock, self._output():
             print(f"beanstalk work: {message}", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def _output(self) -> Iterator[None]:
+        """Stop when nobody can be told any more, but not in the midst of a job."""
+        try:
+            with writing():
+                yield
+        except OutputError as error:
+            self.fail(error)
 
     def report(self, job: Reserved, outcome: str, status: int | None, seconds: float, delay: float, why: str) -> None:
         """Tell the outcome of a job."""
         options = self.options
-        with self._lock:
+        with self._lock, self._output():
             if options.json:
                 show_json(
                     {

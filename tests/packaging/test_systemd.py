@@ -12,6 +12,7 @@ import pytest
 from units import SERVICE, SOCKET, SYSTEMD, command_line, installed, settings
 
 from beanstalk_server.config import BAD_OPTION
+from beanstalk_server.storage.errors import DAMAGED
 from harness.caller import Caller
 from harness.servers import Process, command, imported, unused_port
 from harness.waiting import eventually
@@ -50,7 +51,7 @@ def test_the_user_is_debians():
 
 
 def test_what_does_not_get_better_is_not_tried_again():
-    assert settings(SERVICE)["Service", "RestartPreventExitStatus"] == [f"{BAD_OPTION} 33 34"]
+    assert settings(SERVICE)["Service", "RestartPreventExitStatus"] == [f"{BAD_OPTION} 33 34 {DAMAGED}"]
 
 
 @pytest.mark.parametrize(

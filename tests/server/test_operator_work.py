@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import greenstalk
 import pytest
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.cli.operator.attempt import Rules
+from beanstalk_server.cli.operator import attempt
+from beanstalk_server.cli.operator.attempt import Attempt, Rules
 from beanstalk_server.client import Client
 from harness import servers
 from harness.waiting import eventually
@@ -224,6 +226,21 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(server,
     becomes(queue, job, "delayed")
     child = int((worker.directory / "child").read_text())
     eventually(lambda: gone(child), "what the command has started is ended, too")
+
+
+def test_what_a_command_has_left_behind_is_killed_before_the_next_attempt(tmp_path, monkeypatch):
+    monkeypatch.setattr(attempt, "GRACE", 0.2)
+    child = tmp_path / "child"
+    stubborn = f"""sh -c 'trap "" TERM; echo $$ > {child}; exec sleep 1000' & wait"""
+    running = Attempt(["sh", "-c", stubborn], b"", {}, None)
+    try:
+        eventually(lambda: child.exists() and child.read_text().strip(), "the child runs")
+        running.terminate()
+        status = eventually(lambda: running.wait(time.monotonic() + 0.1), "the command has ended")
+        assert status == -signal.SIGTERM
+        eventually(lambda: gone(int(child.read_text())), "its child has, too")
+    finally:
+        running.close()
 
 
 def gone(pid):

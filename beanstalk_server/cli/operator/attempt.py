@@ -27,6 +27,9 @@ BAD_DATA: Final = 65
 GRACE: Final = 10.0
 """Seconds that a command has between SIGTERM and SIGKILL."""
 
+POLL: Final = 0.05
+"""Seconds between two looks at what a command has left behind: nothing tells when a group of processes has ended."""
+
 PLACE: Final = "{}"
 """The argument that stands for the file with the body."""
 
@@ -75,6 +78,7 @@ class Attempt:
         self._file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="beanstalk-job-")  # noqa: SIM115
         self._ended, self._ends = os.pipe()
         self._kill_at: float | None = None
+        self._is_killed = False
         try:
             self._file.write(body)
             self._file.flush()
@@ -99,6 +103,8 @@ class Attempt:
     def wait(self, until: float, *others: int) -> int | None:
         """Wait until the command has ended, or a moment has come, or one of these can be read from.
 
+        If we have ended it, all that it has started must end as well, or the next attempt would meet it.
+
         Args:
             until: by the monotonic clock, in seconds.
 
@@ -108,13 +114,30 @@ class Attempt:
         if self._kill_at is not None:
             if time.monotonic() >= self._kill_at:
                 self._signal(signal.SIGKILL)
+                self._is_killed = True
                 self._kill_at = time.monotonic() + GRACE
             until = min(until, self._kill_at)
         with selectors.DefaultSelector() as selector:
             for number in (self._ended, *others):
                 selector.register(number, selectors.EVENT_READ)
             ready = [key.fd for key, _ in selector.select(max(0.0, until - time.monotonic()))]
-        return self._process.wait() if self._ended in ready else None
+            if self._ended not in ready:
+                return None
+            selector.unregister(self._ended)
+            while self._has_rest():
+                if time.monotonic() >= until or selector.select(POLL):
+                    return None
+        return self._process.wait()
+
+    def _has_rest(self) -> bool:
+        """Whether something that it has started has been told to end, and goes on."""
+        if self._kill_at is None or self._is_killed:
+            return False
+        try:
+            os.killpg(self._process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
 
     def terminate(self) -> None:
         """Tell it to end, once; it is killed if it has not within GRACE."""
@@ -123,7 +146,8 @@ class Attempt:
             self._kill_at = time.monotonic() + GRACE
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended in between
+        # It has ended in between; or it is another user's (sudo), and ends when it likes.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
     def close(self) -> None:

@@ -264,8 +264,8 @@ class HttpConnection(asyncio.Protocol):
         """Send as much of the answer as is sent in one turn, if the client takes it."""
         size = 0
         while self._left:
-            if self._is_paused:
-                return
+            if self._is_paused or self._channel.is_closing():
+                return  # in the one case it goes on when the client reads, in the other it is about to end
             if size >= PIECE:
                 self._connections.enqueue(self)
                 return

@@ -228,6 +228,23 @@ def test_a_long_answer_is_sent_in_pieces_as_fast_as_it_is_read():
     assert len(parsed(got)[2].encode()) == int(parsed(got)[1]["content-length"])
 
 
+def test_nothing_more_is_written_to_a_client_that_is_found_to_be_gone(operators, monkeypatch):
+    """The event loop logs a warning for each further write, and a page has many pieces."""
+    transport = operators.connect()
+    writes = []
+
+    def write(data):
+        writes.append(data)
+        transport._is_closing = True  # as after a reset, until the event loop tells of it
+
+    monkeypatch.setattr(transport, "write", write)
+    operators.send(transport, METRICS)
+    assert len(writes) == 1
+    transport.protocol.connection_lost(ConnectionResetError())
+    assert operators.ask("/metrics")[0] == 200
+    assert operators.site._pages == len(operators.connections) - 1 == 0
+
+
 # Bounds
 
 

@@ -591,6 +591,27 @@ def test_tls_and_a_token(run, ask, tmp_path, monkeypatch):
     assert token not in err
 
 
+@pytest.mark.parametrize("server", ["queue.invalid", "192.0.2.1:11300", "[2001:db8::1]:11300"])
+def test_a_token_does_not_cross_a_network_in_the_clear(ask, monkeypatch, server):
+    monkeypatch.setenv("BEANSTALK_TOKEN", "secret")
+    status, _, err = ask.alone("ping", "--server", server, "--answer-within", "0.01")
+    assert (status, "over TLS only" in err, "secret" in err) == (2, True, False)
+
+
+@pytest.mark.parametrize("server", ["localhost", "127.0.0.2", "[::1]", "unix:/nowhere"])
+def test_a_token_needs_no_tls_on_this_machine(ask, monkeypatch, server):
+    monkeypatch.setenv("BEANSTALK_TOKEN", "secret")
+    status, _, err = ask.alone("ping", "--server", server if "/" in server else f"{server}:{servers.unused_port()}")
+    assert (status, "no server can be reached" in err) == (69, True)
+
+
+def test_tls_with_a_server_that_has_none_is_not_waited_for_for_ever(ask):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        status, _, err = ask.alone("ping", "--server", address, "--tls", "--answer-within", "0.05")
+    assert (status, err) == (69, f"beanstalk ping: {address}: no answer within 0.05 s (--answer-within)\n")
+
+
 def test_a_token_for_a_server_that_knows_none(ours, ask, monkeypatch):
     monkeypatch.setenv("BEANSTALK_TOKEN", "secret")
     status, _, err = ask(ours, "ping")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ipaddress
 import os
 import re
 import socket
@@ -97,18 +98,26 @@ def connect(options: argparse.Namespace, longer: float = 0) -> Client[bytes]:
     address = read_address(name)
     token = _token(options)
     context = _context(options)
+    if token and context is None and not _is_here(address):
+        raise OperatorError(
+            f"{name}: a token is sent over TLS only, or to this machine: --tls, or --tls-ca FILE", USAGE
+        )
     try:
         sock = _dial(address, options.answer_within + longer)
         host = options.tls_name or (address[0] if isinstance(address, tuple) else None)
         return Client(sock, None, tls=context or False, server_name=host, token=token)
     except ssl.SSLError as error:
-        raise OperatorError(f"{name}: no TLS with this server: {error.reason or error}", UNAVAILABLE) from None
+        reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
+        raise OperatorError(f"{name}: no TLS with this server: {reason}", UNAVAILABLE) from None
     except greenstalk.UnknownCommandError:
         raise OperatorError(f"{name}: refused: there are no tokens here, and one is given") from None
     except greenstalk.Error as error:
         raise OperatorError(f"{name}: {meaning(error)}") from None
     except ValueError as error:
         raise OperatorError(str(error), USAGE) from None
+    except TimeoutError:
+        within = options.answer_within + longer
+        raise OperatorError(f"{name}: no answer within {within:g} s (--answer-within)", UNAVAILABLE) from None
     except OSError as error:
         raise OperatorError(f"{name}: no server can be reached there: {error.strerror or error}", UNAVAILABLE) from None
 
@@ -145,6 +154,16 @@ def asking(options: argparse.Namespace, what: str = "", extension: str = "") -> 
     """A connection for one command; what goes wrong meanwhile is a OperatorError, as in `told`."""
     with contextlib.closing(connect(options)) as client, told(options, what, extension):
         yield client
+
+
+def _is_here(address: Address) -> bool:
+    """Whether nobody is on the way to the server, as far as its address says."""
+    if isinstance(address, str) or address[0] == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _dial(address: Address, within: float) -> socket.socket:

@@ -414,6 +414,9 @@ class HttpConnections:
 
 def refusal_of(request: h11.Request) -> tuple[Any, ...] | None:
     """Why a request is not read any further: its status, a text and headers; None if it is."""
+    fields = sum(len(name) + len(value) + 4 for name, value in request.headers)
+    if len(request.method) + len(request.target) + fields > MOST_HEADERS:  # h11 bounds what is incomplete, and no more
+        return 431, f"line and headers must have at most {MOST_HEADERS} bytes"
     if request.method.decode("ascii") not in METHODS:
         return 405, "must be GET or HEAD", ("Allow", ", ".join(METHODS))
     for name, value in request.headers:

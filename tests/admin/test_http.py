@@ -135,6 +135,8 @@ def test_other_methods_are_refused(operators, method):
         (b"GET /" + b"x" * MOST_HEADERS, 431),
         (b"GET / HTTP/1.1\r\nHost: here\r\nA: " + b"x" * MOST_HEADERS, 431),
         (b"GET / HTTP/1.1\r\nHost: here\r\n" + b"A: b\r\n" * MOST_HEADERS, 431),
+        (b"GET /healthz HTTP/1.1\r\nHost: here\r\nA: " + b"x" * MOST_HEADERS + b"\r\n\r\n", 431),  # in one piece
+        (b"GET /healthz?" + b"x" * MOST_HEADERS + b" HTTP/1.1\r\nHost: here\r\n\r\n", 431),
         (b"GET /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n", 413),
         (b"GET /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n", 413),
         (b"HEAD /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nxxxxxxxxx", 413),

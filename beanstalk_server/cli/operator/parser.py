@@ -17,7 +17,9 @@ from beanstalk_server.version import full_version
 
 PROGRAM: Final = "beanstalk"
 
-ABOUT: Final = "Looks into a beanstalk server and steers it: beanstalk-server, and beanstalkd for what it can."
+ABOUT: Final = (
+    "Looks into a beanstalk server and steers it: beanstalk-server, and beanstalkd as far as its commands go."
+)
 
 STATUSES: Final = """\
 Exit status: 0; 1 if the server refuses, or there is no such job or tube; 2 if the command line is wrong; 69 if there is
@@ -229,7 +231,7 @@ COMMON: Final = (
 
 TUBE: Final = Argument("tube", metavar="TUBE", type=tube_name, help="the name of the tube", complete=TUBES)
 
-COUNT: Final = Argument("count", metavar="N", type=count, help="so many at most")
+COUNT: Final = Argument("count", metavar="N", type=count, help="at most this many")
 
 COMMANDS: Final = (
     Command("ping", "looking.ping", "ask the server for a sign of life, and say how long it took"),
@@ -258,9 +260,9 @@ COMMANDS: Final = (
             default="ready",
             help=f"the order of the tubes: {', '.join(SORT_KEYS.values())} (default: %(default)s)",
         ),
-        Argument("--prefix", metavar="PREFIX", type=tube_name, help="only tubes whose names begin so"),
+        Argument("--prefix", metavar="PREFIX", type=tube_name, help="only tubes whose names begin with this"),
         Argument("--once", action="store_true", help="draw one screen, or print one sample, and end"),
-        about="The key ? shows what can be done with the others.",
+        about="The key ? lists all keys.",
     ),
     Command(
         "tubes",
@@ -271,7 +273,7 @@ COMMANDS: Final = (
             metavar="PREFIX",
             nargs="?",
             type=tube_name,
-            help="only those whose names begin so",
+            help="only those whose names begin with this",
             complete=TUBES,
         ),
         Argument(
@@ -292,7 +294,7 @@ COMMANDS: Final = (
         Argument(
             "state", metavar="STATE", nargs="?", choices=STATES, help=f"only those in this state: {', '.join(STATES)}"
         ),
-        Argument("--limit", metavar="N", type=count, default=100, help="so many at most (default: %(default)s)"),
+        Argument("--limit", metavar="N", type=count, default=100, help="at most this many (default: %(default)s)"),
         about="Needs list-jobs, which beanstalkd does not have.",
     ),
     Command(
@@ -324,7 +326,11 @@ COMMANDS: Final = (
             help="priority, 0 is the most urgent (default: %(default)s)",
         ),
         Argument(
-            "--delay", metavar="DURATION", type=duration, default=0, help="ready after so long (90, 1.5, 10m, 2h, 1d)"
+            "--delay",
+            metavar="DURATION",
+            type=duration,
+            default=0,
+            help="how long until it is ready (90, 1.5, 10m, 2h, 1d)",
         ),
         Argument(
             "--ttr",
@@ -341,24 +347,27 @@ COMMANDS: Final = (
             "--hold",
             metavar="DURATION",
             type=positive_duration,
-            help="with --key: it stays taken so long after the job",
+            help="with --key: how long the key stays taken after the job is gone",
         ),
         Argument(
             "--at", metavar="MOMENT", type=moment, help="ready at this moment by the server's clock, instead of --delay"
         ),
         Argument(
-            "--tries", metavar="N", type=count, help="so often it may fail; then it is buried, or goes to the dead tube"
+            "--tries",
+            metavar="N",
+            type=count,
+            help="how often it may fail; then it is buried, or goes to the dead tube",
         ),
         Argument(
             "--backoff",
             metavar="DURATION",
             type=positive_duration,
-            help="delayed for so long when it fails, and twice as long each further time",
+            help="how long it is delayed when it fails; twice as long each further time",
         ),
         Argument(
             "--ttl", metavar="DURATION", type=positive_duration, help="it expires when it has been ready for so long"
         ),
-        about="Durations with a fraction, and the options from --key on, need put-with, which beanstalkd has not.",
+        about="Durations with a fraction and the options from --key on need put-with, which beanstalkd does not have.",
     ),
     Command(
         "tail",
@@ -366,17 +375,22 @@ COMMANDS: Final = (
         "show the bodies of jobs as they come, and take none of them",
         TUBE,
         Argument(
-            "-n", "--lines", metavar="N", type=number, default=10, help="so many that are there (default: %(default)s)"
+            "-n",
+            "--lines",
+            metavar="N",
+            type=number,
+            default=10,
+            help="begin with at most this many that are there already (default: %(default)s)",
         ),
         Argument(
             "--interval",
             metavar="DURATION",
             type=positive_duration,
             default=1,
-            help="look so often (default: %(default)s)",
+            help="how long from one look to the next (default: %(default)s)",
         ),
         Argument("--ids", action="store_true", help="the id before each body, as on a terminal"),
-        Argument("--jobs", metavar="N", type=count, help="end after so many jobs"),
+        Argument("--jobs", metavar="N", type=count, help="end after this many jobs"),
         about="It looks into the first thousand ready jobs and the first thousand reserved ones again and again, "
         "and workers notice nothing. A job that comes and is deleted between two looks is not seen; nor is "
         "one far behind in a long queue, until it comes nearer. Of a server that does not know list-jobs "
@@ -387,7 +401,9 @@ COMMANDS: Final = (
         "changing.kick",
         "make jobs ready: the buried ones of a tube, or if it has none, delayed ones; or one job",
         Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="of this tube", complete=TUBES),
-        Argument("count", metavar="N", nargs="?", type=count, default=1, help="so many at most (default: %(default)s)"),
+        Argument(
+            "count", metavar="N", nargs="?", type=count, default=1, help="at most this many (default: %(default)s)"
+        ),
         Argument("--job", metavar="ID", type=job_id, help="this job only"),
     ),
     Command(
@@ -434,7 +450,10 @@ COMMANDS: Final = (
         "let nobody reserve from a tube for some time",
         TUBE,
         Argument(
-            "seconds", metavar="DURATION", type=positive_duration, help="so long, rounded up to seconds (90, 10m, 2h)"
+            "seconds",
+            metavar="DURATION",
+            type=positive_duration,
+            help="for how long, rounded up to seconds (90, 10m, 2h)",
         ),
     ),
     Command("resume", "changing.resume", "end the pause of a tube", TUBE),
@@ -464,14 +483,16 @@ COMMANDS: Final = (
         "worker.work",
         "run a command for each job of a tube",
         TUBE,
-        Argument("-n", "--number", metavar="N", type=count, default=1, help="so many at a time (default: %(default)s)"),
+        Argument(
+            "-n", "--number", metavar="N", type=count, default=1, help="how many jobs at a time (default: %(default)s)"
+        ),
         Argument("--timeout", metavar="DURATION", type=positive_duration, help="end a command that takes longer"),
         Argument(
             "--backoff",
             metavar="DURATION",
             type=duration,
             default=1,
-            help="delay a job for so long when its command fails, and twice as long each further time "
+            help="how long a job is delayed when its command fails; twice as long each further time "
             "(default: %(default)s; 0: as the tube's policy says)",
         ),
         Argument(
@@ -479,14 +500,14 @@ COMMANDS: Final = (
             metavar="DURATION",
             type=duration,
             default=3600,
-            help="and at most so long (default: %(default)s)",
+            help="the longest of these delays (default: %(default)s)",
         ),
         Argument(
             "--max-tries",
             metavar="N",
             type=count,
             default=0,
-            help="bury a job that has failed so often (default: never)",
+            help="bury a job that has failed this often (default: never)",
         ),
         Argument("-v", "--verbose", action="store_true", help="tell of jobs that are done, too"),
         tail="COMMAND [ARGUMENT ...]",
@@ -508,9 +529,9 @@ COMMANDS: Final = (
             metavar="DURATION",
             type=positive_duration,
             default=2,
-            help="so often (default: %(default)s)",
+            help="how long from one time to the next (default: %(default)s)",
         ),
-        Argument("--times", metavar="N", type=count, help="end after so many times"),
+        Argument("--times", metavar="N", type=count, help="end after this many times"),
         Argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command, with its options"),
     ),
     Command(

@@ -642,6 +642,14 @@ def test_a_reader_that_has_gone_is_no_failure(ours, ask):
     with open("/dev/full", "wb") as full:
         done = run([*COMMAND, "stats"], stdout=full)
     assert (done.returncode, "No space left on device" in done.stderr) == (74, True)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "peek", "--buried", "t"], env=environment(ours), cwd="/", stderr=full, timeout=20
+        )
+    assert done.returncode == 1
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, "stats"], env=environment(ours), cwd="/", stdout=full, stderr=full, timeout=20)
+    assert done.returncode == 74
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Must never know what a command does. It imports each of them only when it is nee
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -65,5 +66,6 @@ def _closed(name: str, error: BaseException | None) -> int:
 
 
 def _fail(name: str, message: object, status: int) -> int:
-    print(f"{name}: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody can be told, but by the status
+        print(f"{name}: {message}", file=sys.stderr, flush=True)
     return status

@@ -37,6 +37,13 @@ def of(stage, instruction):
     return [value for name, value in stage if name == instruction]
 
 
+@pytest.mark.parametrize("page", [CONTAINERFILE, ROOT / "docs" / "deploy.md"], ids=lambda page: page.name)
+def test_podman_is_told_to_keep_the_health_check(page):
+    """Its default, the format of OCI, has none: it leaves it out, with a warning."""
+    (built,) = re.findall(r"podman build (.*)", page.read_text())
+    assert "--format docker" in built
+
+
 def test_it_is_run_by_a_user_who_is_not_root_and_is_known_by_its_number(stages):
     (user,) = of(stages[-1], "USER")
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)

@@ -243,6 +243,36 @@ def test_what_a_command_has_left_behind_is_killed_before_the_next_attempt(tmp_pa
         running.close()
 
 
+AS_PROCESS_ONE = """
+import ctypes, pathlib, sys, time
+from beanstalk_server.cli.operator.attempt import Attempt
+
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER: orphans come to us
+started = pathlib.Path(sys.argv[1])
+running = Attempt(["sh", "-c", f"sleep 1000 & echo > {started}; wait"], b"", {}, None)
+while not started.exists():
+    time.sleep(0.01)
+running.terminate()
+while running.wait(time.monotonic() + 1) is None:
+    pass
+print("killed" if running._is_killed else "ended")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is of Linux")
+def test_a_worker_that_is_process_one_waits_for_what_is_left_behind(tmp_path):
+    """As in a container: nobody else does, and what has ended would count as running until it is killed."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", AS_PROCESS_ONE, str(tmp_path / "started")],
+        env=servers.environment_of(servers.imported(), {}),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
 def gone(pid):
     """Whether a process has ended; it may not have been waited for yet."""
     try:

@@ -133,6 +133,9 @@ class Attempt:
         """Whether something that it has started has been told to end, and goes on."""
         if self._kill_at is None or self._is_killed:
             return False
+        with contextlib.suppress(ChildProcessError):  # an orphan is ours if we are process 1, as in a container
+            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
+                pass
         try:
             os.killpg(self._process.pid, 0)
         except (ProcessLookupError, PermissionError):

@@ -99,6 +99,7 @@ SHOWN = {
     "stats-tube: deletes are counted in the tube of the job": "ids",
     "reserve-batch: the best jobs over all watched tubes": "reserve-batch",
     "the first tube may be ignored too": "list-tubes",
+    "list-clients: who is connected, and what each is about": "list-clients",
 }
 """Conversations that show a difference of a cluster with shards, by their titles, and which row of docs/cluster.md that
 is; otherwise, ids are S times as far from each other, and this says all that is different."""

@@ -153,7 +153,9 @@ def test_the_server_makes_no_system_call_that_is_forbidden(serve, tmp_path):
         found[1] for line in lines if (found := re.match(r'openat\([^"]*"([^"]+)", [^)]*O_(?:WRONLY|RDWR|CREAT)', line))
     }
     assert written
-    assert {path for path in written if not path.startswith((f"{tmp_path}/state", "/dev/null"))} == set()
+    # What measures coverage writes its own files.
+    others = {path for path in written if not Path(path).name.startswith(".coverage")}
+    assert {path for path in others if not path.startswith((f"{tmp_path}/state", "/dev/null"))} == set()
     assert any('"/proc/sys/' in line and "ENOENT" not in line for line in lines)
     assert ("Service", "ProcSubset") not in settings(SERVICE)  # which would hide that
 

@@ -517,12 +517,12 @@ def metrics(run: Run) -> None:
     """
     for peer in run.own:
         with contextlib.ExitStack() as stack, run.part(peer):
-            (plain,) = stack.enter_context(run.servers(peer))
+            doors: list[Server | Door] = [*stack.enter_context(run.servers(peer))]
             door, _ = stack.enter_context(measured(peer))
             other, port = stack.enter_context(measured(peer))
             other.name = peer + SCRAPED
 
-            doors: list[Server | Door] = [plain, door, other]
+            doors += [door, other]
             run.in_turn(doors, functools.partial(_cycle_scraped, run, other, port))
         _scraping(run, peer)
 

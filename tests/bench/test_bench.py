@@ -372,7 +372,7 @@ def test_a_named_peer_is_measured_wherever_beanstalkd_is(run, program, named, mo
         asked[peer] += 1
         raise ServerError("not today")
 
-    for made in ("opened", "clustered", "routed", "two_nodes"):
+    for made in ("opened", "clustered", "routed", "two_nodes", "measured"):
         monkeypatch.setattr(f"bench.scenarios.{made}", start)
     monkeypatch.setattr(run, "peers", ["beanstalkd", "ours", named(f"other={program}")])
     monkeypatch.setattr(run, "servers", servers)

@@ -134,6 +134,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     @rule(tube=tubes, policy=policies)
     def change_policy(self, tube, policy):
         self.step()
+        self.broker.advance(self.now)  # or what expires at once would do so in the order of all time since it last was
         self.model.change_policy(tube, policy, self.now)
         self.broker.change_policies(self.policy_of, self.now)
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 from beanstalk_server import version
 from beanstalk_server.access.user import CONSUME, User
@@ -808,10 +808,12 @@ _bodies: Final[dict[int, dict[bytes, int]]] = {}
 """Sizes of bodies by the lines of puts, for each limit of a body. Clients send a few such lines, over and over."""
 
 
-class _Use(Operation):
-    """Use a tube of another shard than the one before."""
+class _OfTube(Operation):
+    """A command that the shard of a tube is asked, whichever the client's are."""
 
     __slots__ = ("_name", "_router")
+
+    word: ClassVar[bytes]
 
     def __init__(self, router: RoutingSession, name: str) -> None:
         self._router = router
@@ -820,7 +822,18 @@ class _Use(Operation):
     def begin(self) -> None:
         name = self._name.encode("ascii")
         router = self._router
-        router.branch(router.places.of_tube(name)).ask(b"use " + name, self._end)
+        router.branch(router.places.of_tube(name)).ask(b"%b %b" % (self.word, name), self._end)
+
+    def _end(self, reply: bytes) -> None:
+        raise NotImplementedError
+
+
+class _Use(_OfTube):
+    """Use a tube of another shard than the one before."""
+
+    __slots__ = ()
+
+    word = b"use"
 
     def _end(self, reply: bytes) -> None:
         router = self._router
@@ -832,19 +845,12 @@ class _Use(Operation):
         router.finish(reply)
 
 
-class _Watch(Operation):
+class _Watch(_OfTube):
     """Watch a tube; the answer says how many are watched in all shards."""
 
-    __slots__ = ("_name", "_router")
+    __slots__ = ()
 
-    def __init__(self, router: RoutingSession, name: str) -> None:
-        self._router = router
-        self._name = name
-
-    def begin(self) -> None:
-        name = self._name.encode("ascii")
-        router = self._router
-        router.branch(router.places.of_tube(name)).ask(b"watch " + name, self._end)
+    word = b"watch"
 
     def _end(self, reply: bytes) -> None:
         router = self._router

@@ -7,13 +7,13 @@ CLIENTS := conformance/clients
 DEBIAN_CLIENTS := php-cli php-pda-pheanstalk ruby ruby-beaneater
 PROXIES := haproxy stunnel4 openssl
 OPERATORS := systemd prometheus strace
-SOURCES := $(shell find beanstalk_server -name '*.py') pyproject.toml setup.py
+SOURCES := $(shell find beanstalk_server client/beanstalk_client -name '*.py') pyproject.toml setup.py client/pyproject.toml
 ARGS ?=
 SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
 WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations_with_nodes.py \
 	tests/cluster/test_kills.py
-IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin $(wildcard tests/test_*.py) tests/conformance/test_format.py \
+IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin tests/client $(wildcard tests/test_*.py) tests/conformance/test_format.py \
 	tests/bench/test_report.py tests/bench/test_samples.py $(filter-out tests/cli/test_top.py,$(wildcard tests/cli/test_*.py)) \
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
 AT_ONCE := --numprocesses auto --dist worksteal
@@ -31,6 +31,7 @@ test: style types check-interpreted check-compiled check-package conformance
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/vermin --quiet --no-tips --eval-annotations --violations -t=3.9- client/beanstalk_client
 
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
@@ -112,7 +113,7 @@ $(VENV)/pip:    # dependency groups need 25.1, also in an environment that someb
 	touch $@
 
 $(VENV)/installed: $(VENV)/pip $(SOURCES)
-	$(VENV)/bin/pip install --quiet --upgrade '.[cluster,http]'
+	$(VENV)/bin/pip install --quiet --upgrade ./client '.[cluster,http]'
 	touch $@
 
 # What the sources need to be tested as they are: nothing is built for that.

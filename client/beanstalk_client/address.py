@@ -1,0 +1,180 @@
+"""Where servers are: addresses as people write them, URLs, what TLS trusts, and which token goes where.
+
+    ("host", port)  "host:port"  "[v6]:port"  "host"        11300 is the port by default
+    "unix:/path"  "/path"                                   a UNIX socket
+    "beanstalk://[:token@]host:port[,host:port…]"           several nodes of one cluster; beanstalks:// speaks TLS
+    a list or tuple of several of these
+
+Must never connect, and never show a token.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, Union
+from urllib.parse import unquote
+
+from beanstalk_client.commands import is_token
+
+if TYPE_CHECKING:
+    import ssl
+
+DEFAULT_PORT: Final = 11300
+ALPN_PROTOCOL: Final = "beanstalk"
+
+PLAIN: Final = "beanstalk://"
+TLS: Final = "beanstalks://"
+
+OneAddress = Union[tuple[str, int], str]
+Addresses = Union[OneAddress, list[OneAddress], tuple[OneAddress, ...]]
+
+
+class Address(NamedTuple):
+    """Where one server is: a host and a port, or the path of a UNIX socket."""
+
+    host: str
+    port: int = DEFAULT_PORT
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody is on the way to it, as far as the address says."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class Target(NamedTuple):
+    """How a server is reached.
+
+    Attributes:
+        addresses: of the nodes of a cluster, or of the one server; any will do.
+        context: what TLS trusts and shows; None for plain connections.
+        server_name: the name that the certificate must have; None: the host of the address.
+        token: "" for none.
+    """
+
+    addresses: tuple[Address, ...]
+    context: ssl.SSLContext | None
+    server_name: str | None
+    token: str
+
+    def __repr__(self) -> str:
+        return f"<Target {', '.join(map(str, self.addresses))}{' over TLS' if self.context else ''}>"
+
+
+def read_target(
+    addresses: Addresses,
+    *,
+    tls: ssl.SSLContext | bool = False,
+    server_name: str | None = None,
+    token: str = "",
+    insecure_token: bool = False,
+) -> Target:
+    """Read addresses as people write them, and what goes with them.
+
+    Args:
+        tls: a context, or True to trust the authorities that the system trusts.
+        token: goes before the one of a URL.
+        insecure_token: a token may be sent without TLS to other machines.
+
+    Raises:
+        ValueError: one is malformed, they do not go together, or the token would be sent in the clear.
+    """
+    found: list[Address] = []
+    schemes = set()
+    for one in _each(addresses):
+        if isinstance(one, str) and one.startswith((PLAIN, TLS)):
+            nodes, secret = _read_url(one)
+            schemes.add(one.startswith(TLS))
+            token = token or secret
+        else:
+            nodes = [_read(one)]
+            schemes.add(False)
+        found += nodes
+    if not found:
+        raise ValueError("no address is given")
+    if len(schemes) > 1 and tls is False:
+        raise ValueError(f"all addresses must be of {TLS} or none, for the nodes of one cluster")
+    if token and not is_token(token):
+        raise ValueError("a token is one word of printable ASCII characters")  # and does not belong in a message
+    context = default_context() if tls is True or (tls is False and True in schemes) else tls or None
+    if token and context is None and not insecure_token:
+        for address in found:
+            if not address.is_local:
+                raise ValueError(
+                    f"{address}: a token is sent over TLS only, or to this machine: tls=True, or insecure_token=True"
+                )
+    return Target(tuple(found), context, server_name, token)
+
+
+def default_context() -> ssl.SSLContext:
+    """What tls=True stands for: TLS 1.2 or newer, and a certificate of an authority that the system trusts."""
+    import ssl  # where it is not needed, it need not be there
+
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([ALPN_PROTOCOL])
+    return context
+
+
+def _each(addresses: Addresses) -> Iterable[OneAddress]:
+    if isinstance(addresses, str):
+        return [addresses]
+    if isinstance(addresses, tuple) and len(addresses) == 2 and isinstance(addresses[1], int):
+        return [(str(addresses[0]), addresses[1])]
+    return addresses
+
+
+def _read(one: OneAddress) -> Address:
+    if isinstance(one, str):
+        return _read_text(one)
+    host, port = one
+    if not host or not 0 < port < 65536:
+        raise ValueError(f"bad address {one!r}: must be a host and a port")
+    return Address(host, port)
+
+
+def _read_url(url: str) -> tuple[list[Address], str]:
+    """The nodes of a URL, and its token."""
+    scheme, rest = url.split("://", 1)
+    user, at, hosts = rest.rpartition("@")
+    if at and not user.startswith(":"):
+        raise ValueError(f"bad URL: must be {scheme}://:TOKEN@{hosts}")  # what it has for a user may be the token
+    if not hosts.startswith("/"):
+        hosts = hosts.removesuffix("/")
+    return [_read_text(host) for host in hosts.split(",")], unquote(user[1:])
+
+
+def _read_text(text: str) -> Address:
+    path = text[len("unix:") :] if text.startswith("unix:") else text if "/" in text else ""
+    if path:
+        return Address("", 0, path)
+    host, port = text, ""
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        is_good = bool(bracket) and (not port or port.startswith(":"))
+        port = port[1:] if port else str(DEFAULT_PORT)
+    else:
+        host, colon, port = text.partition(":")
+        is_good = ":" not in port
+        port = port if colon else str(DEFAULT_PORT)
+    if not (is_good and host and not set(host) & set(" @[]") and port.isascii() and port.isdigit()):
+        raise ValueError(f"bad address {_shown(text)!r}: must be host:port, [v6]:port or unix:/path")
+    if not 0 < int(port) < 65536:
+        raise ValueError(f"bad address {text!r}: a port is from 1 to 65535")
+    return Address(host, int(port))
+
+
+def _shown(text: str) -> str:
+    """What may be shown of an address that cannot be read: not what stands before an @."""
+    return text.rpartition("@")[2]

@@ -1,0 +1,156 @@
+"""What goes wrong: replies that are errors, and connections that are lost. The names of replies are greenstalk's.
+
+Must never show a token.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Whatever this package raises about a server."""
+
+
+class UnknownResponseError(Error):
+    """A reply that this client does not know. The connection goes on.
+
+    Attributes:
+        status: its first word.
+        values: the words behind it.
+    """
+
+    def __init__(self, status: bytes, values: list[bytes]) -> None:
+        super().__init__(b" ".join([status, *values]).decode("ascii", "backslashreplace"))
+        self.status = status
+        self.values = values
+
+
+class BeanstalkdError(Error):
+    """A reply that is an error."""
+
+
+class BadFormatError(BeanstalkdError):
+    """The server cannot read the command."""
+
+
+class BuriedError(BeanstalkdError):
+    """The job has been buried: for want of memory, or because a policy says that it has failed too often.
+
+    Attributes:
+        id: of the job that a put has made; None in reply to a release.
+    """
+
+    def __init__(self, id: int | None = None) -> None:
+        super().__init__(*() if id is None else (f"job {id}",))
+        self.id = id
+
+
+class DeadlineSoonError(BeanstalkdError):
+    """The time to run of a job that this client has reserved ends within a second."""
+
+
+class DrainingError(BeanstalkdError):
+    """The server takes no new jobs, or the tube is full."""
+
+
+class ExpectedCrlfError(BeanstalkdError):
+    """A body was longer than announced."""
+
+
+class InternalError(BeanstalkdError):
+    """The server reports an error of its own."""
+
+
+class JobTooBigError(BeanstalkdError):
+    """The body is larger than the server or the tube takes."""
+
+
+class NotFoundError(BeanstalkdError):
+    """There is no such job or tube, or the job is not in the state that the command asks for."""
+
+
+class NotIgnoredError(BeanstalkdError):
+    """The only tube that is watched cannot be ignored."""
+
+
+class OutOfMemoryError(BeanstalkdError):
+    """The server has no room for the job."""
+
+
+class TimedOutError(BeanstalkdError):
+    """No job could be reserved within the timeout."""
+
+
+class UnknownCommandError(BeanstalkdError):
+    """The server does not know the command."""
+
+
+class UnsupportedError(UnknownCommandError):
+    """The server does not know a command that has a body. It was asked, and nothing of the command was sent."""
+
+
+class ExistsError(BeanstalkdError):
+    """A job of the tube already has the key, or had it and the key is held. Nothing was changed.
+
+    Attributes:
+        id: of that job.
+    """
+
+    def __init__(self, id: int) -> None:
+        super().__init__(f"job {id}")
+        self.id = id
+
+
+class TooLateError(BeanstalkdError):
+    """The job is no longer delayed (when it is replaced: reserved, or done and its key held). Nothing was changed."""
+
+
+class UnauthorizedError(BeanstalkdError):
+    """The server does not know this token, or asks for one and got none. It has closed the connection."""
+
+
+class ForbiddenError(BeanstalkdError):
+    """This user lacks the right that the command asks for. Nothing was changed, and the connection goes on."""
+
+
+class OtherShardError(BeanstalkdError):
+    """The other tube is in another shard of the cluster, to which no job can move. Nothing was changed."""
+
+
+class ReservationLostError(NotFoundError):
+    """The job was reserved on a connection that is lost, so that it is reserved no more. Nothing was sent."""
+
+
+class ConnectionLostError(Error, ConnectionError):
+    """The connection is lost, or was given up because a reply made no sense.
+
+    Attributes:
+        maybe_done: the command had been sent, at least in part: it may or may not have been done.
+    """
+
+    def __init__(self, message: str = "the connection is lost", *, maybe_done: bool = False) -> None:
+        super().__init__(f"{message}; the command may or may not have been done" if maybe_done else message)
+        self.maybe_done = maybe_done
+
+
+class NoAnswerError(ConnectionLostError, TimeoutError):
+    """The server has been silent for too long, and the connection was given up."""
+
+
+REPLIES: dict[bytes, type[BeanstalkdError]] = {
+    b"BAD_FORMAT": BadFormatError,
+    b"DEADLINE_SOON": DeadlineSoonError,
+    b"DRAINING": DrainingError,
+    b"EXPECTED_CRLF": ExpectedCrlfError,
+    b"FORBIDDEN": ForbiddenError,
+    b"INTERNAL_ERROR": InternalError,
+    b"JOB_TOO_BIG": JobTooBigError,
+    b"NOT_FOUND": NotFoundError,
+    b"NOT_IGNORED": NotIgnoredError,
+    b"OTHER_SHARD": OtherShardError,
+    b"OUT_OF_MEMORY": OutOfMemoryError,
+    b"TIMED_OUT": TimedOutError,
+    b"TOO_LATE": TooLateError,
+    b"UNAUTHORIZED": UnauthorizedError,
+    b"UNKNOWN_COMMAND": UnknownCommandError,
+}
+"""The replies that are errors, but for EXISTS and BURIED, whose errors have an id."""

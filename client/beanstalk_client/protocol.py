@@ -1,0 +1,156 @@
+"""The client's half of the protocol as a state machine: commands out in order, bytes in, results out.
+
+    send(command)  -> bytes for the wire; the command is pending
+    receive(bytes) -> what has become of the commands whose replies are whole, in the order of the commands
+    lose(error)    -> the connection is gone: what has become of all that are pending
+
+Any split of the bytes gives the same results. A reply that is an error is a result like any other, and nothing here
+raises. A reply that makes no sense ends it: every command that is pending then has a ConnectionLostError for its
+result, `is_lost` is set, and whatever else comes is ignored.
+
+Must never do any I/O, nor read a clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, TypeVar, Union
+
+from beanstalk_client.commands import MAX_BODY, RESERVED, Command, number
+from beanstalk_client.errors import ConnectionLostError, Error
+from beanstalk_client.session import Session
+
+T = TypeVar("T")
+
+Result = Union[T, Error, ValueError]
+"""What has become of a command: a ValueError is a body that cannot be decoded."""
+
+MAX_LINE: Final = 1024
+"""The longest line of a reply, in bytes: a name has 200 at most."""
+
+CRLF: Final = b"\r\n"
+
+
+class Protocol:
+    """One connection's conversation.
+
+    Args:
+        session: what outlives the connection; the reservations, uses and watches that replies tell of are noted there.
+
+    Attributes:
+        is_lost: the connection is gone, or what it says makes no sense.
+        missing: how many bytes must come at least before there can be another result; 1 if that is not known.
+    """
+
+    __slots__ = (
+        "_count",  # the replies that are still to come of the batch that is being read
+        "_jobs",  # those that have come of it
+        "_pending",  # the commands without a result, in their order
+        "_pieces",  # what has come of a reply that is not whole
+        "is_lost",
+        "missing",
+        "session",
+    )
+
+    def __init__(self, session: Session | None = None) -> None:
+        self.session = Session() if session is None else session
+        self._pending: deque[Command[Any]] = deque()
+        self._pieces: list[bytes] = []
+        self._count = 0
+        self._jobs: list[Any] = []
+        self.missing = 1
+        self.is_lost = False
+
+    @property
+    def pending(self) -> int:
+        """The number of commands without a result."""
+        return len(self._pending)
+
+    @property
+    def first(self) -> Command[Any] | None:
+        """The command whose reply comes next."""
+        return self._pending[0] if self._pending else None
+
+    def send(self, command: Command[T]) -> bytes:
+        """Let the command be pending, and return what must be sent."""
+        self._pending.append(command)
+        return command.data
+
+    def receive(self, data: bytes) -> list[tuple[Command[Any], Any]]:
+        """Read what the server has sent: return the commands whose replies are whole, each with its Result."""
+        if self.is_lost:
+            return []
+        if self._pieces:
+            self._pieces.append(data)
+            self.missing -= len(data)
+            if self.missing > 0:
+                return []
+            data = b"".join(self._pieces)
+            self._pieces = []
+        self.missing = 1
+        done: list[tuple[Command[Any], Any]] = []
+        pending, position, size = self._pending, 0, len(data)
+        try:
+            while position < size:
+                if not pending:
+                    raise ValueError("nothing was asked")
+                end = data.find(CRLF, position)
+                if end - position > MAX_LINE or (end < 0 and size - position > MAX_LINE + 1):
+                    raise ValueError("a line without an end")
+                if end < 0:
+                    self._pieces.append(data[position:])
+                    break
+                command = pending[0]
+                reply = RESERVED if self._count else command.reply
+                line = data[position:end]
+                end += 2
+                if reply.opening and line.startswith(reply.opening):
+                    length = number(line[line.rindex(b" ") + 1 :])
+                    if length > MAX_BODY:
+                        raise ValueError(f"{length} bytes")
+                    body_end = end + length
+                    if size < body_end + 2:
+                        self.missing = body_end + 2 - size
+                        self._pieces.append(data[position:])
+                        break
+                    if not data.startswith(CRLF, body_end):
+                        raise ValueError("a body without an end")
+                    result = reply.read_body(line, data[end:body_end], self.session)
+                    end = body_end + 2
+                else:
+                    result = reply.read(line)
+                position = end
+                if self._count:
+                    if not line.startswith(RESERVED.opening):
+                        raise ValueError("a batch without its jobs")
+                    self._jobs.append(result)
+                    self._count -= 1
+                    if self._count:
+                        continue
+                    result, self._jobs = _whole(self._jobs), []
+                elif reply.is_batch and type(result) is int:
+                    self._count = result
+                    continue
+                pending.popleft()
+                if command.has_effect:
+                    command.settle(result, self.session)
+                done.append((command, result))
+        except ValueError as error:
+            done += self.lose(ConnectionLostError(f"the server's reply makes no sense ({error})", maybe_done=True))
+        return done
+
+    def lose(self, error: ConnectionLostError) -> list[tuple[Command[Any], ConnectionLostError]]:
+        """Note that the connection is gone: return all commands that are pending, each with this error."""
+        lost = [(command, error) for command in self._pending]
+        self._pending.clear()
+        self._pieces = []
+        self.is_lost = True
+        return lost
+
+
+def _whole(jobs: list[Any]) -> Any:
+    """The result of a batch: the jobs, or the first error if the body of one cannot be decoded."""
+    for job in jobs:
+        if isinstance(job, ValueError):
+            return job
+    return jobs

@@ -1,0 +1,131 @@
+"""What a client has told its connection and must tell the next one, and what it knows of the server.
+
+A connection is an *epoch*. What was reserved in one is reserved no more in the next: `lose` ends an epoch and notes
+the reservations that went with it, `greet` says what a new connection must be told first, and `held` refuses a job of
+an earlier epoch. Must never do any I/O, and never show the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from beanstalk_client import commands
+from beanstalk_client.commands import DEFAULT_TUBE, Command
+from beanstalk_client.errors import ReservationLostError, UnsupportedError
+from beanstalk_client.job import Job
+
+
+class Session:
+    """What outlives a connection.
+
+    Args:
+        encoding: of the bodies; None for bytes.
+        use: the tube to use.
+        watch: the tube or tubes to watch.
+        token: what says who we are; "" for none.
+
+    Attributes:
+        used, watched: the tubes that the server was told; `watched` is a dict for its order.
+        reserved: the ids of the jobs that are reserved on this connection.
+        epoch: the number of the connection, from 1.
+        known: which commands this server knows, as far as that was asked.
+
+    Raises:
+        ValueError: a name or the token is malformed.
+    """
+
+    __slots__ = ("_lost", "_token", "encoding", "epoch", "known", "reserved", "used", "watched")
+
+    def __init__(
+        self,
+        encoding: str | None = None,
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        token: str = "",
+    ) -> None:
+        self.encoding = encoding
+        self.used = use
+        self.watched: dict[str, None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
+        self._token = token
+        self.reserved: set[int] = set()
+        self.epoch = 1
+        self.known: dict[str, bool] = {}
+        self._lost: frozenset[int] = frozenset()
+        if not self.watched:
+            raise ValueError("watch: at least one tube must be watched")
+        self.greet()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.epoch}: uses {self.used}, watches {', '.join(self.watched)}>"
+
+    def greet(self) -> list[Command[Any]]:
+        """What a new connection must be told before anything else. Each of these must succeed."""
+        greeting: list[Command[Any]] = [commands.auth(self._token)] if self._token else []
+        if self.used != DEFAULT_TUBE:
+            greeting.append(commands.use(self.used))
+        greeting += [commands.watch(tube) for tube in self.watched if tube != DEFAULT_TUBE]
+        if DEFAULT_TUBE not in self.watched:
+            greeting.append(commands.ignore(DEFAULT_TUBE))
+        return greeting
+
+    def forget_token(self) -> None:
+        """There will be no other connection that needs it."""
+        self._token = ""
+
+    def lose(self) -> None:
+        """The connection is gone, and with it what was reserved there."""
+        self._lost |= self.reserved
+        self.reserved.clear()
+        self.known.clear()
+        self.epoch += 1
+
+    def take_lost(self) -> frozenset[int]:
+        """The ids of the jobs that were reserved on connections that are gone; each is told once."""
+        lost, self._lost = self._lost, frozenset()
+        return lost
+
+    def held(self, job: Job[Any] | int) -> int:
+        """The id of a job that is to be touched, released or buried.
+
+        Raises:
+            ReservationLostError: it was reserved on a connection that is gone.
+        """
+        if not isinstance(job, Job):
+            return job
+        if job.epoch not in (0, self.epoch):
+            raise ReservationLostError(f"job {job.id} was reserved on a connection that is lost")
+        return job.id
+
+    def encode(self, body: str | bytes) -> bytes:
+        """The bytes of a body."""
+        if not isinstance(body, str):
+            return body
+        if self.encoding is None:
+            raise TypeError("a body must be bytes: the client has no encoding")
+        return body.encode(self.encoding)
+
+    def probes(self, command: str) -> list[Command[Any]]:
+        """What must be asked to find out whether the server knows a command: nothing, if that is known."""
+        if command in commands.BASE or command in self.known:
+            return []
+        return [commands.stats() if command in commands.MISREAD else commands.probe(command)]
+
+    def knows(self, command: str, answer: Any = None) -> bool:
+        """Whether the server knows a command.
+
+        Args:
+            answer: the result of what `probes` has asked, if anything.
+        """
+        if command in commands.MISREAD and isinstance(answer, dict):
+            self.known[command] = f"cmd-{command}" in answer
+        return command in commands.BASE or self.known.get(command, False)
+
+    def require(self, command: str) -> None:
+        """Make sure that the server knows a command whose body would else be taken for commands.
+
+        Raises:
+            UnsupportedError: it does not.
+        """
+        if not self.knows(command):
+            raise UnsupportedError(f"the server does not know {command}, which beanstalk-server has")

@@ -1,0 +1,352 @@
+"""The client's half of the protocol: what becomes of commands when replies come, whole, in pieces and as nonsense."""
+
+import pytest
+from beanstalk_client import commands, errors
+from beanstalk_client.protocol import Protocol
+from beanstalk_client.session import Session
+
+PAGE = (
+    b'---\nnext: "17-4711"\njobs:\n- {id: 3, state: "ready", reason: "a \\"b\\", c", key: ""}\n- {id: 4, state: "x"}\n'
+)
+
+
+def ok(data):
+    return b"OK %d\r\n%b\r\n" % (len(data), data)
+
+
+def plain(result):
+    """A result as what can be compared."""
+    if isinstance(result, commands.Job):
+        return ("job", result.id, result.body)
+    if isinstance(result, list):
+        return [plain(one) for one in result]
+    if isinstance(result, Exception):
+        return (type(result), str(result))
+    return result
+
+
+CONVERSATIONS = {
+    "put": (commands.put(b"x\r\ny", 1, 2.5, 3), b"INSERTED 18446744073709551615\r\n", 2**64 - 1),
+    "put keyed": (commands.put_keyed("k", b""), b"INSERTED 2\r\n", 2),
+    "replace": (commands.replace_keyed("k", b""), b"INSERTED 2\r\n", 2),
+    "replaced": (commands.put_with(b"", key="k", replace=True), b"REPLACED 2\r\n", 2),
+    "cancel": (commands.cancel(5), b"CANCELLED\r\n", None),
+    "cancel keyed": (commands.cancel_keyed("k"), b"CANCELLED\r\n", None),
+    "reschedule": (commands.reschedule(5, 0.25), b"RESCHEDULED\r\n", None),
+    "reschedule keyed": (commands.reschedule_keyed("k", 9), b"RESCHEDULED\r\n", None),
+    "reserve": (commands.reserve(), b"RESERVED 5 7\r\n1\r\n\r\n34\r\n", ("job", 5, b"1\r\n\r\n34")),
+    "reserve with timeout": (commands.reserve(3), b"RESERVED 5 0\r\n\r\n", ("job", 5, b"")),
+    "reserve job": (commands.reserve_job(5), b"RESERVED 5 1\r\n!\r\n", ("job", 5, b"!")),
+    "batch": (
+        commands.reserve_batch(3, 1),
+        b"RESERVED_BATCH 3\r\nRESERVED 5 1\r\na\r\nRESERVED 6 0\r\n\r\nRESERVED 7 2\r\n\r\n\r\n",
+        [("job", 5, b"a"), ("job", 6, b""), ("job", 7, b"\r\n")],
+    ),
+    "delete": (commands.delete(5), b"DELETED\r\n", None),
+    "release": (commands.release(5), b"RELEASED\r\n", None),
+    "bury": (commands.bury(5), b"BURIED\r\n", None),
+    "touch": (commands.touch(5), b"TOUCHED\r\n", None),
+    "kick": (commands.kick(9), b"KICKED 3\r\n", 3),
+    "kick job": (commands.kick_job(9), b"KICKED\r\n", None),
+    "peek": (commands.peek(5), b"FOUND 5 1\r\n\n\r\n", ("job", 5, b"\n")),
+    "peek ready": (commands.peek_ready(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "peek delayed": (commands.peek_delayed(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "peek buried": (commands.peek_buried(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "peek keyed": (commands.peek_keyed("k"), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "use": (commands.use("mails"), b"USING mails\r\n", "mails"),
+    "using": (commands.using(), b"USING mails\r\n", "mails"),
+    "watch": (commands.watch("mails"), b"WATCHING 2\r\n", 2),
+    "ignore": (commands.ignore("mails"), b"WATCHING 1\r\n", 1),
+    "watching": (commands.watching(), ok(b"---\n- default\n- mails\n"), ["default", "mails"]),
+    "tubes": (commands.tubes(), ok(b'---\n- "default"\n'), ["default"]),
+    "pause": (commands.pause_tube("mails", 1.5), b"PAUSED\r\n", None),
+    "clear": (commands.clear_tube("mails"), b"CLEARED 0\r\n", 0),
+    "redrive": (commands.redrive("dead", 5), b"REDRIVEN 5\r\n", 5),
+    "move": (commands.move_jobs("a", "ready", "b", 5), b"MOVED 5\r\n", 5),
+    "drain": (commands.drain(), b"DRAINING\r\n", None),
+    "undrain": (commands.undrain(), b"NOT_DRAINING\r\n", None),
+    "auth": (commands.auth("secret"), b"AUTHENTICATED\r\n", None),
+    "stats": (commands.stats(), ok(b'---\nid: 12\nos: "a: b"\nempty:\nversion: 1.13\n'), None),
+    "stats job": (commands.stats_job(5), ok(b"---\nid: 5\ntube: mails\n"), {"id": 5, "tube": "mails"}),
+    "stats tube": (commands.stats_tube("t"), ok(b"---\n"), {}),
+    "list jobs": (
+        commands.list_jobs("t"),
+        ok(PAGE),
+        ("17-4711", [{"id": 3, "state": "ready", "reason": 'a "b", c', "key": ""}, {"id": 4, "state": "x"}]),
+    ),
+    "no jobs": (commands.list_jobs("t"), ok(b'---\nnext: ""\njobs: []\n'), ("", [])),
+    "stats tubes": (commands.stats_tubes(), ok(b'---\nnext: ""\ntubes:\n- {name: "a"}\n'), ("", [{"name": "a"}])),
+    "clients": (commands.list_clients(), ok(b'---\n- {name: "a", age: 5}\n'), [{"name": "a", "age": 5}]),
+    "no clients": (commands.list_clients(), ok(b"---\n[]\n"), []),
+}
+CONVERSATIONS["stats"] = (*CONVERSATIONS["stats"][:2], {"id": 12, "os": "a: b", "empty": "", "version": "1.13"})
+
+ERRORS = {
+    **{word + b"\r\n": (error, "") for word, error in errors.REPLIES.items()},
+    b"EXISTS 17\r\n": (errors.ExistsError, "job 17"),
+    b"TOO_LATE 17\r\n": (errors.TooLateError, ""),
+    b"BURIED\r\n": (errors.BuriedError, ""),
+    b"BURIED 17\r\n": (errors.BuriedError, "job 17"),
+    b"NEW_WORD 1 two\r\n": (errors.UnknownResponseError, "NEW_WORD 1 two"),
+}
+
+NONSENSE = [
+    b"\r\n",
+    b"\n\r\n",
+    b"INSERTED 1 \r\n",
+    b"INSERTED  1\r\n",
+    b"INSERTED +1\r\n",
+    b"INSERTED 1_0\r\n",
+    b"INSERTED \r\n",
+    b"INSERTED 123456789012345678901\r\n",
+    b"RESERVED 5 1\r\nxx\r\n",
+    b"RESERVED 5 -1\r\n",
+    b"RESERVED 5 99999999999999\r\n",
+    b"RESERVED 1\r\nx\r\n",
+    b"RESERVED 5 1 1\r\nx\r\n",
+    b"RESERVED_BATCH 0\r\n",
+    b"RESERVED_BATCH 2\r\nRESERVED 5 1\r\nx\r\nTIMED_OUT\r\n",
+    b"RESERVED_BATCH 2\r\nRESERVED_BATCH 2\r\n",
+    b"DELETED 5\r\n",
+    b"deleted\r\n",
+    b"HTTP/1.1 400 Bad Request\r\n",
+    b"-ERR unknown command\r\n",
+    b"USING \xff\r\n",
+    b"USING a b\r\n",
+    b"EXISTS\r\n",
+    b"EXISTS x\r\n",
+    b"NEW_WORD \x00\r\n",
+    b"x" * 1025 + b"\r\n",
+    b"OK 1 4\r\n---\n\r\n",
+    b"OK 3\r\n---\r\n",
+    b"OK 6\r\n---\nab\r\n",
+]
+
+
+def say(conversation, pieces, encoding=None):
+    """Send commands, receive the pieces, and return what has become of each command."""
+    protocol = Protocol(Session(encoding))
+    for command in conversation:
+        assert protocol.send(command) is command.data
+    done = []
+    for piece in pieces:
+        done += protocol.receive(piece)
+    assert protocol.pending == len(conversation) - len(done)
+    assert [command for command, _ in done] == list(conversation)[: len(done)]
+    return [plain(result) for _, result in done], protocol
+
+
+def splits(data):
+    """Every way to cut it in two, each byte by itself, and whole."""
+    yield [data]
+    yield [data[at : at + 1] for at in range(len(data))]
+    for at in range(1, len(data)):
+        yield [data[:at], data[at:]]
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_reply_in_any_pieces_becomes_a_result(name):
+    command, reply, result = CONVERSATIONS[name]
+    for pieces in splits(reply):
+        found, protocol = say([command], pieces)
+        assert found == [result]
+        assert not protocol.is_lost
+
+
+@pytest.mark.parametrize("reply", ERRORS)
+def test_a_reply_that_is_an_error_is_a_result_of_any_command(reply):
+    for name, (command, _, _) in CONVERSATIONS.items():
+        if (reply, name) in [(b"BURIED\r\n", "bury"), (b"DRAINING\r\n", "drain")]:
+            continue
+        for pieces in splits(reply) if name in ("put", "batch") else [[reply]]:
+            found, protocol = say([command], pieces)
+            assert found == [ERRORS[reply]]
+            assert not protocol.is_lost
+
+
+@pytest.mark.parametrize("reply", NONSENSE)
+def test_a_reply_that_makes_no_sense_ends_the_connection_for_all_that_is_pending(reply):
+    expects = {b"RESERVED": "reserve", b"RESERVED_BATCH": "batch", b"DELETED": "delete", b"USING": "use"}
+    name = expects.get(reply.split()[0] if reply.split() else b"", "stats" if reply.startswith(b"OK") else "put")
+    command = CONVERSATIONS[name][0]
+    after = commands.delete(6)
+    for pieces in splits(reply + b"\r\n"):
+        found, protocol = say([after, command, after], [b"DELETED\r\n", *pieces])
+        assert found[0] is None
+        assert [error for error, _ in found[1:]] == [errors.ConnectionLostError] * 2
+        assert "may or may not have been done" in found[1][1]
+        assert protocol.is_lost
+        assert protocol.receive(b"DELETED\r\n") == []
+
+
+def test_the_reply_to_another_command_makes_no_sense():
+    for name, (command, _, _) in CONVERSATIONS.items():
+        for other, (_, reply, _) in CONVERSATIONS.items():
+            if reply.split()[0] != CONVERSATIONS[name][1].split()[0] and (name, other) != ("replace", "replaced"):
+                found, protocol = say([command], [reply])
+                fine = {b"INSERTED", b"REPLACED", b"BURIED", b"DRAINING"}
+                assert protocol.is_lost or reply.split()[0] in fine, (name, other, found)
+
+
+def test_a_reply_to_nothing_makes_no_sense():
+    protocol = Protocol()
+    assert protocol.receive(b"D") == []
+    assert protocol.is_lost
+
+
+def test_all_commands_in_one_conversation_in_pieces_of_every_size():
+    conversation = [command for command, _, _ in CONVERSATIONS.values()]
+    data = b"".join(reply for _, reply, _ in CONVERSATIONS.values())
+    for size in range(1, 60):
+        found, protocol = say(conversation, [data[at : at + size] for at in range(0, len(data), size)])
+        assert found == [result for _, _, result in CONVERSATIONS.values()]
+        assert protocol.pending == 0
+        assert not protocol.is_lost
+
+
+def test_a_body_that_cannot_be_decoded_leaves_the_conversation_in_step():
+    data = b"RESERVED_BATCH 2\r\nRESERVED 5 1\r\n\xff\r\nRESERVED 6 1\r\na\r\nRESERVED 7 2\r\n\xc3\xa4\r\n"
+    found, protocol = say([commands.reserve_batch(2), commands.reserve()], [data], "utf-8")
+    assert found[0][0] is UnicodeDecodeError
+    assert found[1] == ("job", 7, "ä")
+    assert protocol.session.reserved == {5, 6, 7}
+
+
+def test_a_large_body_is_awaited_without_being_looked_at_again():
+    protocol = Protocol()
+    protocol.send(commands.reserve())
+    assert protocol.receive(b"RESERVED 5 1000000\r\n") == []
+    assert protocol.missing == 1_000_002
+    for _ in range(100):
+        assert protocol.receive(b"x" * 10_000) == []
+    assert protocol.missing == 2
+    ((_, job),) = protocol.receive(b"\r\n")
+    assert (job.id, job.body) == (5, b"x" * 1_000_000)
+    assert protocol.missing == 1
+
+
+def test_no_command_shows_its_token_or_its_body():
+    assert repr(commands.auth("secret")) == "<auth>"
+    assert repr(commands.put(b"secret")) == "<put>"
+
+
+def test_reservations_uses_and_watches_are_noted_as_the_replies_come():
+    session = Session(use="a", watch=["b", "default"])
+    protocol = Protocol(session)
+    assert [command.data for command in session.greet()] == [b"use a\r\n", b"watch b\r\n"]
+    script = [
+        (commands.use("c"), b"USING c\r\n"),
+        (commands.use("d"), b"FORBIDDEN\r\n"),
+        (commands.watch("e"), b"WATCHING 3\r\n"),
+        (commands.watch("f"), b"OUT_OF_MEMORY\r\n"),
+        (commands.ignore("default"), b"WATCHING 2\r\n"),
+        (commands.ignore("b"), b"NOT_IGNORED\r\n"),
+        *[(commands.reserve(), b"RESERVED %d 0\r\n\r\n" % number) for number in range(1, 8)],
+        (commands.peek(9), b"FOUND 9 0\r\n\r\n"),
+        (commands.delete(1), b"DELETED\r\n"),
+        (commands.delete(2), b"NOT_FOUND\r\n"),
+        (commands.release(3), b"RELEASED\r\n"),
+        (commands.release(4), b"BURIED\r\n"),
+        (commands.bury(5), b"BURIED\r\n"),
+        (commands.bury(6), b"INTERNAL_ERROR\r\n"),
+    ]
+    for command, reply in script:
+        protocol.send(command)
+        (_done,) = protocol.receive(reply)
+    assert session.reserved == {6, 7}
+    assert [command.data for command in session.greet()] == [
+        b"use c\r\n", b"watch b\r\n", b"watch e\r\n", b"ignore default\r\n",
+    ]  # fmt: skip
+    session.lose()
+    assert session.take_lost() == {6, 7}
+    assert session.take_lost() == frozenset()
+    assert session.reserved == set()
+
+
+def test_a_job_of_a_connection_that_is_lost_is_held_no_more():
+    session = Session()
+    protocol = Protocol(session)
+    protocol.send(commands.reserve())
+    protocol.send(commands.peek(6))
+    (_, job), (_, seen) = protocol.receive(b"RESERVED 5 0\r\n\r\nFOUND 6 0\r\n\r\n")
+    assert session.held(job) == 5
+    session.lose()
+    with pytest.raises(errors.ReservationLostError, match="job 5"):
+        session.held(job)
+    assert session.held(seen) == 6
+    assert session.held(5) == 5
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_known"),
+    [(b"BAD_FORMAT", True), (b"FORBIDDEN", True), (b"UNKNOWN_COMMAND", False)],
+)
+def test_what_the_server_knows_is_asked_once_for_each_connection(reply, is_known):
+    session = Session()
+    protocol = Protocol(session)
+    (probe,) = session.probes("put-with")
+    assert probe.data == b"put-with -\r\n"
+    protocol.send(probe)
+    protocol.receive(reply + b"\r\n")
+    assert session.probes("put-with") == []
+    assert session.knows("put-with") is is_known
+    if not is_known:
+        with pytest.raises(errors.UnsupportedError, match="put-with"):
+            session.require("put-with")
+    session.lose()
+    assert session.probes("put-with")
+    assert session.probes("put") == []
+    assert session.knows("put")
+
+
+def test_what_beanstalkd_misreads_is_asked_of_the_statistics():
+    session = Session()
+    (question,) = session.probes("reserve-batch")
+    assert question.data == b"stats\r\n"
+    assert session.knows("reserve-batch", {"cmd-reserve-batch": 0})
+    assert session.probes("reserve-batch") == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: commands.put(b"", -1),
+        lambda: commands.put(b"", 2**32),
+        lambda: commands.put(b"", 0, -1),
+        lambda: commands.put(b"", 0, 2**32),
+        lambda: commands.put(b"", 0, 0, float("nan")),
+        lambda: commands.put_keyed("a b", b""),
+        lambda: commands.put_keyed("", b""),
+        lambda: commands.put_keyed("k\r\n", b""),
+        lambda: commands.put_with(b"", hold=1),
+        lambda: commands.put_with(b"", replace=True),
+        lambda: commands.put_with(b"", delay=1, at=1),
+        lambda: commands.put_with(b"", at=2**32),
+        lambda: commands.put_with(b"", tries=-1),
+        lambda: commands.put_with(b"", key="ä"),
+        lambda: commands.use("-a"),
+        lambda: commands.use("a" * 201),
+        lambda: commands.watch("a\n"),
+        lambda: commands.delete(-1),
+        lambda: commands.delete(2**64),
+        lambda: commands.release(1, 2**32),
+        lambda: commands.bury(1, -1),
+        lambda: commands.reserve(-1),
+        lambda: commands.reserve(2**31),
+        lambda: commands.reserve_batch(0),
+        lambda: commands.list_jobs("t", "dead"),
+        lambda: commands.list_jobs("t", "ready", "x y"),
+        lambda: commands.move_jobs("t", "reserved", "u", 1),
+        lambda: commands.auth("a b"),
+        lambda: commands.auth(""),
+        lambda: commands.probe("put"),
+    ],
+)
+def test_what_no_server_would_take_is_no_command(make):
+    with pytest.raises(ValueError, match=r"must be|may be|is one word|is no command"):
+        make()
+
+
+def test_durations_are_rounded_up_to_the_millisecond():
+    durations = {1: b"1", 0.25: b"0.250", 1.1: b"1.100", 0.0004: b"0.001", 2.0: b"2", 59.9999: b"60.000"}
+    assert {duration: commands.seconds("delay", duration) for duration in durations} == durations

@@ -63,6 +63,29 @@ def children(pid: int, proc: Path = PROC) -> list[int]:
     return [int(each) for each in (proc / str(pid) / "task" / str(pid) / "children").read_text().split()]
 
 
+def family(pid: int, proc: Path = PROC) -> list[int]:
+    """A process and all that descend from it, from whichever of their threads, and live."""
+    found = [pid]
+    for each in found:
+        for listed in (proc / str(each) / "task").glob("*/children"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                found += map(int, listed.read_text().split())
+    return found
+
+
+def cpu_of_family(pid: int, proc: Path = PROC) -> float:
+    """The CPU time so far of a process and of all that descend from it, in seconds.
+
+    Those that have ended are counted too, if their parents have waited for them.
+    """
+    total = 0.0
+    for each in family(pid, proc):
+        with contextlib.suppress(OSError):  # the process has ended
+            ended = (proc / str(each) / "stat").read_text().rsplit(")", 1)[1].split()[13:15]
+            total += cpu(each, proc).total + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
 def resident(pid: int, proc: Path = PROC) -> int:
     """Bytes of memory in use."""
     return int((proc / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

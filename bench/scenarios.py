@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import process
+from bench import clients, process, workers
 from bench.doors import (
     BEHIND_STUNNEL,
     CARRIED,
@@ -831,6 +831,39 @@ def _attacked(
                         run.add(server, sample, work)
 
 
+def clients_in_python(run: Run) -> None:
+    """clients in Python, one connection each, with 100 bytes in a job"""
+    jobs = run.sized(20_000)
+    with run.servers(*run.only("ours", "beanstalkd")) as servers:
+        for pair in range(run.pairs):
+            for server in servers:
+                for work, of_work in clients.LOADS.items():
+                    for client in of_work:
+                        told = f"{work}: {server.name}"
+                        run.tell(f"{told}, {client}, {pair + 1} of {run.pairs}")
+                        if not run.has_failed(client, told):
+                            with run.part(client, told):
+                                sample = clients.measure(server, work, client, jobs)
+                                run.results.add(run.scenario, client, told, 0, [sample])
+
+
+def workers_of_task_queues(run: Run) -> None:
+    """one worker that runs empty tasks which have been enqueued before; ten at a time where it can"""
+    for pair in range(run.pairs):
+        for name, queue in workers.QUEUES.items():
+            if run.has_failed(name):
+                continue
+            with run.part(name), contextlib.ExitStack() as stack:
+                workers.install(queue, run.tell)
+                run.tell(f"{name}, {pair + 1} of {run.pairs}")
+                keeps = queue.broker.endswith(workers.KEPT)
+                directory = stack.enter_context(directories(run.directory)) if keeps else None
+                sample = workers.measure(queue, run.sized(queue.jobs), directory)
+                run.results.add(run.scenario, name, "", 0, [sample])
+            if versions := workers.versions(queue):
+                run.results.about["versions"][queue.group] = versions
+
+
 SCENARIOS: dict[str, Callable[[Run], None]] = {
     "request-response": request_response,
     "in-flight": in_flight,
@@ -859,7 +892,9 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "arrivals": arrivals,
     "cluster": cluster,
     "shards": shards,
+    "clients": clients_in_python,
+    "workers": workers_of_task_queues,
 }
 
-ON_REQUEST = ("backlog",)
-"""Those that take very long, and are only run when they are asked for."""
+ON_REQUEST = ("backlog", "workers")
+"""Those that take very long, or install what is measured; they are only run when they are asked for."""

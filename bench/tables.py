@@ -199,6 +199,15 @@ TABLES = {
             Column("memory grown, MB", "grown", "{:.1f}"),
         ),
     ),
+    "clients": Table(
+        "",
+        (
+            Column("jobs/s", "rate", "{:,.0f}", spread=True),
+            Column("client's CPU, µs a job", "client_cpu", "{:.1f}", spread=True),
+            Column("server's", "server_cpu", "{:.1f}"),
+        ),
+        ("client_cpu", "rate"),
+    ),
     "stalls": Table(
         "",
         (
@@ -213,6 +222,7 @@ TABLES = {
 
 RATIOS: dict[str, tuple[str, bool]] = {
     "cpu": ("commands a CPU second", True),
+    "client_cpu": ("jobs a CPU second", True),
     "rate": ("rate", False),
     "seconds": ("time", False),
     "most": ("worst answer", False),
@@ -333,10 +343,36 @@ def _backlog(results: Results) -> Rows:
     return rows
 
 
+def _workers(results: Results) -> Rows:
+    """A row for each task queue, and how far the first is ahead of it."""
+    head = ["task queue", "tasks/s", "worker's CPU, µs a task", "broker's", "enqueueing: CPU, µs a task", "broker's"]
+    rows = [[*head, "ours beside it: tasks/s", "tasks a CPU second of the worker", "enqueued a CPU second"]]
+    points = results.select("workers")
+    for point in points:
+        row = [point.server, spread_of(point, "rate", "{:,.0f}"), spread_of(point, "cpu", "{:,.0f}")]
+        row += [f"{point.spread('server_cpu').median:,.0f}", spread_of(point, "put_cpu", "{:,.0f}")]
+        row.append(f"{point.spread('put_server_cpu').median:,.0f}")
+        if point is points[0]:
+            row += [""] * 3
+        else:
+            ahead = [results.ratio(points[0], point, "rate")]
+            ahead += [results.ratio(point, points[0], measure) for measure in ("cpu", "put_cpu")]
+            row += [written(figure, "×") for figure in ahead]
+        rows.append(row)
+    return rows
+
+
+def spread_of(point: Point, measure: str, form: str) -> str:
+    """The median of a measure, with the smallest and the largest."""
+    found = point.spread(measure)
+    median, low, high = (form.format(value) for value in found)
+    return median if low == high else f"{median} ({low} to {high})"
+
+
 BACKLOG_PLOT = "![memory, files and rate over the phases](plots/backlog.svg)"
 
-OWN_TABLES = {"steady": _steady, "backlog": _backlog}
-"""Scenarios whose samples were taken one after the other, over time."""
+OWN_TABLES = {"steady": _steady, "backlog": _backlog, "workers": _workers}
+"""Scenarios whose samples were taken over time, and one that compares each with the first."""
 
 
 def targets_table(results: Results) -> Rows:

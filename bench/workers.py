@@ -1,0 +1,304 @@
+"""Workers of task queues, ours and others': how fast each empties a queue of empty tasks, and what that costs.
+
+A broker is started, calls are enqueued one by one, and a worker is started that runs them. Two marks among the calls
+(`bench/tasks/marks.py`) say when the first and the last of those that count run: what is before the first is there for
+the worker to start and to warm up. At both, the CPU time is read of the worker with all its processes, those that have
+ended included, and of the broker. The broker has one processor, and the worker with all its processes another.
+
+Must never know how a task queue does its work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import process
+from bench.samples import Sample
+from bench.servers import GENERATOR_CPU, SERVER_CPU
+from harness import servers
+from harness.servers import BEANSTALKD, OURS, REDIS, ROOT, ServerError
+
+AT_ONCE = 10
+"""How many tasks may run at a time, where a worker can do more than one."""
+
+WARM_UP = 0.1
+"""The calls that are not counted, beside those that are."""
+
+MARKED_WITHIN = 180.0
+"""Seconds until a mark must come."""
+
+STOPS_WITHIN = 20.0
+"""Seconds until a worker must have ended after it was told to."""
+
+INSTALLED_WITHIN = 600.0
+"""Seconds that an environment may take."""
+
+ENVIRONMENTS = ROOT / "build" / "task-queues"
+"""Where the environments of other task queues are: they cannot share one, as arq and taskiq need different redis-py."""
+
+KEPT = " -b"
+"""Behind the name of a broker that keeps its jobs on disk."""
+
+
+@dataclass(frozen=True)
+class TaskQueue:
+    """A task queue, as it is measured.
+
+    Args:
+        calls: its module in bench.tasks.
+        worker: what Python is called with; {port} is the broker's.
+        jobs: how many calls are counted at full size, such that they take some seconds.
+        group: the dependency group of pyproject.toml that has what it needs, or "" for the environment of the bench.
+        broker: OURS, BEANSTALKD or REDIS; with KEPT, it keeps its jobs.
+        variant: which of its tasks or brokers; its module knows.
+        settings: what was chosen, in a few words.
+    """
+
+    calls: str
+    worker: tuple[str, ...]
+    jobs: int
+    group: str = ""
+    broker: str = REDIS
+    variant: str = ""
+    settings: str = ""
+
+
+OUR_WORKER = ("-m", "beanstalk_client.worker", "bench.tasks.our_calls:tasks", "--at-once", str(AT_ONCE))
+RQ = ("-m", "rq.cli")
+RQ_URL = ("--url", "redis://127.0.0.1:{port}/0")
+SIMPLE = ("--worker-class", "rq.worker.SimpleWorker")
+CELERY = ("-m", "celery", "--app", "bench.tasks.celery_calls", "worker", "--loglevel", "WARNING")
+CELERY_ALONE = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+TASKIQ = ("-m", "taskiq", "worker", "bench.tasks.taskiq_calls:broker", "--workers", "1", "--log-level", "WARNING")
+TASKIQ_TASKS = ("--max-async-tasks", str(AT_ONCE), "--max-prefetch", "100")
+
+QUEUES = {
+    "ours": TaskQueue("our_calls", OUR_WORKER, 50_000, broker=OURS),
+    "ours, plain function": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=OURS, variant="plain"),
+    "ours -b": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=OURS + KEPT),
+    "ours, with beanstalkd": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=BEANSTALKD),
+    "RQ": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *RQ_URL), 500, "bench-rq"),
+    "RQ, SimpleWorker": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *SIMPLE, *RQ_URL), 3_000, "bench-rq"),
+    "RQ, pool of 10 SimpleWorkers": TaskQueue(
+        "rq_calls", (*RQ, "worker-pool", "--quiet", "--num-workers", str(AT_ONCE), *SIMPLE, *RQ_URL), 3_000, "bench-rq"
+    ),
+    "arq": TaskQueue("arq_calls", ("-m", "bench.tasks.arq_calls"), 6_000, "bench-arq"),
+    "taskiq, stream": TaskQueue("taskiq_calls", (*TASKIQ, *TASKIQ_TASKS), 10_000, "bench-taskiq"),
+    "taskiq, list": TaskQueue("taskiq_calls", (*TASKIQ, *TASKIQ_TASKS), 10_000, "bench-taskiq", variant="list"),
+    "Celery, prefork": TaskQueue(
+        "celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "prefork", "-c", str(AT_ONCE)), 6_000, "bench-celery"
+    ),
+    "Celery, threads": TaskQueue(
+        "celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "threads", "-c", str(AT_ONCE)), 6_000, "bench-celery"
+    ),
+    "Celery, solo": TaskQueue("celery_calls", (*CELERY, *CELERY_ALONE, "--pool", "solo"), 6_000, "bench-celery"),
+}
+"""By the name that tables have; what others are compared with is the first."""
+
+
+INSTALLING = (
+    (sys.executable, "-m", "venv", "--clear", "{environment}"),
+    ("{environment}/bin/python", "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"),
+    ("{environment}/bin/python", "-m", "pip", "install", "--quiet", "--group", f"{ROOT / 'pyproject.toml'}:{{group}}"),
+)
+
+
+def python_of(queue: TaskQueue) -> Path:
+    """The interpreter of its environment."""
+    return ENVIRONMENTS / queue.group / "bin" / "python" if queue.group else Path(sys.executable)
+
+
+def install(queue: TaskQueue, tell: Callable[[str], None]) -> None:
+    """Make its environment, unless it is there.
+
+    Raises:
+        ServerError: it cannot be made.
+    """
+    python = python_of(queue)
+    made = python.parents[1] / "installed"
+    if not queue.group or made.exists():
+        return
+    tell(f"installing {queue.group}")
+    for step in INSTALLING:
+        line = [part.format(environment=python.parents[1], group=queue.group) for part in step]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=INSTALLED_WITHIN, check=False)
+        if done.returncode:
+            raise ServerError(f"{queue.group} cannot be installed: {done.stderr.strip().rpartition(chr(10))[2]}")
+    made.touch()
+
+
+def versions(queue: TaskQueue) -> str:
+    """What its environment has that matters, as "name version", with commas."""
+    if not queue.group:
+        return ""
+    wanted = "'rq', 'arq', 'taskiq', 'taskiq-redis', 'celery', 'redis', 'hiredis', 'uvloop'"
+    program = (
+        "import importlib.metadata as m\n"
+        f"print(', '.join(n + ' ' + m.version(n) for n in ({wanted}) if list(m.distributions(name=n))))"
+    )
+    done = subprocess.run([python_of(queue), "-c", program], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def broker(kind: str, directory: Path | None) -> Iterator[servers.Process]:
+    """Start a broker on a processor of its own; with a directory, it keeps its jobs there."""
+    program = kind.removesuffix(KEPT)
+    options = ["--save", "", "--appendonly", "no"] if program == REDIS else []
+    if directory:
+        options = ["-b", str(directory)]
+    started = servers.start(program, options, directory=directory or "/", processor=SERVER_CPU)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+class Marks:
+    """The pipe that tasks write to."""
+
+    def __init__(self, directory: str) -> None:
+        self.path = os.path.join(directory, "marks")
+        os.mkfifo(self.path)
+        self._pipe = os.open(self.path, os.O_RDWR)  # so that it never ends
+
+    def wait(self, worker: subprocess.Popen[bytes], log: Path) -> int:
+        """Wait for the next mark; return its moment, in nanoseconds.
+
+        Raises:
+            ServerError: the worker has ended, or none comes.
+        """
+        end = time.monotonic() + MARKED_WITHIN
+        while not select.select([self._pipe], [], [], 0.25)[0]:
+            if worker.poll() is not None or time.monotonic() > end:
+                told = log.read_text(errors="replace").strip()[-500:]
+                raise ServerError(f"the worker {'has ended' if worker.poll() is not None else 'does nothing'}: {told}")
+        line = b""
+        while not line.endswith(b"\n"):
+            line += os.read(self._pipe, 1)
+        return int(line)
+
+    def close(self) -> None:
+        os.close(self._pipe)
+
+
+def measure(queue: TaskQueue, jobs: int, directory: Path | None = None) -> Sample:
+    """Enqueue so many calls, and let a worker run them.
+
+    Args:
+        directory: where the broker keeps its jobs, if it keeps any.
+
+    Returns:
+        `rate` of the worker and `put_rate` of the producer, in calls a second; `cpu` and `put_cpu` of those processes,
+        `server_cpu` and `put_server_cpu` of the broker meanwhile, in microseconds a call.
+
+    Raises:
+        ServerError: the broker, the producer or the worker fails.
+    """
+    with broker(queue.broker, directory) as server, tempfile.TemporaryDirectory() as place:
+        marks = Marks(place)
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *([] if queue.group else [str(ROOT / "client")])]),
+            "PYTHONSAFEPATH": "1",
+            "BENCH_PORT": str(server.address[1]),
+            "BENCH_MARKS": marks.path,
+            "BENCH_VARIANT": queue.variant,
+        }
+        try:
+            sample = _enqueue(queue, jobs, server, environment)
+            return sample | _drain(queue, jobs, server, environment, marks, Path(place) / "log")
+        finally:
+            marks.close()
+
+
+def _enqueue(queue: TaskQueue, jobs: int, server: servers.Process, environment: dict[str, str]) -> Sample:
+    line = [str(python_of(queue)), "-m", "bench.tasks.enqueue", queue.calls, str(jobs), str(int(jobs * WARM_UP))]
+    with subprocess.Popen(
+        line, env=environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as producer:
+        os.sched_setaffinity(producer.pid, {GENERATOR_CPU})
+        assert producer.stdin is not None
+        assert producer.stdout is not None
+        if producer.stdout.readline() != b"ready\n":
+            raise ServerError(f"{queue.calls}: the producer has ended")
+        before = process.cpu(server.pid)
+        producer.stdin.write(b"\n")
+        producer.stdin.flush()
+        spent = json.loads(producer.stdout.readline() or b"null")
+        served = process.cpu(server.pid).since(before).total
+        producer.stdin.write(b"\n")
+    if spent is None or producer.returncode:
+        raise ServerError(f"{queue.calls}: the producer has failed")
+    return {
+        "put_rate": jobs / spent["wall"],
+        "put_cpu": spent["cpu"] / jobs * 1e6,
+        "put_server_cpu": served / jobs * 1e6,
+    }
+
+
+def _drain(
+    queue: TaskQueue, jobs: int, server: servers.Process, environment: dict[str, str], marks: Marks, log: Path
+) -> Sample:
+    line = [str(python_of(queue)), *(part.format(port=server.address[1]) for part in queue.worker)]
+    with log.open("wb") as output:
+        worker = subprocess.Popen(
+            line,
+            env=environment,
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        os.sched_setaffinity(worker.pid, {GENERATOR_CPU})
+        began = marks.wait(worker, log)
+        spent, served = process.cpu_of_family(worker.pid), process.cpu(server.pid)
+        ended = marks.wait(worker, log)
+        return {
+            "rate": jobs / (ended - began) * 1e9,
+            "cpu": (process.cpu_of_family(worker.pid) - spent) / jobs * 1e6,
+            "server_cpu": process.cpu(server.pid).since(served).total / jobs * 1e6,
+        }
+    finally:
+        _stop(worker)
+
+
+def _stop(worker: subprocess.Popen[bytes]) -> None:
+    """Tell a worker to end, and kill what is left of it."""
+    family = process.family(worker.pid)
+    worker.send_signal(signal.SIGTERM)
+    try:
+        worker.wait(STOPS_WITHIN)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+    for pid in family[1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure task queues once each, and print what was found: to try one of them."""
+    names = list(sys.argv[1:] if arguments is None else arguments) or list(QUEUES)
+    for name in names:
+        queue = QUEUES[name]
+        install(queue, print)
+        with tempfile.TemporaryDirectory(dir=ROOT, prefix="bench-") as directory:
+            sample = measure(queue, queue.jobs, Path(directory) if queue.broker.endswith(KEPT) else None)
+        print(name, {measure: round(value, 1) for measure, value in sample.items()}, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Events for the log: a line for people, and beside it a name and fields that never change, for programs.
+
+Each record has `event`, the name, and its fields as attributes (`record.event`, `record.job`): any formatter for JSON
+writes them. The names are listed in docs/workers.md.
+Must never be given a body, a token or the arguments of a task.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+
+def tell(
+    log: logging.Logger, level: int, event: str, message: str, error: BaseException | None = None, **fields: Any
+) -> None:
+    """Log an event.
+
+    Args:
+        event: its name, in kebab-case, which is never given to another event.
+        message: what people read.
+        error: an exception whose traceback belongs to it.
+        fields: none may be called as an attribute of `logging.LogRecord` is.
+    """
+    if log.isEnabledFor(level):
+        log.log(level, "%s", message, exc_info=error, extra={"event": event, **fields})

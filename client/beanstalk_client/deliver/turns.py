@@ -1,0 +1,207 @@
+"""Whose turn it is: so many requests at once, so many of them to each host, and no host holds up the others.
+
+A job whose host has as many requests as it may waits here for its turn. So that the jobs of a slow host do not take all
+places that there are, one host may have a quarter of them in waiting. What comes beyond that is put off: it goes back
+to the queue, with a delay for as long as the host will need for those before it, so that it comes back about once, and
+makes room for what is behind it.
+
+Must never know requests, jobs, a network. Time is an argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+SHARE: Final = 4
+"""One host may have the whole waiting room divided by this."""
+
+SHORTEST: Final = 1.0
+LONGEST: Final = 300.0
+"""Bounds of how long a job is put off, in seconds: a host may be quicker than it was."""
+
+WEIGHT: Final = 0.2
+"""Of the last request in the average duration of those to a host."""
+
+MOST_IDLE_HOSTS: Final = 1000
+"""Hosts that are remembered, with how long their requests took."""
+
+FIRST_GUESS: Final = 1.0
+"""How long a request takes to a host that has not answered yet, in seconds."""
+
+
+class PutOff(Exception):  # noqa: N818 nothing is wrong
+    """It is not this job's turn for so long, in seconds."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__(delay)
+        self.delay = delay
+
+
+class Stopped(Exception):  # noqa: N818 nothing is wrong
+    """No turns are given any more."""
+
+
+class _Host:
+    __slots__ = ("average", "busy", "free_at", "waiting")
+
+    def __init__(self) -> None:
+        self.average = FIRST_GUESS  # seconds of a request
+        self.busy = 0  # requests on their way, and those that wait for nothing but one of `at_once`
+        self.free_at = 0.0  # when those that were put off will have had their turn
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+
+class Turns:
+    """Gives turns.
+
+    Attributes:
+        at_once: requests at once.
+        per_host: requests at once to one host.
+        waiting_room: jobs that may wait because their host has as many requests as it may.
+        waiting: how many do.
+        busy: requests at present.
+    """
+
+    __slots__ = (
+        "_hosts",
+        "_most_hosts",
+        "_ready",
+        "_stopped",
+        "at_once",
+        "busy",
+        "per_host",
+        "waiting",
+        "waiting_room",
+    )
+
+    def __init__(self, at_once: int, per_host: int, waiting_room: int) -> None:
+        self.at_once = at_once
+        self.per_host = per_host
+        self.waiting_room = waiting_room
+        self.waiting = 0
+        self.busy = 0
+        self._ready: deque[tuple[_Host, asyncio.Future[None]]] = (
+            deque()
+        )  # their host has room, but there are at_once requests
+        self._hosts: dict[str, _Host] = {}
+        self._most_hosts = MOST_IDLE_HOSTS  # then those that are idle are forgotten
+        self._stopped = False
+
+    @property
+    def places(self) -> int:
+        """How many jobs to take from the queue at most: all that may be sent, and all that may wait."""
+        return self.at_once + self.waiting_room
+
+    async def begin(self, name: str, now: float) -> None:
+        """Wait for the turn of a job. If it comes, `end` must be called.
+
+        Args:
+            name: of its host.
+            now: in seconds, on the clock of `end`.
+
+        Raises:
+            PutOff: not before some time.
+            Stopped: `stop` was called.
+        """
+        if self._stopped:
+            raise Stopped
+        host = self._hosts.get(name)
+        if host is None:
+            self._forget(now)
+            host = self._hosts[name] = _Host()
+        if host.busy < self.per_host:
+            host.busy += 1
+            if self.busy < self.at_once:
+                self.busy += 1
+                return
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._ready.append((host, turn))
+        else:
+            if self.waiting >= self.waiting_room or len(host.waiting) >= max(1, self.waiting_room // SHARE):
+                raise PutOff(self._put_off(host, now))
+            turn = asyncio.get_running_loop().create_future()
+            host.waiting.append(turn)
+            self.waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._give_up(host, turn)
+            raise
+
+    def end(self, name: str, lasted: float) -> None:
+        """A request has ended that lasted so many seconds."""
+        host = self._hosts[name]
+        host.average += (lasted - host.average) * WEIGHT
+        self.busy -= 1
+        self._free(host)
+
+    def stop(self) -> None:
+        """Give no more turns: whoever waits is told so."""
+        self._stopped = True
+        for host, turn in self._ready:
+            host.busy -= 1
+            _tell_stopped(turn)
+        self._ready.clear()
+        for host in self._hosts.values():
+            for turn in host.waiting:
+                _tell_stopped(turn)
+            host.waiting.clear()
+        self.waiting = 0
+
+    def _put_off(self, host: _Host, now: float) -> float:
+        """For how long a job of a host is put off: until those have had their turn that wait or were put off before."""
+        step = host.average / self.per_host
+        soonest = now + (len(host.waiting) + 1) * step
+        host.free_at = min(max(host.free_at + step, soonest), now + LONGEST)
+        return max(SHORTEST, host.free_at - now)
+
+    def _free(self, host: _Host) -> None:
+        """A host has room for one request more."""
+        host.busy -= 1
+        self._promote(host)
+        while self._ready and self.busy < self.at_once:
+            its_host, turn = self._ready.popleft()
+            if turn.done():  # cancelled, and its job has not run since
+                its_host.busy -= 1
+                self._promote(its_host)
+            else:
+                self.busy += 1
+                turn.set_result(None)
+
+    def _promote(self, host: _Host) -> None:
+        """Those that wait for a host which has room wait for nothing but one of `at_once`."""
+        while host.waiting and host.busy < self.per_host:
+            turn = host.waiting.popleft()
+            self.waiting -= 1
+            if not turn.done():
+                host.busy += 1
+                self._ready.append((host, turn))
+
+    def _give_up(self, host: _Host, turn: asyncio.Future[None]) -> None:
+        """A job was cancelled while it waited."""
+        if turn.cancelled():
+            if turn in host.waiting:
+                host.waiting.remove(turn)
+                self.waiting -= 1
+            elif (host, turn) in self._ready:
+                self._ready.remove((host, turn))
+                self._free(host)
+        elif turn.exception() is None:  # its turn had come
+            self.busy -= 1
+            self._free(host)
+
+    def _forget(self, now: float) -> None:
+        """Forget hosts without requests when there are many, so that they do not take all memory in time."""
+        if len(self._hosts) < self._most_hosts:
+            return
+        self._hosts = {
+            name: host for name, host in self._hosts.items() if host.busy or host.waiting or host.free_at > now
+        }
+        self._most_hosts = max(MOST_IDLE_HOSTS, 2 * len(self._hosts))
+
+
+def _tell_stopped(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_exception(Stopped())

@@ -1,0 +1,578 @@
+"""One attempt, against receivers that misbehave in every way."""
+
+import asyncio
+import json
+from ipaddress import ip_network
+
+import pytest
+import receivers
+from beanstalk_client.deliver.addresses import Guard
+from beanstalk_client.deliver.request import Request
+from beanstalk_client.deliver.sending import FailedError, Limits, Sender
+from beanstalk_client.deliver.signatures import Secrets
+from receivers import Receiver, response
+from standardwebhooks import Webhook
+
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+QUICK = Limits(timeout=0.15)
+SECRET = "whsec_" + "c2VjcmV0" * 4
+OTHER = "whsec_" + "b3RoZXIu" * 4
+
+
+async def names(host, port, family):
+    """A name server: whatever ends in .test is here."""
+    if not host.endswith(".test"):
+        raise OSError(-2, "Name or service not known")
+    return ["127.0.0.1"]
+
+
+def run(story, ways=None, *, guard=None, tls=None, **options):
+    """Let a story run that gets a sender and a receiver."""
+
+    async def main():
+        options.setdefault("lookup", names)
+        options.setdefault("limits", Limits(timeout=20))
+        async with Receiver(ways, tls) as receiver:
+            sender = Sender(guard or Guard(allowed_networks=LOOPBACK), **options)
+            try:
+                return await story(sender, receiver)
+            finally:
+                await sender.close()
+
+    return asyncio.run(main())
+
+
+async def outcome(sender, request):
+    """The answer, or why there is none."""
+    try:
+        return await sender.send(request, "msg_1")
+    except FailedError as error:
+        return error
+
+
+def attempt(way, path="/", *, guard=None, request=None, **options):
+    """The answer to one request, or why there is none."""
+
+    async def story(sender, receiver):
+        return await outcome(sender, Request(receiver.url(path), **(request or {"body": b"hello"})))
+
+    found = run(story, {path: way}, guard=guard, **options)
+    assert not isinstance(found, FailedError) or (found.reason.isprintable() and len(found.reason) < 400)
+    return found
+
+
+# What is sent
+
+
+def test_what_is_sent():
+    async def story(sender, receiver):
+        request = Request(
+            receiver.url("/a%2Fb?c=%20d"),
+            method="PUT",
+            headers={"X-Order": "17", "content-type": "text/plain"},
+            body="hä",
+        )
+        answer = await sender.send(request, "msg_1")
+        assert (answer.status, answer.retry_after, answer.excerpt) == (200, "", "")
+        (asked,) = receiver.asked
+        assert (asked.method, asked.target, asked.body) == ("PUT", "/a%2Fb?c=%20d", "hä".encode())
+        assert asked.headers == {
+            "host": f"127.0.0.1:{receiver.port}",
+            "x-order": "17",
+            "content-type": "text/plain",
+            "content-length": "3",
+            "accept": "*/*",
+            "accept-encoding": "identity",
+            "user-agent": asked.headers["user-agent"],
+            "webhook-id": "msg_1",
+            "webhook-timestamp": "1700000000",
+        }
+        assert asked.headers["user-agent"].startswith("beanstalk-deliver/")
+
+    run(story, clock=lambda: 1_700_000_000.9)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE", "OPTIONS", "PATCH"])
+def test_methods_without_a_body(method):
+    async def story(sender, receiver):
+        assert (await sender.send(Request(receiver.url(), method=method), "a")).status == 204
+        assert (receiver.asked[0].method, receiver.asked[0].body) == (method, b"")
+        assert "content-type" not in receiver.asked[0].headers
+
+    run(story, {"/": b"HTTP/1.1 204 No\r\n\r\n"})
+
+
+def test_a_job_may_name_its_own_agent():
+    async def story(sender, receiver):
+        await sender.send(Request(receiver.url(), headers={"USER-AGENT": "me", "Accept": "a/b"}), "a")
+        assert (receiver.asked[0].headers["user-agent"], receiver.asked[0].headers["accept"]) == ("me", "a/b")
+
+    run(story)
+
+
+def test_a_large_body_arrives():
+    body = bytes(range(256)) * 20_000
+
+    async def story(sender, receiver):
+        await sender.send(Request(receiver.url(), body=body), "a")
+        assert receiver.asked[0].body == body
+
+    run(story)
+
+
+def test_it_is_signed_and_each_attempt_has_its_time():
+    moments = iter([1_700_000_000, 1_700_000_060])
+    body = json.dumps({"order": "größe"}).encode()
+
+    async def story(sender, receiver):
+        for _ in range(2):
+            await sender.send(Request(receiver.url(), body=body), "msg_1")
+        first, second = (each.headers for each in receiver.asked)
+        assert first["webhook-id"] == second["webhook-id"]
+        assert [each["webhook-timestamp"] for each in (first, second)] == ["1700000000", "1700000060"]
+        assert first["webhook-signature"] != second["webhook-signature"]
+        from datetime import UTC, datetime
+
+        for fields in (first, second):
+            moment = datetime.fromtimestamp(int(fields["webhook-timestamp"]), UTC)
+            assert fields["webhook-signature"] == " ".join(
+                Webhook(each).sign("msg_1", moment, body.decode()) for each in (SECRET, OTHER)
+            )
+
+    run(story, secrets=Secrets.parse(f"127.0.0.1 {SECRET} {OTHER}"), clock=lambda: next(moments))
+
+
+def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure():
+    async def closing(asked, writer):
+        writer.write(response())
+        await writer.drain()
+        if asked.target == "/?last":
+            asked.writer = writer
+
+    async def story(sender, receiver):
+        for _ in range(3):
+            assert (await sender.send(Request(receiver.url("/"), body="x"), "a")).status == 200
+        assert receiver.connections == 1
+        receiver.ways["/late"] = late
+        assert (await sender.send(Request(receiver.url("/late"), body="x"), "a")).status == 200
+        assert receiver.connections == 2 and receiver.targets() == ["/"] * 3 + ["/late"] * 2
+
+    async def late(asked, writer):
+        if len(late.seen) == 0:
+            late.seen.append(asked)
+            return True
+        writer.write(response())
+        await writer.drain()
+        return False
+
+    late.seen = []
+    run(story, {"/": closing})
+
+
+# What is answered
+
+
+@pytest.mark.parametrize("status", [200, 204, 302, 400, 410, 429, 500, 503, 999])
+def test_the_status_decides(status):
+    answer = attempt(response(status, b"" if status == 204 else b"why\n\x1b[31m not", Retry_After="7"))
+    assert (answer.status, answer.retry_after) == (status, "7")
+    assert answer.excerpt == ("" if status < 300 else "why [31m not")
+
+
+@pytest.mark.parametrize(
+    ("way", "status"),
+    [
+        (receivers.endless_body, 200),
+        (receivers.endless_chunks, 500),
+        (receivers.then_close(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort"), 200),
+        (receivers.then_reset(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort"), 200),
+        (receivers.then_close(b"HTTP/1.0 200\r\n\r\nno length"), 200),
+        (receivers.then_close(b"HTTP/1.1 503 \r\n\r\n"), 503),
+        (response(200, receivers.BOMB, Content_Encoding="gzip"), 200),
+        (response(500, receivers.BOMB, Content_Encoding="gzip"), 500),
+        (response(200, b"no gzip", Content_Encoding="gzip"), 200),
+        (b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", 101),
+        (b"HTTP/1.1 103 Early\r\n\r\n" * 10 + response(), 200),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + response(404), 404),
+        (response(200, b"x", Set_Cookie="a=b; Domain=example.com", Content_Type="\xff/\xff; charset=nonsense"), 200),
+    ],
+)
+def test_what_comes_behind_the_status_does_not_count(way, status):
+    answer = attempt(way)
+    assert answer.status == status and len(answer.excerpt) <= 500
+
+
+def test_no_more_is_read_than_is_allowed(monkeypatch):
+    read = []
+    original = Sender._read
+
+    async def reading(self, answer):
+        content = await original(self, answer)
+        read.append(len(content))
+        return content
+
+    monkeypatch.setattr(Sender, "_read", reading)
+    assert attempt(receivers.endless_body, limits=Limits(timeout=20, response=1000)).status == 200
+    assert attempt(response(500, receivers.BOMB, Content_Encoding="gzip")).status == 500
+    assert read == [1000, 65_536]
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("beanstalk_client.deliver.sending.BODY_WITHIN", 0.02)
+    assert attempt(receivers.silent_body).status == 200
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "said"),
+    [
+        (receivers.never, "timeout", "no answer within 0.15 s"),
+        (receivers.drip, "timeout", "no answer within 0.15 s"),
+        (receivers.endless_interim, "timeout", "no answer within 0.15 s"),
+        (receivers.endless_headers, "protocol", "the answer is no HTTP"),
+        (receivers.endless_header, "protocol", "the answer is no HTTP"),
+        (receivers.endless_status_line, "protocol", "the answer is no HTTP"),
+        (receivers.close, "connect", "closed before an answer"),
+        (receivers.reset, "connect", "the connection was lost"),
+        (receivers.then_close(b"HTTP/1.1 20"), "connect", "closed before an answer"),
+        (receivers.then_close(b"HTTP/1.1 200 OK\r\nX: y\r\n"), "connect", "closed before an answer"),
+        (receivers.then_reset(b"HTTP/1.1 200 OK\r\nX: y\r\n"), "connect", "the connection was lost"),
+        (receivers.then_close(b"SSH-2.0-OpenSSH_9.6\r\n"), "protocol", "the answer is no HTTP"),
+        (receivers.then_close(b"\x00\x01\xff\x1b[31m\r\n\r\n"), "protocol", "the answer is no HTTP"),
+        (receivers.then_close(b"HTTP/1.1 abc OK\r\n\r\n"), "protocol", "the answer is no HTTP"),
+        (receivers.then_close(b"HTTP/1.1 20000 OK\r\n\r\n"), "protocol", "the answer is no HTTP"),
+        (receivers.then_close(b"HTTP/9.9 200 OK\r\n\r\n"), "protocol", "the answer is no HTTP"),
+        (receivers.then_close(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"), "protocol", "the answer is no HTTP"),
+        (
+            receivers.then_close(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+            "protocol",
+            "no HTTP",
+        ),
+        (receivers.then_close(b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), "protocol", "no HTTP"),
+        (receivers.then_close(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlonger than that"), "protocol", "no HTTP"),
+        (receivers.then_close(b"HTTP/1.1 200 OK\r\nb\x00d: y\r\n\r\n"), "protocol", "the answer is no HTTP"),
+    ],
+)
+def test_what_is_no_answer_is_a_failure_with_its_reason(way, kind, said):
+    limits = QUICK if kind == "timeout" else Limits(timeout=20)
+    failure = attempt(way, limits=limits)
+    assert isinstance(failure, FailedError), failure.status
+    assert failure.kind == kind and said in failure.reason, failure.reason
+
+
+def test_a_job_may_ask_for_less_time_and_not_for_more():
+    assert attempt(receivers.never, request={"timeout": 0.01}).reason == "no answer within 0.01 s"
+    assert attempt(receivers.never, request={"timeout": 99}, limits=QUICK).reason == "no answer within 0.15 s"
+
+
+def test_nobody_listens():
+    async def story(sender, receiver):
+        with pytest.raises(FailedError, match="no connection: ") as failed:
+            await sender.send(Request("http://127.0.0.1:1/"), "a")
+        assert failed.value.kind == "connect"
+
+    run(story)
+
+
+def test_connections_that_are_never_made_end_in_time():
+    async def lookup(host, port, family):
+        await asyncio.Event().wait()
+
+    async def story(sender, receiver):
+        with pytest.raises(FailedError, match=r"no connection within 0\.05 s") as failed:
+            await sender.send(Request(receiver.url(host="a.test")), "a")
+        assert failed.value.kind == "timeout"
+
+    run(story, lookup=lookup, limits=Limits(timeout=20, connect_timeout=0.05))
+
+
+def test_a_name_that_there_is_not():
+    async def story(sender, receiver):
+        with pytest.raises(FailedError, match="the host's name is not found: ") as failed:
+            await sender.send(Request("http://nowhere.example/"), "a")
+        assert failed.value.kind == "dns"
+        with pytest.raises(
+            FailedError, match="not found"
+        ):  # by the system's own resolver, which may be without a network
+            await sender.send(Request("http://nowhere.invalid/"), "a")
+
+    run(story)
+    run(story, lookup=None)
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    return receivers.authority()
+
+
+def secure(certificates, hosts, trust, story):
+    """Let a story run with a receiver over TLS, whose certificate is for some hosts."""
+
+    async def main():
+        async with Receiver(tls=receivers.server_tls(certificates, *hosts)) as receiver:
+            sender = Sender(Guard(allowed_networks=LOOPBACK), lookup=names, tls=trust)
+            try:
+                return await story(receiver, sender)
+            finally:
+                await sender.close()
+
+    return asyncio.run(main())
+
+
+def over_tls(certificates, hosts, host, trust):
+    async def story(receiver, sender):
+        return await outcome(sender, Request(receiver.url(host=host)))
+
+    return secure(certificates, hosts, trust, story)
+
+
+def test_a_certificate_is_verified_and_so_is_its_name(certificates):
+    trust = receivers.client_tls(certificates)
+    assert over_tls(certificates, ["good.test"], "good.test", trust).status == 200
+    for hosts, trusted in ((["other.test"], trust), (["good.test"], None)):
+        failure = over_tls(certificates, hosts, "good.test", trusted)
+        assert failure.kind == "tls" and "the certificate is not good" in failure.reason
+
+
+def test_what_speaks_no_tls():
+    async def story(sender, receiver):
+        with pytest.raises(FailedError) as failed:
+            await sender.send(Request(receiver.url().replace("http:", "https:")), "a")
+        assert failed.value.kind in ("tls", "connect"), failed.value.reason
+
+    async def plain(_, writer):
+        writer.write(b"HTTP/1.1 400 speak plainly\r\n\r\n")
+        await writer.drain()
+
+    run(story, {"connection": plain})
+
+
+# Redirects
+
+
+def leads_to(url, status=302):
+    return response(status, Location=url)
+
+
+def test_a_redirect_keeps_method_and_body():
+    async def story(sender, receiver):
+        for status in (301, 302, 307, 308):
+            receiver.asked.clear()
+            receiver.ways["/a"] = leads_to("b?c", status)
+            assert (await sender.send(Request(receiver.url("/a"), body="x", headers={"X-Key": "k"}), "m")).status == 200
+            assert [(each.method, each.target, each.body) for each in receiver.asked] == [
+                ("POST", "/a", b"x"),
+                ("POST", "/b?c", b"x"),
+            ]
+            assert receiver.asked[1].headers["x-key"] == "k"  # it is the same origin
+
+    run(story)
+
+
+def test_see_other_is_asked_for_without_the_body():
+    async def story(sender, receiver):
+        request = Request(receiver.url("/a"), body="x", headers={"Content-Type": "text/plain", "X-Key": "k"})
+        assert (await sender.send(request, "m")).status == 200
+        asked = receiver.asked[1]
+        assert (asked.method, asked.target, asked.body) == ("GET", "/b", b"")
+        assert "content-type" not in asked.headers and asked.headers["x-key"] == "k"
+        assert (await sender.send(Request(receiver.url("/a"), method="HEAD"), "m")).status == 200
+        assert receiver.asked[3].method == "HEAD"
+
+    run(story, {"/a": leads_to("/b", 303)})
+
+
+def test_another_origin_learns_no_credentials_and_gets_its_own_signature():
+    async def story(sender, receiver):
+        request = Request(
+            receiver.url("/a", "one.test"),
+            json={"a": 1},
+            headers={"Authorization": "Bearer hunter2", "Cookie": "c", "X-Api-Key": "k", "Accept": "a/b"},
+        )
+        receiver.ways["/a"] = leads_to(receiver.url("/b", "two.test"))
+        assert (await sender.send(request, "msg_1")).status == 200
+        first, second = (each.headers for each in receiver.asked)
+        assert first["authorization"] == "Bearer hunter2"
+        assert not {"authorization", "cookie", "x-api-key"} & set(second)
+        assert (second["accept"], second["content-type"]) == ("a/b", "application/json")
+        assert receiver.asked[1].body == b'{"a":1}'
+        assert first["webhook-id"] == second["webhook-id"] == "msg_1"
+        assert Webhook(SECRET).verify(b'{"a":1}', first) == Webhook(OTHER).verify(b'{"a":1}', second) == {"a": 1}
+        receiver.ways["/a"] = leads_to(receiver.url("/b", "three.test"))
+        await sender.send(request, "msg_1")
+        assert "webhook-signature" not in receiver.asked[-1].headers
+
+    run(story, secrets=Secrets.parse(f"one.test {SECRET}\ntwo.test {OTHER}"))
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "said"),
+    [
+        ("/a", "redirect", "more than 3 redirects"),
+        ("file:///etc/passwd", "redirect", "leads to no URL"),
+        ("gopher://example.com/", "redirect", "leads to no URL"),
+        ("http://2130706433/", "redirect", "leads to no URL"),
+        ("http://0x7f.1/", "redirect", "leads to no URL"),
+        ("http://user:password@example.com/", "redirect", "leads to no URL"),
+        ("http://[::1", "redirect", "leads to no URL"),
+        ("http://example.com/\x7f", "redirect", "leads to no URL"),
+        ("\xff\xfe", "redirect", "leads to no URL"),
+        ("http://10.0.0.1/", "forbidden", "redirect to 10.0.0.1: the address 10.0.0.1 is forbidden"),
+        ("http://[::1]/", "forbidden", "the address ::1 is forbidden"),
+        ("http://[::ffff:169.254.169.254]/", "forbidden", "the address 169.254.169.254 is forbidden"),
+        ("http://secret.test/", "forbidden", "the host secret.test is forbidden"),
+        ("http://metadata.test/", "forbidden", "the address 169.254.169.254 is forbidden"),
+        ("http://127.0.0.1:22/", "forbidden", "the port 22 is not one of those"),
+    ],
+)
+def test_redirects_that_are_not_followed(location, kind, said):
+    async def lookup(host, port, family):
+        return ["169.254.169.254"]
+
+    async def story(sender, receiver):
+        sender._guard.allowed_ports = frozenset([80, receiver.port])
+        with pytest.raises(FailedError, match=said.replace("[", r"\[")) as failed:
+            await sender.send(Request(receiver.url("/a"), body="x"), "a")
+        assert failed.value.kind == kind
+        assert set(receiver.targets()) == {"/a"}
+        assert "password" not in failed.value.reason or "user or password" in failed.value.reason
+
+    guard = Guard(allowed_networks=LOOPBACK, forbidden_hosts=["secret.test"])
+    run(story, {"/a": leads_to(location, 307)}, guard=guard, lookup=lookup)
+
+
+def test_how_many_redirects_are_followed_is_a_setting():
+    ways = {"/a": leads_to("/b"), "/b": leads_to("/c")}
+
+    async def story(sender, receiver):
+        try:
+            return (await sender.send(Request(receiver.url("/a")), "a")).status
+        except FailedError as error:
+            return error.reason
+
+    assert run(story, ways, limits=Limits(redirects=2)) == 200
+    assert run(story, ways, limits=Limits(redirects=1)) == "more than 1 redirects"
+    assert run(story, ways, limits=Limits(redirects=0)) == "more than 0 redirects"
+
+
+def test_a_redirect_without_a_place_is_an_answer():
+    assert attempt(response(302)).status == 302
+    assert attempt(response(304, Location="/x")).status == 304
+
+
+def test_all_redirects_together_have_one_time():
+    async def slow(asked, writer):
+        await asyncio.sleep(0.02)
+        writer.write(leads_to("/"))
+        await writer.drain()
+
+    failure = attempt(slow, limits=Limits(timeout=0.1, redirects=1000))
+    assert failure.reason == "no answer within 0.1 s"
+
+
+def test_never_from_https_to_http(certificates):
+    async def story(receiver, sender):
+        receiver.ways["/a"] = leads_to("http://good.test/")
+        with pytest.raises(FailedError, match="from https to http"):
+            await sender.send(Request(receiver.url("/a", "good.test")), "a")
+
+    secure(certificates, ["good.test"], receivers.client_tls(certificates), story)
+
+
+# The guard
+
+
+def test_loopback_is_forbidden_unless_it_is_opened():
+    for host in ("127.0.0.1", "a.test"):
+
+        async def story(sender, receiver, host=host):
+            with pytest.raises(FailedError, match=r"the address 127\.0\.0\.1 is forbidden") as failed:
+                await sender.send(Request(receiver.url(host=host)), "a")
+            assert failed.value.kind == "forbidden" and receiver.connections == 0
+
+        run(story, guard=Guard())
+
+
+def test_localhost_is_forbidden_by_the_systems_own_resolver_too():
+    async def story(sender, receiver):
+        with pytest.raises(FailedError, match="is forbidden"):
+            await sender.send(Request(receiver.url(host="localhost")), "a")
+        assert receiver.connections == 0
+
+    run(story, guard=Guard(), lookup=None)
+
+
+def test_a_name_whose_address_changes_between_two_questions_is_judged_by_what_is_connected_to(monkeypatch):
+    """Rebinding: each answer of the name server is judged, and so is the very socket."""
+    answers = []
+
+    async def lookup(host, port, family):
+        return answers.pop(0)
+
+    monkeypatch.setattr("beanstalk_client.deliver.sending.DNS_CACHE", 0)
+
+    async def story(sender, receiver):
+        asked = []
+
+        def make(info):
+            asked.append(info[4][0])
+            raise OSError(101, "Network is unreachable")
+
+        sender._direct.connector._socket_factory = make
+        for found in (["93.184.215.14"], ["127.0.0.1"], ["127.0.0.1", "93.184.215.14"], ["::1", "::ffff:127.0.0.1"]):
+            answers.append(found)
+            failure = await outcome(sender, Request(receiver.url(host="rebinding.test")))
+            assert failure.kind == ("connect" if "93.184.215.14" in found else "forbidden")
+        assert asked == ["93.184.215.14"] * 2 and receiver.connections == 0 and not answers
+
+    run(story, guard=Guard(), lookup=lookup)
+
+
+def test_a_socket_is_refused_even_if_a_resolver_is_fooled():
+    async def story(sender, receiver):
+        async def fooled(host, port=0, family=0):
+            return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": 2, "proto": 6, "flags": 0}]
+
+        sender._resolver.resolve = fooled
+        with pytest.raises(FailedError, match=r"the address 127\.0\.0\.1 is forbidden") as failed:
+            await sender.send(Request(receiver.url(host="a.test")), "a")
+        assert failed.value.kind == "forbidden" and receiver.connections == 0
+
+    run(story, guard=Guard())
+
+
+def test_of_several_addresses_only_those_that_are_allowed_are_tried():
+    async def lookup(host, port, family):
+        return ["10.0.0.1", "::1", "127.0.0.1"]
+
+    async def story(sender, receiver):
+        assert (await sender.send(Request(receiver.url(host="many.test")), "a")).status == 200
+
+    run(story, lookup=lookup)
+
+
+# Proxies
+
+
+def test_proxies_of_the_environment_are_used_only_if_that_is_asked_for(monkeypatch):
+    async def story(sender, receiver):
+        monkeypatch.setenv("HTTP_PROXY", receiver.url())
+        monkeypatch.setenv("http_proxy", receiver.url())
+        monkeypatch.setenv("no_proxy", "direct.test")
+        assert (await sender.send(Request(receiver.url("/a", "one.test")), "a")).status == 200
+        proxied = Sender(Guard(), lookup=names, proxies_of_environment=True)
+        try:
+            assert (await proxied.send(Request("http://two.example/b"), "a")).status == 200
+            with pytest.raises(FailedError, match="is forbidden"):
+                await proxied.send(Request(receiver.url("/c", "direct.test")), "a")
+            with pytest.raises(FailedError, match="is forbidden"):
+                await proxied.send(Request("http://10.0.0.1/d"), "a")
+        finally:
+            await proxied.close()
+        assert receiver.targets() == ["/a", "http://two.example/b"]
+
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    run(story)

@@ -1,0 +1,196 @@
+"""Whose turn it is: slow hosts hold up nobody, and nothing is forgotten."""
+
+import asyncio
+import random
+
+import pytest
+from beanstalk_client.deliver.turns import FIRST_GUESS, LONGEST, MOST_IDLE_HOSTS, SHORTEST, PutOff, Stopped, Turns
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def check(turns):
+    assert 0 <= turns.busy <= turns.at_once
+    assert 0 <= turns.waiting <= turns.waiting_room
+    assert turns.waiting == sum(len(each.waiting) for each in turns._hosts.values())
+    assert sum(each.busy for each in turns._hosts.values()) == turns.busy + len(turns._ready)
+    assert all(0 <= each.busy <= turns.per_host for each in turns._hosts.values())
+    assert turns.busy == turns.at_once or not turns._ready
+
+
+def test_so_many_at_once_to_each_host_and_in_order():
+    async def story():
+        turns = Turns(at_once=10, per_host=2, waiting_room=8)
+        begun = []
+
+        async def job(name):
+            await turns.begin("a", 0)
+            begun.append(name)
+
+        jobs = [asyncio.ensure_future(job(name)) for name in range(4)]
+        await settle()
+        assert begun == [0, 1] and turns.waiting == 2
+        await turns.begin("b", 0)
+        turns.end("a", 1)
+        await settle()
+        assert begun == [0, 1, 2]
+        turns.end("a", 1)
+        await asyncio.gather(*jobs)
+        assert begun == [0, 1, 2, 3] and turns.waiting == 0 and turns.busy == 3
+        check(turns)
+
+    run(story())
+
+
+def test_a_host_has_a_quarter_of_the_waiting_room():
+    async def story():
+        turns = Turns(at_once=10, per_host=1, waiting_room=8)
+        await turns.begin("slow", 0)
+        jobs = [asyncio.ensure_future(turns.begin("slow", 0)) for _ in range(2)]
+        await settle()
+        with pytest.raises(PutOff):
+            await turns.begin("slow", 0)
+        await turns.begin("quick", 0)
+        check(turns)
+        for job in jobs:
+            job.cancel()
+
+    run(story())
+
+
+def test_nobody_waits_where_there_is_no_room():
+    async def story():
+        turns = Turns(at_once=10, per_host=1, waiting_room=2)
+        jobs = []
+        for name in "abcd":
+            await turns.begin(name, 0)
+        for name in "ab":
+            jobs.append(asyncio.ensure_future(turns.begin(name, 0)))
+        await settle()
+        with pytest.raises(PutOff):
+            await turns.begin("c", 0)
+        await turns.begin("e", 0)
+        for job in jobs:
+            job.cancel()
+
+    run(story())
+
+
+def test_what_is_put_off_comes_back_one_after_the_other():
+    async def story():
+        turns = Turns(at_once=10, per_host=2, waiting_room=0)
+        for _ in range(2):
+            await turns.begin("slow", 100)
+        delays = []
+        for _ in range(2000):
+            with pytest.raises(PutOff) as off:
+                await turns.begin("slow", 100)
+            delays.append(off.value.delay)
+        assert delays[0] == SHORTEST
+        assert delays[9] == pytest.approx(10 * FIRST_GUESS / 2)
+        assert delays == sorted(delays) and delays[-1] == LONGEST
+        turns.end("slow", 11.0)  # it takes longer than was thought
+        await turns.begin("slow", 1000)
+        with pytest.raises(PutOff) as off:
+            await turns.begin("slow", 1000)
+        assert off.value.delay == pytest.approx((FIRST_GUESS + 2) / 2)
+
+    run(story())
+
+
+def test_those_that_have_their_host_wait_for_all_others_in_order():
+    async def story():
+        turns = Turns(at_once=2, per_host=2, waiting_room=4)
+        begun = []
+
+        async def job(name):
+            await turns.begin(name, 0)
+            begun.append(name)
+
+        jobs = [asyncio.ensure_future(job(name)) for name in "abcd"]
+        await settle()
+        assert begun == ["a", "b"] and turns.waiting == 0
+        turns.end("a", 1)
+        await settle()
+        assert begun == ["a", "b", "c"]
+        turns.end("c", 1)
+        await asyncio.gather(*jobs)
+        check(turns)
+
+    run(story())
+
+
+def test_stop_tells_all_that_wait_and_all_that_come():
+    async def story():
+        turns = Turns(at_once=1, per_host=1, waiting_room=8)
+        await turns.begin("a", 0)
+        jobs = [asyncio.ensure_future(turns.begin(name, 0)) for name in "aabc"]
+        await settle()
+        turns.stop()
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        assert [type(each) for each in results] == [Stopped] * 4
+        with pytest.raises(Stopped):
+            await turns.begin("d", 0)
+        turns.end("a", 1)
+        assert turns.busy == 0
+        check(turns)
+
+    run(story())
+
+
+def test_hosts_are_forgotten_when_they_are_many():
+    async def story():
+        turns = Turns(at_once=1, per_host=1, waiting_room=0)
+        for number in range(3 * MOST_IDLE_HOSTS):
+            await turns.begin(f"host-{number}", 0)
+            turns.end(f"host-{number}", 0.1)
+        assert len(turns._hosts) <= MOST_IDLE_HOSTS
+
+    run(story())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_comes_ends_and_is_cancelled_everybody_has_a_turn(seed):
+    chance = random.Random(seed)
+
+    async def story():
+        turns = Turns(at_once=3, per_host=2, waiting_room=8)
+        jobs, begun, had, left = [], [], 0, 0
+
+        async def job(name):
+            await turns.begin(name, 0)
+            begun.append(name)
+
+        for _ in range(400):
+            action = chance.random()
+            if action < 0.5:
+                jobs.append(asyncio.ensure_future(job(chance.choice("abc"))))
+            elif action < 0.8 and begun:
+                turns.end(begun.pop(chance.randrange(len(begun))), 0.1)
+            elif jobs:
+                chance.choice(jobs).cancel()
+            if chance.random() < 0.5:
+                await settle()
+                check(turns)
+        while not all(each.done() for each in jobs):
+            await settle()
+            while begun:
+                turns.end(begun.pop(), 0.1)
+        while begun:
+            turns.end(begun.pop(), 0.1)
+        for each in jobs:
+            if not each.cancelled() and each.exception() is None:
+                had += 1
+            else:
+                left += 1
+        assert had and left and turns.busy == turns.waiting == 0 and not turns._ready
+        check(turns)
+
+    run(story())

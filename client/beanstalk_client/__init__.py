@@ -8,6 +8,7 @@ with Client("127.0.0.1:11300") as queue:
 
 from __future__ import annotations
 
+from beanstalk_client.blocking import Client
 from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
 from beanstalk_client.errors import (
     BadFormatError,
@@ -48,6 +49,7 @@ __all__ = [
     "BadFormatError",
     "BeanstalkdError",
     "BuriedError",
+    "Client",
     "ConnectionLostError",
     "DeadlineSoonError",
     "DrainingError",

@@ -23,7 +23,17 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Union
 
 from beanstalk_client import statistics
-from beanstalk_client.errors import REPLIES, BuriedError, Error, ExistsError, NotFoundError, UnknownResponseError
+from beanstalk_client.errors import (
+    REPLIES,
+    BadFormatError,
+    BuriedError,
+    Error,
+    ExistsError,
+    ForbiddenError,
+    NotFoundError,
+    UnknownCommandError,
+    UnknownResponseError,
+)
 from beanstalk_client.job import Job
 from beanstalk_client.statistics import Statistics
 
@@ -46,8 +56,14 @@ MAX_TIMEOUT: Final = 2**31 - 1
 MAX_SECONDS: Final = 2**32 - 1
 """The longest duration, in seconds; 136 years. The latest moment as well, in 2106."""
 
-MAX_BODY: Final = 2**40
-"""A reply that announces more bytes than this makes no sense."""
+MAX_DIGITS: Final = 20
+"""The most digits of a number in a reply: an id has 64 bits."""
+
+MAX_BODY_DIGITS: Final = 12
+"""A reply that announces a terabyte makes no sense."""
+
+MAX_BATCH: Final = 512
+"""The most jobs of a batch."""
 
 PAGE_ENTRIES: Final = 1000
 """How many entries of a list are asked for at a time: the most that a page has."""
@@ -111,8 +127,10 @@ BASE: Final = frozenset(
 )
 """The commands that every server has."""
 
-MISREAD: Final = frozenset(["reserve-batch", "stats-tubes"])
-"""Those that beanstalkd takes for a malformed command of its own: it answers BAD_FORMAT."""
+COUNTED: Final = frozenset(["reserve-batch", "stats-tubes", "list-clients", "drain", "undrain"])
+"""Those that a server cannot be asked for without their arguments, because it would take them for malformed (the first
+two are misread by beanstalkd as commands of its own), or because they have none: `stats` counts those that it knows.
+"""
 
 Seconds = Union[int, float]
 
@@ -136,8 +154,8 @@ class Reply(Generic[T]):
         """The result, or the error, of a reply without a body."""
         raise NotImplementedError
 
-    def read_body(self, line: bytes, body: bytes, session: Session) -> Any:
-        """The result of a reply with a body."""
+    def read_body(self, words: list[bytes], body: bytes, session: Session) -> Any:
+        """The result of a reply with a body, from the words of its line."""
         raise NotImplementedError
 
 
@@ -167,7 +185,8 @@ class Number(Reply[int]):
 
     def read(self, line: bytes) -> int | Error:
         if line.startswith(self._first):
-            return number(line[self._size :])
+            digits = line[self._size :]
+            return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else nonsense(line)
         if self._second and line.startswith(self._second):
             return number(line[len(self._second) :])
         return error_of(line)
@@ -200,10 +219,9 @@ class JobReply(Reply[Any]):
     def read(self, line: bytes) -> Error:
         return error_of(line)
 
-    def read_body(self, line: bytes, body: bytes, session: Session) -> Job[Any] | ValueError:
-        words = line.split(b" ")
+    def read_body(self, words: list[bytes], body: bytes, session: Session) -> Job[Any] | ValueError:
         if len(words) != 3:
-            nonsense(line)
+            nonsense(b" ".join(words))
         job_id = number(words[1])
         epoch = 0
         if self._reserves:
@@ -230,9 +248,9 @@ class Document(Reply[T]):
     def read(self, line: bytes) -> Error:
         return error_of(line)
 
-    def read_body(self, line: bytes, body: bytes, session: Session) -> T:
-        if line.count(b" ") != 1:
-            nonsense(line)
+    def read_body(self, words: list[bytes], body: bytes, session: Session) -> T:
+        if len(words) != 2:
+            nonsense(b" ".join(words))
         return self._read(body)  # a ValueError is nonsense too
 
 
@@ -247,8 +265,22 @@ class Batch(Reply[Any]):
     def read(self, line: bytes) -> int | Error:
         """How many jobs follow, or the error."""
         if not line.startswith(self.word):
-            return error_of(line)
+            return _unknown_if_misread(line)
         return number(line[len(self.word) :]) or nonsense(line)
+
+
+class TubePage(Document[T]):
+    """The reply to stats-tubes."""
+
+    __slots__ = ()
+
+    def read(self, line: bytes) -> Error:
+        return _unknown_if_misread(line)
+
+
+def _unknown_if_misread(line: bytes) -> Error:
+    """The error of a command that beanstalkd misreads, and that is never sent malformed."""
+    return UnknownCommandError() if line == b"BAD_FORMAT" else error_of(line)
 
 
 SUCCESSES: Final[set[bytes]] = {b"OK", b"USING", b"RESERVED_BATCH"}
@@ -272,6 +304,7 @@ STATISTICS: Final = Document(statistics.read_statistics)
 NAMES: Final = Document(statistics.read_names)
 ENTRIES: Final = Document(statistics.read_entries)
 PAGE: Final = Document(statistics.read_page)
+TUBE_PAGE: Final = TubePage(statistics.read_page)
 CANCELLED: Final = Word(b"CANCELLED")
 RESCHEDULED: Final = Word(b"RESCHEDULED")
 CLEARED: Final = Number(b"CLEARED")
@@ -381,11 +414,11 @@ class Probe(Command[Any]):
 
     def settle(self, result: Any, session: Session) -> None:
         if isinstance(result, REFUSALS):
-            session.known[self.asked] = type(result) is not UNKNOWN
+            session.known[self.asked] = not isinstance(result, UnknownCommandError)
 
 
-UNKNOWN: Final = REPLIES[b"UNKNOWN_COMMAND"]
-REFUSALS: Final = (REPLIES[b"BAD_FORMAT"], REPLIES[b"FORBIDDEN"], NotFoundError, UNKNOWN)
+REFUSALS: Final = (BadFormatError, ForbiddenError, NotFoundError, UnknownCommandError)
+"""What a probe is answered."""
 
 
 def error_of(line: bytes) -> Error:
@@ -413,9 +446,7 @@ def error_of(line: bytes) -> Error:
 
 def number(digits: bytes) -> int:
     """A number of a reply."""
-    if not digits.isdigit() or len(digits) > 20:
-        nonsense(digits)
-    return int(digits)
+    return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else nonsense(digits)
 
 
 def nonsense(line: bytes) -> NoReturn:
@@ -438,8 +469,10 @@ def _name(name: str, what: str = "tube") -> bytes:
     return data
 
 
-def _id(id: int) -> Any:
-    return _within("id", id, MAX_ID)
+def _id(id: int) -> int:
+    if not 0 <= id <= MAX_ID:
+        _within("id", id, MAX_ID)
+    return id
 
 
 def _within(name: str, value: Any, most: int, least: int = 0) -> Any:
@@ -569,7 +602,9 @@ def reserve_batch(limit: int, timeout: Seconds | None = None) -> Command[list[Jo
 
 
 def delete(id: int) -> Command[None]:
-    return Ending(b"delete %d\r\n" % _id(id), DELETED, id)
+    if not 0 <= id <= MAX_ID:
+        _within("id", id, MAX_ID)
+    return Ending(b"delete %d\r\n" % id, DELETED, id)
 
 
 def release(id: int, priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> Command[None]:
@@ -696,7 +731,7 @@ def list_jobs(
 def stats_tubes(following: str = "", limit: int = PAGE_ENTRIES) -> Command[tuple[str, list[Statistics]]]:
     """A page of tubes, from `following` on; with it, where the next one begins ("" if there is none)."""
     first = _name(following) if following else b"-"
-    return Command(b"stats-tubes %b %d\r\n" % (first, _within("limit", limit, PAGE_ENTRIES, 1)), PAGE, True)
+    return Command(b"stats-tubes %b %d\r\n" % (first, _within("limit", limit, PAGE_ENTRIES, 1)), TUBE_PAGE, True)
 
 
 def list_clients() -> Command[list[Statistics]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, TypeVar, Union
 
-from beanstalk_client.commands import MAX_BODY, RESERVED, Command, number
+from beanstalk_client.commands import MAX_BODY_DIGITS, RESERVED, Command, nonsense
 from beanstalk_client.errors import ConnectionLostError, Error
 from beanstalk_client.session import Session
 
@@ -39,6 +39,7 @@ class Protocol:
 
     Attributes:
         is_lost: the connection is gone, or what it says makes no sense.
+        is_nonsense: the latter.
         missing: how many bytes must come at least before there can be another result; 1 if that is not known.
     """
 
@@ -48,6 +49,7 @@ class Protocol:
         "_pending",  # the commands without a result, in their order
         "_pieces",  # what has come of a reply that is not whole
         "is_lost",
+        "is_nonsense",
         "missing",
         "session",
     )
@@ -60,6 +62,7 @@ class Protocol:
         self._jobs: list[Any] = []
         self.missing = 1
         self.is_lost = False
+        self.is_nonsense = False
 
     @property
     def pending(self) -> int:
@@ -70,6 +73,11 @@ class Protocol:
     def first(self) -> Command[Any] | None:
         """The command whose reply comes next."""
         return self._pending[0] if self._pending else None
+
+    @property
+    def is_in_reply(self) -> bool:
+        """Whether a reply has begun to come, and is not whole."""
+        return bool(self._pieces or self._count)
 
     def send(self, command: Command[T]) -> bytes:
         """Let the command be pending, and return what must be sent."""
@@ -105,17 +113,18 @@ class Protocol:
                 line = data[position:end]
                 end += 2
                 if reply.opening and line.startswith(reply.opening):
-                    length = number(line[line.rindex(b" ") + 1 :])
-                    if length > MAX_BODY:
-                        raise ValueError(f"{length} bytes")
-                    body_end = end + length
+                    words = line.split(b" ")
+                    digits = words[-1]
+                    if not digits.isdigit() or len(digits) > MAX_BODY_DIGITS:
+                        nonsense(line)
+                    body_end = end + int(digits)
                     if size < body_end + 2:
                         self.missing = body_end + 2 - size
                         self._pieces.append(data[position:])
                         break
                     if not data.startswith(CRLF, body_end):
                         raise ValueError("a body without an end")
-                    result = reply.read_body(line, data[end:body_end], self.session)
+                    result = reply.read_body(words, data[end:body_end], self.session)
                     end = body_end + 2
                 else:
                     result = reply.read(line)
@@ -136,6 +145,7 @@ class Protocol:
                     command.settle(result, self.session)
                 done.append((command, result))
         except ValueError as error:
+            self.is_nonsense = True
             done += self.lose(ConnectionLostError(f"the server's reply makes no sense ({error})", maybe_done=True))
         return done
 

@@ -109,7 +109,7 @@ class Session:
         """What must be asked to find out whether the server knows a command: nothing, if that is known."""
         if command in commands.BASE or command in self.known:
             return []
-        return [commands.stats() if command in commands.MISREAD else commands.probe(command)]
+        return [commands.stats() if command in commands.COUNTED else commands.probe(command)]
 
     def knows(self, command: str, answer: Any = None) -> bool:
         """Whether the server knows a command.
@@ -117,7 +117,7 @@ class Session:
         Args:
             answer: the result of what `probes` has asked, if anything.
         """
-        if command in commands.MISREAD and isinstance(answer, dict):
+        if command in commands.COUNTED and isinstance(answer, dict):
             self.known[command] = f"cmd-{command}" in answer
         return command in commands.BASE or self.known.get(command, False)
 

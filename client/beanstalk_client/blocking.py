@@ -1,0 +1,747 @@
+"""The blocking client: one connection at a time, one command at a time.
+
+A thread of its own for each client: nothing here is locked. What is asked, and what replies mean, is in `commands`;
+what outlives a connection, in `session`; bytes and silences, in `connection`. Here is what to do when a connection is
+lost: the next command connects again, and what may safely be said twice is.
+
+Must never say twice what may have been done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, cast, overload
+
+from beanstalk_client import commands
+from beanstalk_client.address import Address, Addresses, read_target
+from beanstalk_client.commands import (
+    DEFAULT_DELAY,
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR,
+    DEFAULT_TUBE,
+    MAX_BATCH,
+    Command,
+    Seconds,
+)
+from beanstalk_client.connection import Connection, open_socket, speak_tls
+from beanstalk_client.errors import (
+    ConnectionLostError,
+    DeadlineSoonError,
+    Error,
+    NotFoundError,
+    TimedOutError,
+    UnknownCommandError,
+)
+from beanstalk_client.job import Job, JobOrID, TBody, id_of
+from beanstalk_client.session import Session
+from beanstalk_client.statistics import Statistics
+
+if TYPE_CHECKING:
+    import ssl
+
+T = TypeVar("T")
+
+IDLE: Final = 1.0
+"""A connection that was not used for so many seconds is looked at before something is said on it."""
+
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between attempts to connect again; each pause is twice the one before."""
+
+
+class Client(Generic[TBody]):
+    """A connection to a server, which comes back if it is lost.
+
+    Args:
+        addresses: where the server is, as `beanstalk_client.address` has it, or a socket that is connected already.
+            Of several, which are the nodes of a cluster, the first that answers is taken, and the next one when that
+            is lost.
+        encoding: of the bodies of jobs; None for bytes.
+        use: the tube to use.
+        watch: the tube or tubes to watch; `default` only if it is among them.
+        tls: how to speak TLS: a context (which also has the certificate of this client, if the server asks for one),
+            or True to trust the authorities that the system trusts. False for a plain connection.
+        server_name: the name that the server's certificate must have; by default the host of the address.
+        token: the token of a user, sent before anything else; "" for none. It is kept only where `reconnect` needs it.
+        connect_timeout: seconds for connecting, TLS and the token, for each address.
+        timeout: seconds for which the server may be silent beyond what it was asked to wait; None: for ever.
+        reconnect: whether a command connects again when the connection is lost.
+        on_reconnect: called after that, with the ids of the jobs that were reserved and are so no more.
+        insecure_token: whether the token may be sent to other machines without TLS.
+
+    Raises:
+        ValueError: an argument makes no sense, or the token would be sent in the clear.
+        OSError: no server can be reached, or the two cannot agree on TLS (ssl.SSLError).
+        UnauthorizedError: the server does not take the token.
+    """
+
+    @overload
+    def __init__(
+        self: Client[bytes],
+        addresses: Addresses | socket.socket = ...,
+        *,
+        encoding: None,
+        use: str = ...,
+        watch: str | Iterable[str] = ...,
+        tls: ssl.SSLContext | bool = ...,
+        server_name: str | None = ...,
+        token: str = ...,
+        connect_timeout: float = ...,
+        timeout: float | None = ...,
+        reconnect: bool = ...,
+        on_reconnect: Callable[[frozenset[int]], object] | None = ...,
+        insecure_token: bool = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Client[bytes],
+        addresses: Addresses | socket.socket,
+        encoding: None,
+        use: str = ...,
+        watch: str | Iterable[str] = ...,
+        *,
+        tls: ssl.SSLContext | bool = ...,
+        server_name: str | None = ...,
+        token: str = ...,
+        connect_timeout: float = ...,
+        timeout: float | None = ...,
+        reconnect: bool = ...,
+        on_reconnect: Callable[[frozenset[int]], object] | None = ...,
+        insecure_token: bool = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Client[str],
+        addresses: Addresses | socket.socket = ...,
+        encoding: str = ...,
+        use: str = ...,
+        watch: str | Iterable[str] = ...,
+        *,
+        tls: ssl.SSLContext | bool = ...,
+        server_name: str | None = ...,
+        token: str = ...,
+        connect_timeout: float = ...,
+        timeout: float | None = ...,
+        reconnect: bool = ...,
+        on_reconnect: Callable[[frozenset[int]], object] | None = ...,
+        insecure_token: bool = ...,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        addresses: Addresses | socket.socket = "127.0.0.1:11300",
+        encoding: str | None = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+        connect_timeout: float = 10.0,
+        timeout: float | None = 60.0,
+        reconnect: bool = True,
+        on_reconnect: Callable[[frozenset[int]], object] | None = None,
+        insecure_token: bool = False,
+    ) -> None:
+        given = addresses if isinstance(addresses, socket.socket) else None
+        self._target = read_target(
+            [_peer(given)] if given is not None else cast(Addresses, addresses),
+            tls=tls,
+            server_name=server_name,
+            token=token,
+            insecure_token=insecure_token,
+        )
+        self._session = Session(encoding, use, watch, self._target.token)
+        self._target = self._target._replace(token="")
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._reconnect = reconnect and given is None
+        self._on_reconnect = on_reconnect
+        self._next = 0  # the address to try first
+        self._used = time.monotonic()  # when the connection was last used
+        self._is_closed = False
+        self._connection: Connection | None = None
+        if given is not None:
+            self._greet(given, self._target.addresses[0])
+        else:
+            self._open()
+        if not self._reconnect:
+            self._session.forget_token()
+
+    def __repr__(self) -> str:
+        return f"beanstalk_client.Client({', '.join(map(str, self._target.addresses))})"
+
+    def __enter__(self) -> Client[TBody]:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    @property
+    def encoding(self) -> str | None:
+        """The encoding of bodies; None for bytes."""
+        return self._session.encoding
+
+    def fileno(self) -> int:
+        """The file descriptor of the connection, for selectors: there is something to read when it is lost. -1 while
+        there is no connection.
+        """
+        return self._connection.fileno() if self._connection is not None else -1
+
+    def close(self) -> None:
+        """Ends the connection. The client must not be used after that."""
+        self._is_closed = True
+        self._session.forget_token()
+        self._drop()
+
+    def quit(self) -> None:
+        """Ends the connection as `close` does, and lets the server know."""
+        if self._connection is not None:
+            self._connection.quit()
+        self.close()
+
+    # Jobs
+
+    def put(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Seconds = DEFAULT_DELAY,
+        ttr: Seconds = DEFAULT_TTR,
+    ) -> int:
+        """Inserts a job into the tube that is used, and returns its id.
+
+        Args:
+            body: what the job is.
+            priority: from 0, the most urgent, to 4,294,967,295.
+            delay: seconds until it is ready.
+            ttr: seconds for which it may be reserved before it times out.
+        """
+        return self._run(commands.put(self._session.encode(body), priority, delay, ttr))
+
+    def put_keyed(
+        self,
+        key: str,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Seconds = DEFAULT_DELAY,
+        ttr: Seconds = DEFAULT_TTR,
+    ) -> int:
+        """Inserts a job with a key into the tube that is used, and returns its id.
+
+        Args:
+            key: the name of the job, by the rules of tube names.
+
+        Raises:
+            ExistsError: a live job of this tube has the key, or had it and it is held.
+            UnsupportedError: the server knows no keys; nothing was sent.
+        """
+        command = commands.put_keyed(key, self._session.encode(body), priority, delay, ttr)
+        self._require("put-keyed")
+        return self._run(command)
+
+    def replace_keyed(
+        self,
+        key: str,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Seconds = DEFAULT_DELAY,
+        ttr: Seconds = DEFAULT_TTR,
+    ) -> int:
+        """Replaces the body, priority, delay and time to run of the job with this key, or inserts it. Returns its id.
+
+        Raises:
+            TooLateError: a worker has reserved the job, or it is done and the key is held.
+            UnsupportedError: the server knows no keys; nothing was sent.
+        """
+        command = commands.replace_keyed(key, self._session.encode(body), priority, delay, ttr)
+        self._require("replace-keyed")
+        return self._run(command)
+
+    def put_with(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Seconds = DEFAULT_DELAY,
+        ttr: Seconds = DEFAULT_TTR,
+        *,
+        key: str = "",
+        replace: bool = False,
+        at: float | datetime.datetime | None = None,
+        tries: int = 0,
+        backoff: Seconds = 0,
+        ttl: Seconds = 0,
+        hold: Seconds = 0,
+    ) -> int:
+        """Inserts a job into the tube that is used, and demands something special of it. Returns its id.
+
+        What is 0 or not given is as the policy of the tube says.
+
+        Args:
+            key: the name of the job, by the rules of tube names.
+            replace: whether to replace the job that has this key.
+            at: when the job is to be ready by the server's wall clock, instead of a delay: Unix time in seconds, or
+                a datetime, which without a time zone is local time.
+            tries: how often it may be released, time out or lose its worker, before it is buried or goes to the dead
+                tube.
+            backoff: seconds to delay it for after the first of these, doubled with each further one.
+            ttl: seconds for which it may be ready, before it is deleted or goes to the dead tube.
+            hold: seconds for which its key stays taken when it has been deleted.
+
+        Raises:
+            ExistsError, TooLateError: as for `put_keyed` and `replace_keyed`.
+            UnsupportedError: the server does not know the command; nothing was sent.
+            ValueError: the attributes do not go together or are out of range; nothing was sent.
+        """
+        data = self._session.encode(body)
+        command = commands.put_with(
+            data,
+            priority,
+            delay,
+            ttr,
+            key=key,
+            replace=replace,
+            at=at,
+            tries=tries,
+            backoff=backoff,
+            ttl=ttl,
+            hold=hold,
+        )
+        self._require("put-with")
+        return self._run(command)
+
+    def cancel(self, job: JobOrID[TBody]) -> None:
+        """Deletes a job that is still delayed, so that no worker ever receives it.
+
+        Raises:
+            TooLateError: it is ready, reserved or buried.
+        """
+        self._run(commands.cancel(id_of(job)))
+
+    def cancel_keyed(self, key: str) -> None:
+        """Deletes the job with this key in the tube that is used, if it is still delayed."""
+        self._run(commands.cancel_keyed(key))
+
+    def reschedule(self, job: JobOrID[TBody], delay: Seconds) -> None:
+        """Gives a job that is still delayed another delay, in seconds from now.
+
+        Raises:
+            TooLateError: it is ready, reserved or buried.
+        """
+        self._run(commands.reschedule(id_of(job), delay))
+
+    def reschedule_keyed(self, key: str, delay: Seconds) -> None:
+        """Gives the job with this key in the tube that is used another delay, if it is still delayed."""
+        self._run(commands.reschedule_keyed(key, delay))
+
+    def reserve(self, timeout: Seconds | None = None) -> Job[TBody]:
+        """Reserves a job of the tubes that are watched, and returns it. Waits until there is one.
+
+        Args:
+            timeout: the most seconds to wait; None: for ever.
+
+        Raises:
+            TimedOutError: there was none in this time.
+            DeadlineSoonError: a job that is reserved already times out within a second.
+        """
+        return self._run(commands.reserve(timeout))
+
+    def reserve_job(self, id: int) -> Job[TBody]:
+        """Reserves the job with this id, whatever its tube, and returns it.
+
+        Raises:
+            NotFoundError: there is none, or it is reserved.
+        """
+        return self._run(commands.reserve_job(id))
+
+    def reserve_batch(self, limit: int, timeout: Seconds | None = None) -> list[Job[TBody]]:
+        """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
+
+        A server that does not know reserve-batch is asked for one job, and then for what else is ready.
+
+        Args:
+            timeout: the most seconds to wait; None: for ever.
+
+        Raises:
+            TimedOutError, DeadlineSoonError: as for `reserve`.
+        """
+        known = self._session.known
+        if known.get("reserve-batch", True):
+            try:
+                return self._run(commands.reserve_batch(limit, timeout))
+            except UnknownCommandError:
+                known["reserve-batch"] = False
+        jobs: list[Job[TBody]] = [self._run(commands.reserve(timeout))]
+        for result in self._run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1)):
+            if isinstance(result, Job):
+                jobs.append(result)
+            elif not isinstance(result, (TimedOutError, DeadlineSoonError)):
+                raise result
+        return jobs
+
+    def delete(self, job: JobOrID[TBody]) -> None:
+        """Deletes a job. Also one that was reserved on a connection that is lost, if nobody else has it now."""
+        self._run(commands.delete(id_of(job)))
+
+    def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> None:
+        """Gives a reserved job back.
+
+        Args:
+            priority: its priority from now on; None for the default one.
+            delay: seconds until it is ready.
+
+        Raises:
+            BuriedError: it has been buried instead.
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+        """
+        self._run(commands.release(self._held(job), priority, delay))
+
+    def bury(self, job: JobOrID[TBody], priority: int | None = None) -> None:
+        """Buries a reserved job: nobody gets it until it is kicked.
+
+        Args:
+            priority: its priority from now on; None for the default one.
+
+        Raises:
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+        """
+        self._run(commands.bury(self._held(job), priority))
+
+    def touch(self, job: JobOrID[TBody]) -> None:
+        """Lets the time to run of a reserved job begin anew.
+
+        Raises:
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+        """
+        self._run(commands.touch(self._held(job)))
+
+    def kick(self, limit: int) -> int:
+        """Makes buried jobs of the tube that is used ready, or if there are none, delayed ones. Returns how many.
+
+        Args:
+            limit: the most jobs to kick.
+        """
+        return self._run(commands.kick(limit))
+
+    def kick_job(self, job: JobOrID[TBody]) -> None:
+        """Makes a buried or delayed job ready."""
+        self._run(commands.kick_job(id_of(job)))
+
+    def peek(self, id: int) -> Job[TBody]:
+        """Returns the job with this id, without reserving it."""
+        return self._run(commands.peek(id))
+
+    def peek_ready(self) -> Job[TBody]:
+        """Returns the next ready job of the tube that is used."""
+        return self._run(commands.peek_ready())
+
+    def peek_delayed(self) -> Job[TBody]:
+        """Returns the delayed job of the tube that is used which is due first."""
+        return self._run(commands.peek_delayed())
+
+    def peek_buried(self) -> Job[TBody]:
+        """Returns the job of the tube that is used which was buried first."""
+        return self._run(commands.peek_buried())
+
+    def peek_keyed(self, key: str) -> Job[TBody]:
+        """Returns the job with this key in the tube that is used."""
+        return self._run(commands.peek_keyed(key))
+
+    # Tubes
+
+    def use(self, tube: str) -> None:
+        """Uses another tube from now on, also after reconnecting."""
+        self._run(commands.use(tube))
+
+    def using(self) -> str:
+        """Returns the tube that is used."""
+        return self._run(commands.using())
+
+    def watch(self, tube: str) -> int:
+        """Watches one more tube, also after reconnecting. Returns how many are watched."""
+        return self._run(commands.watch(tube))
+
+    def ignore(self, tube: str) -> int:
+        """Watches a tube no more. Returns how many are watched.
+
+        Raises:
+            NotIgnoredError: it is the only one.
+        """
+        return self._run(commands.ignore(tube))
+
+    def watching(self) -> list[str]:
+        """Returns the tubes that are watched."""
+        return self._run(commands.watching())
+
+    def tubes(self) -> list[str]:
+        """Returns all tubes."""
+        return self._run(commands.tubes())
+
+    def pause_tube(self, tube: str, delay: Seconds) -> None:
+        """Lets nobody reserve jobs of a tube for so many seconds."""
+        self._run(commands.pause_tube(tube, delay))
+
+    def clear_tube(self, tube: str) -> int:
+        """Deletes all ready, delayed and buried jobs of a tube. Returns how many."""
+        return self._run(commands.clear_tube(tube))
+
+    def redrive(self, tube: str, limit: int) -> int:
+        """Sends jobs of a dead tube back to the tubes that they have come from, ready. Returns how many.
+
+        Args:
+            limit: the most jobs to send back.
+        """
+        return self._run(commands.redrive(tube, limit))
+
+    def move_jobs(self, tube: str, state: str, target: str, limit: int) -> int:
+        """Moves the first jobs of a tube in one state to another tube. Returns how many.
+
+        They keep their ids, states, priorities and deadlines.
+
+        Args:
+            state: `ready`, `delayed` or `buried`.
+            target: the other tube, which need not exist.
+            limit: the most jobs to move.
+
+        Raises:
+            OtherShardError: the other tube is in another shard of a cluster.
+        """
+        return self._run(commands.move_jobs(tube, state, target, limit))
+
+    # Statistics and lists
+
+    def stats(self) -> Statistics:
+        """Returns the statistics of the server."""
+        return self._run(commands.stats())
+
+    def stats_job(self, job: JobOrID[TBody]) -> Statistics:
+        """Returns the statistics of a job."""
+        return self._run(commands.stats_job(id_of(job)))
+
+    def stats_tube(self, tube: str) -> Statistics:
+        """Returns the statistics of a tube."""
+        return self._run(commands.stats_tube(tube))
+
+    def list_jobs(self, tube: str, state: str = "ready") -> Iterator[Statistics]:
+        """Iterates over what the server tells of the jobs of a tube in one state, in their order, without their bodies.
+
+        Pages are asked for as they are needed. Jobs may come and go meanwhile; those that stay where they are are given
+        once each. If the tube goes, there are no more.
+
+        Args:
+            state: `ready`, `delayed`, `reserved` or `buried`.
+
+        Raises:
+            NotFoundError: there is no such tube at the beginning.
+        """
+        following = "0"
+        while following:
+            try:
+                page = self._run(commands.list_jobs(tube, state, following))
+            except NotFoundError:
+                if following == "0":
+                    raise
+                return
+            following, entries = page
+            yield from entries
+
+    def stats_tubes(self, first: str = "", prefix: str = "") -> Iterator[Statistics]:
+        """Iterates over the statistics of the tubes, in the order of their names, and asks for pages as it needs them.
+
+        Tubes may come and go meanwhile; those that stay are given once each.
+
+        Args:
+            first: the name to begin with; by default the first one that there is, or that has the prefix.
+            prefix: what the names must begin with.
+        """
+        following, is_first = max(first, prefix), True
+        while following or is_first:
+            is_first = False
+            following, entries = self._run(commands.stats_tubes(following))
+            for entry in entries:
+                if not str(entry["name"]).startswith(prefix):
+                    return
+                yield entry
+
+    def list_clients(self) -> list[Statistics]:
+        """Returns all clients of the server, each with its name, user, state and figures."""
+        return self._run(commands.list_clients())
+
+    # The server
+
+    def drain(self) -> None:
+        """Puts the server into drain mode: it takes no new jobs, and everything else goes on."""
+        self._run(commands.drain())
+
+    def undrain(self) -> None:
+        """Ends drain mode."""
+        self._run(commands.undrain())
+
+    def knows(self, command: str) -> bool:
+        """Whether the server knows a command, such as "put-with". It is asked once for each connection."""
+        self._ready()
+        answer = None
+        for question in self._session.probes(command):
+            try:
+                answer = self._run(question)
+            except Error:
+                if command not in self._session.known:
+                    raise
+        return self._session.knows(command, answer)
+
+    def _require(self, command: str) -> None:
+        """Make sure that the server knows a command before its body is sent; else raise UnsupportedError."""
+        self._ready()
+        if command not in self._session.known:
+            self.knows(command)
+        self._session.require(command)
+
+    def _held(self, job: JobOrID[TBody]) -> int:
+        self._ready()
+        return self._session.held(job)
+
+    # The connection
+
+    def _run(self, command: Command[T]) -> T:
+        """Send a command, and return its result or raise its error."""
+        connection, now = self._connection, time.monotonic()
+        if connection is None or now - self._used > IDLE:
+            connection = self._ready()
+        else:
+            self._used = now
+        result: Any
+        try:
+            result = connection.run(command)
+        except BaseException:  # an interrupt: what is pending would be taken for the reply to the next command
+            self._drop()
+            raise
+        if isinstance(result, Exception):
+            if connection.is_lost:
+                self._drop()
+                if command.repeatable and self._reconnect and connection.may_repeat:
+                    return self._run_again(command)
+            raise result
+        return result  # type: ignore[no-any-return]  # where typing.cast would be a call
+
+    def _run_again(self, command: Command[T]) -> T:
+        """Send a command on a new connection, and no third time."""
+        connection = self._ready()
+        try:
+            result = connection.run(command)
+        except BaseException:
+            self._drop()
+            raise
+        if isinstance(result, Exception):
+            if connection.is_lost:
+                self._drop()
+            raise result
+        return cast(T, result)
+
+    def _run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
+        """Send commands in as few writes as there can be; return what has become of each: a result, or an Exception.
+
+        If the connection is lost meanwhile, nothing is said again.
+        """
+        if not batch:
+            return []
+        connection = self._ready()
+        try:
+            results = connection.run_all(batch)
+        except BaseException:
+            self._drop()
+            raise
+        if connection.is_lost:
+            self._drop()
+        return results
+
+    def _ready(self) -> Connection:
+        """The connection, which is alive as far as this machine knows; a new one if it must be."""
+        connection, now = self._connection, time.monotonic()
+        if connection is not None and now - self._used > IDLE and not connection.is_alive():
+            self._drop()
+            connection = None
+        self._used = now
+        return self._open_again() if connection is None else connection
+
+    def _drop(self) -> None:
+        """Give up the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._session.lose()
+
+    def _open(self) -> Connection:
+        """Connect to the first address that lets us."""
+        addresses = self._target.addresses
+        failure: OSError | None = None
+        for _ in addresses:
+            address = addresses[self._next % len(addresses)]
+            self._next += 1  # if this one is lost, the next one is tried first
+            try:
+                sock = open_socket(address.path or (address.host, address.port), self._connect_timeout)
+                return self._greet(sock, address)
+            except OSError as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    def _greet(self, sock: socket.socket, address: Address) -> Connection:
+        """Shake hands, and say what a new connection must be told."""
+        within = self._connect_timeout
+        if self._target.context is not None:
+            sock = speak_tls(sock, self._target.context, self._target.server_name or address.host or None, within)
+        connection = Connection(sock, self._session, str(address), within)
+        try:
+            greeting = self._session.greet()
+            for result in connection.run_all(greeting) if greeting else ():
+                if isinstance(result, Exception):
+                    raise result
+            connection.set_timeout(self._timeout)
+        except BaseException:
+            connection.close()
+            self._session.lose()
+            raise
+        self._connection = connection
+        return connection
+
+    def _open_again(self) -> Connection:
+        """Connect after a loss, and tell of the reservations that it has cost."""
+        if self._is_closed:
+            raise ConnectionLostError("the client is closed")
+        if not self._reconnect:
+            raise ConnectionLostError("the connection is lost, and the client does not reconnect")
+        deadline = time.monotonic() + self._connect_timeout
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                connection = self._open()
+                break
+            except OSError as error:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ConnectionLostError(f"{self._names()}: no server can be reached: {error}") from error
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        self._used = time.monotonic()
+        lost = self._session.take_lost()
+        if self._on_reconnect is not None:
+            self._on_reconnect(lost)
+        return connection
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self._target.addresses))
+
+
+def _peer(sock: socket.socket) -> tuple[str, int] | str:
+    """The address that a socket is connected to, as an address."""
+    with contextlib.suppress(OSError):
+        peer = sock.getpeername()
+        if isinstance(peer, tuple):
+            return peer[0], peer[1]
+    return f"unix:{peer}" if isinstance(peer, str) and peer else "unix:(a socket)"

@@ -1,0 +1,277 @@
+"""One connection of the blocking client: a socket and the protocol, and how long a server may be silent.
+
+A silence ends the connection when it has lasted for `timeout` seconds beyond what the server was asked to wait. The
+kernel measures it (SO_RCVTIMEO) where it can: a timeout of Python's own costs a system call more for each one that
+reads or writes.
+
+Must never decide whether a command is said again, or where servers are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_client.commands import Command
+from beanstalk_client.errors import ConnectionLostError, NoAnswerError
+from beanstalk_client.protocol import Protocol
+from beanstalk_client.session import Session
+
+if TYPE_CHECKING:
+    import ssl
+
+READ: Final = 1 << 14
+"""How many bytes are read at a time, if no more are known to come."""
+
+READ_AT_MOST: Final = 1 << 20
+
+WRITE: Final = 1 << 18
+"""How many bytes are written at a time while replies may come."""
+
+KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""Who waits for a job for ever learns within two minutes that the server's machine is gone."""
+
+SILENT: Final = (BlockingIOError, socket.timeout)
+"""What a socket raises when nothing has come for so long, or nothing has gone."""
+
+
+class Connection:
+    """A connection to a server.
+
+    Args:
+        sock: connected.
+        name: what errors call the server.
+        timeout: how many seconds the server may be silent beyond what it was asked to wait; None: for ever.
+
+    Attributes:
+        is_lost: there is no use in sending anything more.
+    """
+
+    __slots__ = ("_is_kernel", "_sock", "_timeout", "name", "protocol")
+
+    def __init__(self, sock: socket.socket, session: Session, name: str, timeout: float | None) -> None:
+        self.protocol = Protocol(session)
+        self.name = name
+        self._sock = sock
+        self._is_kernel = type(sock) is socket.socket  # of a TLS socket, OpenSSL would try again for ever
+        self._timeout = timeout
+        self.set_timeout(timeout)
+
+    @property
+    def is_lost(self) -> bool:
+        return self.protocol.is_lost
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether another connection may do better: not if what this one has said makes no sense."""
+        return not self.protocol.is_nonsense
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def set_timeout(self, timeout: float | None) -> None:
+        """Let the server be silent for so many seconds."""
+        self._timeout = timeout
+        self._allow(timeout)
+
+    def run(self, command: Command[Any]) -> Any:
+        """Send a command, and wait for its reply; return its Result. Nothing else may be pending."""
+        protocol = self.protocol
+        try:
+            self._sock.sendall(protocol.send(command))
+        except SILENT:
+            return self._lose(self._silence())[0][1]
+        except OSError as error:
+            return self._rest(error)[0][1]
+        while True:
+            missing = protocol.missing
+            try:
+                data = self._sock.recv(READ if missing < READ else min(missing, READ_AT_MOST))
+            except SILENT:
+                done = self._receive_later(command.wait)
+            except OSError as error:
+                done = self._lose(self._loss(error))
+            else:
+                done = protocol.receive(data) if data else self._lose(self._loss())
+            if done:
+                return done[0][1]
+
+    def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Send commands in as few writes as there can be, and wait for all replies; return their Results.
+
+        Replies are read while there is still something to write, so that any number of commands can be sent.
+        """
+        protocol = self.protocol
+        done: list[tuple[Command[Any], Any]] = []
+        data = memoryview(b"".join([protocol.send(command) for command in commands]))
+        position = 0
+        self._sock.settimeout(0)
+        try:
+            while position < len(data) and not self.is_lost:
+                try:
+                    position += self._sock.send(data[position : position + WRITE])
+                except OSError as error:
+                    if not _would_block(error):
+                        done += self._rest(error)
+                    elif self._wait_for_room():
+                        done += self._read_what_has_come()
+                    else:
+                        done += self._lose(self._silence())
+        finally:
+            self._allow(self._timeout)
+        while len(done) < len(commands):
+            done += self._receive()
+        return [result for _, result in done]
+
+    def is_alive(self) -> bool:
+        """Whether the connection is there, as far as this machine knows. Nothing may be pending."""
+        self._sock.settimeout(0)
+        try:
+            self._sock.recv(1)  # nothing was asked: whatever it is, it is the end
+        except OSError as error:
+            return _would_block(error)
+        finally:
+            self._allow(self._timeout)
+        return False
+
+    def close(self) -> None:
+        """End it. What is pending has no results."""
+        self._lose(ConnectionLostError("the connection is closed", maybe_done=True))
+
+    def quit(self) -> None:
+        """End it, and let the server know."""
+        if not self.is_lost:
+            with contextlib.suppress(OSError):  # it is gone already
+                self._sock.sendall(b"quit\r\n")
+        self.close()
+
+    def _receive(self) -> list[tuple[Command[Any], Any]]:
+        """Wait for something of the server, and return what follows from it."""
+        protocol = self.protocol
+        try:
+            data = self._sock.recv(min(max(protocol.missing, READ), READ_AT_MOST))
+        except SILENT:
+            return self._receive_later(protocol.first.wait if protocol.first else 0)
+        except OSError as error:
+            return self._lose(self._loss(error))
+        return protocol.receive(data) if data else self._lose(self._loss())
+
+    def _receive_later(self, wait: float | None) -> list[tuple[Command[Any], Any]]:
+        """As `_receive`, after a silence for the usual time, of a server that was asked to wait for some seconds."""
+        if wait is None and not self.protocol.is_in_reply:
+            return []
+        if not wait or self.protocol.is_in_reply:
+            return self._lose(self._silence())
+        self._allow(wait)
+        try:
+            data = self._sock.recv(READ)
+        except SILENT:
+            return self._lose(self._silence(wait))
+        except OSError as error:
+            return self._lose(self._loss(error))
+        self._allow(self._timeout)
+        return self.protocol.receive(data) if data else self._lose(self._loss())
+
+    def _rest(self, error: OSError) -> list[tuple[Command[Any], Any]]:
+        """What the server has said before it would take no more."""
+        done: list[tuple[Command[Any], Any]] = []
+        while not self.is_lost:
+            try:
+                self._allow(0.1)
+                data = self._sock.recv(READ_AT_MOST)
+            except OSError:
+                data = b""
+            done += self.protocol.receive(data) if data else self._lose(self._loss(error))
+        return done
+
+    def _wait_for_room(self) -> bool:
+        """Wait until something can be written or read; return whether it can."""
+        first = self.protocol.first
+        wait = first.wait if first else 0
+        longest = None if self._timeout is None or wait is None else self._timeout + wait
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            return bool(selector.select(longest))
+
+    def _read_what_has_come(self) -> list[tuple[Command[Any], Any]]:
+        try:
+            data = self._sock.recv(READ_AT_MOST)
+        except OSError as error:
+            return [] if _would_block(error) else self._lose(self._loss(error))
+        return self.protocol.receive(data) if data else self._lose(self._loss())
+
+    def _allow(self, silence: float | None) -> None:
+        """Let the socket raise one of SILENT after so many seconds."""
+        if self._is_kernel:
+            whole = 0.0 if silence is None else max(silence, 1e-6)
+            value = struct.pack("@ll", int(whole), int(whole % 1 * 1e6))
+            try:
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+            except OSError:  # this system has other ideas of a time
+                self._is_kernel = False
+            else:
+                self._sock.settimeout(None)
+        if not self._is_kernel:
+            self._sock.settimeout(silence)
+
+    def _lose(self, error: ConnectionLostError) -> list[tuple[Command[Any], ConnectionLostError]]:
+        self._sock.close()
+        return self.protocol.lose(error)
+
+    def _loss(self, error: OSError | None = None) -> ConnectionLostError:
+        reason = f" ({error.strerror or error})" if error else ""
+        return ConnectionLostError(f"{self.name}: the connection is lost{reason}", maybe_done=True)
+
+    def _silence(self, wait: float = 0) -> NoAnswerError:
+        seconds = (self._timeout or 0) + wait
+        return NoAnswerError(f"{self.name}: no answer within {seconds:g} s", maybe_done=True)
+
+
+def open_socket(address: tuple[str, int] | str, timeout: float | None) -> socket.socket:
+    """Connect to a host and a port, or to the path of a UNIX socket.
+
+    Raises:
+        OSError: that cannot be done.
+    """
+    if isinstance(address, str):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout)
+            sock.connect(address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    sock = socket.create_connection(address, timeout)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return sock
+
+
+def speak_tls(
+    sock: socket.socket, context: ssl.SSLContext, server_name: str | None, timeout: float | None
+) -> socket.socket:
+    """Shake hands; the socket that comes back is to be used from now on.
+
+    Raises:
+        OSError: that fails (ssl.SSLError is one), and the socket is closed.
+    """
+    try:
+        sock.settimeout(timeout)
+        return context.wrap_socket(sock, server_hostname=server_name)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _would_block(error: OSError) -> bool:
+    """Whether a socket that does not wait can do nothing now; OpenSSL has its own words for it."""
+    return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")

@@ -1,0 +1,57 @@
+"""The fixtures of the clients' tests: servers of both kinds, and one that says what a script says."""
+
+import asyncio
+import contextlib
+import os
+
+import pytest
+from scripted_server import ScriptedServer
+
+from beanstalk_server import Config
+from harness import servers
+from harness.in_thread import ServerThread
+
+
+@pytest.fixture
+def run():
+    """Starts this server in threads, and stops them when the test is over."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**settings):
+            port = {} if "listeners" in settings else {"port": 0}
+            server = ServerThread(Config(**(port | settings)), asyncio.new_event_loop)
+            stack.callback(server.stop)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def beanstalkd():
+    """Debian's beanstalkd."""
+    if servers.find(servers.BEANSTALKD) is None and os.environ.get("CI") != "true":
+        pytest.skip("beanstalkd is not installed")
+    process = servers.start(servers.BEANSTALKD)
+    yield process
+    process.kill()
+
+
+@pytest.fixture(params=["ours", "beanstalkd"])
+def either(request):
+    """A server of each kind."""
+    if request.param == "ours":
+        return request.getfixturevalue("run")()
+    return request.getfixturevalue("beanstalkd")
+
+
+@pytest.fixture
+def scripted():
+    """Starts servers that say what scripts say."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*scripts):
+            server = ScriptedServer(*scripts)
+            stack.callback(server.close)
+            return server
+
+        yield start

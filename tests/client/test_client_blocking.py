@@ -1,0 +1,505 @@
+"""The blocking client: with this server, with beanstalkd, and with servers that fail at every byte."""
+
+import datetime
+import shutil
+import signal
+import socket
+import threading
+import traceback
+
+import pytest
+from beanstalk_client import (
+    Client,
+    ConnectionLostError,
+    ExistsError,
+    ForbiddenError,
+    Job,
+    NoAnswerError,
+    NotFoundError,
+    NotIgnoredError,
+    ReservationLostError,
+    TimedOutError,
+    TooLateError,
+    UnauthorizedError,
+    UnknownCommandError,
+    UnsupportedError,
+    commands,
+)
+from scripted_server import CLOSE, RESET, SILENCE
+from tls_peers import Files, client_context
+
+from beanstalk_server import TubeConfig
+from beanstalk_server.access.accounts import hash_of_token, new_token
+from beanstalk_server.config import ListenerConfig, UserConfig
+from harness import servers
+from harness.waiting import eventually
+
+TOKEN = new_token()
+MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", None])
+def test_every_command_that_all_servers_have(either, encoding):
+    def body(text):
+        return text if encoding else text.encode()
+
+    with Client(either.address, encoding, "t", "t") as queue:
+        assert queue.encoding == encoding
+        assert queue.using() == "t"
+        assert queue.watching() == ["t"]
+        assert queue.watch("u") == 2
+        assert queue.ignore("u") == 1
+        with pytest.raises(NotIgnoredError):
+            queue.ignore("t")
+        first = queue.put(body("one\r\n"), priority=1)
+        second = queue.put(body("two"), 2, 100, 30)
+        assert queue.peek(first).body == queue.peek_ready().body == body("one\r\n")
+        assert queue.peek_delayed().id == second
+        with pytest.raises(NotFoundError):
+            queue.peek_buried()
+        job = queue.reserve()
+        assert (job.id, job.body) == (first, body("one\r\n"))
+        queue.touch(job)
+        queue.bury(job)
+        assert queue.peek_buried().id == first
+        assert queue.kick(5) == 1
+        assert queue.reserve(timeout=1).id == first
+        queue.release(job, 7, 100)
+        assert queue.stats_job(job)["pri"] == 7
+        queue.kick_job(first)
+        queue.release(queue.reserve())
+        assert queue.stats_job(first)["pri"] == 65536
+        assert queue.reserve_job(second).body == body("two")
+        assert [job.id for job in queue.reserve_batch(9, 1)] == [first]
+        with pytest.raises(TimedOutError):
+            queue.reserve_batch(9, 0)
+        for number in (first, second):
+            queue.delete(number)
+        with pytest.raises(NotFoundError):
+            queue.delete(job)
+        queue.pause_tube("t", 0)
+        assert queue.stats()["total-jobs"] == 2
+        assert queue.stats_tube("t")["cmd-delete"] == 2
+        assert set(queue.tubes()) == {"default", "t"}
+        ids = [queue.put(body(str(number))) for number in range(5)]
+        assert [job.id for job in queue.reserve_batch(3)] == ids[:3]
+        assert queue.knows("put")
+        queue.quit()
+        with pytest.raises(ConnectionLostError, match="closed"):
+            queue.put(body("x"))
+
+
+def test_every_command_that_beanstalkd_has_not(run):
+    server = run(tubes=[TubeConfig(match="work", max_tries=1, dead_tube="dead")])
+    with Client(server.address, use="work", watch="work") as queue:
+        first = queue.put_keyed("a", "one", delay=5.5)
+        with pytest.raises(ExistsError) as exists:
+            queue.put_keyed("a", "two")
+        assert exists.value.id == first
+        assert queue.replace_keyed("a", "three", priority=1, delay=100, ttr=30) == first
+        assert queue.peek_keyed("a").body == "three"
+        queue.reschedule(first, 50)
+        queue.reschedule_keyed("a", 0.001)
+        job = queue.reserve(5)
+        for refused in (
+            lambda: queue.cancel(job),
+            lambda: queue.cancel_keyed("a"),
+            lambda: queue.reschedule(job.id, 1),
+            lambda: queue.replace_keyed("a", "five"),
+        ):
+            with pytest.raises(TooLateError):
+                refused()
+        queue.delete(job)
+        second = queue.put_with("x", key="k", hold=100, at=datetime.datetime.now() + datetime.timedelta(hours=1))
+        queue.cancel(second)
+        assert queue.put_with("x", key="k", delay=9) != second
+        queue.cancel_keyed("k")
+        failing = queue.put("fails")
+        queue.release(queue.reserve(1))
+        assert queue.stats_job(failing)["tube"] == "dead"
+        assert queue.redrive("dead", 9) == 1
+        assert queue.move_jobs("work", "ready", "other", 5) == 1
+        assert [entry["id"] for entry in queue.list_jobs("other")] == [failing]
+        assert [entry["name"] for entry in queue.stats_tubes(prefix="o")] == ["other"]
+        assert [entry["name"] for entry in queue.stats_tubes(first="other")] == ["other", "work"]
+        assert len(queue.list_clients()) == 1
+        assert queue.clear_tube("other") == 1
+        with pytest.raises(NotFoundError):
+            next(queue.list_jobs("other"))
+        queue.drain()
+        queue.undrain()
+        for command in ("put-with", "reserve-batch", "stats-tubes", "drain", "list-clients", "cancel"):
+            assert queue.knows(command)
+        assert queue.stats()["draining"] == "false"
+
+
+def test_beanstalkd_is_asked_what_it_knows_and_gets_no_byte_of_a_body(beanstalkd):
+    with Client(beanstalkd.address) as queue:
+        job = queue.put("precious")
+        for _ in range(2):
+            for put in (
+                lambda: queue.put_keyed("k", f"delete {job}"),
+                lambda: queue.replace_keyed("k", f"delete {job}"),
+                lambda: queue.put_with(f"delete {job}"),
+            ):
+                with pytest.raises(UnsupportedError):
+                    put()
+        for asked in (
+            lambda: queue.cancel(job),
+            lambda: queue.clear_tube("default"),
+            queue.drain,
+            lambda: next(queue.stats_tubes()),
+            lambda: next(queue.list_jobs("default")),
+            queue.list_clients,
+        ):
+            with pytest.raises(UnknownCommandError):
+                asked()
+        for command in ("put-with", "reserve-batch", "stats-tubes", "drain", "cancel", "auth"):
+            assert not queue.knows(command)
+        assert queue.peek(job).body == "precious"
+
+
+def test_a_put_with_a_body_is_asked_for_once_for_each_connection(scripted):
+    put = b"put-keyed k 65536 0 60 1\r\nx\r\n"
+    server = scripted(
+        [(b"put-keyed -\r\n", b"BAD_FORMAT\r\n"), (put, b"INSERTED 1\r\n"), (put, b"INSERTED 2\r\n", CLOSE)],
+        [(b"put-keyed -\r\n", b"UNKNOWN_COMMAND\r\n"), (b"put-keyed -\r\n", CLOSE)],
+    )
+    with Client(server.address) as queue:
+        assert [queue.put_keyed("k", "x"), queue.put_keyed("k", "x")] == [1, 2]
+        queue._used = 0  # long ago: so it is looked at
+        eventually(lambda: not queue._connection.is_alive(), "the server has closed")
+        for _ in range(2):
+            with pytest.raises(UnsupportedError):
+                queue.put_keyed("k", "x")
+
+
+@pytest.mark.parametrize("give_up", [CLOSE, RESET])
+def test_what_may_be_done_is_not_said_again(scripted, give_up):
+    server = scripted(
+        [(b"put 65536 0 60 1\r\nx\r\n", give_up)],
+        [(b"put 65536 0 60 1\r\ny\r\n", b"INSERTED 1\r\n")],
+    )
+    with Client(server.address) as queue:
+        with pytest.raises(ConnectionLostError, match="may or may not") as lost:
+            queue.put("x")
+        assert lost.value.maybe_done
+        assert queue.put("y") == 1
+
+
+@pytest.mark.parametrize("give_up", [CLOSE, RESET])
+def test_what_changes_nothing_is_said_again_once(scripted, give_up):
+    server = scripted(
+        [(b"use t\r\n", b"USING t\r\n"), (b"peek 1\r\n", give_up)],
+        [(b"use t\r\n", b"USING t\r\n"), (b"peek 1\r\n", b"FOUND 1 1\r\nx\r\n"), (b"peek 1\r\n", give_up)],
+        [(b"use t\r\n", b"USING t\r\n"), (b"peek 1\r\n", give_up)],
+    )
+    with Client(server.address, use="t") as queue:
+        assert queue.peek(1).body == "x"
+        with pytest.raises(ConnectionLostError):
+            queue.peek(1)
+
+
+def test_without_reconnecting_every_command_fails_after_a_loss(scripted):
+    server = scripted([(b"peek 1\r\n", CLOSE)], [(b"peek 1\r\n", b"NOT_FOUND\r\n")])
+    with Client(server.address, reconnect=False) as queue:
+        with pytest.raises(ConnectionLostError):
+            queue.peek(1)
+        with pytest.raises(ConnectionLostError, match="does not reconnect"):
+            queue.peek(1)
+    assert len(server.said) == 1
+
+
+def test_after_a_loss_it_uses_and_watches_as_before_and_tells_what_is_reserved_no_more(scripted):
+    greeting = [
+        (b"use b\r\n", b"USING b\r\n"),
+        (b"watch c\r\n", b"WATCHING 2\r\n"),
+        (b"watch d\r\n", b"WATCHING 3\r\n"),
+        (b"ignore default\r\n", b"WATCHING 2\r\n"),
+    ]
+    server = scripted(
+        [
+            (b"use a\r\n", b"USING a\r\n"),
+            (b"watch c\r\n", b"WATCHING 2\r\n"),
+            (b"use b\r\n", b"USING b\r\n"),
+            (b"watch d\r\n", b"WATCHING 3\r\n"),
+            (b"ignore default\r\n", b"WATCHING 2\r\n"),
+            (b"reserve\r\n", b"RESERVED 7 1\r\nx\r\n"),
+            (b"reserve\r\n", b"RESERVED 8 1\r\ny\r\n"),
+            (b"delete 8\r\n", b"DELETED\r\n"),
+            (b"reserve\r\n", CLOSE),
+        ],
+        [
+            *greeting,
+            (b"reserve\r\n", b"RESERVED 9 1\r\nz\r\n"),
+            (b"release 9 65536 0\r\n", b"RELEASED\r\n"),
+            (b"delete 7\r\n", b"DELETED\r\n"),
+            (b"touch 7\r\n", b"NOT_FOUND\r\n"),
+        ],
+    )
+    told = []
+    with Client(server.address, use="a", watch=["c", "default"], on_reconnect=told.append) as queue:
+        queue.use("b")
+        queue.watch("d")
+        queue.ignore("default")
+        old, done = queue.reserve(), queue.reserve()
+        queue.delete(done)
+        new = queue.reserve()
+        assert told == [{7}]
+        for refused in (queue.touch, queue.release, queue.bury):
+            with pytest.raises(ReservationLostError):
+                refused(old)
+        queue.release(new)
+        queue.delete(old)
+        with pytest.raises(NotFoundError):
+            queue.touch(Job(7, "of somebody else"))
+    assert server.said[1].endswith(b"delete 7\r\ntouch 7\r\n")
+
+
+def test_a_loss_is_noticed_before_a_put_that_could_not_be_said_again(scripted):
+    server = scripted([(b"stats\r\n", b"OK 4\r\n---\n\r\n", CLOSE)], [(b"put 65536 0 60 0\r\n\r\n", b"INSERTED 5\r\n")])
+    with Client(server.address) as queue:
+        assert queue.stats() == {}
+        eventually(lambda: not queue._connection.is_alive(), "the server has closed")
+        queue._used -= 2
+        assert queue.put("") == 5
+
+
+@pytest.mark.parametrize("script", [b"HTTP/1.1 400 Bad Request\r\n", b"DELETED\r\n", b"OK 3\r\n"])
+def test_a_reply_that_makes_no_sense_ends_the_connection_and_nothing_is_said_again(scripted, script):
+    server = scripted([(b"stats\r\n", script + b"abc\r\n" * 3)], [(b"stats\r\n", b"OK 4\r\n---\n\r\n")])
+    with Client(server.address) as queue:
+        with pytest.raises(ConnectionLostError, match="makes no sense"):
+            queue.stats()
+        assert queue.fileno() == -1
+        assert queue.stats() == {}
+
+
+CONVERSATION = [
+    (b"auth secret\r\n", b"AUTHENTICATED\r\n"),
+    (b"use t\r\n", b"USING t\r\n"),
+    (b"put 65536 0 60 1\r\nx\r\n", b"INSERTED 1\r\n"),
+    (b"reserve\r\n", b"RESERVED 1 1\r\nx\r\n"),
+    (b"delete 1\r\n", b"DELETED\r\n"),
+]
+
+
+def converse(address, **keywords):
+    """What CONVERSATION has, as calls."""
+    with Client(address, use="t", token="secret", reconnect=False, **keywords) as queue:
+        assert queue.put("x") == 1
+        job = queue.reserve()
+        queue.delete(job)
+
+
+@pytest.mark.parametrize("give_up", [CLOSE, RESET], ids=["closed", "reset"])
+def test_a_server_that_dies_at_each_byte_is_an_error(scripted, give_up):
+    converse(scripted(CONVERSATION).address)
+    scripts = []
+    for at, (request, reply) in enumerate(CONVERSATION):
+        scripts += [[*CONVERSATION[:at], (request, reply[:size], give_up)] for size in range(len(reply))]
+    server = scripted(*scripts)
+    for _ in scripts:
+        with pytest.raises((ConnectionLostError, ConnectionResetError)):
+            converse(server.address)
+
+
+def test_a_server_that_is_silent_at_each_byte_is_an_error(scripted):
+    scripts = []
+    for at, (request, reply) in enumerate(CONVERSATION):
+        sizes = [0, 1, len(reply) - 1]
+        if request == b"reserve\r\n":
+            sizes = [1, len(reply) - 1]  # with none, it waits for a job
+        scripts += [[*CONVERSATION[:at], (request, reply[:size], SILENCE)] for size in sizes]
+    server = scripted(*scripts)
+    for _ in scripts:
+        with pytest.raises(NoAnswerError, match=r"no answer within 0\.02 s") as silence:
+            converse(server.address, timeout=0.02, connect_timeout=0.02)
+        assert isinstance(silence.value, TimeoutError)
+
+
+def test_a_server_may_be_silent_for_as_long_as_it_was_asked_to_wait(scripted, run):
+    server = run()
+    with Client(server.address, timeout=0.01) as queue:
+        with pytest.raises(TimedOutError):
+            queue.reserve(timeout=0.1)
+        with pytest.raises(TimedOutError):
+            queue.reserve_batch(5, timeout=0.1)
+        with Client(server.address) as other:
+            threading.Timer(0.1, other.put, ["late"]).start()
+            assert queue.reserve().body == "late"
+    silent = scripted([(b"reserve-with-timeout 0.050\r\n", SILENCE)])
+    with Client(silent.address, timeout=0.05, reconnect=False) as queue, pytest.raises(NoAnswerError, match=r"0\.1 s"):
+        queue.reserve(0.05)
+
+
+def test_a_server_that_begins_a_reply_must_end_it_also_where_it_may_wait_for_ever(scripted):
+    server = scripted([(b"reserve\r\n", b"RESERVED 1", SILENCE)])
+    with Client(server.address, timeout=0.02, reconnect=False) as queue, pytest.raises(NoAnswerError):
+        queue.reserve()
+
+
+def test_an_interrupt_gives_up_the_connection_so_that_no_reply_is_taken_for_another(run):
+    class InterruptError(Exception):
+        pass
+
+    def interrupt(*_):
+        raise InterruptError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with Client(run().address) as queue:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(InterruptError):
+                queue.reserve()
+            job = queue.put("x")
+            assert queue.reserve(0).id == job
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_the_next_node_is_taken_when_one_is_lost(run, scripted):
+    nobody = ("127.0.0.1", servers.unused_port())
+    dying = scripted([(b"use t\r\n", b"USING t\r\n"), (b"list-tube-used\r\n", CLOSE)])
+    server = run()
+    addresses = [nobody, "{}:{}".format(*dying.address), server.address]
+    with Client(addresses, use="t") as queue:
+        assert "unused" not in repr(queue)
+        assert queue.using() == "t"
+        assert queue.put("x") == 1
+    with pytest.raises(ConnectionRefusedError):
+        Client([nobody, nobody])
+
+
+def test_reconnecting_is_tried_again_for_as_long_as_connecting_may_take(beanstalkd):
+    port = beanstalkd.address[1]
+    with Client(beanstalkd.address, connect_timeout=0.1) as queue:
+        beanstalkd.kill()
+        with pytest.raises(ConnectionLostError, match="no server can be reached"):
+            queue.stats()
+    line = [*servers.command(servers.BEANSTALKD), "-l", "127.0.0.1", "-p", str(port)]
+    server = servers.Restartable(servers.BEANSTALKD, line, port, address=("127.0.0.1", port))
+    try:
+        with Client(server.address, use="t", watch="t") as queue:
+            queue.put("x")
+            server.kill()
+            timer = threading.Timer(0.2, server.start)
+            timer.start()
+            with pytest.raises(NotFoundError):  # it was said again; this server keeps no jobs
+                queue.peek_ready()
+            timer.join()
+            assert queue.put("y") == 1
+            assert queue.reserve().body == "y"
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", None])
+def test_tls_and_a_token(run, tmp_path, encoding):
+    files = Files(tmp_path)
+    listener = files.listener(auth="token")
+    server = run(listeners=(listener,), users=(MAIL,))
+    context = client_context()
+    body = "x" * 60_000 if encoding else b"x" * 60_000
+    options = {"tls": context, "server_name": "localhost"}
+    told = []
+    arguments = {"encoding": encoding, "use": "mail-out", "watch": "mail-out", "on_reconnect": told.append}
+    with Client(server.address, token=TOKEN, **arguments, **options) as queue:
+        assert TOKEN not in repr(vars(queue)) + repr(queue._session)
+        queue.put(body)
+        job = queue.reserve(timeout=5)
+        assert job.body == body
+        with pytest.raises(ForbiddenError):
+            queue.use("bill")
+        queue._connection._sock.shutdown(socket.SHUT_RDWR)
+        assert queue.reserve(timeout=5).id == job.id
+        assert told == [{job.id}]
+        with pytest.raises(ReservationLostError):
+            queue.touch(job)
+        queue._used -= 2
+        assert queue.using() == "mail-out"
+    port = server.address[1]
+    with Client(f"beanstalks://:{TOKEN}@localhost:{port}", tls=context, use="mail-out") as queue:
+        assert queue.put("hello")
+    wrong = new_token()
+    with pytest.raises(UnauthorizedError) as refused:
+        Client(server.address, token=wrong, **options)
+    assert wrong not in "".join(traceback.format_exception(refused.value)) + repr(refused.value)
+
+
+def test_a_token_is_forgotten_where_nothing_needs_it(run, tmp_path):
+    server = run(listeners=(ListenerConfig(address="127.0.0.1:0", auth="token"),), users=(MAIL,))
+    with Client(server.address, token=TOKEN) as queue:
+        assert queue._session._token == TOKEN
+    assert queue._session._token == ""
+    with Client(server.address, token=TOKEN, reconnect=False) as queue:
+        assert queue._session._token == ""
+
+
+def test_unix_sockets_and_sockets_that_are_connected_already(run, tmp_path):
+    path = tmp_path / "socket"
+    run(listeners=(ListenerConfig(address=f"unix:{path}"),))
+    with Client(str(path)) as queue:
+        assert queue.put("x") == 1
+    with Client(f"unix:{path}") as queue:
+        assert queue.put("x") == 2
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(path))
+    with Client(sock, None) as queue:
+        assert queue.put(b"x") == 3
+        sock.close()
+        with pytest.raises(ConnectionLostError):
+            queue.put(b"x")
+    with pytest.raises(FileNotFoundError):
+        Client(f"unix:{tmp_path}/nowhere")
+
+
+def test_any_number_of_commands_go_out_together_while_replies_come(either):
+    with Client(either.address, timeout=20) as queue:
+        job = queue.put("x" * 60_000)
+        results = queue._run_all([commands.peek(job)] * 500 + [commands.put(b"y" * 60_000)] * 100)
+        assert {len(result.body) for result in results[:500]} == {60_000}
+        assert results[500:] == list(range(job + 1, job + 101))
+
+
+def test_a_body_that_cannot_be_decoded_leaves_the_client_in_step(run):
+    server = run()
+    with Client(server.address) as queue, Client(server.address, encoding=None) as other:
+        for body in (b"one", b"\xff", b"three"):
+            other.put(body)
+        with pytest.raises(UnicodeDecodeError):
+            queue.reserve_batch(3)
+        assert queue.using() == "default"
+        with pytest.raises(TypeError):
+            other.put("text")
+
+
+@pytest.mark.parametrize("refused", [lambda q: q.put("x", -1), lambda q: q.use("a b"), lambda q: q.put_keyed("-", "x")])
+def test_what_no_server_would_take_is_not_sent(scripted, refused):
+    server = scripted([(b"list-tube-used\r\n", b"USING default\r\n")])
+    with Client(server.address) as queue:
+        with pytest.raises(ValueError, match="must be"):
+            refused(queue)
+        assert queue.using() == "default"
+
+
+def test_the_client_runs_on_the_oldest_python_that_it_promises(run):
+    """Debian's pypy3 is a real Python 3.9."""
+    if shutil.which("pypy3") is None:
+        pytest.skip("pypy3 is not installed (Debian: apt-get install pypy3)")
+    program = """
+import sys
+import beanstalk_client
+from beanstalk_client import Client
+with Client(("127.0.0.1", int(sys.argv[1])), use="t", watch="t") as queue:
+    queue.put_with("x", key="k", delay=0.001)
+    job = queue.reserve(timeout=10)
+    queue.release(job, delay=1.5)
+    print(job.body, queue.stats_job(job)["releases"], [entry["id"] for entry in queue.list_jobs("t", "delayed")])
+    queue.put("y" * 60000)
+    print(len(queue.reserve_batch(5)[0].body))
+"""
+    port = run().address[1]
+    done = servers.run(["pypy3", "-c", program, str(port)], {"PYTHONPATH": str(servers.ROOT / "client")})
+    assert done.stderr == ""
+    assert done.stdout.split() == ["x", "1", "[1]", "60000"]

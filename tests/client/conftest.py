@@ -11,6 +11,8 @@ from beanstalk_server import Config
 from harness import servers
 from harness.in_thread import ServerThread
 
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "django_shop.settings")  # Django wants to know before it is imported
+
 
 @pytest.fixture
 def run():

@@ -1,0 +1,226 @@
+"""The backend of Django's tasks: a task that is enqueued is a job in the tube of its queue.
+
+    supports_defer        yes: `run_after` is the moment at which the server has the job ready
+    supports_priority     yes: 100 is priority 65436 of the protocol, 0 is 65536, -100 is 65636
+    supports_async_task   yes: the worker awaits coroutines on its event loop
+    supports_get_result   no: a queue keeps no results. A task that has one to tell writes it to a model
+
+A deferred task has its result's id for a key, which is how `cancel` finds it.
+Must never import what only workers need, nor run a task.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.conf import settings
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+from django.utils.crypto import get_random_string
+
+from beanstalk_client.errors import NotFoundError, TooLateError
+
+from .clients import client_of
+from .library import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+)
+from .message import Message, encode
+from .options import Options, is_count, is_seconds, problems, read_options
+
+MIDDLE_PRIORITY = 65536
+"""The priority of the protocol that Django's 0 is; there, less is more urgent."""
+
+APP = "beanstalk_client.integrations.django"
+
+
+@dataclass(frozen=True)
+class BeanstalkTask(Task):  # type: ignore[misc]
+    """A task that may say what becomes of it when it fails: `@task(retries=5, backoff=10)`.
+
+    Attributes:
+        retries: how many times it is run again; None: as the backend's OPTIONS say.
+        backoff: seconds that it waits for the first of these, twice as long each further time; None: the same.
+    """
+
+    retries: int | None = None
+    backoff: float | None = None
+
+
+class BeanstalkBackend(BaseTaskBackend):  # type: ignore[misc]
+    """Django's tasks through a beanstalk server."""
+
+    task_class = BeanstalkTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = False
+    supports_priority = True
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._settings: Options | None = None
+
+    @property
+    def settings(self) -> Options:
+        """The backend's options.
+
+        Raises:
+            ImproperlyConfigured: they are not valid.
+        """
+        if self._settings is None:
+            wrong = [what for what, _ in problems(self.options, frozenset(self.queues))]
+            if wrong:
+                raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {'; '.join(wrong)}")
+            self._settings = read_options(self.options)
+        return self._settings
+
+    def tube(self, queue: str) -> str:
+        """The tube of a queue."""
+        return f"{self.settings.prefix}{queue}"
+
+    def validate_task(self, task: Any) -> None:
+        super().validate_task(task)
+        retries, backoff = getattr(task, "retries", None), getattr(task, "backoff", None)
+        if retries is not None and not is_count(retries):
+            raise InvalidTask(f"retries is {retries!r}; it is a whole number, 0 at the least.")
+        if backoff is not None and not is_seconds(backoff, 0):
+            raise InvalidTask(f"backoff is {backoff!r}; it is a number of seconds, 0 at the least.")
+
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Put a task as a job, at once: also within a transaction that is not committed. As with Django's own backends,
+        `transaction.on_commit(partial(task.enqueue, ...))` waits for that.
+
+        Raises:
+            InvalidTask: this backend cannot run it.
+            TypeError, ValueError: its arguments are not of JSON.
+            beanstalk_client.errors.Error: the server does not take it, or is not reached.
+        """
+        self.validate_task(task)
+        result = TaskResult(
+            task=task,
+            id=get_random_string(32),
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            last_attempted_at=None,
+            finished_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        now = datetime.datetime.now(datetime.timezone.utc)
+        after = _aware(task.run_after)
+        body = encode(
+            Message(task.module_path, result.args, result.kwargs, result.id, task.queue_name, task.priority, now, after)
+        )
+        self._put(body, self.tube(task.queue_name), MIDDLE_PRIORITY - int(task.priority), after, result.id)
+        object.__setattr__(result, "enqueued_at", shown_moment(now))
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def _put(self, body: bytes, tube: str, priority: int, run_after: datetime.datetime | None, key: str) -> None:
+        ttr = self.settings.ttr
+        with client_of(self.settings.client, tube) as client:
+            if run_after is None:
+                client.put(body, priority, 0, ttr)
+            elif client.knows("put-with"):
+                client.put_with(body, priority, 0, ttr, key=key, at=max(run_after.timestamp(), 0))
+            else:
+                # The delay of beanstalkd is a number of whole seconds, and counts from its own clock.
+                wait = run_after - datetime.datetime.now(datetime.timezone.utc)
+                client.put(body, priority, max(math.ceil(wait.total_seconds()), 0), ttr)
+
+    def cancel(self, result: Any) -> bool:
+        """Cancel a deferred task: one that was enqueued with `run_after`.
+
+        Args:
+            result: what `enqueue` has returned, or its id. Where QUEUES is [], an id does not do.
+
+        Returns:
+            True if it is off for good: it will not run, or, if it has failed and waits for another attempt, not again.
+            False if it was too late, or if it was not deferred.
+
+        Raises:
+            UnknownCommandError: the server cannot tell: it is stock beanstalkd.
+            ValueError: an id, where any name is one of a queue.
+        """
+        if isinstance(result, str):
+            if not self.queues:
+                raise ValueError("the queues of this backend are not known: cancel what enqueue has returned")
+            key, queues = result, sorted(self.queues)
+        else:
+            key, queues = result.id, [result.task.queue_name]
+        for queue in queues:
+            with client_of(self.settings.client, self.tube(queue)) as client:
+                try:
+                    client.cancel_keyed(key)
+                except NotFoundError:
+                    continue
+                except TooLateError:
+                    return False
+                return True
+        return False
+
+    async def acancel(self, result: Any) -> bool:
+        """`cancel`, for coroutines."""
+        return bool(await sync_to_async(self.cancel, thread_sensitive=True)(result))
+
+    def check(self, **kwargs: Any) -> Iterable[Any]:
+        """What is wrong with the settings, for `manage.py check`."""
+        yield from super().check(**kwargs)
+        for what, hint in problems(self.options, frozenset(self.queues)):
+            yield checks.Error(f"TASKS[{self.alias!r}]: {what}", hint=hint, id="beanstalk_client.E001")
+        if not apps.is_installed(APP):
+            yield checks.Warning(
+                f"TASKS[{self.alias!r}] is a beanstalk server, and `manage.py beanstalk_worker` does not exist",
+                hint=f"Add {APP!r} to INSTALLED_APPS.",
+                id="beanstalk_client.W001",
+            )
+
+
+def cancel(result: Any, using: str = DEFAULT_TASK_BACKEND_ALIAS) -> bool:
+    """`BeanstalkBackend.cancel` of the backend with an alias."""
+    return bool(_backend(using).cancel(result))
+
+
+async def acancel(result: Any, using: str = DEFAULT_TASK_BACKEND_ALIAS) -> bool:
+    """`cancel`, for coroutines."""
+    return bool(await _backend(using).acancel(result))
+
+
+def _backend(alias: str) -> Any:
+    backend = task_backends[alias]
+    if not isinstance(backend, BeanstalkBackend):
+        raise ImproperlyConfigured(f"TASKS[{alias!r}] is {type(backend).__name__}, and no beanstalk server")
+    return backend
+
+
+def shown_moment(moment: datetime.datetime) -> datetime.datetime:
+    """A moment with a time zone as the project's code knows moments: without one, if USE_TZ is not set."""
+    if settings.USE_TZ:
+        return moment
+    naive: datetime.datetime = timezone.make_naive(moment, timezone.get_default_timezone())
+    return naive
+
+
+def _aware(moment: datetime.datetime | None) -> datetime.datetime | None:
+    """A moment with its time zone: without USE_TZ, that of the settings."""
+    if moment is None or timezone.is_aware(moment):
+        return moment
+    aware: datetime.datetime = timezone.make_aware(moment, timezone.get_default_timezone())
+    return aware

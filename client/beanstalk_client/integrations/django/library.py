@@ -1,0 +1,57 @@
+"""Which library defines tasks: Django itself from 6.0 on, or its backport django-tasks, which has the same words.
+
+Must never know a server, and never choose twice: the classes of the two are not of one kind.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+BACKPORT = "django_tasks"
+
+
+def _name() -> str:
+    """The package of the library: the backport where it is among INSTALLED_APPS, or where Django has no tasks."""
+    chosen = any(app == BACKPORT or app.startswith(f"{BACKPORT}.") for app in settings.INSTALLED_APPS)
+    for name in (BACKPORT,) if chosen else ("django.tasks", BACKPORT):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+        else:
+            return name
+    raise ImproperlyConfigured(
+        "tasks need Django 6.0, or on an earlier one the backport: pip install 'beanstalk-client[django]'"
+    )
+
+
+NAME = _name()
+"""`django.tasks` or `django_tasks`."""
+
+_package: Any = importlib.import_module(NAME)
+_base: Any = importlib.import_module(f"{NAME}.base")
+_exceptions: Any = importlib.import_module(f"{NAME}.exceptions")
+_signals: Any = importlib.import_module(f"{NAME}.signals")
+
+task_backends: Any = _package.task_backends
+DEFAULT_TASK_BACKEND_ALIAS: str = _package.DEFAULT_TASK_BACKEND_ALIAS
+BaseTaskBackend: Any = importlib.import_module(f"{NAME}.backends.base").BaseTaskBackend
+Task: Any = _base.Task
+task: Any = _base.task
+TaskContext: Any = _base.TaskContext
+TaskError: Any = _base.TaskError
+TaskResult: Any = _base.TaskResult
+TaskResultStatus: Any = _base.TaskResultStatus
+InvalidTask: Any = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
+InvalidTaskBackend: Any = getattr(_exceptions, "InvalidTaskBackend", None) or _exceptions.InvalidTaskBackendError
+normalize_json: Any = importlib.import_module(
+    f"{NAME}.utils" if NAME == BACKPORT else "django.utils.json"
+).normalize_json
+task_enqueued: Any = _signals.task_enqueued
+task_started: Any = _signals.task_started
+task_finished: Any = _signals.task_finished

@@ -1,0 +1,83 @@
+"""The OPTIONS of a backend in Django's settings: their names, their defaults, and what is wrong with those given.
+
+Must never raise for what is wrong while Django starts: `manage.py check` shows it, and whoever enqueues is told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from beanstalk_client import commands
+from beanstalk_client.address import read_target
+
+CLIENT_OPTIONS = ("addresses", "tls", "server_name", "token", "insecure_token", "connect_timeout", "timeout")
+"""Those that the client takes, under its own names."""
+
+MAX_SECONDS = 2**32 - 1
+"""The longest duration of the protocol; 136 years."""
+
+
+class Options(NamedTuple):
+    """What a backend is told.
+
+    Attributes:
+        client: keywords of the client.
+        prefix: what the name of a queue's tube begins with.
+        ttr: time to run, in seconds. A worker touches the job while its task runs, so this is for how long a worker
+            that hangs or vanishes without a word keeps a task.
+        retries: how many times a task that fails is run again, if the task does not say otherwise.
+        backoff: seconds that it waits for the first of these; twice as long each further time.
+    """
+
+    client: Mapping[str, Any]
+    prefix: str = ""
+    ttr: float = 60
+    retries: int = 0
+    backoff: float = 1.0
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    """The options out of OPTIONS, whether or not they are good."""
+    client = {name: given[name] for name in CLIENT_OPTIONS if name in given}
+    client.setdefault("addresses", "127.0.0.1:11300")
+    return Options(client, **{name: given[name] for name in Options._fields[1:] if name in given})
+
+
+def is_seconds(value: object, least: float) -> bool:
+    """Whether a value is a number of seconds that the protocol can say."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= MAX_SECONDS
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with OPTIONS and QUEUES: each time what, and what would be right."""
+    known = (*CLIENT_OPTIONS, *Options._fields[1:])
+    for name in given:
+        if name not in known:
+            yield f"OPTIONS[{name!r}] is unknown", f"The options are {', '.join(known)}."
+    options = read_options(given)
+    target = {name: value for name, value in options.client.items() if not name.endswith("timeout")}
+    try:
+        read_target(**target)
+    except (TypeError, ValueError, OSError) as error:
+        yield f"the server's address is not valid: {error}", "Such as 'addresses': 'beanstalk://127.0.0.1:11300'."
+    for name in ("connect_timeout", "timeout"):
+        value = given.get(name)
+        if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+            yield f"OPTIONS[{name!r}] is {value!r}", "It is a number of seconds, more than 0."
+    if not is_seconds(options.ttr, 1):
+        yield f"OPTIONS['ttr'] is {options.ttr!r}", "It is a number of seconds, 1 at the least."
+    if not is_seconds(options.backoff, 0):
+        yield f"OPTIONS['backoff'] is {options.backoff!r}", "It is a number of seconds, 0 at the least."
+    if not is_count(options.retries):
+        yield f"OPTIONS['retries'] is {options.retries!r}", "It is a whole number, 0 at the least."
+    for queue in sorted(queues):
+        try:
+            commands.use(f"{options.prefix}{queue}")
+        except (TypeError, ValueError) as error:
+            yield f"queue {queue!r} has no valid tube: {error}", "Tubes have 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( )."

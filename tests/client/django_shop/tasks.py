@@ -1,0 +1,88 @@
+"""Its tasks. Each writes a line to a file once it has run."""
+
+import asyncio
+import os
+import time
+
+from beanstalk_client.integrations.django.library import task
+
+
+def note(line):
+    with open(os.environ["SHOP_NOTES"], "a") as notes:
+        notes.write(f"{line}\n")
+
+
+@task
+def remind(order, due=0.0):
+    note(f"{order} {time.time() - due:.6f}")
+
+
+@task(queue_name="mail")
+async def mail(order):
+    note(f"mail {order}")
+
+
+@task
+def bake(order, seconds):
+    note(f"begun {order}")
+    time.sleep(seconds)
+    note(f"done {order}")
+
+
+@task
+async def simmer(order, seconds):
+    note(f"begun {order}")
+    await asyncio.sleep(seconds)
+    note(f"done {order}")
+
+
+@task(takes_context=True, retries=2, backoff=0.01)
+def deliver(context, order):
+    note(f"attempt {context.attempt}")
+    raise OSError(f"nobody is at home for {order}")
+
+
+@task(takes_context=True, retries=2, backoff=0.01)
+async def deliver_later(context, order):
+    note(f"attempt {context.attempt}")
+    raise OSError(f"nobody is at home for {order}")
+
+
+@task
+def fail():
+    raise OSError("at once")
+
+
+@task
+def return_an_object():
+    return object()
+
+
+@task
+async def give_up():
+    raise asyncio.CancelledError
+
+
+@task
+def exit_at_once():
+    raise SystemExit(3)
+
+
+@task
+def count_rows():
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("select count(*) from sqlite_master")
+        note(f"rows {cursor.fetchone()[0]}")
+
+
+@task
+async def count_rows_later():
+    from asgiref.sync import sync_to_async
+
+    await sync_to_async(count_rows.func)()
+
+
+def no_task():
+    note("it ran, and must not")

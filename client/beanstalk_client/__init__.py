@@ -8,6 +8,8 @@ with Client("127.0.0.1:11300") as queue:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from beanstalk_client.blocking import Client
 from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
 from beanstalk_client.errors import (
@@ -39,6 +41,9 @@ from beanstalk_client.errors import (
 from beanstalk_client.job import Job, JobOrID, TBody
 from beanstalk_client.version import VERSION
 
+if TYPE_CHECKING:
+    from beanstalk_client.asynchronous import AsyncClient
+
 __version__ = VERSION
 
 __all__ = [
@@ -46,6 +51,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_TTR",
     "DEFAULT_TUBE",
+    "AsyncClient",
     "BadFormatError",
     "BeanstalkdError",
     "BuriedError",
@@ -76,3 +82,12 @@ __all__ = [
     "UnsupportedError",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is imported when it is asked for: whoever blocks need not wait for asyncio to be imported."""
+    if name == "AsyncClient":
+        from beanstalk_client.asynchronous import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

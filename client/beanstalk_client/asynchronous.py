@@ -1,0 +1,1192 @@
+"""The client for asyncio: `AsyncClient`, which any number of tasks may use at once over one connection.
+
+Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
+is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whoever is cancelled when. What
+this decides of itself is
+
+    when commands leave      those of one turn of the loop in one write; no more while the server does not read
+    what a loss means        the next command connects again, one connection for all who wait; what may be said twice,
+                             or has not left yet, is said again
+    what cancelling means    a job that is granted to nobody is given back, with its own priority; a reserve that nobody
+                             waits for is taken over by the next one like it, or else left behind with its connection
+
+Must never know what a command is or how a reply is read (commands.py, protocol.py), nor what a new connection must be
+told (session.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, overload
+
+from beanstalk_client import commands
+from beanstalk_client.address import Address, Addresses, read_target
+from beanstalk_client.commands import (
+    DEFAULT_DELAY,
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR,
+    DEFAULT_TUBE,
+    MAX_BATCH,
+    REFUSALS,
+    Command,
+    Seconds,
+)
+from beanstalk_client.errors import (
+    BeanstalkdError,
+    ConnectionLostError,
+    NoAnswerError,
+    NotFoundError,
+    ReservationLostError,
+    UnknownCommandError,
+)
+from beanstalk_client.job import Job, JobOrID, TBody, id_of
+from beanstalk_client.pipeline import AsyncPipeline, Reply
+from beanstalk_client.protocol import Protocol
+from beanstalk_client.session import Session
+from beanstalk_client.statistics import Statistics
+
+if TYPE_CHECKING:
+    import datetime
+    import ssl
+    from types import TracebackType
+
+T = TypeVar("T")
+
+Waiter = Union["asyncio.Future[Any]", Reply[Any]]
+"""Who is told what has become of a command."""
+
+WRITE_SIZE: Final = 1 << 16
+"""Bytes of commands that are written at once, without waiting for the end of the turn."""
+
+CLOSE_WITHIN: Final = 1.0
+"""Seconds for the goodbyes of TLS."""
+
+CLOSED: Final = "the client is closed"
+UNSENT: Final = "the connection is lost, and the command was not sent"
+
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between two rounds of attempts to reach any of the addresses: doubled each time."""
+
+MOST_RECONNECTS: Final = 3
+"""So often a command connects again when connections are lost as soon as they are made."""
+
+OF_ONE_EPOCH: Final = (b"release ", b"bury ", b"touch ")
+"""Commands that mean nothing to another connection than the one that has reserved the job."""
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: what is said on it, and who waits for what.
+
+    Args:
+        client: is told of the loss, and of jobs that are to be given back.
+        timeout: the seconds for which the server may be silent beyond what it was asked to wait.
+
+    Attributes:
+        is_lost: it is gone, or given up.
+        is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
+        orphans: reserves that wait at the server and whose callers were cancelled.
+    """
+
+    __slots__ = (
+        "_client",  # is told when it is lost
+        "_closed",  # done when its socket is
+        "_heard",  # when something has come last, or was sent to a server that owed nothing: time of the loop
+        "_is_flushing",  # the end of this turn writes what is there
+        "_last",  # the last command
+        "_left_over",  # bytes that the transport could not write, when that was looked at last
+        "_loop",
+        "_out",  # commands of this turn
+        "_out_size",  # their bytes
+        "_protocol",
+        "_room",  # those who wait for the server to read
+        "_timeout",  # seconds
+        "_timer",  # looks after the server's silence while it owes replies
+        "_transport",
+        "_waiters",  # one for each command without a reply, in order
+        "is_full",
+        "is_hindered",
+        "is_lost",
+        "orphans",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, client: AsyncClient[Any], session: Session, timeout: float | None) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._protocol = Protocol(session)
+        self._timeout = timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._waiters: deque[Waiter] = deque()
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._is_flushing = False
+        self._last: Command[Any] | None = None
+        self._heard = 0.0
+        self._left_over = 0
+        self._room: deque[asyncio.Future[None]] = deque()
+        self.orphans: set[Waiter] = set()
+        self.is_full = False
+        self.is_hindered = False
+        self.is_lost = False
+
+    # Commands
+
+    def call(self, command: Command[T]) -> asyncio.Future[T]:
+        """Send a command at the end of this turn: return what will have its result, or its error."""
+        waiter: asyncio.Future[T] = self._loop.create_future()
+        self.send(command, waiter)
+        return waiter
+
+    def send(self, command: Command[Any], waiter: Waiter) -> None:
+        """Send a command at the end of this turn, of whose reply the waiter is told."""
+        if self.orphans and self.may_adopt(command):
+            self.orphans.discard(self._waiters[-1])
+            self._waiters[-1] = waiter
+            self._look_for_hindrances()
+            return
+        waiters = self._waiters
+        if not waiters:
+            self._expect_a_reply()
+        waiters.append(waiter)
+        data = self._protocol.send(command)
+        self._last = command
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size >= WRITE_SIZE:
+            self._flush()
+        elif not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush_at_end_of_turn)
+
+    def may_adopt(self, command: Command[Any]) -> bool:
+        """Whether the command is what an orphan already asks for, with nothing behind it."""
+        last = self._last
+        return (
+            command.wait is None
+            and last is not None
+            and last.data == command.data
+            and self._waiters[-1] in self.orphans
+        )
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether it waits for a job, and nobody waits for any of its replies."""
+        return bool(self.orphans) and all(waiter.cancelled() for waiter in self._waiters)
+
+    def forsake(self, command: Command[Any], waiter: Waiter) -> None:
+        """Nobody waits for this reply any more. A job that comes with it, or has come, is given back."""
+        if waiter.cancelled():
+            # A future may have been cancelled some time ago, and its reply have come since.
+            if command.wait != 0 and not self.is_lost and (isinstance(waiter, Reply) or waiter in self._waiters):
+                self.orphans.add(waiter)
+                self.is_hindered = True
+        elif waiter.done() and waiter.exception() is None:  # asyncio wants somebody to look at an error
+            self.give_back(waiter.result())
+
+    def give_back(self, result: Any) -> None:
+        """Give back what nobody waits for, if it is a job, or jobs."""
+        jobs = result if isinstance(result, list) else [result]
+        jobs = [job for job in jobs if isinstance(job, Job) and job.epoch]
+        if jobs and not self.is_lost:
+            self._client._give_back(self, jobs)
+
+    def _flush_at_end_of_turn(self) -> None:
+        self._is_flushing = False
+        self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        if out:
+            self._out = []
+            self._out_size = 0
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def room(self) -> asyncio.Future[None]:
+        """Is done when the server has read enough for another command, or the connection is lost."""
+        room: asyncio.Future[None] = self._loop.create_future()
+        if self.is_full and not self.is_lost:
+            self._room.append(room)
+        else:
+            room.set_result(None)
+        return room
+
+    # What the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        protocol = self._protocol
+        done = protocol.receive(data)
+        if protocol.is_lost:
+            if not self.is_lost:
+                self._end(done)
+                self._transport.abort()
+            return
+        waiters = self._waiters
+        for _, result in done:
+            waiter = waiters.popleft()
+            if waiter.cancelled():
+                self._answer_nobody(waiter, result)
+            elif isinstance(result, Exception):
+                waiter.set_exception(result)
+            else:
+                waiter.set_result(result)
+
+    def eof_received(self) -> None:
+        self.lose("the server has closed the connection")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lose(f"the connection is lost ({error})" if error else "the connection is lost")
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.is_full = self.is_hindered = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self._look_for_hindrances()
+        while self._room:
+            room = self._room.popleft()
+            if not room.done():
+                room.set_result(None)
+
+    def _answer_nobody(self, waiter: Waiter, result: Any) -> None:
+        self.orphans.discard(waiter)
+        self._look_for_hindrances()
+        self.give_back(result)
+
+    def _look_for_hindrances(self) -> None:
+        self.is_hindered = self.is_full or bool(self.orphans)
+
+    # Silence
+
+    def _expect_a_reply(self) -> None:
+        """The server owes a reply from now on. One timer serves them all: it looks whether it may still be silent."""
+        if self._timeout is not None:
+            self._heard = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._timeout, self._look_at_silence)
+
+    def _look_at_silence(self) -> None:
+        self._timer = None
+        first = self._protocol.first
+        timeout = self._timeout
+        if first is None or timeout is None:
+            return  # it owes nothing
+        now = self._loop.time()
+        left_over = self._transport.get_write_buffer_size()
+        if left_over < self._left_over:
+            self._heard = now  # it reads
+        self._left_over = left_over
+        patience = timeout if first.wait is None else timeout + first.wait + self._heard - now
+        if first.wait is None or patience > 0:
+            self._timer = self._loop.call_later(min(patience, timeout), self._look_at_silence)
+        else:
+            self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
+
+    # The end
+
+    def lose(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
+        """Give up the connection: whoever waits for a reply gets an error."""
+        if not self.is_lost:
+            self._end(self._protocol.lose(kind(why, maybe_done=True)))
+            self.abort()
+
+    def _end(self, done: list[tuple[Command[Any], Any]]) -> None:
+        """Nothing more is said: tell all who wait what has become of their commands."""
+        waiters, unsent = self._waiters, len(self._out)
+        self.is_lost = True
+        self._waiters = deque()
+        self._out = []
+        self.orphans.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._client._note_loss(self)
+        self.resume_writing()  # those who wait for room look again
+        sent = len(waiters) - unsent
+        for number, (waiter, (_, result)) in enumerate(zip(waiters, done)):
+            if waiter.cancelled():
+                continue  # what it was granted, the server itself takes back
+            if isinstance(result, ConnectionLostError):
+                waiter.set_exception(copy.copy(result) if number < sent else ConnectionLostError(UNSENT))
+            elif isinstance(result, Exception):
+                waiter.set_exception(result)
+            else:
+                waiter.set_result(result)
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        transport = getattr(self, "_transport", None)
+        if transport is not None:
+            transport.abort()
+
+    async def close(self) -> None:
+        """Close the connection, and return when its socket is closed. Whoever waits for a reply gets an error."""
+        if not self.is_lost:
+            self._flush()
+            self._end(self._protocol.lose(ConnectionLostError(CLOSED, maybe_done=True)))
+            self._transport.close()
+        timer = self._loop.call_later(CLOSE_WITHIN, self.abort)
+        try:
+            await self._closed
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        finally:
+            timer.cancel()
+
+
+class AsyncClient(Generic[TBody]):
+    """A client of a beanstalk server, or of the nodes of a cluster, for asyncio.
+
+    It connects with the first command, with `connect()`, or as `async with AsyncClient(...) as queue:`. Any number of
+    tasks may use it at once: their commands go out in order, those of one turn of the loop in one write. A reserve that
+    waits holds back what comes behind it, whichever task gives it: the protocol does that. So let who waits for jobs
+    have a client of its own.
+
+    Args:
+        addresses: ("host", port), "host:port", "[v6]:port", "unix:/path", "beanstalk://[:token@]host:port[,host:port…]"
+            or "beanstalks://…" for TLS; or a list of several, which are the nodes of a cluster: the first that answers
+            is taken, the next one when it is lost.
+        encoding: of the bodies; None for bytes.
+        use: the tube to use.
+        watch: the tube or tubes to watch.
+        tls: a context, or True to trust the authorities that the system trusts.
+        server_name: the name that the server's certificate must have; by default the host of the address.
+        token: of a user, for servers that ask for one; "" for none.
+        connect_timeout: seconds for connecting, TLS and the token, for each address.
+        timeout: seconds for which the server may be silent beyond what it was asked to wait; None for ever. Then the
+            connection is given up, with a NoAnswerError.
+        reconnect: connect again with the next command, after a loss.
+        on_reconnect: is called then with the ids of the jobs that were reserved, and are so no more.
+        insecure_token: a token may be sent without TLS to other machines.
+
+    When a command is cancelled, it may or may not be done. What a cancelled reserve is granted is given back at once,
+    with its own priority.
+
+    Raises:
+        ValueError: an address, a name or the token is malformed, or the token would be sent in the clear.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_connect_timeout",
+        "_connecting",  # the task that connects, for all who wait for it
+        "_connection",  # the one that may be used, if there is one
+        "_is_closed",
+        "_next",  # the address to try next, by its index
+        "_on_reconnect",
+        "_reconnects",
+        "_session",
+        "_target",
+        "_tasks",  # those that give jobs back
+        "_timeout",
+        "_waiting",  # how many wait for a connection
+        "_was_connected",
+    )
+
+    @overload
+    def __init__(
+        self: AsyncClient[bytes],
+        addresses: Addresses = ...,
+        *,
+        encoding: None,
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+        connect_timeout: float = 10.0,
+        timeout: float | None = 60.0,
+        reconnect: bool = True,
+        on_reconnect: Callable[[frozenset[int]], object] | None = None,
+        insecure_token: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncClient[str],
+        addresses: Addresses = ...,
+        encoding: str = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+        connect_timeout: float = 10.0,
+        timeout: float | None = 60.0,
+        reconnect: bool = True,
+        on_reconnect: Callable[[frozenset[int]], object] | None = None,
+        insecure_token: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncClient[bytes],
+        addresses: Addresses,
+        encoding: None,
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+        connect_timeout: float = 10.0,
+        timeout: float | None = 60.0,
+        reconnect: bool = True,
+        on_reconnect: Callable[[frozenset[int]], object] | None = None,
+        insecure_token: bool = False,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        addresses: Addresses = "127.0.0.1:11300",
+        encoding: str | None = "utf-8",
+        use: str = DEFAULT_TUBE,
+        watch: str | Iterable[str] = DEFAULT_TUBE,
+        *,
+        tls: ssl.SSLContext | bool = False,
+        server_name: str | None = None,
+        token: str = "",
+        connect_timeout: float = 10.0,
+        timeout: float | None = 60.0,
+        reconnect: bool = True,
+        on_reconnect: Callable[[frozenset[int]], object] | None = None,
+        insecure_token: bool = False,
+    ) -> None:
+        target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
+        self._session = Session(encoding, use, watch, target.token)
+        self._target = target._replace(token="")
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._reconnects = reconnect
+        self._on_reconnect = on_reconnect
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._waiting = 0
+        self._next = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._was_connected = False
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        where = ", ".join(map(str, self._target.addresses))
+        return f"beanstalk_client.AsyncClient({where}{' over TLS' if self._target.context else ''})"
+
+    async def __aenter__(self) -> AsyncClient[TBody]:
+        return await self.connect()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def encoding(self) -> str | None:
+        """Of the bodies; None for bytes."""
+        return self._session.encoding
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as that is known."""
+        return self._connection is not None
+
+    # The connection
+
+    async def connect(self) -> AsyncClient[TBody]:
+        """Connect now, if there is no connection. Returns the client.
+
+        Raises:
+            OSError: no address could be reached; this includes ConnectionLostError, TimeoutError and ssl.SSLError.
+            UnauthorizedError: the server does not take the token.
+        """
+        while self._connection is None:
+            await self._wait_for_connection()
+        return self
+
+    async def close(self) -> None:
+        """Close the connection. Commands that wait for their replies get a ConnectionLostError; jobs that are reserved
+        are ready again. May be called more than once.
+        """
+        self._is_closed = True
+        self._session.forget_token()
+        connecting, connection = self._connecting, self._connection
+        if connecting is not None:
+            connecting.cancel()
+            await asyncio.wait([connecting])
+        if connection is not None:
+            await connection.close()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def quit(self) -> None:
+        """The same as `close()`."""
+        await self.close()
+
+    def _note_loss(self, connection: _Connection) -> None:
+        if self._connection is connection:
+            self._connection = None
+        self._session.lose()
+
+    async def _wait_for_connection(self) -> None:
+        """Connect, or wait until somebody has: one task connects for all who wait, as long as anybody does."""
+        if self._is_closed:
+            raise ConnectionLostError(CLOSED)
+        if self._was_connected and not self._reconnects:
+            raise ConnectionLostError("the connection is lost, and the client does not reconnect")
+        connecting = self._connecting
+        if connecting is None:
+            connecting = self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            connecting.add_done_callback(self._note_connected)
+        self._waiting += 1
+        try:
+            await asyncio.wait([connecting])
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not connecting.done():
+                connecting.cancel()
+        if connecting.cancelled():
+            raise self._closed_or_lost()
+        error = connecting.exception()
+        if error is not None:
+            raise _fresh(error)
+
+    def _closed_or_lost(self) -> ConnectionLostError:
+        return ConnectionLostError(CLOSED if self._is_closed else "the connection is lost")
+
+    def _note_connected(self, connecting: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not connecting.cancelled():
+            connecting.exception()  # which asyncio wants somebody to look at, even if all who waited are cancelled
+
+    async def _connect(self) -> None:
+        """Connect to the first address that answers.
+
+        A first connection is tried at each address once, a further one again and again for `connect_timeout` seconds.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._connect_timeout
+        pause = FIRST_PAUSE
+        addresses = self._target.addresses
+        failure: OSError | None = None
+        while True:
+            for _ in addresses:
+                address = addresses[self._next % len(addresses)]
+                self._next += 1  # if this one is lost, the next one is tried first
+                try:
+                    connection = await asyncio.wait_for(self._open(address), self._connect_timeout)
+                except asyncio.TimeoutError:
+                    error: OSError = NoAnswerError(f"{address} does not answer within {self._connect_timeout:g} s")
+                except OSError as found:
+                    error = found
+                else:
+                    self._use(connection)
+                    return
+                failure = failure or error
+            assert failure is not None
+            left = until - loop.time()
+            if not self._was_connected:
+                raise failure
+            if left <= 0:
+                where = ", ".join(map(str, addresses))
+                raise ConnectionLostError(f"{where}: no server can be reached: {failure}") from failure
+            failure = None
+            await asyncio.sleep(min(pause, left))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _open(self, address: Address) -> _Connection:
+        """A connection that has been told all that it must be told first."""
+        loop = asyncio.get_running_loop()
+        connection = _Connection(self, self._session, self._timeout)
+        context = self._target.context
+        name = (self._target.server_name or address.host) if context else None
+        try:
+            if address.path:
+                await loop.create_unix_connection(lambda: connection, address.path, ssl=context, server_hostname=name)
+            else:
+                await loop.create_connection(
+                    lambda: connection, address.host, address.port, ssl=context, server_hostname=name
+                )
+            greeting = [connection.call(command) for command in self._session.greet()]
+            results = await asyncio.gather(*greeting, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+            if connection.is_lost:
+                raise ConnectionLostError(f"{address} has closed the connection")
+        except BaseException:
+            connection.lose("the connection could not be made")
+            raise
+        return connection
+
+    def _use(self, connection: _Connection) -> None:
+        if self._is_closed or connection.is_lost:  # a cancel may come too late to be heard
+            connection.lose(CLOSED)
+            raise self._closed_or_lost()
+        self._connection = connection
+        is_first, self._was_connected = not self._was_connected, True
+        if not self._reconnects:
+            self._session.forget_token()
+        lost = self._session.take_lost()
+        if self._on_reconnect is not None and not is_first:
+            self._on_reconnect(lost)
+
+    async def _usable(self, command: Command[Any]) -> _Connection:
+        """A connection to which the command may be given at once."""
+        epoch = self._session.epoch
+        reconnects = 0
+        while True:
+            connection = self._connection
+            if connection is None:
+                if reconnects == MOST_RECONNECTS:
+                    raise ConnectionLostError("the connection is lost as soon as it is made")
+                reconnects += 1
+                await self._wait_for_connection()
+            elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
+                connection.lose("the connection waited for a job, and nobody for it")
+            elif connection.is_full:
+                await connection.room()
+            else:
+                break
+        if self._session.epoch != epoch and command.data.startswith(OF_ONE_EPOCH):
+            raise ReservationLostError("the job was reserved on a connection that is lost")
+        return connection
+
+    async def _do(self, command: Command[T]) -> T:
+        """Give a command and wait for its reply; give it again after a loss, if that does no harm."""
+        connection = self._connection
+        if connection is None or connection.is_hindered:
+            connection = await self._usable(command)
+        waiter = connection.call(command)
+        try:
+            return await waiter
+        except ConnectionLostError as error:
+            if self._is_closed or not self._reconnects or (error.maybe_done and not command.repeatable):
+                raise
+        except asyncio.CancelledError:
+            connection.forsake(command, waiter)
+            raise
+        return await self._do_once(command, await self._usable_again(command))
+
+    async def _do_once(self, command: Command[T], connection: _Connection) -> T:
+        waiter = connection.call(command)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            connection.forsake(command, waiter)
+            raise
+
+    async def _usable_again(self, command: Command[Any]) -> _Connection:
+        """A connection for a command of the one before."""
+        if command.data.startswith(OF_ONE_EPOCH):
+            raise ReservationLostError("the job was reserved on a connection that is lost")
+        return await self._usable(command)
+
+    async def _do_if_known(self, name: str, command: Command[T]) -> T:
+        """Give a command with a body, to a server that knows it: another would take the body for commands."""
+        while True:
+            connection = await self._usable(command)
+            if self._session.probes(name):
+                await self.knows(name)
+                continue
+            self._session.require(name)
+            try:
+                return await self._do_once(command, connection)
+            except ConnectionLostError as error:
+                if self._is_closed or not self._reconnects or error.maybe_done:
+                    raise
+
+    async def knows(self, command: str) -> bool:
+        """Whether the server knows a command, by its name in the protocol. It is asked once for each connection.
+
+        Raises:
+            ValueError: no server knows it.
+        """
+        answer = None
+        for probe in self._session.probes(command):
+            with contextlib.suppress(*REFUSALS):  # which the session has noted
+                answer = await self._do(probe)
+        return self._session.knows(command, answer)
+
+    def _give_back(self, connection: _Connection, jobs: list[Job[Any]]) -> None:
+        task = asyncio.get_running_loop().create_task(_release(connection, jobs))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def pipeline(self, *, raise_errors: bool = True) -> AsyncPipeline[TBody]:
+        """Commands that are sent together, in as few writes as there can be.
+
+            async with queue.pipeline() as together:
+                first, second = together.put("a"), together.put("b")
+            print(first.result(), second.result())
+
+        Args:
+            raise_errors: raise the first error at the end of the block, when all replies are there; otherwise each is
+                raised by `result()`.
+        """
+        return AsyncPipeline(self._do_all, self._session, raise_errors)
+
+    async def _do_all(self, replies: list[Reply[Any]]) -> None:
+        """Give the commands of a pipeline, and wait for all replies. What is lost is not given again."""
+        if not replies:
+            return
+        connection = await self._usable(replies[0].command)
+        for name in dict.fromkeys(reply.required for reply in replies if reply.required):
+            while self._session.probes(name):
+                await self.knows(name)
+                connection = await self._usable(replies[0].command)
+        given: list[Reply[Any]] = []
+        try:
+            for reply in replies:
+                if connection.is_full:
+                    await connection.room()
+                if connection.is_lost:
+                    reply.set_exception(ConnectionLostError(UNSENT))
+                    continue
+                if reply.required and not self._session.knows(reply.required):
+                    try:
+                        self._session.require(reply.required)
+                    except BeanstalkdError as error:
+                        reply.set_exception(error)
+                    continue
+                given.append(reply)
+                connection.send(reply.command, reply)
+            if given and not given[-1].is_there:
+                given[-1].last = asyncio.get_running_loop().create_future()
+                await given[-1].last
+        except asyncio.CancelledError:
+            for reply in given:
+                reply.cancel()
+                connection.forsake(reply.command, reply)
+            raise
+
+    # Jobs: put, reserve, and what becomes of them
+
+    async def put(
+        self, body: TBody, priority: int = DEFAULT_PRIORITY, delay: Seconds = DEFAULT_DELAY, ttr: Seconds = DEFAULT_TTR
+    ) -> int:
+        """Put a job into the tube in use. Returns its id.
+
+        Args:
+            priority: from 0, the most urgent, to 2**32 - 1.
+            delay: seconds until it is ready.
+            ttr: seconds for which it may be reserved before it is ready again.
+        """
+        return await self._do(commands.put(self._session.encode(body), priority, delay, ttr))
+
+    async def put_keyed(
+        self,
+        key: str,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Seconds = DEFAULT_DELAY,
+        ttr: Seconds = DEFAULT_TTR,
+    ) -> int:
+        """Put a job that has a key in the tube in use. Returns its id.
+
+        Raises:
+            ExistsError: another one has the key.
+            UnsupportedError: the server does not know it. Nothing was sent.
+        """
+        command = commands.put_keyed(key, self._session.encode(body), priority, delay, ttr)
+        return await self._do_if_known("put-keyed", command)
+
+    async def replace_keyed(
+        self,
+        key: str,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Seconds = DEFAULT_DELAY,
+        ttr: Seconds = DEFAULT_TTR,
+    ) -> int:
+        """Put a job in the place of the one that has the key, or as a new one. Returns its id.
+
+        Raises:
+            TooLateError: the job that has the key is reserved, or is done and its key held.
+            UnsupportedError: the server does not know it. Nothing was sent.
+        """
+        command = commands.replace_keyed(key, self._session.encode(body), priority, delay, ttr)
+        return await self._do_if_known("replace-keyed", command)
+
+    async def put_with(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Seconds = DEFAULT_DELAY,
+        ttr: Seconds = DEFAULT_TTR,
+        *,
+        key: str = "",
+        replace: bool = False,
+        at: float | datetime.datetime | None = None,
+        tries: int = 0,
+        backoff: Seconds = 0,
+        ttl: Seconds = 0,
+        hold: Seconds = 0,
+    ) -> int:
+        """Put a job of which something is demanded. Returns its id.
+
+        Args:
+            key: names the job in its tube.
+            replace: whether it replaces the one that has the key.
+            at: when it is ready by the server's wall clock, instead of a delay: Unix time, or a datetime (local time if
+                it has no time zone).
+            tries: how often it may fail.
+            backoff: seconds of delay after its first failure, doubled with each further one.
+            ttl: seconds for which it may be ready without being reserved.
+            hold: seconds for which its key stays taken when it has been deleted.
+
+        Raises:
+            ExistsError, TooLateError: as `put_keyed` and `replace_keyed` raise them.
+            UnsupportedError: the server does not know it. Nothing was sent.
+        """
+        command = commands.put_with(
+            self._session.encode(body),
+            priority,
+            delay,
+            ttr,
+            key=key,
+            replace=replace,
+            at=at,
+            tries=tries,
+            backoff=backoff,
+            ttl=ttl,
+            hold=hold,
+        )
+        return await self._do_if_known("put-with", command)
+
+    async def cancel(self, job: JobOrID[TBody]) -> None:
+        """Delete a job that is still delayed.
+
+        Raises:
+            TooLateError: it is not delayed any more.
+            NotFoundError: there is no such job.
+        """
+        await self._do(commands.cancel(id_of(job)))
+
+    async def cancel_keyed(self, key: str) -> None:
+        """Delete the job with this key in the tube in use, as `cancel` does."""
+        await self._do(commands.cancel_keyed(key))
+
+    async def reschedule(self, job: JobOrID[TBody], delay: Seconds) -> None:
+        """Give a job that is still delayed another delay, in seconds from now.
+
+        Raises:
+            TooLateError: it is not delayed any more.
+            NotFoundError: there is no such job.
+        """
+        await self._do(commands.reschedule(id_of(job), delay))
+
+    async def reschedule_keyed(self, key: str, delay: Seconds) -> None:
+        """Give the job with this key in the tube in use another delay, as `reschedule` does."""
+        await self._do(commands.reschedule_keyed(key, delay))
+
+    async def reserve(self, timeout: Seconds | None = None) -> Job[TBody]:
+        """Reserve the most urgent job of the tubes that are watched; wait until there is one.
+
+        Args:
+            timeout: seconds to wait; None for ever.
+
+        Raises:
+            TimedOutError: there was none in time.
+            DeadlineSoonError: the time of a job that this client has reserved ends within a second.
+        """
+        return await self._do(commands.reserve(timeout))
+
+    async def reserve_job(self, id: int) -> Job[TBody]:
+        """Reserve this very job.
+
+        Raises:
+            NotFoundError: there is none, or it is reserved.
+        """
+        return await self._do(commands.reserve_job(id))
+
+    async def reserve_batch(self, limit: int, timeout: Seconds | None = None) -> list[Job[TBody]]:
+        """Reserve as many jobs as there are, up to a limit; wait until there is one.
+
+        On a server that does not know the command, they are reserved one by one.
+
+        Args:
+            timeout: seconds to wait; None for ever.
+
+        Raises:
+            TimedOutError, DeadlineSoonError: as `reserve` raises them.
+        """
+        known = self._session.known
+        if known.get("reserve-batch", True):
+            try:
+                return await self._do(commands.reserve_batch(limit, timeout))
+            except UnknownCommandError:
+                known["reserve-batch"] = False
+        return await self._reserve_each(limit, timeout)
+
+    async def _reserve_each(self, limit: int, timeout: Seconds | None) -> list[Job[TBody]]:
+        """Reserve one job, waiting for it, and then those that are ready."""
+        jobs = [await self.reserve(timeout)]
+        connection = self._connection
+        if limit == 1 or connection is None:
+            return jobs
+        command = commands.reserve(0)
+        waiters = [connection.call(command) for _ in range(min(limit, MAX_BATCH) - 1)]
+        try:
+            results: list[Any] = await asyncio.gather(*waiters, return_exceptions=True)
+        except asyncio.CancelledError:
+            connection.give_back(jobs)
+            for waiter in waiters:
+                connection.forsake(command, waiter)
+            raise
+        for result in results:
+            if isinstance(result, Job):
+                jobs.append(result)
+            elif not isinstance(result, BeanstalkdError):  # TimedOutError: there are no more
+                raise result
+        return jobs
+
+    async def delete(self, job: JobOrID[TBody]) -> None:
+        """Delete a job: it is done.
+
+        Raises:
+            NotFoundError: there is none, or another client has reserved it.
+        """
+        await self._do(commands.delete(id_of(job)))
+
+    async def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> None:
+        """Give a reserved job back.
+
+        Args:
+            priority: its new one; None for the default, 65536.
+            delay: seconds until it is ready.
+
+        Raises:
+            NotFoundError: this client has not reserved it, or no more (ReservationLostError: since the connection was
+                lost).
+            BuriedError: it is buried instead, as it has failed too often.
+        """
+        await self._do(commands.release(self._session.held(job), priority, delay))
+
+    async def bury(self, job: JobOrID[TBody], priority: int | None = None) -> None:
+        """Put a reserved job aside, until somebody kicks it.
+
+        Args:
+            priority: its new one; None for the default, 65536.
+
+        Raises:
+            NotFoundError: as `release` raises it.
+        """
+        await self._do(commands.bury(self._session.held(job), priority))
+
+    async def touch(self, job: JobOrID[TBody]) -> None:
+        """Let the time to run of a reserved job begin anew.
+
+        Raises:
+            NotFoundError: as `release` raises it.
+        """
+        await self._do(commands.touch(self._session.held(job)))
+
+    async def kick(self, limit: int) -> int:
+        """Make buried jobs of the tube in use ready; if there are none, delayed ones. Returns how many."""
+        return await self._do(commands.kick(limit))
+
+    async def kick_job(self, job: JobOrID[TBody]) -> None:
+        """Make a buried or delayed job ready.
+
+        Raises:
+            NotFoundError: there is none in such a state.
+        """
+        await self._do(commands.kick_job(id_of(job)))
+
+    async def peek(self, id: int) -> Job[TBody]:
+        """A job by its id, in whatever state it is.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return await self._do(commands.peek(id))
+
+    async def peek_ready(self) -> Job[TBody]:
+        """The next ready job of the tube in use. NotFoundError: there is none."""
+        return await self._do(commands.peek_ready())
+
+    async def peek_delayed(self) -> Job[TBody]:
+        """The delayed job of the tube in use that is due next. NotFoundError: there is none."""
+        return await self._do(commands.peek_delayed())
+
+    async def peek_buried(self) -> Job[TBody]:
+        """The job of the tube in use that was buried first. NotFoundError: there is none."""
+        return await self._do(commands.peek_buried())
+
+    async def peek_keyed(self, key: str) -> Job[TBody]:
+        """The job with this key in the tube in use. NotFoundError: there is none."""
+        return await self._do(commands.peek_keyed(key))
+
+    # Tubes
+
+    async def use(self, tube: str) -> None:
+        """Use a tube: put, kick, peek-… and keys are about it from now on."""
+        await self._do(commands.use(tube))
+
+    async def using(self) -> str:
+        """The tube in use."""
+        return await self._do(commands.using())
+
+    async def watch(self, tube: str) -> int:
+        """Reserve from this tube too. Returns how many tubes are watched."""
+        return await self._do(commands.watch(tube))
+
+    async def ignore(self, tube: str) -> int:
+        """Reserve from this tube no more. Returns how many tubes are watched.
+
+        Raises:
+            NotIgnoredError: it is the only one.
+        """
+        return await self._do(commands.ignore(tube))
+
+    async def watching(self) -> list[str]:
+        """The tubes that are watched."""
+        return await self._do(commands.watching())
+
+    async def tubes(self) -> list[str]:
+        """All tubes of the server."""
+        return await self._do(commands.tubes())
+
+    async def pause_tube(self, tube: str, delay: Seconds) -> None:
+        """Let nobody reserve from a tube for so many seconds.
+
+        Raises:
+            NotFoundError: there is no such tube.
+        """
+        await self._do(commands.pause_tube(tube, delay))
+
+    async def clear_tube(self, tube: str) -> int:
+        """Delete all jobs of a tube that are ready, delayed or buried. Returns how many.
+
+        Raises:
+            NotFoundError: there is no such tube.
+        """
+        return await self._do(commands.clear_tube(tube))
+
+    async def redrive(self, tube: str, limit: int) -> int:
+        """Send jobs of a dead tube back to where they have come from. Returns how many.
+
+        Raises:
+            NotFoundError: there is no such tube.
+        """
+        return await self._do(commands.redrive(tube, limit))
+
+    async def move_jobs(self, tube: str, state: str, target: str, limit: int) -> int:
+        """Move the first jobs of a tube in a state ("ready", "delayed", "buried") to another tube. Returns how many.
+
+        Raises:
+            NotFoundError: there is no such tube.
+            OtherShardError: the other tube is in another shard of the cluster.
+        """
+        return await self._do(commands.move_jobs(tube, state, target, limit))
+
+    # Statistics and lists
+
+    async def stats(self) -> Statistics:
+        """The figures of the server."""
+        return await self._do(commands.stats())
+
+    async def stats_job(self, job: JobOrID[TBody]) -> Statistics:
+        """What the server tells of a job. NotFoundError: there is none."""
+        return await self._do(commands.stats_job(id_of(job)))
+
+    async def stats_tube(self, tube: str) -> Statistics:
+        """The figures of a tube. NotFoundError: there is none."""
+        return await self._do(commands.stats_tube(tube))
+
+    async def list_jobs(self, tube: str, state: str = "ready") -> AsyncIterator[Statistics]:
+        """What the server tells of the jobs of a tube in a state, in their order, page by page as they are asked for.
+
+        Jobs may come and go meanwhile; those that stay where they are are given once each. If the tube goes, there are
+        no more.
+
+        Args:
+            state: "ready", "delayed", "reserved" or "buried".
+
+        Raises:
+            NotFoundError: there is no such tube at the beginning.
+        """
+        following = "0"
+        while following:
+            try:
+                following, entries = await self._do(commands.list_jobs(tube, state, following))
+            except NotFoundError:
+                if following == "0":
+                    raise
+                return
+            for entry in entries:
+                yield entry
+
+    async def stats_tubes(self, first: str = "", prefix: str = "") -> AsyncIterator[Statistics]:
+        """The figures of the tubes, in the order of their names, page by page as they are asked for.
+
+        Args:
+            first: the name to begin with; by default the first, or the first that has the prefix.
+            prefix: what the names must begin with.
+        """
+        following = max(first, prefix)
+        while True:
+            following, entries = await self._do(commands.stats_tubes(following))
+            for entry in entries:
+                if not str(entry["name"]).startswith(prefix):
+                    return
+                yield entry
+            if not following:
+                return
+
+    async def list_clients(self) -> list[Statistics]:
+        """What the server tells of each of its clients."""
+        return await self._do(commands.list_clients())
+
+    async def drain(self) -> None:
+        """Let the server take no new jobs."""
+        await self._do(commands.drain())
+
+    async def undrain(self) -> None:
+        """Let the server take new jobs again."""
+        await self._do(commands.undrain())
+
+
+async def _release(connection: _Connection, jobs: list[Job[Any]]) -> None:
+    """Release jobs that were reserved for nobody, each with its own priority.
+
+    If the connection is lost meanwhile, the server itself gives them back.
+    """
+    asked = [connection.call(commands.stats_job(job.id)) for job in jobs]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    released = []
+    for job, statistics in zip(jobs, found):
+        if connection.is_lost:
+            break
+        priority = statistics.get("pri") if isinstance(statistics, dict) else None  # a right to ask may be missing
+        released.append(connection.call(commands.release(job.id, priority if isinstance(priority, int) else None)))
+    await asyncio.gather(*released, return_exceptions=True)
+
+
+def _fresh(error: BaseException) -> BaseException:
+    """The error, to be raised once more: each who waits gets one of his own, whose traceback is his."""
+    try:
+        fresh = copy.copy(error)
+    except TypeError:  # its class does not say how it is made
+        return error
+    fresh.__cause__ = error.__cause__
+    return fresh

@@ -1,0 +1,309 @@
+"""The client for asyncio against peers that the test plays: who hears what, what leaves when, what a loss means."""
+
+import asyncio
+import contextlib
+import functools
+
+import pytest
+from beanstalk_client import (
+    AsyncClient,
+    ConnectionLostError,
+    NotFoundError,
+    ReservationLostError,
+    TimedOutError,
+    UnauthorizedError,
+    UnsupportedError,
+)
+from fake_network import network
+
+
+def run(test):
+    """A test that is a coroutine, run to its end in a loop of its own, which tells of errors that nobody has seen."""
+
+    @functools.wraps(test)
+    def run_it(**arguments):
+        unseen = []
+
+        async def watched():
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+            await test(**arguments)
+            assert len(asyncio.all_tasks()) == 1, "a task is left over"
+
+        asyncio.run(watched())
+        assert not unseen
+
+    return run_it
+
+
+@contextlib.asynccontextmanager
+async def connected(**how):
+    """A client, the network and the peer that it has connected to."""
+    with network() as net:
+        greeting = how.pop("greeting", b"")
+        queue = AsyncClient("h:1", **how)
+        connecting = asyncio.ensure_future(queue.connect())
+        peer = await net.peer(0)
+        await turns()
+        peer.take()
+        peer.say(greeting)
+        await connecting
+        try:
+            yield queue, net, peer
+        finally:
+            await queue.close()
+
+
+def begin(work):
+    return asyncio.ensure_future(work)
+
+
+async def turns(count=10):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@run
+async def test_a_command_and_its_reply():
+    async with connected() as (queue, _, peer):
+        put = begin(queue.put("hello"))
+        await peer.expect(b"put 65536 0 60 5\r\nhello\r\n")
+        peer.say(b"INSERTED 7\r\n")
+        assert await put == 7
+
+
+@pytest.mark.parametrize("size", range(1, 60))
+@run
+async def test_every_split_of_the_replies_gives_the_same(size):
+    async with connected(encoding=None) as (queue, _, peer):
+        work = [
+            begin(each)
+            for each in (queue.put(b"a"), queue.reserve(5), queue.delete(1), queue.stats(), queue.reserve(0))
+        ]
+        await turns()
+        peer.say(b"INSERTED 1\r\nRESERVED 1 4\r\na\r\nb\r\nNOT_FOUND\r\nOK 10\r\n---\nid: 12\r\nTIMED_OUT\r\n", size)
+        put, reserved, deleted, stats, late = await asyncio.gather(*work, return_exceptions=True)
+        assert (put, reserved.id, reserved.body, stats) == (1, 1, b"a\r\nb", {"id": 12})
+        assert type(deleted) is NotFoundError
+        assert type(late) is TimedOutError
+
+
+@run
+async def test_commands_of_one_turn_leave_in_one_write():
+    async with connected() as (queue, _, peer):
+        puts = [begin(queue.put(str(number))) for number in range(10)]
+        await turns()
+        assert len(peer.writes) == 1
+        peer.say(b"".join(b"INSERTED %d\r\n" % number for number in range(10)))
+        assert await asyncio.gather(*puts) == list(range(10))
+
+
+@run
+async def test_a_reply_never_goes_to_the_next_caller_when_its_own_is_cancelled():
+    async with connected() as (queue, _, peer):
+        first, second, third = (begin(queue.put(str(number))) for number in range(3))
+        await turns()
+        second.cancel()
+        await turns()
+        peer.say(b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n")
+        assert await first == 1
+        assert await third == 3
+        assert second.cancelled()
+
+
+@run
+async def test_what_a_cancelled_reserve_is_granted_is_given_back_with_its_own_priority():
+    async with connected() as (queue, _, peer):
+        reserve = begin(queue.reserve(10))
+        await peer.expect(b"reserve-with-timeout 10\r\n")
+        reserve.cancel()
+        await turns()
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        await peer.expect(b"stats-job 5\r\n")
+        peer.say(b"OK 19\r\n---\nid: 5\npri: 1234\r\n")
+        await peer.expect(b"release 5 1234 0\r\n")
+        peer.say(b"RELEASED\r\n")
+        await turns()
+
+
+@run
+async def test_a_job_that_comes_in_the_turn_in_which_its_reserve_is_cancelled_is_given_back():
+    async with connected() as (queue, _, peer):
+        reserve = begin(queue.reserve(10))
+        await peer.expect(b"reserve-with-timeout 10\r\n")
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        reserve.cancel()
+        await peer.expect(b"stats-job 5\r\n")
+        assert reserve.cancelled()
+        peer.say(b"FORBIDDEN\r\n")
+        await peer.expect(b"release 5 65536 0\r\n")
+        peer.say(b"RELEASED\r\n")
+
+
+@run
+async def test_the_next_reserve_takes_over_one_that_nobody_waits_for():
+    async with connected() as (queue, _, peer):
+        for _ in range(3):
+            reserve = begin(queue.reserve())
+            await turns()
+            reserve.cancel()
+            await turns()
+        reserve = begin(queue.reserve())
+        await turns()
+        assert peer.take() == b"reserve\r\n"
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        assert (await reserve).id == 5
+
+
+@run
+async def test_a_command_leaves_a_connection_behind_that_only_waits_for_a_job_for_nobody():
+    async with connected(use="a", greeting=b"USING a\r\n") as (queue, net, peer):
+        reserve = begin(queue.reserve())
+        await turns()
+        reserve.cancel()
+        put = begin(queue.put("x"))
+        other = await net.peer(1)
+        assert peer.is_left
+        await other.expect(b"use a\r\n")
+        other.say(b"USING a\r\n")
+        await other.expect(b"put 65536 0 60 1\r\nx\r\n")
+        other.say(b"INSERTED 1\r\n")
+        assert await put == 1
+
+
+@run
+async def test_a_connection_with_reservations_is_never_left_behind():
+    async with connected() as (queue, net, peer):
+        reserve = begin(queue.reserve(0))
+        await turns()
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        job = await reserve
+        peer.take()
+        waiting = begin(queue.reserve())
+        await turns()
+        waiting.cancel()
+        delete = begin(queue.delete(job))
+        await peer.expect(b"reserve\r\ndelete 5\r\n")
+        peer.say(b"DEADLINE_SOON\r\nDELETED\r\n")
+        await delete
+        assert len(net.peers) == 1
+
+
+@run
+async def test_after_a_loss_the_next_command_connects_again_for_all_who_wait():
+    lost = []
+    async with connected(on_reconnect=lost.append) as (queue, net, peer):
+        reserve = begin(queue.reserve(0))
+        await turns()
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        job = await reserve
+        peer.hang_up()
+        await turns()
+        work = [begin(queue.put(str(number))) for number in range(5)]
+        await turns()
+        assert len(net.peers) == 2
+        net.peers[1].say(b"".join(b"INSERTED %d\r\n" % number for number in range(5)))
+        assert await asyncio.gather(*work) == list(range(5))
+        assert lost == [{5}]
+        net.peers[1].take()
+        for ended in (queue.touch(job), queue.release(job), queue.bury(job)):
+            with pytest.raises(ReservationLostError):
+                await ended
+        delete = begin(queue.delete(job))
+        await net.peers[1].expect(b"delete 5\r\n")
+        net.peers[1].say(b"DELETED\r\n")
+        await delete
+
+
+@run
+async def test_what_may_be_said_twice_is_and_a_put_is_not():
+    async with connected() as (queue, net, peer):
+        put, stats, reserve = begin(queue.put("x")), begin(queue.stats()), begin(queue.reserve())
+        await turns()
+        peer.hang_up(ConnectionResetError(104, "Connection reset by peer"))
+        other = await net.peer(1)
+        await other.expect(b"stats\r\nreserve\r\n")
+        other.say(b"OK 9\r\n---\nid: 1\r\nRESERVED 1 1\r\nx\r\n")
+        assert await stats == {"id": 1}
+        assert (await reserve).id == 1
+        with pytest.raises(ConnectionLostError, match="may or may not have been done") as caught:
+            await put
+        assert caught.value.maybe_done
+
+
+@run
+async def test_a_put_that_has_not_left_yet_goes_to_the_next_connection():
+    async with connected() as (queue, net, peer):
+        put = begin(queue.put("x"))
+        await asyncio.sleep(0)  # the command is given, and leaves at the end of the turn
+        peer.hang_up()
+        other = await net.peer(1)
+        await other.expect(b"put 65536 0 60 1\r\nx\r\n")
+        other.say(b"INSERTED 1\r\n")
+        assert await put == 1
+
+
+@run
+async def test_closing_ends_what_waits():
+    async with connected() as (queue, net, peer):
+        work = [begin(queue.put("x")), begin(queue.reserve())]
+        await turns()
+        await queue.close()
+        for result in await asyncio.gather(*work, return_exceptions=True):
+            assert type(result) is ConnectionLostError
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await queue.put("x")
+        assert peer.is_left
+        assert len(net.peers) == 1
+
+
+@run
+async def test_a_reply_that_makes_no_sense_ends_the_connection():
+    async with connected() as (queue, _, peer):
+        put = begin(queue.put("x"))
+        await turns()
+        peer.say(b"HTTP/1.1 400 Bad Request\r\n")
+        with pytest.raises(ConnectionLostError):
+            await put
+        assert peer.is_left
+
+
+@run
+async def test_the_next_address_is_tried():
+    with network() as net:
+        net.refused.add(1)
+        async with AsyncClient(["h:1", "h:2", "h:3"]) as queue:
+            assert [port for _, port, _ in net.attempts] == [1, 2]
+            net.refused.add(2)
+            net.peers[0].hang_up()
+            await turns()
+            await queue.connect()
+            assert [port for _, port, _ in net.attempts] == [1, 2, 3]
+
+
+@run
+async def test_a_token_that_is_not_taken_is_told_and_not_shown():
+    with network() as net:
+        queue = AsyncClient("127.0.0.1:1", token="secret")
+        connecting = begin(queue.connect())
+        peer = await net.peer(0)
+        await peer.expect(b"auth secret\r\n")
+        peer.say(b"UNAUTHORIZED\r\n")
+        peer.hang_up()
+        with pytest.raises(UnauthorizedError) as caught:
+            await connecting
+        assert "secret" not in repr(queue) + str(caught.value)
+        assert peer.is_left
+        await queue.close()
+
+
+@run
+async def test_a_body_is_sent_only_to_a_server_that_knows_the_command():
+    async with connected() as (queue, _, peer):
+        put = begin(queue.put_with("x", key="k"))
+        await peer.expect(b"put-with -\r\n")
+        peer.say(b"UNKNOWN_COMMAND\r\n")
+        with pytest.raises(UnsupportedError):
+            await put
+        with pytest.raises(UnsupportedError):  # which was asked already
+            await queue.put_with("x", key="k")
+        assert peer.take() == b""

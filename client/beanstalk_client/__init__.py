@@ -43,6 +43,7 @@ from beanstalk_client.version import VERSION
 
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
+    from beanstalk_client.tasks import Tasks
 
 __version__ = VERSION
 
@@ -74,6 +75,7 @@ __all__ = [
     "OutOfMemoryError",
     "ReservationLostError",
     "TBody",
+    "Tasks",
     "TimedOutError",
     "TooLateError",
     "UnauthorizedError",
@@ -90,4 +92,8 @@ def __getattr__(name: str) -> Any:
         from beanstalk_client.asynchronous import AsyncClient
 
         return AsyncClient
+    if name == "Tasks":
+        from beanstalk_client.tasks import Tasks
+
+        return Tasks
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ import copy
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, cast, overload
 
 from beanstalk_client import commands
 from beanstalk_client.address import Address, Addresses, read_target
@@ -221,8 +221,7 @@ class _Connection(asyncio.Protocol):
     # What the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # which uvloop's does not inherit from
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 from node_threads import put, reserved, role, stats
+from tests.server.tls_peers import Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
@@ -16,7 +17,6 @@ from beanstalk_server.server.roles import LEADS
 from harness.caller import Caller
 from harness.waiting import eventually
 from tests.server.proxy_headers import V4, binary, tls
-from tests.server.tls_peers import Files, TlsCaller, client_certificate, client_context
 
 PROXY = b"PROXY TCP4 192.0.2.7 192.0.2.1 12345 11300\r\n"
 

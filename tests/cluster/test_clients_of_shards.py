@@ -5,12 +5,12 @@ Only the engine is in memory.
 
 import pytest
 from node_threads import put
+from tests.server.tls_peers import Files, TlsCaller
 
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.config import ListenerConfig, UserConfig
 from beanstalk_server.wire.places import Places
 from harness.waiting import eventually
-from tests.server.tls_peers import Files, TlsCaller
 
 SHARDS = 4
 PLACES = Places(SHARDS)

@@ -1,0 +1,720 @@
+"""Takes jobs from tubes, so many at a time, and does with each what its handler says: the engine under workers.
+
+The protocol answers a connection's commands in order, so one that waits for a job can touch and delete nothing. Hence
+
+    slots        `at_once` of them: a job takes one from its reservation until its handler is done
+    links        connections, each with a coroutine that repeats: say what has become of jobs, ask for as many as there
+                 are free slots, let those that come run, all at once
+    the waiter   the one link that waits for jobs; it has none in hand
+
+A link with jobs in hand asks too, but does not wait: as long as there is more to do than slots, one link carries
+everything, and ten empty jobs cost one write and one read. Once it has got less than it asked for, the slots that are
+left go to another link, which waits. Each link but the waiter has a job in hand or nothing to do, so there are never
+more than `at_once` + 1.
+
+A job runs on when its connection is lost. Then its reservation is gone, and it is ready again on the server:
+
+    its run ends     it is deleted all the same, over the next connection; NOT_FOUND if another worker has it by then
+    it comes back    before that, to this consumer: its run goes on, with the new reservation
+
+Must never know what a body means, nor delete a job whose handler has not said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beanstalk_client.errors import (
+    BeanstalkdError,
+    ConnectionLostError,
+    DeadlineSoonError,
+    Error,
+    ForbiddenError,
+    NotFoundError,
+    ReservationLostError,
+    TimedOutError,
+    UnauthorizedError,
+    UnsupportedError,
+)
+from beanstalk_client.events import tell
+
+if TYPE_CHECKING:
+    from beanstalk_client.asynchronous import AsyncClient
+    from beanstalk_client.job import Job
+    from beanstalk_client.pipeline import AsyncPipeline, Reply
+
+AT_ONCE = 10
+"""How many jobs run at a time, unless told."""
+
+WAIT = 30.0
+"""Seconds that the waiter waits before it asks again: a server that is silent for longer than that is lost."""
+
+LOOK = 0.25
+"""Seconds between two looks at which jobs must be touched: a third of the protocol's least time to run, and less."""
+
+SOON = 0.01
+"""Seconds until a second look at what will be there in a moment."""
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+"""Seconds between two attempts after a loss: doubled with each, and shortened by up to a half at random."""
+
+NEVER = float("inf")
+
+LAST_ATTEMPTS = 10.0
+"""Seconds that a consumer that was told to stop goes on trying to say what has become of jobs."""
+
+FAULT_DELAY = 60.0
+"""Seconds that a job waits whose handler has raised an exception, which none should."""
+
+log = logging.getLogger("beanstalk_client.consumer")
+
+
+class Outcome:
+    """What becomes of a job: DONE, `Release` or `Bury`."""
+
+    __slots__ = ()
+
+
+class Done(Outcome):
+    """The job is deleted."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "DONE"
+
+
+DONE = Done()
+
+
+class Release(Outcome):
+    """The job is ready again.
+
+    Attributes:
+        delay: after so many seconds.
+        priority: None for its own.
+    """
+
+    __slots__ = ("delay", "priority")
+
+    def __init__(self, delay: float = 0.0, priority: int | None = None) -> None:
+        self.delay = delay
+        self.priority = priority
+
+    def __repr__(self) -> str:
+        return f"Release(delay={self.delay!r}, priority={self.priority!r})"
+
+
+class Bury(Outcome):
+    """The job is set aside until somebody kicks it.
+
+    Attributes:
+        priority: None for its own.
+    """
+
+    __slots__ = ("priority",)
+
+    def __init__(self, priority: int | None = None) -> None:
+        self.priority = priority
+
+    def __repr__(self) -> str:
+        return f"Bury(priority={self.priority!r})"
+
+
+class Delivery:
+    """A job in hand.
+
+    Attributes:
+        job_id: its id.
+        body: its body.
+    """
+
+    __slots__ = ("_found", "_job", "_link", "_received", "_task", "_touch_at", "_void", "body", "job_id")
+
+    def __init__(self, link: _Link, job: Job[bytes], received: float) -> None:
+        self.job_id = job.id
+        self.body = job.body
+        self._job = job
+        self._link = link  # whose connection has it reserved, or had
+        self._received = received  # when it came, on the loop's clock
+        self._touch_at = received + LOOK
+        self._found: dict[str, Any] | None = None  # its statistics, as asked for last
+        self._task: asyncio.Task[None] | None = None
+        self._void = False  # the server has given its id to another job since: nothing may be said of it any more
+
+    @property
+    def tube(self) -> str:
+        """The tube it has come from; "" if the consumer watches several, and `stats` has not been asked yet."""
+        tubes = self._link.tubes
+        if len(tubes) == 1:
+            return tubes[0]
+        return str(self._found["tube"]) if self._found else ""
+
+    async def stats(self) -> dict[str, Any]:
+        """What the server says of the job at this moment: `stats-job`.
+
+        Raises:
+            NotFoundError: it is not there any more.
+            ConnectionLostError: the server is not reached.
+        """
+        self._found = dict(await self._link.client.stats_job(self.job_id))
+        return self._found
+
+    async def touch(self) -> None:
+        """Begin the job's time to run anew. The consumer does so by itself, at each third of it.
+
+        Raises:
+            NotFoundError: it is not ours any more. Its run may go on all the same.
+            ConnectionLostError: the server is not reached.
+        """
+        await self._link.client.touch(self._job)
+
+
+class Consumer:
+    """Takes jobs from tubes and lets a handler run for each.
+
+    Args:
+        connect: makes a client that is not connected yet, for bodies that are bytes.
+        tubes: from which jobs are taken; one at the least.
+        handle: runs for each job, and returns what becomes of it. It should raise nothing.
+        at_once: for how many jobs it runs at a time.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AsyncClient[bytes]],
+        tubes: Sequence[str],
+        handle: Callable[[Delivery], Awaitable[Outcome]],
+        *,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        if not tubes:
+            raise ValueError("a consumer needs a tube")
+        if at_once < 1:
+            raise ValueError(f"at_once is {at_once}; it must be 1 or more")
+        self._connect = connect
+        self._tubes = tuple(tubes)
+        self._handle = handle
+        self._at_once = at_once
+        self._running = 0  # slots that are taken by jobs
+        self._asked = 0  # slots that the reserves under way may fill
+        self._more = False  # the last reserve was given all that it had asked for
+        self._links: list[_Link] = []
+        self._waiter: _Link | None = None
+        self._in_hand: dict[int, Delivery] = {}  # by id: until the server has heard what became of it
+        self._stopping = False
+        self._stopped_at = 0.0
+        self._failure: Error | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._touches: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lost = False  # the loss of the server has been logged, and its return has not
+
+    @property
+    def running(self) -> int:
+        """For how many jobs the handler runs at present."""
+        return self._running
+
+    async def run(self) -> None:
+        """Take jobs until `stop` is called, also beyond losses of the server; return when none is in hand any more.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: the server does not let us do this. No job is in hand any more.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            if not self._stopping:
+                self._add_link()
+            while self._links:
+                ended, _ = await asyncio.wait([link.task for link in self._links], return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    task.result()  # raises only what is a fault of this program
+        finally:
+            self._stopping = True
+            await self._abandon()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Take no more jobs; `run` returns when the handlers of those in hand are done. To be called on the event loop.
+
+        What the server hands out at this very moment is ready again at once.
+        """
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._loop is None:
+            return
+        self._stopped_at = self._loop.time()
+        for link in self._links:
+            self._stop_waiting(link)
+            link.wake()
+
+    def _stop_waiting(self, link: _Link) -> None:
+        """Close a link that waits for jobs: what it is given at this moment is ready again."""
+        assert self._loop is not None
+        if not link.waiting:
+            return
+        if any(not isinstance(reply, (Error, type(None))) and not reply.is_there for reply in link.unheard):
+            self._loop.call_later(SOON, self._stop_waiting, link)  # the server will have heard of the jobs before
+        else:
+            link.task.cancel()
+
+    def end(self) -> None:
+        """Stop, and cancel the handlers that run; their jobs are released. To be called on the event loop."""
+        self.stop()
+        for delivery in list(self._in_hand.values()):
+            if delivery._task is not None:
+                delivery._task.cancel()
+
+    async def _abandon(self) -> None:
+        """Cancel whatever is still there, if `run` was cancelled: closing gives the jobs back."""
+        if self._look is not None:
+            self._look.cancel()
+        tasks = [link.task for link in self._links]
+        tasks += [delivery._task for delivery in self._in_hand.values() if delivery._task is not None]
+        tasks += self._touches
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # Links
+
+    def _add_link(self) -> None:
+        assert self._loop is not None
+        link = _Link(self._connect(), self._tubes)
+        self._links.append(link)
+        if self._waiter is None:
+            self._waiter = link
+        link.task = self._loop.create_task(self._converse(link))
+
+    def _appoint(self) -> None:
+        """Let a link that has nothing in hand wait for jobs."""
+        for link in self._links:
+            if not link.in_hand and not link.busy:
+                self._waiter = link
+                link.wake()
+                return
+        if len(self._links) <= self._at_once:  # otherwise some are without a server, and ask by themselves
+            self._add_link()
+
+    async def _converse(self, link: _Link) -> None:
+        """What a link does from its beginning to its end."""
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                number, waits = self._claim(link)
+                answers, link.finished = link.finished, []
+                if not number and not answers:
+                    if self._stopping and not link.in_hand:
+                        return
+                    await link.sleep()
+                    continue
+                link.busy = True
+                self._asked += number
+                try:
+                    jobs = await self._exchange(link, answers, number, waits)
+                except (ConnectionLostError, OSError) as error:
+                    self._tell_lost(error)
+                    jobs = None
+                except (UnauthorizedError, ForbiddenError) as error:
+                    self._fail(error)
+                    jobs = []
+                except BeanstalkdError as error:  # INTERNAL_ERROR, OUT_OF_MEMORY: it may pass
+                    tell(log, logging.ERROR, "reserve-refused", f"the server refuses to hand out jobs: {error!r}")
+                    jobs = None
+                finally:
+                    self._asked -= number
+                    if waits and self._waiter is link:
+                        self._waiter = None
+                if jobs is None:
+                    if self._gives_up(link):
+                        return
+                    await link.sleep(pause * random.uniform(0.5, 1.0))
+                    pause = min(pause * 2, LONGEST_PAUSE)
+                    continue
+                pause = FIRST_PAUSE
+                link.busy = False
+                if number:
+                    self._more = len(jobs) == number
+                if jobs:
+                    self._begin(link, jobs)
+                    await asyncio.sleep(0)  # those that need not wait for anything are done behind it
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+        finally:
+            self._links.remove(link)
+            if self._waiter is link:
+                self._waiter = None
+            await link.client.close()
+
+    def _claim(self, link: _Link) -> tuple[int, bool]:
+        """For how many jobs a link shall ask now, and whether it waits for them."""
+        if self._stopping:
+            return 0, False
+        free = self._at_once - self._running - self._asked
+        if free <= 0 and self._waiter is link:
+            self._waiter = None
+        if free <= 0 or (self._waiter is not None and self._waiter is not link):
+            return 0, False
+        if len(link.in_hand) == len(link.finished):
+            self._waiter = link
+            return free, True
+        if self._more:
+            return free, False
+        self._appoint()
+        return 0, False
+
+    def _gives_up(self, link: _Link) -> bool:
+        """Whether to try no longer, after another loss: it stops, and nobody will hear what became of jobs."""
+        assert self._loop is not None
+        if not self._stopping or self._loop.time() < self._stopped_at + LAST_ATTEMPTS:
+            return False
+        for delivery, outcome in link.finished:
+            self._settle(delivery)
+            self._tell_untold(delivery, outcome, ConnectionLostError("the server is not reached"))
+        link.finished = []
+        return not link.in_hand
+
+    def _fail(self, error: Error) -> None:
+        self._failure = self._failure or error
+        self.stop()
+
+    async def _exchange(
+        self, link: _Link, answers: list[tuple[Delivery, Outcome]], number: int, waits: bool
+    ) -> list[Job[bytes]]:
+        """Say what has become of jobs and ask for others, all at once; return those that have come.
+
+        Raises:
+            ConnectionLostError, OSError: what the server has not heard is in `link.finished` again.
+        """
+        client = link.client
+        replies: list[Reply[None] | Error | None] = []
+        asked: Reply[list[Job[bytes]]] | None = None
+        wait = WAIT if waits else 0
+        try:
+            if not link.watching:
+                await link.watch()
+            await self._look_up(
+                link,
+                [
+                    delivery
+                    for delivery, outcome in answers
+                    if outcome is not DONE and delivery._found is None and not delivery._void
+                ],
+            )
+            batches = number and await client.knows("reserve-batch")
+            async with client.pipeline(raise_errors=False) as pipeline:
+                for delivery, outcome in answers:
+                    replies.append(_say(pipeline, delivery, outcome))
+                if batches and not self._stopping:
+                    asked = pipeline.reserve_batch(number, wait)
+                    link.unheard = replies
+                    link.waiting = waits
+        finally:
+            link.waiting = False
+            lost = self._hear(answers, replies)
+        if lost is not None:
+            raise lost
+        if not number or self._stopping:
+            jobs = [] if asked is None or asked.exception() else asked.result()
+            self._tell_back(link)
+            return jobs
+        try:
+            if asked is not None and not isinstance(asked.exception(), UnsupportedError):
+                jobs = asked.result()
+            else:
+                link.unheard = []
+                link.waiting = waits
+                jobs = await client.reserve_batch(number, wait)
+        except (TimedOutError, DeadlineSoonError):
+            jobs = []
+        finally:
+            link.waiting = False
+        self._tell_back(link)
+        return jobs
+
+    def _hear(
+        self, answers: list[tuple[Delivery, Outcome]], replies: list[Reply[None] | Error | None]
+    ) -> Exception | None:
+        """What the server has said to what has become of jobs. What it may not have heard will be said again.
+
+        Returns:
+            The loss of the connection, if there was one.
+        """
+        lost: Exception | None = None
+        for (delivery, outcome), reply in itertools.zip_longest(answers, replies):
+            error = reply if reply is None or isinstance(reply, Error) else reply.exception()
+            is_said = reply is not None and (isinstance(reply, Error) or reply.is_there)
+            if delivery._void:
+                self._settle(delivery)
+            elif not is_said or isinstance(error, ConnectionLostError):
+                lost = error or lost
+                delivery._link.finished.append((delivery, outcome))
+                delivery._link.wake()
+            else:
+                self._settle(delivery)
+                if error is not None:
+                    self._tell_untold(delivery, outcome, error)
+        return lost
+
+    async def _look_up(self, link: _Link, deliveries: list[Delivery]) -> None:
+        """Ask for the statistics of jobs; those that are not to be had stay unknown."""
+        if not deliveries:
+            return
+        with contextlib.suppress(ConnectionLostError, OSError):
+            async with link.client.pipeline(raise_errors=False) as pipeline:
+                replies = [pipeline.stats_job(delivery.job_id) for delivery in deliveries]
+            for delivery, reply in zip(deliveries, replies):
+                with contextlib.suppress(BeanstalkdError):
+                    delivery._found = dict(reply.result())
+
+    def _settle(self, delivery: Delivery) -> None:
+        """The server has heard what became of a job, or never will."""
+        delivery._link.in_hand.pop(delivery.job_id, None)
+        if self._in_hand.get(delivery.job_id) is delivery:
+            del self._in_hand[delivery.job_id]
+
+    # Jobs
+
+    def _begin(self, link: _Link, jobs: list[Job[bytes]]) -> None:
+        """Let the handler run for jobs that have come."""
+        assert self._loop is not None
+        received = link.heard = self._loop.time()
+        for job in jobs:
+            delivery = Delivery(link, job, received)
+            former = self._in_hand.get(job.id)
+            if former is not None:
+                link.in_hand[job.id] = delivery
+                self._running += 1
+                delivery._task = self._loop.create_task(self._adopt(former, delivery))
+                continue
+            link.in_hand[job.id] = self._in_hand[job.id] = delivery
+            if self._stopping:
+                link.finished.append((delivery, Release()))
+                continue
+            self._running += 1
+            delivery._task = self._loop.create_task(self._attend(delivery))
+        if self._look is None:
+            self._look = self._loop.call_later(LOOK, self._look_after)
+
+    async def _attend(self, delivery: Delivery) -> None:
+        """Let the handler run for a job, to its end."""
+        try:
+            outcome = await self._handle(delivery)
+        except asyncio.CancelledError:
+            outcome = Release()
+        except Exception as error:
+            tell(
+                log,
+                logging.ERROR,
+                "bug-handler",
+                f"job {delivery.job_id}: the handler failed",
+                error,
+                job=delivery.job_id,
+            )
+            outcome = Release(FAULT_DELAY)
+        self._running -= 1
+        delivery._touch_at = NEVER
+        link = delivery._link
+        link.finished.append((delivery, outcome))
+        link.wake()
+
+    async def _adopt(self, former: Delivery, delivery: Delivery) -> None:
+        """A job has come that has an id of those in hand. If it is the same job, which was ready again because its
+        reservation was lost, its run goes on; if it is another one, because a server without a binlog has begun its ids
+        anew, it runs.
+
+        It is the same if it has been put before the server was heard of last over the connection that had the job.
+        """
+        assert self._loop is not None
+        same = False
+        try:
+            if former.body == delivery.body and not former._void:
+                age = float((await delivery.stats())["age"])  # whole seconds, cut off
+                same = self._loop.time() - age < former._link.heard
+        except (Error, OSError):
+            pass  # if in doubt, it runs once more
+        except asyncio.CancelledError:
+            self._running -= 1
+            delivery._link.finished.append((delivery, Release()))
+            delivery._link.wake()
+            return
+        link = delivery._link
+        self._running -= 1
+        link.in_hand.pop(delivery.job_id, None)
+        if same and self._in_hand.get(delivery.job_id) is former:
+            old = former._link
+            old.in_hand.pop(former.job_id, None)
+            link.in_hand[former.job_id] = former
+            former._link, former._job = link, delivery._job
+            former._touch_at = self._loop.time() + LOOK
+            said = [(one, outcome) for one, outcome in old.finished if one is former]
+            if said:
+                old.finished = [pair for pair in old.finished if pair[0] is not former]
+                link.finished += said
+            tell(log, logging.INFO, "job-taken-back", f"job {former.job_id} is ours again", job=former.job_id)
+            link.wake()
+            return
+        if not same:
+            former._void = former.job_id in self._in_hand and self._in_hand[former.job_id] is former
+        link.in_hand[delivery.job_id] = self._in_hand[delivery.job_id] = delivery
+        self._running += 1
+        await self._attend(delivery)
+
+    def _look_after(self) -> None:
+        """Touch the jobs for which it is time. Repeats itself while there are jobs."""
+        assert self._loop is not None
+        self._look = None
+        now = self._loop.time()
+        due: dict[_Link, list[Delivery]] = {}
+        for delivery in self._in_hand.values():
+            if delivery._touch_at <= now:
+                delivery._touch_at = now + WAIT  # until it is answered
+                due.setdefault(delivery._link, []).append(delivery)
+        for link, deliveries in due.items():
+            task = self._loop.create_task(self._touch(link, deliveries))
+            self._touches.add(task)
+            task.add_done_callback(self._touches.discard)
+        if self._in_hand:
+            self._look = self._loop.call_later(LOOK, self._look_after)
+
+    async def _touch(self, link: _Link, deliveries: list[Delivery]) -> None:
+        """Begin the time to run of jobs anew."""
+        assert self._loop is not None
+        try:
+            async with link.client.pipeline(raise_errors=False) as pipeline:
+                replies = [_touch(pipeline, delivery) for delivery in deliveries]
+            await self._look_up(link, [delivery for delivery in deliveries if delivery._found is None])
+            link.heard = self._loop.time()
+        except (Error, OSError) as error:
+            self._tell_lost(error)
+            for delivery in deliveries:
+                delivery._touch_at = self._loop.time() + FIRST_PAUSE  # finds out whether it is still ours
+            return
+        for delivery, reply in zip(deliveries, replies):
+            trouble = reply if isinstance(reply, Error) else reply.exception()
+            if isinstance(trouble, ConnectionLostError):
+                self._tell_lost(trouble)
+                delivery._touch_at = link.heard + FIRST_PAUSE
+            elif trouble is not None:
+                delivery._touch_at = NEVER
+                if self._in_hand.get(delivery.job_id) is delivery and delivery._link is link:
+                    message = f"job {delivery.job_id}: not ours any more ({trouble!r}); it runs on, and may run twice"
+                    tell(log, logging.WARNING, "reservation-lost", message, job=delivery.job_id, tube=delivery.tube)
+            elif delivery._touch_at != NEVER:
+                time_to_run = float(delivery._found["ttr"]) if delivery._found else 1.0
+                delivery._touch_at = link.heard + max(LOOK, time_to_run / 3 - LOOK)
+
+    # What is told
+
+    def _tell_lost(self, error: BaseException) -> None:
+        if not self._lost:
+            self._lost = True
+            tell(log, logging.WARNING, "server-lost", f"the server is not reached: {error}", running=self._running)
+
+    def _tell_back(self, link: _Link) -> None:
+        assert self._loop is not None
+        link.heard = self._loop.time()
+        if self._lost:
+            self._lost = False
+            tell(log, logging.INFO, "server-back", "the server is reached again", running=self._running)
+
+    def _tell_untold(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
+        if isinstance(outcome, Release):
+            return  # it is ready again as it is
+        why = "it is not ours any more" if isinstance(error, NotFoundError) else str(error) or repr(error)
+        message = f"job {delivery.job_id}: {outcome!r} came to nothing: {why}; it may run twice"
+        tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
+
+
+class _Link:
+    """A connection, and what it has in hand."""
+
+    __slots__ = (
+        "_idle",
+        "busy",
+        "client",
+        "finished",
+        "heard",
+        "in_hand",
+        "task",
+        "tubes",
+        "unheard",
+        "waiting",
+        "watching",
+    )
+
+    task: asyncio.Task[None]
+
+    def __init__(self, client: AsyncClient[bytes], tubes: tuple[str, ...]) -> None:
+        self.client = client
+        self.tubes = tubes
+        self.in_hand: dict[int, Delivery] = {}  # by id: running, or finished and the server has not heard of it
+        self.finished: list[tuple[Delivery, Outcome]] = []  # what the server is to be told next
+        self.busy = False  # something is asked and not answered, or nobody can be asked
+        self.waiting = False  # for jobs
+        self.unheard: list[Any] = []  # replies of which the last ones may not have come when it begins to wait
+        self.watching = False
+        self.heard = 0.0  # when the server has answered last, on the loop's clock
+        self._idle: asyncio.Future[None] | None = None
+
+    async def watch(self) -> None:
+        """Connect, and watch the tubes; the client does so by itself after a loss."""
+        await self.client.connect()
+        for tube in self.tubes:
+            await self.client.watch(tube)
+        if "default" not in self.tubes:
+            await self.client.ignore("default")
+        self.watching = True
+
+    async def sleep(self, seconds: float | None = None) -> None:
+        """Wait until there may be something to do, or for so many seconds if there is nothing before."""
+        loop = asyncio.get_running_loop()
+        self._idle = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self.wake)
+        try:
+            await self._idle
+        finally:
+            self._idle = None
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+
+def _say(pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome) -> Reply[None] | Error | None:
+    """Say what has become of a job; return the reply, or the error if it could not even be said."""
+    if delivery._void:
+        return None
+    job = delivery._job
+    try:
+        if outcome is DONE:
+            return pipeline.delete(job)
+        assert isinstance(outcome, (Release, Bury))
+        priority = outcome.priority
+        if priority is None and delivery._found is not None:
+            priority = int(delivery._found["pri"])  # its own
+        if isinstance(outcome, Release):
+            return pipeline.release(job, priority, outcome.delay)
+        return pipeline.bury(job, priority)
+    except ReservationLostError as error:
+        return error
+
+
+def _touch(pipeline: AsyncPipeline[bytes], delivery: Delivery) -> Reply[None] | Error:
+    try:
+        return pipeline.touch(delivery._job)
+    except ReservationLostError as error:
+        return error

@@ -1,0 +1,371 @@
+"""A queue in memory, for tests of what uses tasks: no server, no threads, and a clock that the test moves.
+
+    with tasks.in_memory() as queue:
+        shop.order(17)                      # puts cancel_order.key("order-17").delay(900)
+        assert queue.run(899) == 0          # nothing is due within the next 899 seconds
+        shop.pay(17)                        # calls it off
+        assert not queue.jobs()
+
+Delays, moments, keys, cancels, priorities, retries and burials are a server's: tests hold this queue against one.
+Tasks run in the caller's thread, one after the other; nothing is reserved by anybody else, and no time to run ends.
+Must never be taken for a queue in production: it keeps nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
+from beanstalk_client.consumer import Bury, Outcome, Release
+from beanstalk_client.errors import BuriedError, ExistsError, NotFoundError, TimedOutError, TooLateError
+from beanstalk_client.tasks.message import UnreadableError, read
+from beanstalk_client.tasks.runner import AnyDelivery, Runner
+
+if TYPE_CHECKING:
+    import datetime
+
+    from beanstalk_client.tasks.message import Message
+    from beanstalk_client.tasks.registry import Tasks
+    from beanstalk_client.tasks.task import Task
+
+READY = "ready"
+DELAYED = "delayed"
+RESERVED = "reserved"
+BURIED = "buried"
+
+
+class MemoryJob:
+    """A job of a queue in memory.
+
+    Attributes:
+        id, tube, body, priority: what they are on a server.
+        state: "ready", "delayed", "reserved" or "buried".
+        key: "" for none.
+        due: when its delay ends, in Unix time.
+        message: the call that its body asks for, or None if it asks for none.
+    """
+
+    def __init__(self, id: int, tube: str, key: str, created: float) -> None:
+        self.id = id
+        self.tube = tube
+        self.key = key
+        self.body = b""
+        self.priority = 0
+        self.ttr = 0.0
+        self.delay = 0.0
+        self.due = created
+        self.state = READY
+        self.message: Message | None = None
+        self.reserves = self.releases = self.buries = self.kicks = 0
+        self.tries = self.max_tries = 0
+        self.backoff = self.ttl = self.hold = 0.0
+        self._created = created
+        self._sunk = 0  # which burial was its last
+
+    def __repr__(self) -> str:
+        call = f"{self.message.task}{tuple(self.message.args)}" if self.message else f"{len(self.body)} bytes"
+        return f"<job {self.id} of tube {self.tube}, {self.state}: {call}>"
+
+    def stats(self, now: float) -> dict[str, Any]:
+        """What `stats-job` says, as far as it makes sense without a server."""
+        found: dict[str, Any] = {
+            "id": self.id,
+            "tube": self.tube,
+            "state": self.state,
+            "pri": self.priority,
+            "age": int(now - self._created),
+            "delay": int(self.delay),
+            "ttr": int(self.ttr),
+            "time-left": int(max(0.0, self.due - now)) if self.state == DELAYED else 0,
+            "file": 0,
+            "reserves": self.reserves,
+            "timeouts": 0,
+            "releases": self.releases,
+            "buries": self.buries,
+            "kicks": self.kicks,
+        }
+        return {**found, "key": self.key} if self.key else found
+
+
+class MemoryQueue:
+    """Tubes of jobs, and a clock that stands still.
+
+    Args:
+        tasks: whose tasks its jobs call.
+        now: what its clock says to begin with, in Unix time; by default what the machine's says.
+
+    Attributes:
+        now: what its clock says, in Unix time.
+        errors: the exceptions of tasks, in the order in which they were raised.
+    """
+
+    def __init__(self, tasks: Tasks, now: float | None = None) -> None:
+        self._tasks = tasks
+        self.now = time.time() if now is None else now
+        self.errors: list[BaseException] = []
+        self._jobs: dict[int, MemoryJob] = {}
+        self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id
+        self._last = 0
+        self._burials = 0
+
+    # What a test asks for
+
+    def jobs(self, tube: str | None = None, state: str | None = None) -> list[MemoryJob]:
+        """The jobs that there are, by their ids: all, or those of a tube, or in a state."""
+        self._settle()
+        found = sorted(self._jobs.values(), key=lambda job: job.id)
+        return [job for job in found if tube in (None, job.tube) and state in (None, job.state)]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, in which nothing runs."""
+        if seconds < 0:
+            raise ValueError(f"{seconds} seconds: time does not go back")
+        self.now += seconds
+
+    def run(self, seconds: float = 0.0) -> int:
+        """Run what is due within so many seconds from now, each at its moment; return how many runs that were.
+
+        Not for tests that are coroutines: `await queue.arun()`.
+        """
+        return asyncio.run(self.arun(seconds))
+
+    async def arun(self, seconds: float = 0.0) -> int:
+        """As `run`, in asyncio."""
+        end = self.now + seconds
+        runner = _Runner(self)
+        runs = 0
+        while True:
+            job = self._reserve(None)
+            if job is not None:
+                runs += 1
+                await self._run(runner, job)
+                continue
+            due = [job.due for job in self._jobs.values() if job.state == DELAYED and job.due <= end]
+            if not due:
+                self.now = max(self.now, end)
+                return runs
+            self.now = max(self.now, min(due))
+
+    async def _run(self, runner: Runner, job: MemoryJob) -> None:
+        client = self.client(job.tube)
+        outcome: Outcome = await runner(_Delivery(self, job))
+        if job.state != RESERVED:
+            return
+        if isinstance(outcome, Release):
+            with contextlib.suppress(BuriedError):  # it has demanded that
+                client.release(job, outcome.priority, outcome.delay)
+        elif isinstance(outcome, Bury):
+            client.bury(job, outcome.priority)
+        else:
+            client.delete(job)
+
+    def client(self, tube: str = DEFAULT_TUBE) -> MemoryClient:
+        """What puts into a tube and takes from it, with the methods of `Client` that tasks need."""
+        return MemoryClient(self, tube)
+
+    # What its clients ask for
+
+    def _settle(self) -> None:
+        """Let everything happen that has been due by now."""
+        for job in list(self._jobs.values()):
+            if job.state == DELAYED and job.due <= self.now:
+                job.state = READY
+            if job.state == READY and job.ttl and job.due + job.ttl <= self.now:
+                self._remove(job, holds=True, at=job.due + job.ttl)
+
+    def _keyed(self, tube: str, key: str) -> MemoryJob | None:
+        self._settle()
+        return next((job for job in self._jobs.values() if key and job.tube == tube and job.key == key), None)
+
+    def _holder(self, tube: str, key: str) -> int:
+        """The id of the job that is done and whose key is held; 0 for none."""
+        until, job_id = self._held.get((tube, key), (0.0, 0))
+        return job_id if until > self.now else 0
+
+    def _remove(self, job: MemoryJob, *, holds: bool, at: float) -> None:
+        del self._jobs[job.id]
+        job.state = "gone"
+        if holds and job.hold:
+            self._held[job.tube, job.key] = at + job.hold, job.id
+
+    def _reserve(self, tubes: list[str] | None) -> MemoryJob | None:
+        """The best of the jobs that are ready, or None."""
+        self._settle()
+        ready = [job for job in self._jobs.values() if job.state == READY and (tubes is None or job.tube in tubes)]
+        if tubes is None and self._tasks.errors:  # reports are for people
+            ready = [job for job in ready if not job.tube.endswith(self._tasks.errors)]
+        if not ready:
+            return None
+        job = min(ready, key=lambda job: (job.priority, job.id))
+        job.state = RESERVED
+        job.reserves += 1
+        return job
+
+    def _find(self, job: MemoryJob | int, *states: str) -> MemoryJob:
+        self._settle()
+        found = self._jobs.get(job if isinstance(job, int) else job.id)
+        if found is None or (states and found.state not in states):
+            raise NotFoundError
+        return found
+
+    def _put(
+        self,
+        tube: str,
+        body: bytes,
+        priority: int,
+        delay: float,
+        ttr: float,
+        key: str,
+        replace: bool,
+        at: float | datetime.datetime | None,
+        demands: dict[str, float],
+    ) -> int:
+        if at is not None:
+            delay = max(0.0, (at if isinstance(at, (int, float)) else at.timestamp()) - self.now)
+        job = self._keyed(tube, key)
+        holder = self._holder(tube, key)
+        if (job is not None or holder) and not replace:
+            raise ExistsError(job.id if job is not None else holder)
+        if (job is not None and job.state == RESERVED) or (job is None and holder):
+            raise TooLateError
+        if job is None:
+            self._last += 1
+            job = self._jobs[self._last] = MemoryJob(self._last, tube, key, self.now)
+        job.body = body
+        job.priority = priority
+        job.ttr = ttr
+        job.delay = 0.0 if at is not None else delay
+        job.tries = 0
+        job.max_tries = int(demands.get("tries", 0))
+        job.backoff, job.ttl, job.hold = (float(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
+        job.due = self.now + delay
+        job.state = DELAYED if delay else READY
+        try:
+            job.message = read(body, self._tasks.serializer)
+        except UnreadableError:
+            job.message = None
+        return job.id
+
+
+class MemoryClient:
+    """A client of a queue in memory, which uses and watches one tube."""
+
+    def __init__(self, queue: MemoryQueue, tube: str) -> None:
+        self._queue = queue
+        self._tube = tube
+
+    def put(self, body: bytes, priority: int = DEFAULT_PRIORITY, delay: float = 0, ttr: float = DEFAULT_TTR) -> int:
+        return self._queue._put(self._tube, body, priority, delay, ttr, "", False, None, {})
+
+    def put_with(
+        self,
+        body: bytes,
+        priority: int = DEFAULT_PRIORITY,
+        delay: float = 0,
+        ttr: float = DEFAULT_TTR,
+        *,
+        key: str = "",
+        replace: bool = False,
+        at: float | datetime.datetime | None = None,
+        **demands: float,
+    ) -> int:
+        if (replace or demands.get("hold")) and not key:
+            raise ValueError("replace and hold are about a key: it must be given")
+        return self._queue._put(self._tube, body, priority, delay, ttr, key, replace, at, demands)
+
+    def cancel(self, job: MemoryJob | int) -> None:
+        self._cancel(self._queue._find(job))
+
+    def cancel_keyed(self, key: str) -> None:
+        job = self._queue._keyed(self._tube, key)
+        if job is None:
+            raise NotFoundError
+        self._cancel(job)
+
+    def _cancel(self, job: MemoryJob) -> None:
+        if job.state != DELAYED:
+            raise TooLateError
+        self._queue._remove(job, holds=False, at=self._queue.now)
+
+    def reserve(self, timeout: float = 0) -> MemoryJob:
+        """The best job that is ready."""
+        if timeout:
+            raise ValueError("nobody else would put a job meanwhile: timeout is 0")
+        job = self._queue._reserve([self._tube])
+        if job is None:
+            raise TimedOutError
+        return job
+
+    def delete(self, job: MemoryJob | int) -> None:
+        self._queue._remove(self._queue._find(job), holds=True, at=self._queue.now)
+
+    def release(self, job: MemoryJob | int, priority: int | None = None, delay: float = 0) -> None:
+        found = self._queue._find(job, RESERVED)
+        found.priority = DEFAULT_PRIORITY if priority is None else priority
+        found.releases += 1
+        found.tries += 1
+        if found.max_tries and found.tries >= found.max_tries:
+            self._sink(found)
+            raise BuriedError
+        found.delay = delay
+        wait = delay or (found.backoff and found.backoff * 2.0 ** (found.tries - 1))
+        found.due = self._queue.now + wait
+        found.state = DELAYED if wait else READY
+
+    def bury(self, job: MemoryJob | int, priority: int | None = None) -> None:
+        found = self._queue._find(job, RESERVED)
+        found.priority = DEFAULT_PRIORITY if priority is None else priority
+        self._sink(found)
+
+    def _sink(self, job: MemoryJob) -> None:
+        self._queue._burials += 1
+        job._sunk = self._queue._burials
+        job.buries += 1
+        job.state = BURIED
+
+    def kick_job(self, job: MemoryJob | int) -> None:
+        found = self._queue._find(job, BURIED, DELAYED)
+        found.kicks += 1
+        found.tries = 0
+        found.due = self._queue.now
+        found.state = READY
+
+    def kick(self, limit: int) -> int:
+        """Kick buried jobs of the tube, or delayed ones where none is buried; return how many."""
+        buried = self._queue.jobs(self._tube, BURIED)
+        delayed = self._queue.jobs(self._tube, DELAYED)
+        chosen = sorted(buried, key=lambda job: job._sunk) or sorted(delayed, key=lambda job: (job.due, job.id))
+        for job in chosen[:limit]:
+            self.kick_job(job)
+        return len(chosen[:limit])
+
+    def stats_job(self, job: MemoryJob | int) -> dict[str, Any]:
+        return self._queue._find(job).stats(self._queue.now)
+
+
+class _Delivery:
+    """A job in hand."""
+
+    def __init__(self, queue: MemoryQueue, job: MemoryJob) -> None:
+        self._queue = queue
+        self.job_id = job.id
+        self.body = job.body
+        self.tube = job.tube
+
+    async def stats(self) -> dict[str, Any]:
+        return self._queue.client(self.tube).stats_job(self.job_id)
+
+
+class _Runner(Runner):
+    """A runner that notes what goes wrong, for the test to look at."""
+
+    def __init__(self, queue: MemoryQueue) -> None:
+        super().__init__(queue._tasks, None)
+        self._queue = queue
+
+    async def _fail(self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException) -> Outcome:
+        self._queue.errors.append(error)
+        return await super()._fail(delivery, task, error)

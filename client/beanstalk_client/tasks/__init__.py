@@ -1,0 +1,32 @@
+"""Functions that are called by workers: `Tasks`, and what goes with it.
+
+tasks = Tasks("beanstalk://127.0.0.1:11300")
+
+@tasks.task(tube="mail", retries=12)
+def send_mail(to, subject): ...
+
+send_mail.put("a@example.com", subject="Hello")
+"""
+
+from __future__ import annotations
+
+from beanstalk_client.tasks.failure import GiveUp, Retry
+from beanstalk_client.tasks.message import JSON, Message, Serializer
+from beanstalk_client.tasks.middleware import Middleware, Put, Run, current_run
+from beanstalk_client.tasks.registry import Tasks
+from beanstalk_client.tasks.task import Call, Task
+
+__all__ = [
+    "JSON",
+    "Call",
+    "GiveUp",
+    "Message",
+    "Middleware",
+    "Put",
+    "Retry",
+    "Run",
+    "Serializer",
+    "Task",
+    "Tasks",
+    "current_run",
+]

@@ -1,0 +1,92 @@
+"""What becomes of a job whose task has failed: when it is tried again, when no more, and where its error can be read.
+
+Must never show the arguments of a task, but in what its exception says and its traceback quotes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import traceback
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any, Union
+
+LONGEST_DELAY = 86400.0
+"""Seconds that a job waits for its next try at most: a day."""
+
+JITTER = 0.1
+"""By how much of itself a backoff is made longer at most, at random: so jobs that failed together are not tried so."""
+
+ERRORS = ".errors"
+"""What a tube's name ends with that has the errors of another one's jobs."""
+
+REPORT_LENGTH = 32_000
+"""How long a traceback in a report may be, in characters: the longest job that beanstalkd takes has 65,535 bytes."""
+
+REPORT_TTL = 30 * 86400.0
+"""Seconds that a report is kept, by a server that can be told so."""
+
+Backoff = Union[float, Callable[[int], float]]
+"""Seconds after the first failure, doubled with each further one; or what says how long, given the failure's number."""
+
+
+class Retry(Exception):  # noqa: N818
+    """Raised by a task: try again, after so many seconds, and count it as a failure.
+
+    Args:
+        delay: seconds; None for the task's backoff.
+        reason: for the log.
+    """
+
+    def __init__(self, delay: float | None = None, reason: str = "") -> None:
+        super().__init__(reason or "it asks for another try")
+        self.delay = delay
+
+
+class GiveUp(Exception):  # noqa: N818
+    """Raised by a task: no further try can succeed. Its job is buried at once.
+
+    Args:
+        reason: for the log and the report.
+    """
+
+
+def delay_of(backoff: Backoff, failures: int, jitter: float = JITTER) -> float:
+    """After how many seconds a job is tried again.
+
+    Args:
+        failures: how often it has failed, this time included.
+        jitter: by how much of itself the delay is made longer at most, at random.
+    """
+    seconds = backoff(failures) if callable(backoff) else backoff * 2.0 ** min(failures - 1, 60)
+    return min(max(0.0, seconds) * (1 + random.random() * jitter), LONGEST_DELAY)
+
+
+def tries_of(found: dict[str, Any], retries: int) -> int:
+    """Which try of a job this is, 1 or more, by its `stats-job`. A kick gives a buried job all its tries back."""
+    return max(1, int(found.get("reserves", 1)) - int(found.get("kicks", 0)) * (retries + 1))
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line."""
+    lines = traceback.format_exception_only(type(error), error)
+    return " ".join("".join(lines).split())[:1000]
+
+
+def report(job: int, tube: str, task: str, tries: int, error: BaseException) -> bytes:
+    """What is put beside a buried job, for people: JSON, one key a line."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    content = {
+        "job": job,
+        "tube": tube,
+        "task": task,
+        "error": describe(error),
+        "tries": tries,
+        "buried": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "worker": f"{socket.gethostname()}:{os.getpid()}",
+        "traceback": trace[-REPORT_LENGTH:].splitlines(),
+    }
+    return json.dumps(content, indent=1, ensure_ascii=True).encode()

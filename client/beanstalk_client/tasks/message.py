@@ -1,0 +1,110 @@
+"""The body of a task's job: which task, with which arguments, and what middleware has added.
+
+    {"task": "shop.send_mail", "args": ["a@example.com"], "kwargs": {"subject": "Hello"}, "meta": {"traceparent": "…"}}
+
+Any program can write such a body, in any language; "args", "kwargs" and "meta" may be left out. A serializer of one's
+own writes and reads the whole of it: it is two functions, of which `write` gets this mapping.
+Must never unpickle: whoever may put a job could then run any code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Serializer(NamedTuple):
+    """How bodies are written and read.
+
+    Attributes:
+        write: a mapping as above to bytes. What it cannot write, it raises TypeError or ValueError for.
+        read: bytes to such a mapping. It raises an exception for whatever else it is given.
+    """
+
+    write: Callable[[dict[str, Any]], bytes]
+    read: Callable[[bytes], Any]
+
+
+class UnreadableError(ValueError):
+    """A body that is not that of a task's job."""
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
+
+
+def _write_json(content: dict[str, Any]) -> bytes:
+    return _encode(content).encode()
+
+
+def _read_json(body: bytes) -> Any:
+    return _decode(body.decode())
+
+
+JSON = Serializer(_write_json, _read_json)
+"""Text, numbers, true, false, null, lists and mappings; tuples arrive as lists, and keys of mappings as text."""
+
+
+class Message:
+    """A call of a task.
+
+    Attributes:
+        task: its name.
+        args: by position.
+        kwargs: by name.
+        meta: what middleware has added; {} for nothing.
+    """
+
+    __slots__ = ("args", "kwargs", "meta", "task")
+
+    def __init__(self, task: str, args: Any, kwargs: dict[str, Any], meta: dict[str, Any]) -> None:
+        self.task = task
+        self.args = args
+        self.kwargs = kwargs
+        self.meta = meta
+
+    def __repr__(self) -> str:
+        return f"Message(task={self.task!r})"  # arguments may be secret
+
+    def body(self, serializer: Serializer) -> bytes:
+        """Its bytes.
+
+        Raises:
+            TypeError, ValueError: the serializer cannot write an argument.
+        """
+        content: dict[str, Any] = {"task": self.task, "args": self.args, "kwargs": self.kwargs}
+        if self.meta:
+            content["meta"] = self.meta
+        return serializer.write(content)
+
+
+def read(body: bytes, serializer: Serializer) -> Message:
+    """The call in a body.
+
+    Raises:
+        UnreadableError: there is none; the message says what is wrong, and shows nothing of the body.
+    """
+    try:
+        content = serializer.read(body)
+    except Exception as error:
+        raise UnreadableError(f"the body cannot be read: {type(error).__name__}: {_without_content(error)}") from None
+    try:
+        name = content["task"]
+        args = content.get("args") or []
+        kwargs = content.get("kwargs") or {}
+        meta = content.get("meta") or {}
+    except (AttributeError, KeyError, TypeError):
+        raise UnreadableError('the body is not a mapping with "task", "args" and "kwargs"') from None
+    if not (type(name) is str and type(args) in (list, tuple) and type(kwargs) is dict and type(meta) is dict):
+        raise UnreadableError('of the body, "task" must be text, "args" a list, "kwargs" and "meta" mappings')
+    return Message(name, args, kwargs, meta)
+
+
+def _without_content(error: Exception) -> str:
+    """What an exception says, without the bytes that it is about."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"{error.reason} at byte {error.start}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos}"
+    return str(error)[:200]

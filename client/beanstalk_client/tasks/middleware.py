@@ -1,0 +1,85 @@
+"""What is wrapped around each put and each run of a task: two context managers, for logs, traces, metrics, databases.
+
+    class Timed(Middleware):
+        @contextlib.contextmanager
+        def running(self, run):
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                print(run.message.task, time.monotonic() - began)
+
+Both are entered and left where the call is made: in the thread that puts, in the event loop that runs. What `running`
+sets in a `contextvars` variable is there in the task, also where that runs in a thread. The first of the list is the
+outermost. An exception of the task passes through; if it is swallowed, the task has succeeded.
+Must never wait: neither of the two is a coroutine, so it would hold up all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from beanstalk_client.tasks.message import Message
+
+
+class Put:
+    """A put that is under way.
+
+    Attributes:
+        message: what is put; `message.meta` is there to be added to.
+        tube: where.
+        job_id: of the job, once the block ends without an exception; 0 before.
+    """
+
+    __slots__ = ("job_id", "message", "tube")
+
+    def __init__(self, message: Message, tube: str) -> None:
+        self.message = message
+        self.tube = tube
+        self.job_id = 0
+
+
+class Run:
+    """A run that is under way.
+
+    Attributes:
+        message: the call; `message.meta` has what was added when it was put.
+        tube: where its job comes from; "" if the worker does not know, because it watches several.
+        job_id: of its job.
+    """
+
+    __slots__ = ("job_id", "message", "tube")
+
+    def __init__(self, message: Message, tube: str, job_id: int) -> None:
+        self.message = message
+        self.tube = tube
+        self.job_id = job_id
+
+
+class Middleware:
+    """Does nothing. Override what you need."""
+
+    def putting(self, put: Put) -> AbstractContextManager[Any]:
+        """Around each put."""
+        return contextlib.nullcontext(put)
+
+    def running(self, run: Run) -> AbstractContextManager[Any]:
+        """Around each run."""
+        return contextlib.nullcontext(run)
+
+
+current: ContextVar[Run] = ContextVar("beanstalk_client.run")
+
+
+def current_run() -> Run:
+    """The run that the caller is part of.
+
+    Raises:
+        LookupError: it is part of none.
+    """
+    return current.get()

@@ -1,0 +1,330 @@
+"""The tasks of a program, the server that they are put to, and the clients that put them: `Tasks`.
+
+Clients are made when they are needed and kept: for `put` one for each thread, as a blocking client is one thread's; for
+`aput` one for each event loop and tube, so that those who put at the same time never see each other's tube.
+Must never know how a worker works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from beanstalk_client.address import read_target
+from beanstalk_client.errors import NotFoundError, TooLateError
+from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, Backoff
+from beanstalk_client.tasks.message import JSON, Message, Serializer
+from beanstalk_client.tasks.middleware import Middleware, Put
+from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
+
+if TYPE_CHECKING:
+    import asyncio
+    from contextlib import AbstractAsyncContextManager
+
+    from typing_extensions import ParamSpec
+
+    from beanstalk_client.asynchronous import AsyncClient
+    from beanstalk_client.blocking import Client
+    from beanstalk_client.memory import MemoryQueue
+
+    P = ParamSpec("P")
+
+R = TypeVar("R")
+
+
+class Tasks:
+    """The tasks of a program.
+
+    Args:
+        addresses: of the server, or of the nodes of a cluster, as `Client` takes them.
+        tube: where the jobs of tasks go that name no other.
+        serializer: how bodies are written and read.
+        middleware: what is wrapped around puts and runs; the first is the outermost.
+        errors: what the name of a tube ends with where errors of buried jobs are put for people to read; None for
+            nowhere.
+        lifespan: makes an asynchronous context manager that a worker enters before its first job, and leaves after its
+            last: for what all its tasks share, such as a pool of connections to a database.
+        options: any keyword of `Client` that says how a server is reached: tls, server_name, token, connect_timeout,
+            timeout.
+    """
+
+    def __init__(
+        self,
+        addresses: Any = "127.0.0.1:11300",
+        *,
+        tube: str = "default",
+        serializer: Serializer = JSON,
+        middleware: Sequence[Middleware] = (),
+        errors: str | None = ERRORS,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        self.addresses = addresses
+        self.tube = tube
+        self.serializer = Serializer(*serializer)
+        self.middleware = list(middleware)
+        self.errors = errors
+        self.lifespan = lifespan
+        self.options = options
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._memory: MemoryQueue | None = None
+        self._of_thread = threading.local()
+        self._blocking: list[Client[bytes]] = []  # of all threads
+        self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncClient[bytes]]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __repr__(self) -> str:
+        return f"<Tasks: {', '.join(self._tasks) or 'none'}>"
+
+    # What there is
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        tube: str | None = None,
+        retries: int = RETRIES,
+        backoff: Backoff = BACKOFF,
+        timeout: float | None = None,
+        priority: int = PRIORITY,
+        ttr: float = TIME_TO_RUN,
+        give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        tube: str | None = None,
+        retries: int = RETRIES,
+        backoff: Backoff = BACKOFF,
+        timeout: float | None = None,
+        priority: int = PRIORITY,
+        ttr: float = TIME_TO_RUN,
+        give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    ) -> Any:
+        """Make a function a task: `@tasks.task`, or `@tasks.task(tube="mail", retries=3)`.
+
+        Args:
+            name: what jobs call it; by default that of the function. Keep it when the function gets another one, as
+                long as there are jobs.
+            tube: where its jobs go.
+            retries: how often it is tried again after it has failed. Then its job is buried.
+            backoff: seconds until the first of these tries, doubled each time, up to a day; or a function of the
+                failure's number, 1 or more.
+            timeout: seconds that a run may take. A coroutine is cancelled then; a plain function cannot be ended: it
+                is given up, and goes on.
+            priority: of its jobs; the smallest run first.
+            ttr: seconds after which a job is another worker's if its own has fallen silent. It may run for longer: the
+                worker touches it.
+            give_up_on: exceptions after which no further try is made.
+
+        Raises:
+            ValueError: there is a task of this name, or a number cannot be.
+        """
+
+        def make(function: Callable[..., Any]) -> Task[..., Any]:
+            made: Task[..., Any] = Task(
+                self,
+                function,
+                name=name or function.__name__,
+                tube=tube or self.tube,
+                retries=retries,
+                backoff=backoff,
+                timeout=timeout,
+                priority=priority,
+                ttr=ttr,
+                give_up_on=give_up_on if isinstance(give_up_on, tuple) else (give_up_on,),
+            )
+            if made.name in self._tasks:
+                raise ValueError(f"there is a task {made.name} already; give one of the two another name: name=…")
+            self._tasks[made.name] = made
+            return made
+
+        return make if function is None else make(function)
+
+    def get(self, name: str) -> Task[..., Any] | None:
+        """The task of this name, or None."""
+        return self._tasks.get(name)
+
+    @property
+    def tubes(self) -> list[str]:
+        """The tubes of all tasks, sorted."""
+        return sorted({task.tube for task in self._tasks.values()})
+
+    @property
+    def where(self) -> str:
+        """Where the server is, for people; without a token."""
+        target = read_target(self.addresses)
+        return ", ".join(str(address) for address in target.addresses)
+
+    # Clients
+
+    def connect(self, **options: Any) -> Client[bytes]:
+        """A new blocking client of the server, for bodies that are bytes."""
+        from beanstalk_client.blocking import Client
+
+        return Client(self.addresses, encoding=None, **{**self.options, **options})
+
+    def connect_async(self, **options: Any) -> AsyncClient[bytes]:
+        """A new client for asyncio, which is still to be connected."""
+        from beanstalk_client.asynchronous import AsyncClient
+
+        return AsyncClient(self.addresses, encoding=None, **{**self.options, **options})
+
+    def close(self) -> None:
+        """Close the clients that `put` has made, in all threads. None of them may be at it."""
+        for client in list(self._blocking):
+            client.close()
+        self._blocking = []
+        self._of_thread = threading.local()
+
+    async def aclose(self) -> None:
+        """Close the clients that `aput` has made in this event loop."""
+        import asyncio
+
+        for client in self._of_loop.pop(asyncio.get_running_loop(), {}).values():
+            await client.close()
+
+    def _client(self, tube: str) -> Client[bytes]:
+        """This thread's client, using a tube."""
+        mine = self._of_thread.__dict__
+        client: Client[bytes] | None = mine.get("client")
+        if client is None or mine["process"] != os.getpid():  # a child must not speak on its parent's connection
+            client = self.connect(use=tube)
+            mine.update(client=client, process=os.getpid(), tube=tube)
+            self._blocking.append(client)
+        elif mine["tube"] != tube:
+            client.use(tube)
+            mine["tube"] = tube
+        return client
+
+    async def _aclient(self, tube: str) -> AsyncClient[bytes]:
+        """This event loop's client that uses a tube."""
+        import asyncio
+
+        clients = self._of_loop.setdefault(asyncio.get_running_loop(), {})
+        client = clients.get(tube)
+        if client is None:
+            client = clients[tube] = self.connect_async(use=tube)
+        return client
+
+    # Puts
+
+    def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
+        with self._putting(task, args, kwargs) as put:
+            body = put.message.body(self.serializer)
+            client: Any = self._memory.client(task.tube) if self._memory is not None else self._client(task.tube)
+            priority = task.default_priority if options.priority is None else options.priority
+            ttr = options.ttr or task.default_ttr
+            if options.is_plain:
+                put.job_id = client.put(body, priority, options.delay, ttr)
+            else:
+                put.job_id = client.put_with(body, priority, options.delay, ttr, **_demands(options))
+            return put.job_id
+
+    async def _aput(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
+        if self._memory is not None:
+            return self._put(task, args, kwargs, options)
+        with self._putting(task, args, kwargs) as put:
+            body = put.message.body(self.serializer)
+            client = await self._aclient(task.tube)
+            priority = task.default_priority if options.priority is None else options.priority
+            ttr = options.ttr or task.default_ttr
+            if options.is_plain:
+                put.job_id = await client.put(body, priority, options.delay, ttr)
+            else:
+                put.job_id = await client.put_with(body, priority, options.delay, ttr, **_demands(options))
+            return put.job_id
+
+    @contextlib.contextmanager
+    def _putting(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any]) -> Iterator[Put]:
+        put = Put(Message(task.name, args, kwargs, {}), task.tube)
+        if not self.middleware:
+            yield put
+            return
+        with contextlib.ExitStack() as stack:
+            for middleware in self.middleware:
+                stack.enter_context(middleware.putting(put))
+            yield put
+
+    def _cancel(self, tube: str, which: str | int) -> bool:
+        client: Any = self._memory.client(tube) if self._memory is not None else self._client(tube)
+        try:
+            if isinstance(which, str):
+                client.cancel_keyed(which)
+            else:
+                client.cancel(which)
+        except (NotFoundError, TooLateError):
+            return False
+        return True
+
+    async def _acancel(self, tube: str, which: str | int) -> bool:
+        if self._memory is not None:
+            return self._cancel(tube, which)
+        client = await self._aclient(tube)
+        try:
+            if isinstance(which, str):
+                await client.cancel_keyed(which)
+            else:
+                await client.cancel(which)
+        except (NotFoundError, TooLateError):
+            return False
+        return True
+
+    async def _report(self, tube: str, job_id: int, body: bytes) -> None:
+        """Put what a person should read about a buried job: once for each job, where the server can do that."""
+        if self._memory is not None:
+            self._memory.client(tube).put_with(body, key=f"job-{job_id}", replace=True)
+            return
+        client = await self._aclient(tube)
+        if await client.knows("put-with"):
+            with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
+                await client.put_with(body, key=f"job-{job_id}", replace=True, ttl=REPORT_TTL)
+        else:
+            await client.put(body)
+
+    # Tests
+
+    @contextlib.contextmanager
+    def in_memory(self) -> Iterator[MemoryQueue]:
+        """Put into a queue in memory until the block ends, whose clock the test moves: for tests of what uses tasks.
+
+        with tasks.in_memory() as queue:
+            send_mail.delay(60).put("a@example.com")
+            queue.advance(60)
+            queue.run()
+        """
+        from beanstalk_client.memory import MemoryQueue
+
+        before = self._memory
+        self._memory = MemoryQueue(self)
+        try:
+            yield self._memory
+        finally:
+            self._memory = before
+
+
+def _demands(options: Options) -> dict[str, Any]:
+    """What put-with is given beside what put is given."""
+    demands = {
+        "key": options.key or None,
+        "replace": options.replace,
+        "at": options.at,
+        "tries": options.tries,
+        "ttl": options.ttl,
+        "hold": options.hold,
+    }
+    return {name: value for name, value in demands.items() if value is not None and value is not False}

@@ -1,0 +1,226 @@
+"""Runs the task that a job asks for, and says what becomes of the job: the handler of a worker's consumer.
+
+    it returns                       DONE
+    it fails                         Release, after its backoff; after its last try Bury, with a report for people
+    it raises Retry, GiveUp          Release after the delay that it names; Bury
+    it takes longer than its timeout as if it failed
+    nobody can know what is asked    Bury: the body cannot be read, or there is no such task
+
+Coroutines run on the event loop, plain functions in threads.
+Must never put anything into a log that the body says, but the names of tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from beanstalk_client.consumer import DONE, Bury, Outcome, Release
+from beanstalk_client.errors import Error
+from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import (
+    LONGEST_DELAY,
+    GiveUp,
+    Retry,
+    delay_of,
+    describe,
+    report,
+    tries_of,
+)
+from beanstalk_client.tasks.message import Message, UnreadableError, read
+from beanstalk_client.tasks.middleware import Run, current
+
+if TYPE_CHECKING:
+    from beanstalk_client.tasks.registry import Tasks
+    from beanstalk_client.tasks.task import Task
+    from beanstalk_client.tasks.threads import Threads
+
+LOOKUP_DELAY = 5.0
+"""Seconds after which a job is tried again whose statistics were not to be had when it failed."""
+
+log = logging.getLogger("beanstalk_client.worker")
+
+
+class AnyDelivery(Protocol):
+    """What a runner needs of a delivery: of a server's, or of a queue in memory."""
+
+    @property
+    def job_id(self) -> int: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def tube(self) -> str: ...
+
+    async def stats(self) -> dict[str, Any]: ...
+
+
+class UnknownTaskError(Exception):
+    """A job asks for a task that this program does not have."""
+
+
+class RunTimeoutError(Exception):
+    """A run took longer than the task's timeout."""
+
+
+class Runner:
+    """The handler of a consumer.
+
+    Args:
+        tasks: which tasks there are.
+        threads: where plain functions run; None for the caller's own, one at a time.
+    """
+
+    def __init__(self, tasks: Tasks, threads: Threads | None) -> None:
+        self._tasks = tasks
+        self._threads = threads
+
+    async def __call__(self, delivery: AnyDelivery) -> Outcome:
+        """Run the task of a job."""
+        try:
+            message = read(delivery.body, self._tasks.serializer)
+        except UnreadableError as error:
+            return await self._bury(delivery, None, "", error)
+        task = self._tasks.get(message.task)
+        if task is None:
+            missing = UnknownTaskError(f"this worker has no task {message.task!r}")
+            return await self._bury(delivery, None, message.task, missing)
+        debug = log.isEnabledFor(logging.DEBUG)
+        began = time.monotonic() if debug else 0.0
+        try:
+            await self._run(task, message, delivery)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a task that calls sys.exit has failed, and ends no worker
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return await self._fail(delivery, task, error)
+        if debug:
+            seconds = time.monotonic() - began
+            self._tell(logging.DEBUG, "task-done", delivery, task.name, f"done in {seconds:.3f} s", seconds=seconds)
+        return DONE
+
+    # Runs
+
+    async def _run(self, task: Task[..., Any], message: Message, delivery: AnyDelivery) -> None:
+        run = Run(message, delivery.tube, delivery.job_id)
+        current.set(run)
+        if not self._tasks.middleware:
+            await self._call(task, message)
+            return
+        with contextlib.ExitStack() as stack:
+            for middleware in self._tasks.middleware:
+                stack.enter_context(middleware.running(run))
+            await self._call(task, message)
+
+    async def _call(self, task: Task[..., Any], message: Message) -> None:
+        if task.is_async:
+            call: Coroutine[Any, Any, Any] = task.function(*message.args, **message.kwargs)
+        elif self._threads is not None:
+            call = self._threads.run(task.function, message.args, message.kwargs)
+        else:
+            result = task.function(*message.args, **message.kwargs)
+            if asyncio.iscoroutine(result):
+                await result
+            return
+        if task.timeout is None:
+            result = await call
+        else:
+            result = await self._call_for(call, task.timeout)
+        if not task.is_async and asyncio.iscoroutine(result):  # of a function that returns one, without being async
+            await result
+
+    async def _call_for(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """Await a call for so many seconds. This costs a timer, and `asyncio.wait_for` a task more."""
+        loop = asyncio.get_running_loop()
+        mine = asyncio.current_task()
+        assert mine is not None
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            mine.cancel()
+
+        timer = loop.call_later(seconds, end)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if not is_over:
+                raise
+            uncancel = getattr(mine, "uncancel", None)  # from Python 3.11 on
+            if uncancel is not None and uncancel() > 0:
+                raise  # the worker ends, too
+            raise RunTimeoutError(f"it took longer than {seconds:g} s") from None
+        finally:
+            timer.cancel()
+
+    # What fails
+
+    async def _fail(self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException) -> Outcome:
+        """A run has failed: try it again, or no more."""
+        try:
+            found = await delivery.stats()
+        except (Error, OSError):  # it is not ours any more, or the server is lost: it is tried again in any case
+            self._tell(logging.WARNING, "task-failed", delivery, task.name, f"failed: {describe(error)}", error=error)
+            return Release(LOOKUP_DELAY)
+        tries = tries_of(found, task.retries)
+        if isinstance(error, (GiveUp, *task.give_up_on)) or tries > task.retries:
+            return await self._bury(delivery, task, task.name, error, found, tries)
+        asked = error.delay if isinstance(error, Retry) else None
+        delay = delay_of(task.backoff, tries) if asked is None else min(max(0.0, asked), LONGEST_DELAY)
+        message = f"failed, try {tries} of {task.retries + 1}; again in {delay:.3g} s: {describe(error)}"
+        expected = None if isinstance(error, (Retry, RunTimeoutError)) else error
+        self._tell(
+            logging.WARNING, "task-failed", delivery, task.name, message, error=expected, tries=tries, delay=delay
+        )
+        return Release(delay, int(found["pri"]))
+
+    async def _bury(
+        self,
+        delivery: AnyDelivery,
+        task: Task[..., Any] | None,
+        name: str,
+        error: BaseException,
+        found: dict[str, Any] | None = None,
+        tries: int = 1,
+    ) -> Outcome:
+        """No further try is made."""
+        if found is None:
+            found = {}
+            with contextlib.suppress(Error, OSError):
+                found = await delivery.stats()
+        tube = str(found.get("tube") or delivery.tube)
+        message = f"buried after {tries} {'try' if tries == 1 else 'tries'}: {describe(error)}"
+        expected = error if task is not None and not isinstance(error, (GiveUp, RunTimeoutError, Retry)) else None
+        self._tell(logging.ERROR, "task-buried", delivery, name, message, error=expected, tries=tries, where=tube)
+        if self._tasks.errors is not None and tube:
+            try:
+                await self._tasks._report(
+                    tube + self._tasks.errors, delivery.job_id, report(delivery.job_id, tube, name, tries, error)
+                )
+            except (Error, OSError, ValueError) as trouble:
+                message = f"no report of it in {tube}{self._tasks.errors}: {trouble!r}"
+                self._tell(logging.WARNING, "report-lost", delivery, name, message)
+        return Bury(int(found["pri"]) if "pri" in found else None)
+
+    def _tell(
+        self,
+        level: int,
+        event: str,
+        delivery: AnyDelivery,
+        name: str,
+        message: str,
+        error: BaseException | None = None,
+        where: str = "",
+        **fields: Any,
+    ) -> None:
+        """Log an event of a job."""
+        tube = where or delivery.tube
+        text = f"job {delivery.job_id} of tube {tube}, task {name or '?'}: {message}"
+        tell(log, level, event, text, error, job=delivery.job_id, tube=tube, task=name, **fields)

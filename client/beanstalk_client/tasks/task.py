@@ -1,0 +1,274 @@
+"""A task: a function that can be called here, or put into a queue, to be called by a worker.
+
+    send_mail("a@example.com", subject="Hello")              an ordinary call
+    send_mail.put("a@example.com", subject="Hello")          a job, whose worker makes this call
+    send_mail.delay(900).key("order-17").put(…)              the same, in a quarter of an hour, unless it is cancelled
+
+Must never know how a job is taken, nor what becomes of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
+
+from beanstalk_client.commands import MAX_PRIORITY
+from beanstalk_client.tasks.failure import Backoff
+from beanstalk_client.tasks.message import Message
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    from beanstalk_client.tasks.registry import Tasks
+
+    P = ParamSpec("P")
+else:
+    P = TypeVar("P")  # Python 3.9 has no other kind of variable for Generic
+
+R = TypeVar("R")
+
+Moment = Union[datetime.datetime, float]
+"""A moment with its time zone, or Unix time."""
+
+PRIORITY = 65536
+TIME_TO_RUN = 60.0
+RETRIES = 12
+BACKOFF = 2.0
+"""With these, a job is tried for a little more than two hours."""
+
+
+class Task(Generic[P, R]):
+    """A function that can be put. It is made by `Tasks.task`.
+
+    Attributes:
+        function: what it calls.
+        name: what jobs call it.
+        tube: where its jobs go.
+        retries: how often it is tried again after it has failed.
+        backoff: seconds until the first of these, doubled each time.
+        timeout: seconds that a run may take; None for as long as it likes.
+        default_priority: of its jobs; the smallest run first.
+        default_ttr: seconds after which a job is another worker's if its own has fallen silent.
+        give_up_on: exceptions after which no further try is made.
+        is_async: whether the function is a coroutine function.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        function: Callable[P, R],
+        *,
+        name: str,
+        tube: str,
+        retries: int,
+        backoff: Backoff,
+        timeout: float | None,
+        priority: int,
+        ttr: float,
+        give_up_on: tuple[type[BaseException], ...],
+    ) -> None:
+        if retries < 0:
+            raise ValueError(f"task {name}: retries is {retries}; it must be 0 or more")
+        if not callable(backoff) and backoff < 0:
+            raise ValueError(f"task {name}: backoff is {backoff}; it must be 0 or more seconds")
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"task {name}: timeout is {timeout}; it must be more than 0 seconds, or None")
+        if not 0 <= priority <= MAX_PRIORITY:
+            raise ValueError(f"task {name}: priority is {priority}; it must be 0 to {MAX_PRIORITY}")
+        if ttr < 1:
+            raise ValueError(f"task {name}: ttr is {ttr}; it must be 1 second or more")
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name
+        self.tube = tube
+        self.retries = retries
+        self.backoff = backoff
+        self.timeout = timeout
+        self.default_priority = priority
+        self.default_ttr = ttr
+        self.give_up_on = give_up_on
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.tasks = tasks
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} of tube {self.tube}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def put(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """Put a job that makes this call, and return its id. Blocks until the server has it.
+
+        Raises:
+            TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
+            Error: the server does not take it. ConnectionLostError: it may or may not have it.
+        """
+        return self.tasks._put(self, args, kwargs, _PLAIN)
+
+    async def aput(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """As `put`, in asyncio."""
+        return await self.tasks._aput(self, args, kwargs, _PLAIN)
+
+    def delay(self, seconds: float) -> Call[P]:
+        """A call that runs after so many seconds; as `Call.delay`."""
+        return Call(self, _PLAIN).delay(seconds)
+
+    def at(self, moment: Moment) -> Call[P]:
+        """A call that runs at this moment; as `Call.at`."""
+        return Call(self, _PLAIN).at(moment)
+
+    def key(self, key: str, *, replace: bool = False, hold: float | None = None) -> Call[P]:
+        """A call with a name; as `Call.key`."""
+        return Call(self, _PLAIN).key(key, replace=replace, hold=hold)
+
+    def priority(self, priority: int) -> Call[P]:
+        """A call with another priority; as `Call.priority`."""
+        return Call(self, _PLAIN).priority(priority)
+
+    def ttr(self, seconds: float) -> Call[P]:
+        """A call with another time to run; as `Call.ttr`."""
+        return Call(self, _PLAIN).ttr(seconds)
+
+    def tries(self, number: int) -> Call[P]:
+        """A call that the server itself buries; as `Call.tries`."""
+        return Call(self, _PLAIN).tries(number)
+
+    def ttl(self, seconds: float) -> Call[P]:
+        """A call that nobody wants after a time; as `Call.ttl`."""
+        return Call(self, _PLAIN).ttl(seconds)
+
+    def cancel(self, which: str | int) -> bool:
+        """Call off a job that is still delayed, by its key or id. True: it never runs. False: too late, it has run,
+        runs, or is about to; or there is none.
+
+        Raises:
+            UnknownCommandError: the server is a beanstalkd, which cannot do this.
+        """
+        return self.tasks._cancel(self.tube, which)
+
+    async def acancel(self, which: str | int) -> bool:
+        """As `cancel`, in asyncio."""
+        return await self.tasks._acancel(self.tube, which)
+
+    def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
+        """The body of a job that makes this call, for whoever puts it by other means. No middleware sees it."""
+        return Message(self.name, args, kwargs, {}).body(self.tasks.serializer)
+
+
+class Options:
+    """How a call is put, where it differs from its task."""
+
+    __slots__ = ("at", "delay", "hold", "key", "priority", "replace", "tries", "ttl", "ttr")
+
+    def __init__(self) -> None:
+        self.delay = 0.0
+        self.at: float | None = None
+        self.key = ""
+        self.replace = False
+        self.hold: float | None = None
+        self.priority: int | None = None
+        self.ttr: float | None = None
+        self.tries: int | None = None
+        self.ttl: float | None = None
+
+    def having(self, **changes: Any) -> Options:
+        """A copy that differs."""
+        copy = Options()
+        for name in self.__slots__:
+            setattr(copy, name, changes.get(name, getattr(self, name)))
+        return copy
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a `put` that beanstalkd knows can say it."""
+        return self.at is None and not self.key and self.hold is None and self.tries is None and self.ttl is None
+
+
+_PLAIN = Options()
+
+
+class Call(Generic[P]):
+    """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often."""
+
+    __slots__ = ("_options", "_task")
+
+    def __init__(self, task: Task[P, Any], options: Options) -> None:
+        self._task = task
+        self._options = options
+
+    def delay(self, seconds: float) -> Call[P]:
+        """It runs after so many seconds at the earliest."""
+        if seconds < 0:
+            raise ValueError(f"delay is {seconds}; it must be 0 or more seconds")
+        return Call(self._task, self._options.having(delay=seconds, at=None))
+
+    def at(self, moment: Moment) -> Call[P]:
+        """It runs at this moment of the server's wall clock, or at once if that is past.
+
+        Raises:
+            ValueError: a datetime without a time zone.
+        """
+        if isinstance(moment, datetime.datetime):
+            if moment.tzinfo is None:
+                raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
+            moment = moment.timestamp()
+        return Call(self._task, self._options.having(delay=0.0, at=float(moment)))
+
+    def key(self, key: str, *, replace: bool = False, hold: float | None = None) -> Call[P]:
+        """It has a name, which no other job of the tube has: by it, it can be cancelled.
+
+        Args:
+            replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
+                putting a second one raises ExistsError.
+            hold: so many seconds the name stays taken when the job is done.
+        """
+        return Call(self._task, self._options.having(key=key, replace=replace, hold=hold))
+
+    def priority(self, priority: int) -> Call[P]:
+        """Its priority; 0 runs before all others."""
+        return Call(self._task, self._options.having(priority=priority))
+
+    def ttr(self, seconds: float) -> Call[P]:
+        """Seconds after which the job is another worker's if its own has fallen silent."""
+        return Call(self._task, self._options.having(ttr=seconds))
+
+    def tries(self, number: int) -> Call[P]:
+        """The server itself buries it when it has failed so often, also when it is its workers that die."""
+        return Call(self._task, self._options.having(tries=number))
+
+    def ttl(self, seconds: float) -> Call[P]:
+        """If no worker takes it for so many seconds, nobody wants it any more, and the server deletes it."""
+        return Call(self._task, self._options.having(ttl=seconds))
+
+    def put(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """Put a job that makes this call, and return its id. Blocks until the server has it.
+
+        Raises:
+            ExistsError: the tube has a job with this key. Nothing is put.
+            TooLateError: the job that is to be replaced runs already. Nothing is put.
+            UnsupportedError: the server is a beanstalkd, which knows `delay` and `priority` only. Nothing is put.
+            TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
+            Error: the server does not take it. ConnectionLostError: it may or may not have it.
+        """
+        return self._task.tasks._put(self._task, args, kwargs, self._options)
+
+    async def aput(self, *args: P.args, **kwargs: P.kwargs) -> int:
+        """As `put`, in asyncio."""
+        return await self._task.tasks._aput(self._task, args, kwargs, self._options)
+
+    def cancel(self) -> bool:
+        """Call off the job with this key, as `Task.cancel` does."""
+        return self._task.cancel(self._name)
+
+    async def acancel(self) -> bool:
+        """As `cancel`, in asyncio."""
+        return await self._task.acancel(self._name)
+
+    @property
+    def _name(self) -> str:
+        if not self._options.key:
+            raise ValueError("what has no key can be cancelled by its id: task.cancel(id)")
+        return self._options.key

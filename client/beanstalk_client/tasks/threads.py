@@ -1,0 +1,139 @@
+"""Threads in which plain functions run, fed by the event loop and heard by it with as few wake-ups as there can be.
+
+What costs is neither the queue nor the call but to wake a thread: a system call, and a fight for Python's lock. So a
+call wakes one thread, however many calls there are, and that one wakes the next before it begins if there are
+more. While functions are quick, the first thread has done them all before the second one has the lock; as soon as one
+blocks, the others are there. Results wait in a queue, and wake the event loop once.
+
+A thread cannot be ended from outside. One whose caller waits no longer is *overdue*: it goes on to its end, and another
+one takes its place, of which there are at most as many again. All are daemons, so that none keeps the process.
+Must never know what it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+
+class Threads:
+    """So many threads at most, which are started as they are needed. For one event loop.
+
+    Args:
+        number: of threads.
+    """
+
+    def __init__(self, number: int) -> None:
+        if number < 1:
+            raise ValueError(f"{number} threads; there must be 1 or more")
+        self._loop = asyncio.get_running_loop()
+        self._number = number
+        self._started = 0
+        self._overdue = 0
+        self._calls: deque[Any] = deque()
+        self._results: deque[Any] = deque()
+        self._idle: list[threading.Lock] = []  # of threads that wait: one is woken by releasing its lock
+        self._waking = False  # a thread is on its way: it will see to what is in the queue
+        self._told = False  # the event loop is on its way
+        self._closed = False
+
+    @property
+    def overdue(self) -> int:
+        """How many threads run what nobody waits for any more."""
+        return self._overdue
+
+    async def run(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call a function in a thread, with the caller's context variables; return what it returns.
+
+        If the caller is cancelled, the function goes on, and what becomes of it is not known.
+        """
+        future = self._loop.create_future()
+        call = [future, copy_context(), function, args, kwargs, False]
+        self._calls.append(call)
+        if not self._waking:
+            self._wake()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled():  # otherwise the function itself has raised it
+                try:
+                    self._calls.remove(call)  # it has not begun
+                except ValueError:
+                    if not call[5]:
+                        call[5] = True
+                        self._overdue += 1
+            raise
+
+    def close(self) -> None:
+        """Let the threads end that have nothing to do; the others end when they have."""
+        self._closed = True
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().release()
+
+    def _wake(self) -> None:
+        """Let one more thread look at the queue, if there is one."""
+        self._waking = True
+        try:
+            lock = self._idle.pop()
+        except IndexError:
+            if self._started < self._number + min(self._overdue, self._number):
+                self._started += 1
+                threading.Thread(target=self._work, name=f"task-{self._started}", daemon=True).start()
+            else:
+                self._waking = False  # all are at work, and look at the queue when they are done
+        else:
+            lock.release()
+
+    def _work(self) -> None:
+        """What a thread does."""
+        calls, results = self._calls, self._results
+        lock = threading.Lock()
+        lock.acquire()
+        while not self._closed:
+            self._waking = False
+            try:
+                call = calls.popleft()
+            except IndexError:
+                self._idle.append(lock)
+                if calls:  # which came before we were to be found
+                    self._wake()
+                lock.acquire()
+                continue
+            if calls:
+                self._wake()
+            future, context, function, args, kwargs, _ = call
+            try:
+                result, error = context.run(function, *args, **kwargs), None
+            except BaseException as raised:
+                result, error = None, raised
+            results.append((call, result, error))
+            del call, future, context, function, args, kwargs, result, error
+            if not self._told:
+                self._told = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:
+                    return  # the loop is closed
+
+    def _collect(self) -> None:
+        """On the event loop: hand over what has come back."""
+        self._told = False
+        results = self._results
+        while results:
+            call, result, error = results.popleft()
+            future = call[0]
+            if future.done():
+                if call[5]:
+                    self._overdue -= 1
+            elif error is None:
+                future.set_result(result)
+            elif isinstance(error, StopIteration):  # which no future takes
+                future.set_exception(RuntimeError("the function raised StopIteration"))
+            else:
+                future.set_exception(error)

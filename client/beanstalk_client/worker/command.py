@@ -1,0 +1,198 @@
+"""The worker's command line: what it means, and what a person is told who has made a mistake in it.
+
+Must never know how a worker works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from beanstalk_client.consumer import AT_ONCE
+from beanstalk_client.errors import Error
+from beanstalk_client.tasks import Tasks
+from beanstalk_client.version import VERSION
+from beanstalk_client.worker.serving import GRACE, Group, Worker
+
+USAGE = 2
+FAILED = 1
+
+MOST_THREADS = 40
+"""How many threads there are at most, unless told."""
+
+
+class UsageError(Exception):
+    """The command line cannot be followed; the message says why, in one line."""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m beanstalk_client.worker",
+        description="Run the tasks of a program: each job of their tubes is a call of one of them.",
+        epilog="SIGTERM or SIGINT: take no more jobs, let those that run end, and release the others after --grace. "
+        "A second one releases them at once.",
+    )
+    parser.add_argument("app", metavar="MODULE:NAME", help="where the Tasks are: shop.jobs:tasks")
+    parser.add_argument(
+        "--tube",
+        metavar="NAME[,NAME…][=N]",
+        action="append",
+        type=read_group,
+        help="take jobs from this tube, N at a time; several with a comma share N. May be given often. "
+        "By default: from each tube of a task, --at-once from each",
+    )
+    parser.add_argument(
+        "--at-once",
+        metavar="N",
+        type=read_count,
+        default=AT_ONCE,
+        help=f"how many jobs of a tube run at a time ({AT_ONCE})",
+    )
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=read_count,
+        help=f"in how many threads plain functions run (as many as may run at a time, {MOST_THREADS} at most)",
+    )
+    parser.add_argument(
+        "--grace",
+        metavar="SECONDS",
+        type=read_seconds,
+        default=GRACE,
+        help=f"how long jobs may run on when the worker is told to stop ({GRACE:g})",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="how grave an event must be to be logged (info); debug also tells of each job that is done",
+    )
+    parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
+    return parser
+
+
+def read_count(text: str) -> int:
+    """A number, 1 or more."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 1 or more")
+    return int(text)
+
+
+def read_seconds(text: str) -> float:
+    """Seconds, 0 or more."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, 0 or more")
+    return seconds
+
+
+def read_group(text: str) -> Group:
+    """Tubes that share slots: "mail", "mail=5", "mail,letters=5"."""
+    names, equals, number = text.partition("=")
+    tubes = [name for name in names.split(",") if name]
+    if not tubes:
+        raise argparse.ArgumentTypeError(f"{text!r} names no tube")
+    return Group(tuple(tubes), read_count(number) if equals else 0)
+
+
+def find_tasks(app: str) -> Tasks:
+    """The Tasks that a command line names.
+
+    Raises:
+        UsageError: there are none.
+    """
+    module_name, colon, name = app.partition(":")
+    if not (colon and module_name and name):
+        raise UsageError(f"{app!r}: must be MODULE:NAME, such as shop.jobs:tasks")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name + ".").startswith(error.name + "."):
+            raise UsageError(f"there is no module {error.name} here or in the path of Python") from None
+        raise UsageError(f"{module_name} cannot be imported: {_where(error)}") from None
+    except Exception as error:
+        raise UsageError(f"{module_name} cannot be imported: {_where(error)}") from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{module_name} has no {name}")
+        found = getattr(found, part)
+    if not isinstance(found, Tasks):
+        raise UsageError(f"{app} is no Tasks, but of {type(found).__module__}.{type(found).__qualname__}")
+    return found
+
+
+def _where(error: Exception) -> str:
+    """An exception of an import in one line, with the line that has raised it."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+
+
+def groups_of(options: argparse.Namespace, tasks: Tasks) -> list[Group]:
+    """Which tubes share how many slots.
+
+    Raises:
+        UsageError: there is no tube, or one is named twice.
+    """
+    named: list[Group] = options.tube or [Group((tube,), 0) for tube in tasks.tubes]
+    if not named:
+        raise UsageError(f"{options.app} has no task: there is nothing to do")
+    tubes = [tube for group in named for tube in group.tubes]
+    for tube in tubes:
+        if tubes.count(tube) > 1:
+            raise UsageError(f"--tube: {tube} is named twice")
+    return [Group(group.tubes, group.at_once or options.at_once) for group in named]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a worker until it is told to stop; return the exit status."""
+    options = make_parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    try:
+        tasks = find_tasks(options.app)
+        groups = groups_of(options, tasks)
+    except UsageError as error:
+        sys.stderr.write(f"beanstalk_client.worker: {error}\n")
+        return USAGE
+    threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
+    worker = Worker(tasks, groups, threads=threads, grace=options.grace)
+    try:
+        run(worker.run())
+    except (Error, OSError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        sys.stderr.write(f"beanstalk_client.worker: server {tasks.where}: {reason}\n")
+        return FAILED
+    return 0
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in an event loop, uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        loop = asyncio.new_event_loop()
+    else:
+        loop = uvloop.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(main)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

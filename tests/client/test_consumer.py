@@ -1,0 +1,388 @@
+"""The engine under workers: slots, links, what becomes of jobs, and what losses of the server change about it."""
+
+import asyncio
+
+import pytest
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.consumer import DONE, Bury, Consumer, Release
+from consuming import (
+    SERVERS,
+    Handler,
+    connected,
+    consuming,
+    emptied,
+    new_tube,
+    restartable,
+    run,
+    running,
+    states,
+    until,
+)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    with running(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def tube():
+    return new_tube()
+
+
+def test_each_job_runs_once_and_is_deleted(server, tube):
+    async def story():
+        handler = Handler()
+        async with connected(server, tube) as client, consuming(server, tube, handler):
+            for number in range(100):
+                await client.put(b"%d" % number)
+            await emptied(client, tube)
+        assert handler.began == [str(number) for number in range(100)]
+
+    run(story())
+
+
+def test_ten_empty_jobs_cost_one_reserve(tube):
+    async def story(server):
+        handler = Handler()
+        async with connected(server, tube) as client:
+            async with client.pipeline() as pipeline:
+                for number in range(1000):
+                    pipeline.put(b"%d" % number)
+            before = (await client.stats())["cmd-reserve-batch"]
+            async with consuming(server, tube, handler, at_once=10):
+                await emptied(client, tube)
+            assert (await client.stats())["cmd-reserve-batch"] - before <= 102
+
+    with running(SERVERS[0]) as server:
+        run(story(server))
+
+
+def test_no_more_run_at_a_time_than_there_are_slots(server, tube):
+    async def story():
+        handler = Handler()
+        gates = [handler.gate(str(number)) for number in range(7)]
+        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3):
+            for number in range(7):
+                await client.put(b"%d" % number)
+            await until(lambda: len(handler.began) == 3, "three run")
+            for number in range(7):
+                while (await states(client, tube))["reserved"] != min(3, 7 - number):
+                    await asyncio.sleep(0.005)
+                gates[number].set()
+                await until(lambda number=number: len(handler.ended) == number + 1, "one more has ended")
+                await until(lambda number=number: len(handler.began) == min(7, number + 4), "its slot is taken")
+            await emptied(client, tube)
+        assert handler.most == 3
+
+    run(story())
+
+
+def test_a_long_job_does_not_hold_back_the_others_of_its_batch(server, tube):
+    async def story():
+        handler = Handler()
+        gate = handler.gate("long")
+        async with connected(server, tube) as client:
+            await client.put(b"long")
+            for number in range(9):
+                await client.put(b"%d" % number)
+            async with consuming(server, tube, handler, at_once=10):
+                while await states(client, tube) != {"ready": 0, "reserved": 1, "delayed": 0, "buried": 0}:
+                    await asyncio.sleep(0.005)
+                await client.put(b"another")
+                await until(lambda: "another" in handler.ended, "it runs beside the long one")
+                gate.set()
+                await emptied(client, tube)
+
+    run(story())
+
+
+def test_jobs_that_come_one_by_one_run_at_once_and_over_few_connections(server, tube):
+    async def story():
+        handler = Handler()
+        for number in range(4):
+            handler.gate(str(number))
+        made = []
+
+        def connect():
+            made.append(AsyncClient(server.address, encoding=None))
+            return made[-1]
+
+        consumer = Consumer(connect, [tube], handler, at_once=4)
+        task = asyncio.ensure_future(consumer.run())
+        async with connected(server, tube) as client:
+            for _ in range(3):
+                for number in range(4):
+                    await client.put(b"%d" % number)
+                    await until(lambda: handler.at_once == consumer.running > 0, "it runs")
+                await until(lambda: consumer.running == 4, "all run")
+                for gate in handler.gates.values():
+                    gate.set()
+                await emptied(client, tube)
+                for gate in handler.gates.values():
+                    gate.clear()
+        consumer.stop()
+        await task
+        assert len(made) <= 5
+
+    run(story())
+
+
+def test_what_is_released_or_buried_keeps_its_priority(server, tube):
+    async def story():
+        handler = Handler({"again": Release(delay=1000), "sunk": Bury(), "changed": Release(1000, priority=7)})
+        async with connected(server, tube) as client, consuming(server, tube, handler):
+            ids = [await client.put(body, 1234) for body in (b"again", b"sunk", b"changed")]
+            while (found := await states(client, tube))["delayed"] != 2 or not found["buried"]:
+                await asyncio.sleep(0.005)
+            again, sunk, changed = [await client.stats_job(job_id) for job_id in ids]
+        assert (again["state"], again["pri"], again["delay"]) == ("delayed", 1234, 1000)
+        assert (sunk["state"], sunk["pri"]) == ("buried", 1234)
+        assert (changed["state"], changed["pri"]) == ("delayed", 7)
+
+    run(story())
+
+
+def test_a_handler_that_fails_costs_its_job_a_minute(server, tube, caplog):
+    async def story():
+        handler = Handler({"bad": RuntimeError("oh")})
+        async with connected(server, tube) as client, consuming(server, tube, handler):
+            job_id = await client.put(b"bad")
+            await client.put(b"good")
+            while (await states(client, tube))["delayed"] != 1:
+                await asyncio.sleep(0.005)
+            assert (await client.stats_job(job_id))["delay"] == 60
+        assert handler.ended == ["bad", "good"]
+
+    run(story())
+    assert [record.event for record in caplog.records] == ["bug-handler"]
+
+
+def test_a_job_is_touched_as_long_as_it_runs(server, tube):
+    async def story():
+        handler = Handler()
+        gates = [handler.gate("one"), handler.gate("two")]
+        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3):
+            ids = [await client.put(b"one", ttr=1), await client.put(b"two", ttr=2)]
+            while (await client.stats_job(ids[1]))["age"] < 3:
+                await asyncio.sleep(0.05)
+            for job_id in ids:
+                found = await client.stats_job(job_id)
+                assert (found["state"], found["timeouts"], found["reserves"]) == ("reserved", 0, 1)
+            for gate in gates:
+                gate.set()
+            await emptied(client, tube)
+        assert handler.began == ["one", "two"]
+
+    run(story())
+
+
+def test_who_stops_finishes_what_is_in_hand_and_takes_no_more(server, tube):
+    async def story():
+        handler = Handler()
+        gate = handler.gate("long")
+        async with connected(server, tube) as client:
+            async with consuming(server, tube, handler, at_once=2) as consumer:
+                await client.put(b"long")
+                await until(lambda: handler.began, "it runs")
+                consumer.stop()
+                await client.put(b"late")
+                gate.set()
+            assert await states(client, tube) == {"ready": 1, "reserved": 0, "delayed": 0, "buried": 0}
+            assert handler.began == ["long"]
+
+    run(story())
+
+
+def test_what_arrives_while_it_stops_is_ready_again(server, tube):
+    async def story():
+        for _ in range(30):
+            handler = Handler()
+            async with connected(server, tube) as client:
+                async with consuming(server, tube, handler) as consumer:
+                    await until(lambda consumer=consumer: any(link.waiting for link in consumer._links), "it waits")
+                    put = asyncio.ensure_future(client.put(b"x"))
+                    await asyncio.sleep(0)
+                    consumer.stop()
+                    await put
+                if handler.began:
+                    await emptied(client, tube)
+                else:
+                    await client.delete(await client.reserve(5))
+
+    run(story())
+
+
+def test_who_ends_releases_what_runs(server, tube):
+    async def story():
+        handler = Handler()
+        handler.gate("long")
+        async with connected(server, tube) as client:
+            async with consuming(server, tube, handler, at_once=2) as consumer:
+                job_id = await client.put(b"long", 77)
+                await until(lambda: handler.began, "it runs")
+                consumer.end()
+            found = await client.stats_job(job_id)
+            assert (found["state"], found["pri"], found["releases"]) == ("ready", 77, 1)
+
+    run(story())
+
+
+def test_a_consumer_that_is_cancelled_gives_its_jobs_back(server, tube):
+    async def story():
+        handler = Handler()
+        handler.gate("long")
+        consumer = Consumer(lambda: AsyncClient(server.address, encoding=None), [tube], handler)
+        task = asyncio.ensure_future(consumer.run())
+        async with connected(server, tube) as client:
+            await client.put(b"long")
+            await until(lambda: handler.began, "it runs")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await client.delete(await client.reserve(5))
+
+    run(story())
+
+
+def test_a_delivery_tells_of_its_job(server, tube):
+    async def story():
+        told = []
+
+        async def handle(delivery):
+            await delivery.touch()
+            told.append((delivery.job_id, delivery.body, delivery.tube, await delivery.stats()))
+            return DONE
+
+        async with connected(server, tube) as client, consuming(server, tube, handle):
+            job_id = await client.put(b"x", 5)
+            await emptied(client, tube)
+        assert told[0][:3] == (job_id, b"x", tube)
+        assert (told[0][3]["tube"], told[0][3]["pri"]) == (tube, 5)
+
+    run(story())
+
+
+def test_of_several_tubes_each_is_served(server):
+    async def story():
+        handler = Handler()
+        tubes = [new_tube(), new_tube()]
+        consumer = Consumer(lambda: AsyncClient(server.address, encoding=None), tubes, handler)
+        task = asyncio.ensure_future(consumer.run())
+        for tube in tubes:
+            async with connected(server, tube) as client:
+                await client.put(tube.encode())
+                await emptied(client, tube)
+        consumer.stop()
+        await task
+        assert handler.ended == tubes
+
+    run(story())
+
+
+@pytest.mark.parametrize("program", SERVERS)
+def test_a_job_runs_on_beyond_a_restart_and_is_deleted(program, tmp_path, tube, caplog):
+    """It has been put a while before, so it is known for the same when it comes back, and does not run twice."""
+
+    async def story(server):
+        handler = Handler()
+        gate = handler.gate("long")
+        async with connected(server, tube) as client:
+            job_id = await client.put(b"long")
+            while (await client.stats_job(job_id))["age"] < 2:
+                await asyncio.sleep(0.05)
+            async with consuming(server, tube, handler, at_once=2) as consumer:
+                await until(lambda: handler.began, "it runs")
+                server.kill()
+                server.start()
+                while (await client.stats_job(job_id))["state"] != "reserved":
+                    await asyncio.sleep(0.02)
+                await until(lambda: any(record.event == "job-taken-back" for record in caplog.records), "it is known")
+                assert consumer.running == 1
+                gate.set()
+                await emptied(client, tube)
+        assert handler.began == handler.ended == ["long"]
+
+    caplog.set_level("INFO")
+    with restartable(program, tmp_path) as server:
+        run(story(server))
+
+
+@pytest.mark.parametrize("program", SERVERS)
+def test_what_is_done_while_the_server_is_away_is_deleted_when_it_is_back(program, tmp_path, tube):
+    async def story(server):
+        handler = Handler()
+        gate = handler.gate("0")
+        async with connected(server, tube) as client, consuming(server, tube, handler, at_once=1):
+            await client.put(b"0")
+            await until(lambda: handler.began, "it runs")
+            server.kill()
+            gate.set()
+            await until(lambda: handler.ended, "it is done")
+            server.start()
+            await emptied(client, tube)
+        assert handler.began == ["0"]
+
+    with restartable(program, tmp_path) as server:
+        run(story(server))
+
+
+@pytest.mark.parametrize("program", SERVERS)
+def test_another_job_with_the_id_and_body_of_a_lost_one_runs(program, tube):
+    """A server without a binlog begins its ids anew, and what is put then is another job."""
+
+    async def story(server):
+        handler = Handler()
+        gate = handler.gate("x")
+        async with consuming(server, tube, handler, at_once=2):
+            async with connected(server, tube) as client:
+                assert await client.put(b"x") == 1
+                await until(lambda: handler.began, "it runs")
+            server.kill()
+            server.start()
+            async with connected(server, tube) as client:
+                assert await client.put(b"x") == 1
+                await until(lambda: len(handler.began) == 2, "the other one runs, too")
+                gate.set()
+                await emptied(client, tube)
+        assert handler.ended == ["x", "x"]
+
+    with restartable(program) as server:
+        run(story(server))
+
+
+def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path, tube):
+    async def story(server):
+        handler = Handler()
+        server.kill()
+        async with consuming(server, tube, handler):
+            await asyncio.sleep(0.05)
+            server.start()
+            async with connected(server, tube) as client:
+                await client.put(b"x")
+                await emptied(client, tube)
+        assert handler.ended == ["x"]
+
+    with restartable(SERVERS[0], tmp_path) as server:
+        run(story(server))
+
+
+def test_it_runs_on_uvloop(server, tube):
+    async def story():
+        handler = Handler()
+        async with connected(server, tube) as client, consuming(server, tube, handler):
+            await client.put(b"x")
+            await emptied(client, tube)
+        assert handler.ended == ["x"]
+
+    loop = uvloop.new_event_loop()
+    loop.run_until_complete(asyncio.wait_for(story(), 60))
+    loop.close()
+
+
+def test_a_consumer_has_a_tube_and_a_slot(server):
+    with pytest.raises(ValueError, match="needs a tube"):
+        Consumer(lambda: None, [], Handler())
+    with pytest.raises(ValueError, match="at_once is 0"):
+        Consumer(lambda: None, ["x"], Handler(), at_once=0)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import uvloop
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Consumer, Release
 from consuming import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -51,6 +51,15 @@ async def eventually_async(condition: Callable[[], T], what: str, within: float 
         _check(what, began, within)
         await asyncio.sleep(0.0 if looks < 10_000 else 0.001)
         looks += 1
+    return found
+
+
+async def eventually_asked(question: Callable[[], Awaitable[T]], what: str, within: float = WITHIN) -> T:
+    """Do as `eventually` does with a condition that is a coroutine, such as one that asks a server."""
+    began = time.monotonic()
+    while not (found := await question()):
+        _check(what, began, within)
+        await asyncio.sleep(LONGEST_PAUSE)
     return found
 
 

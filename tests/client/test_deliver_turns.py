@@ -83,24 +83,42 @@ def test_nobody_waits_where_there_is_no_room():
     run(story())
 
 
-def test_what_is_put_off_comes_back_one_after_the_other():
+def put_off(turns, now):
+    """For how long a job of the slow host is put off."""
+    with pytest.raises(PutOff) as off:
+        turns.begin("slow", now).send(None)
+    return off.value.delay
+
+
+def test_what_is_put_off_comes_back_when_those_before_it_have_had_their_turn():
     async def story():
         turns = Turns(at_once=10, per_host=2, waiting_room=0)
         for _ in range(2):
             await turns.begin("slow", 100)
-        delays = []
-        for _ in range(2000):
-            with pytest.raises(PutOff) as off:
-                await turns.begin("slow", 100)
-            delays.append(off.value.delay)
-        assert delays[0] == SHORTEST
-        assert delays[9] == pytest.approx(10 * FIRST_GUESS / 2)
+        step = FIRST_GUESS / 2
+        delays = [put_off(turns, 100) for _ in range(10_000)]
+        assert delays[:3] == pytest.approx([max(SHORTEST, step), 2 * step, 3 * step])
         assert delays == sorted(delays) and delays[-1] == LONGEST
-        turns.end("slow", 11.0)  # it takes longer than was thought
-        await turns.begin("slow", 1000)
-        with pytest.raises(PutOff) as off:
-            await turns.begin("slow", 1000)
-        assert off.value.delay == pytest.approx((FIRST_GUESS + 2) / 2)
+        assert put_off(turns, 100 + 9_990 * step) == pytest.approx(11 * step)  # most have had their turn since
+        assert put_off(turns, 100_000) == pytest.approx(max(SHORTEST, step))
+
+    run(story())
+
+
+def test_how_long_it_takes_is_learnt():
+    async def story():
+        turns = Turns(at_once=10, per_host=1, waiting_room=0)
+        await turns.begin("slow", 0)
+        first = put_off(turns, 0)
+        for now, lasted, longer in ((1000, 10, True), (2000, 10, True), (3000, 0, False), (4000, 0, False)):
+            turns.end("slow", lasted)
+            await turns.begin("slow", 0)
+            last, first = first, put_off(turns, now)
+            assert (first > last) is longer
+        for _ in range(1000):
+            turns.end("slow", 0)
+            await turns.begin("slow", 0)
+        assert put_off(turns, 20_000) == SHORTEST
 
     run(story())
 

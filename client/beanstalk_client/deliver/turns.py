@@ -17,7 +17,7 @@ from typing import Final
 SHARE: Final = 4
 """One host may have the whole waiting room divided by this."""
 
-SHORTEST: Final = 1.0
+SHORTEST: Final = 0.05
 LONGEST: Final = 300.0
 """Bounds of how long a job is put off, in seconds: a host may be quicker than it was."""
 
@@ -27,7 +27,10 @@ WEIGHT: Final = 0.2
 MOST_IDLE_HOSTS: Final = 1000
 """Hosts that are remembered, with how long their requests took."""
 
-FIRST_GUESS: Final = 1.0
+QUICKEST: Final = 0.001
+"""What a request counts for at least, in seconds."""
+
+FIRST_GUESS: Final = 0.1
 """How long a request takes to a host that has not answered yet, in seconds."""
 
 
@@ -44,12 +47,13 @@ class Stopped(Exception):  # noqa: N818 nothing is wrong
 
 
 class _Host:
-    __slots__ = ("average", "busy", "free_at", "waiting")
+    __slots__ = ("average", "backlog", "busy", "looked_at", "waiting")
 
     def __init__(self) -> None:
         self.average = FIRST_GUESS  # seconds of a request
         self.busy = 0  # requests on their way, and those that wait for nothing but one of `at_once`
-        self.free_at = 0.0  # when those that were put off will have had their turn
+        self.backlog = 0.0  # jobs that were put off and, if it is as quick as on average, have not had their turn since
+        self.looked_at = 0.0  # when that was so
         self.waiting: deque[asyncio.Future[None]] = deque()
 
 
@@ -133,7 +137,7 @@ class Turns:
     def end(self, name: str, lasted: float) -> None:
         """A request has ended that lasted so many seconds."""
         host = self._hosts[name]
-        host.average += (lasted - host.average) * WEIGHT
+        host.average += (max(lasted, QUICKEST) - host.average) * WEIGHT
         self.busy -= 1
         self._free(host)
 
@@ -153,9 +157,9 @@ class Turns:
     def _put_off(self, host: _Host, now: float) -> float:
         """For how long a job of a host is put off: until those have had their turn that wait or were put off before."""
         step = host.average / self.per_host
-        soonest = now + (len(host.waiting) + 1) * step
-        host.free_at = min(max(host.free_at + step, soonest), now + LONGEST)
-        return max(SHORTEST, host.free_at - now)
+        host.backlog = max(0.0, host.backlog - (now - host.looked_at) / step) + 1
+        host.looked_at = now
+        return min(max((len(host.waiting) + host.backlog) * step, SHORTEST), LONGEST)
 
     def _free(self, host: _Host) -> None:
         """A host has room for one request more."""
@@ -197,7 +201,9 @@ class Turns:
         if len(self._hosts) < self._most_hosts:
             return
         self._hosts = {
-            name: host for name, host in self._hosts.items() if host.busy or host.waiting or host.free_at > now
+            name: host
+            for name, host in self._hosts.items()
+            if host.busy or host.waiting or now < host.looked_at + host.backlog * host.average / self.per_host
         }
         self._most_hosts = max(MOST_IDLE_HOSTS, 2 * len(self._hosts))
 

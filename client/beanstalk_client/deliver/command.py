@@ -1,0 +1,390 @@
+"""The command line of `beanstalk-deliver`: what it means, and what a person is told who has made a mistake in it.
+
+Must never know how a request is sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import ssl
+import sys
+from collections.abc import Coroutine, Sequence
+from datetime import datetime, timezone
+from ipaddress import ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_client.address import read_target
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.deliver.addresses import Guard, Network
+from beanstalk_client.deliver.signatures import Secrets
+from beanstalk_client.deliver.turns import Turns
+from beanstalk_client.deliver.verdicts import Rules
+from beanstalk_client.errors import Error
+from beanstalk_client.version import VERSION
+
+if TYPE_CHECKING:
+    from beanstalk_client.deliver.serving import Deliverer
+
+PROGRAM: Final = "beanstalk-deliver"
+
+USAGE: Final = 2
+FAILED: Final = 1
+
+LARGEST_FILE: Final = 1_000_000
+"""Bytes of a file of secrets, or with a token."""
+
+_OF_RECORDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""The attributes of a record that are not the fields of an event."""
+
+
+class UsageError(Exception):
+    """The command line cannot be followed; the message says why, in one line."""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Send requests when they are due: each job of a tube is one, as JSON.",
+        epilog="SIGTERM or SIGINT: take no more jobs, let requests that are on their way end, and give the others back "
+        "after --grace; a second one does so at once. SIGHUP: read the secrets anew.",
+    )
+    add = parser.add_argument_group("jobs").add_argument
+    add("--tube", metavar="NAME", action="append", required=True, help="take jobs from this tube; may be given often")
+    add(
+        "--server",
+        metavar="ADDRESS",
+        action="append",
+        help="where the job server is: HOST:PORT, unix:PATH, beanstalk://… or, with TLS, beanstalks://…; given often, "
+        "the nodes of a cluster (127.0.0.1:11300)",
+    )
+    add("--token-file", metavar="FILE", type=Path, help="the token for the job server is in this file")
+    add("--server-ca", metavar="FILE", type=Path, help="trust these authorities for the job server's certificate")
+    add(
+        "--grace",
+        metavar="SECONDS",
+        type=_seconds,
+        default=30.0,
+        help="how long requests may go on when it is told to stop (30)",
+    )
+    add = parser.add_argument_group("how many at once").add_argument
+    add("--at-once", metavar="N", type=_count, default=100, help="requests at once (100)")
+    add("--per-host", metavar="N", type=_count, default=10, help="requests at once to one host (10)")
+    add(
+        "--waiting",
+        metavar="N",
+        type=_count,
+        default=200,
+        help="jobs that may wait because their host has as many requests as it may, a quarter of them for one host; "
+        "others are put off (200)",
+    )
+    add = parser.add_argument_group("one attempt").add_argument
+    add(
+        "--timeout",
+        metavar="SECONDS",
+        type=_some_seconds,
+        default=30.0,
+        help="for all of it, redirects included; a job may ask for less (30)",
+    )
+    add(
+        "--connect-timeout",
+        metavar="SECONDS",
+        type=_some_seconds,
+        default=10.0,
+        help="until there is a connection, names and TLS included (10)",
+    )
+    add("--redirects", metavar="N", type=_number, default=3, help="how many are followed (3)")
+    add(
+        "--max-response",
+        metavar="BYTES",
+        type=_number,
+        default=65_536,
+        help="how much of the body of a response is read at most (65536)",
+    )
+    add("--ca", metavar="FILE", type=Path, help="trust these authorities for receivers' certificates, and no others")
+    add(
+        "--proxy-from-environment",
+        action="store_true",
+        help="use HTTP_PROXY, HTTPS_PROXY and NO_PROXY. A proxy finds addresses itself: it has to guard them",
+    )
+    add(
+        "--secrets",
+        metavar="FILE",
+        type=Path,
+        help="sign requests with the secrets in this file: lines of a pattern of hosts, and one secret or more",
+    )
+    add = parser.add_argument_group("what fails").add_argument
+    add("--tries", metavar="N", type=_number, default=12, help="after so many a job is buried; 0: never (12)")
+    add(
+        "--backoff",
+        metavar="SECONDS",
+        type=_some_seconds,
+        default=5.0,
+        help="until the second try, doubled with each further one (5)",
+    )
+    add("--backoff-max", metavar="SECONDS", type=_some_seconds, default=43_200.0, help="the longest backoff (43200)")
+    add(
+        "--retry-after-max",
+        metavar="SECONDS",
+        type=_some_seconds,
+        default=86_400.0,
+        help="how long a receiver may have us wait by Retry-After (86400)",
+    )
+    add = parser.add_argument_group("where requests may go: to public addresses, unless told").add_argument
+    add(
+        "--allow-host",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="only to hosts that match, such as *.example.com; may be given often",
+    )
+    add("--forbid-host", metavar="PATTERN", action="append", default=[], help="not to hosts that match")
+    add(
+        "--allow-port",
+        metavar="N",
+        type=_port,
+        action="append",
+        default=[],
+        help="only to these ports; may be given often (all)",
+    )
+    add(
+        "--allow-private",
+        action="store_true",
+        help="also to private networks (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7)",
+    )
+    add(
+        "--allow-net",
+        metavar="NET",
+        type=_network,
+        action="append",
+        default=[],
+        help="also to this network, such as 127.0.0.0/8; may be given often",
+    )
+    add(
+        "--forbid-net",
+        metavar="NET",
+        type=_network,
+        action="append",
+        default=[],
+        help="not to this network, whatever else is allowed; may be given often",
+    )
+    add = parser.add_argument_group("the log").add_argument
+    add(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="how grave an event must be to be logged (info)",
+    )
+    add("--log-format", default="text", choices=["text", "json"], help="lines for people, or for programs (text)")
+    parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
+    return parser
+
+
+def make_deliverer(options: argparse.Namespace) -> Deliverer:
+    """The sender that a command line asks for.
+
+    Raises:
+        UsageError: it cannot be.
+    """
+    try:
+        from beanstalk_client.deliver.sending import Limits, Sender
+        from beanstalk_client.deliver.serving import Deliverer
+    except ImportError as error:
+        raise UsageError(str(error)) from None
+    addresses = tuple(options.server or ["127.0.0.1:11300"])
+    token = _read(options.token_file, "--token-file").strip() if options.token_file else ""
+    server_tls: ssl.SSLContext | bool = False
+    if options.server_ca:
+        server_tls = _trusting(options.server_ca, "--server-ca")
+    tls = _trusting(options.ca, "--ca") if options.ca else None
+    try:
+        read_target(addresses, tls=server_tls, token=token)
+    except ValueError as error:
+        raise UsageError(f"--server: {error}") from None
+    if len(set(options.tube)) < len(options.tube):
+        raise UsageError("--tube: a tube is named twice")
+    guard = Guard(
+        allowed_hosts=options.allow_host,
+        forbidden_hosts=options.forbid_host,
+        allowed_ports=options.allow_port,
+        allow_private=options.allow_private,
+        allowed_networks=options.allow_net,
+        forbidden_networks=options.forbid_net,
+    )
+    limits = Limits(
+        timeout=options.timeout,
+        connect_timeout=options.connect_timeout,
+        redirects=options.redirects,
+        response=options.max_response,
+    )
+
+    def read_secrets() -> Secrets:
+        try:
+            return Secrets.parse(_read(options.secrets, "--secrets"))
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        except ValueError as error:
+            raise ValueError(f"--secrets: {options.secrets}: {error}") from None
+
+    try:
+        secrets = read_secrets() if options.secrets else None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+    def connect() -> AsyncClient[bytes]:
+        return AsyncClient(addresses, encoding=None, tls=server_tls, token=token)
+
+    def make_sender() -> Sender:
+        return Sender(
+            guard,
+            secrets=secrets,
+            limits=limits,
+            lookups=options.at_once,
+            tls=tls,
+            proxies_of_environment=options.proxy_from_environment,
+        )
+
+    return Deliverer(
+        connect,
+        options.tube,
+        make_sender,
+        Turns(options.at_once, options.per_host, options.waiting),
+        Rules(
+            tries=options.tries,
+            backoff=options.backoff,
+            backoff_max=options.backoff_max,
+            retry_after_max=options.retry_after_max,
+        ),
+        read_secrets=read_secrets if options.secrets else None,
+        grace=options.grace,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Send what is due until told to stop; return the exit status."""
+    options = make_parser().parse_args(arguments)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonFormatter() if options.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    )
+    logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
+    try:
+        deliverer = make_deliverer(options)
+    except UsageError as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        return USAGE
+    _allow_many_connections()
+    try:
+        run(deliverer.run())
+    except (Error, OSError, ValueError) as error:
+        sys.stderr.write(f"{PROGRAM}: the job server: {str(error) or type(error).__name__}\n")
+        return FAILED
+    return 0
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in an event loop, uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        loop = asyncio.new_event_loop()
+    else:
+        loop = uvloop.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(main)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as an object of JSON, in ASCII, on one line: with the names that beanstalk-server's log has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name: value for name, value in vars(record).items() if name not in _OF_RECORDS}
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "level": record.levelname.lower(),
+            "event": fields.pop("event", record.name),
+            "message": record.getMessage().strip(),
+            **fields,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _allow_many_connections() -> None:
+    """Use as many files as this process may: each connection is one."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+
+
+def _trusting(path: Path, option: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(path))
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"{option}: {path}: {error.strerror or error}") from None
+
+
+def _read(path: Path, option: str) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise UsageError(f"{option}: {path}: it is longer than {LARGEST_FILE} bytes")
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{option}: {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 0 or more")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 6 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 1 to 99999")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 0 < int(text) < 65_536):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a port, 1 to 65535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, 0 or more")
+    return seconds
+
+
+def _some_seconds(text: str) -> float:
+    seconds = _seconds(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, above 0")
+    return seconds
+
+
+def _network(text: str) -> Network:
+    try:
+        return ip_network(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a network, such as 10.0.0.0/8 or fd00::/8") from None

@@ -1,0 +1,249 @@
+"""Delivers one job: reads it, waits for its turn, sends it, and says what becomes of it. The handler of the consumer.
+
+    it cannot be read, or may not be sent    Bury, with a report
+    its host has more than enough            Release, after as long as the host needs for those before it: no try
+    it is taken                              DONE
+    it is not                                Release or Bury, as `verdicts` has it
+    the sender stops before its turn         Release
+
+A job that was put off counts as reserved, like one that was tried. So how often that was is remembered here, and taken
+off; it is forgotten when the sender ends, and then what was put off counts as tried: it is buried earlier, but never
+before an attempt of it has failed.
+
+Must never put into a log what a job says beyond its host and its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import random
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
+from beanstalk_client.deliver.addresses import NotAllowedError
+from beanstalk_client.deliver.request import Request, RequestError
+from beanstalk_client.deliver.sending import FailedError, Sender
+from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
+from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
+from beanstalk_client.errors import Error
+from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import tries_of
+
+MOST_REMEMBERED: Final = 250_000
+"""Jobs that were put off of which it is remembered how often: in some 25 MB."""
+
+LOOKUP_DELAY: Final = 5.0
+"""Seconds after which a job is tried again whose statistics were not to be had when it failed."""
+
+Report = Callable[[str, int, bytes], Awaitable[None]]
+"""Puts what a person should read about a buried job: of a tube, by its id."""
+
+log = logging.getLogger("beanstalk_client.deliver")
+
+
+class Deliveries:
+    """The handler.
+
+    Args:
+        sender: makes attempts.
+        turns: says when.
+        rules: say what becomes of jobs whose attempt has failed.
+        report: None: nowhere.
+        clock: seconds since 1970.
+        chance: at random, 0 to 1.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        turns: Turns,
+        rules: Rules,
+        report: Report | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._sender = sender
+        self._turns = turns
+        self._rules = rules
+        self._report = report
+        self._clock = clock
+        self._chance = chance
+        self._put_off: OrderedDict[int, int] = OrderedDict()  # how often, by the id of the job
+
+    async def __call__(self, delivery: Delivery) -> Outcome:
+        try:
+            request = Request.from_body(delivery.body)
+            self._sender.check(request)
+        except (RequestError, NotAllowedError) as error:
+            return await self._bury(delivery, f"no request that may be sent: {error}", "unsendable")
+        loop = asyncio.get_running_loop()
+        known_by = request.id or derived_id(delivery.job_id, delivery.body)
+        try:
+            await self._turns.begin(request.host, loop.time())
+        except PutOff as off:
+            self._remember(delivery.job_id)
+            message = f"put off for {off.delay:.3g} s: {request.host} has more than it can take"
+            self._tell(logging.DEBUG, "delivery-put-off", delivery, message, host=request.host, delay=off.delay)
+            return Release(off.delay)
+        except Stopped:
+            return Release()
+        began = loop.time()
+        try:
+            answer = await self._sender.send(request, known_by)
+        except FailedError as error:
+            return await self._fail(
+                delivery, request, known_by, loop.time() - began, reason=error.reason, kind=error.kind
+            )
+        except asyncio.CancelledError:
+            message = f"cut off on its way to {request.host}: it may arrive twice"
+            self._tell(logging.WARNING, "delivery-cut-off", delivery, message, host=request.host, webhook_id=known_by)
+            raise
+        finally:
+            self._turns.end(request.host, loop.time() - began)
+        lasted = loop.time() - began
+        if not is_delivered(answer.status):
+            return await self._fail(
+                delivery,
+                request,
+                known_by,
+                lasted,
+                reason=f"status {answer.status}",
+                kind="status",
+                status=answer.status,
+                retry_after=read_retry_after(answer.retry_after, self._clock()) if answer.retry_after else None,
+                excerpt=answer.excerpt,
+            )
+        self._put_off.pop(delivery.job_id, None)
+        self._tell(
+            logging.INFO,
+            "delivered",
+            delivery,
+            f"delivered to {request.host}: status {answer.status} after {lasted:.3f} s",
+            host=request.host,
+            webhook_id=known_by,
+            status=answer.status,
+            seconds=lasted,
+        )
+        return DONE
+
+    async def _fail(
+        self,
+        delivery: Delivery,
+        request: Request,
+        known_by: str,
+        lasted: float,
+        *,
+        reason: str,
+        kind: str,
+        status: int = 0,
+        retry_after: float | None = None,
+        excerpt: str = "",
+    ) -> Outcome:
+        """An attempt has failed: try again, or no more."""
+        found: dict[str, Any] | None = None
+        with contextlib.suppress(Error, OSError):  # it is not ours any more, or the server is lost: it comes again
+            found = await delivery.stats()
+        tries = 1 if found is None else self._tries(delivery, found)
+        verdict = judge(self._rules, tries, self._chance(), status=status, reason=reason, retry_after=retry_after)
+        fields: dict[str, Any] = {
+            "host": request.host,
+            "webhook_id": known_by,
+            "kind": kind,
+            "status": status,
+            "seconds": lasted,
+        }
+        if verdict.fate == BURY:
+            return await self._bury(
+                delivery, f"{request.host}: {verdict.reason}", kind, found, tries=tries, excerpt=excerpt, fields=fields
+            )
+        delay = verdict.delay if found is not None else max(LOOKUP_DELAY, verdict.delay)
+        message = f"{request.host}: {reason}, try {tries}{self._limit()}; again in {delay:.3g} s"
+        self._tell(logging.WARNING, "delivery-failed", delivery, message, tries=tries, delay=delay, **fields)
+        return Release(delay, None if found is None else int(found["pri"]))
+
+    async def _bury(
+        self,
+        delivery: Delivery,
+        reason: str,
+        kind: str,
+        found: dict[str, Any] | None = None,
+        *,
+        tries: int = 0,
+        excerpt: str = "",
+        fields: dict[str, Any] | None = None,
+    ) -> Outcome:
+        """No further attempt is made."""
+        if found is None:
+            found = {}
+            with contextlib.suppress(Error, OSError):
+                found = await delivery.stats()
+        tube = str(found.get("tube") or delivery.tube)
+        told: dict[str, Any] = {"tries": tries, "kind": kind, **(fields or {})}
+        self._tell(logging.ERROR, "delivery-buried", delivery, f"buried: {reason}", tube, **told)
+        self._put_off.pop(delivery.job_id, None)
+        if self._report is not None and tube:
+            try:
+                await self._report(tube, delivery.job_id, report(delivery.job_id, tube, reason, tries, told, excerpt))
+            except (Error, OSError, ValueError) as trouble:
+                self._tell(logging.WARNING, "report-lost", delivery, f"there is no report of it: {trouble!r}", tube)
+        return Bury(int(found["pri"]) if "pri" in found else None)
+
+    def _tries(self, delivery: Delivery, found: dict[str, Any]) -> int:
+        """Which attempt of a job this was, 1 or more."""
+        return max(1, tries_of(found, self._rules.tries - 1) - self._put_off.get(delivery.job_id, 0))
+
+    def _limit(self) -> str:
+        return f" of {self._rules.tries}" if self._rules.tries else ""
+
+    def _remember(self, job: int) -> None:
+        """A job was reserved and not tried."""
+        self._put_off[job] = self._put_off.pop(job, 0) + 1
+        if len(self._put_off) > MOST_REMEMBERED:
+            self._put_off.popitem(last=False)
+
+    def _tell(self, level: int, event: str, delivery: Delivery, message: str, tube: str = "", **fields: Any) -> None:
+        tube = tube or delivery.tube
+        tell(
+            log,
+            level,
+            event,
+            f"job {delivery.job_id} of tube {tube}: {message}",
+            job=delivery.job_id,
+            tube=tube,
+            **fields,
+        )
+
+
+def derived_id(job: int, body: bytes) -> str:
+    """What receivers know a job by that names no id: the same in each attempt, and another one for every other job.
+
+    The body is in it, since a server without a binlog counts its jobs from 1 at each start.
+    """
+    return "job_" + hashlib.sha256(b"%d:%s" % (job, body)).hexdigest()[:32]
+
+
+def report(job: int, tube: str, reason: str, tries: int, fields: dict[str, Any], excerpt: str) -> bytes:
+    """What is put for people to read about a buried job: JSON, one key a line."""
+    content = {
+        "job": job,
+        "tube": tube,
+        "error": reason,
+        "tries": tries,
+        "buried": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "sender": f"{socket.gethostname()}:{os.getpid()}",
+        **{name: fields[name] for name in ("kind", "host", "webhook_id", "status") if fields.get(name)},
+    }
+    if excerpt:
+        content["answer"] = excerpt
+    return json.dumps(content, indent=1, ensure_ascii=True).encode()

@@ -1,0 +1,650 @@
+"""Jobs that a consumer holds while it does something else: reserved over several connections, touched by a thread.
+
+A connection that waits for a job can say nothing meanwhile: what it sends is read when its reserve has been answered.
+And only the connection that has reserved a job can touch it, or give it back. So each connection, a *slot*, does one or
+the other:
+
+    it holds jobs    it asks for more, but never waits for them: touches and deletes are done at once
+    it holds none    it may wait; one of all slots does at any time, if there is room for another job
+
+Where there are as many slots as there may be, and all of them hold jobs, one of them waits for BORROWED seconds at a
+time: so much later it may delete what has been done meanwhile.
+
+The consumer's thread asks, receives, takes, and says what becomes of each job; all that never waits for the server.
+What it holds is touched from another thread, because the consumer may be blocked by what it does: a callback, or a task
+in Celery's solo pool. If it is, that thread reads the replies as well.
+
+Must never know what the jobs are for, nor whose event loop watches the sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from logging import getLogger
+from typing import Any, Final
+
+from beanstalk_client import commands
+from beanstalk_client.commands import DEFAULT_TUBE, Command
+from beanstalk_client.errors import (
+    BuriedError,
+    ConnectionLostError,
+    DeadlineSoonError,
+    Error,
+    NoAnswerError,
+    NotFoundError,
+    TimedOutError,
+)
+from beanstalk_client.job import Job
+from beanstalk_client.protocol import Protocol
+
+log = getLogger(__name__)
+
+Connect = Callable[[], "tuple[socket.socket, Protocol]"]
+"""Makes a connection that has been greeted, and watches the tube "default"."""
+
+TOUCHES: Final = 3
+"""So often a job is touched in its time-to-run: two touches may come late."""
+
+BORROWED: Final = 1.0
+"""The longest wait of a slot that holds jobs, in seconds. Whole, because beanstalkd knows whole seconds only."""
+
+UNKNOWN_TTR: Final = 1.0
+"""The least time-to-run, in seconds: that of a job as long as it is not known."""
+
+UNWATCHED: Final = 0.5
+"""Seconds: what has lain in the socket for longer may be reserved no more when it is read. It is touched first."""
+
+READ_SIZE: Final = 1 << 16
+PIPELINED: Final = 8
+"""How many jobs are asked for at once of a server that does not know reserve-batch."""
+
+LAST_WORDS: Final = 5.0
+"""Seconds that closing waits for the replies to what was said before."""
+
+YOUNG: Final = 1.0
+"""Seconds: a connection that is lost so soon is not simply replaced by another one."""
+
+WOULD_BLOCK: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Reservation:
+    """A job that is reserved.
+
+    Attributes:
+        id: the server's number for it.
+        tube, priority, ttr: as stats-job says; ttr in seconds.
+        reserves: how often it has been reserved; 1 for the first time.
+        is_lost: the server does not count it as ours any more.
+    """
+
+    __slots__ = ("body", "id", "is_lost", "priority", "reserves", "slot", "touch_at", "ttr", "tube")
+
+    def __init__(self, slot: Slot, id: int, body: bytes) -> None:
+        self.slot = slot
+        self.id = id
+        self.body = body
+        self.is_lost = False
+        self.priority = commands.DEFAULT_PRIORITY
+        self.reserves = 1
+        self.touch_at = 0.0
+        self.ttr = UNKNOWN_TTR
+        self.tube = ""
+
+
+class Slot:
+    """A connection, and what it holds."""
+
+    __slots__ = (
+        "answers",  # what to do with each result, in the order of the commands
+        "asked_at",  # when it was sent its last reserve
+        "heard",  # when something came from it last, or was expected first
+        "held",  # its reservations by job id
+        "opened",  # when it was made
+        "protocol",
+        "sock",
+        "touching",  # how many touches have no reply
+        "tubes",  # what it watches once the server has read all it was sent
+        "unsent",
+        "waits",  # the seconds for which the server was asked to wait
+    )
+
+    def __init__(self, sock: socket.socket, protocol: Protocol, now: float) -> None:
+        self.sock = sock
+        self.protocol = protocol
+        self.answers: deque[Callable[[Any], None] | None] = deque()
+        self.asked_at = self.heard = self.opened = now
+        self.held: dict[int, Reservation] = {}
+        self.touching = 0
+        self.tubes: tuple[str, ...] = (DEFAULT_TUBE,)
+        self.unsent = bytearray()
+        self.waits = 0.0
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+
+class Reservations:
+    """The jobs that one consumer has reserved, and the connections that hold them.
+
+    Args:
+        connect: makes a connection.
+        batches: the server knows reserve-batch, and fractions of seconds.
+        most: how many connections there may be.
+        patience: seconds that the server may be silent beyond what it was asked to wait.
+        clock: monotonic seconds.
+
+    Attributes:
+        ready: what has been reserved, and the consumer has not taken yet.
+        forget: called with each slot before its socket is closed.
+
+    Raises:
+        OSError, ConnectionLostError: from each method: the server cannot be reached, or a connection that holds jobs
+            is lost.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        batches: bool = True,
+        most: int = 10,
+        patience: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ready: deque[Reservation] = deque()
+        self.forget: Callable[[Slot], None] = _forget_nothing
+        self._connect = connect
+        self._batches = batches
+        self._most = most
+        self._patience = patience
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._changed = threading.Event()
+        self._slots: list[Slot] = []
+        self._tubes: tuple[str, ...] = ()
+        self._asking: Slot | None = None  # which has a reserve without a reply
+        self._replies = 0  # how many replies to its reserves are to come
+        self._coming = 0  # reservations of which only the id is known
+        self._is_dry = False  # nothing was ready when it was last asked for
+        self._watched_at = clock()  # when the consumer last looked for replies
+        self._failure: Exception | None = None  # met by the other thread
+        self._keeper: threading.Thread | None = None
+        self._wakes_at = 0.0  # when the keeper will look next
+        self.is_closed = False
+        with _guard:
+            _all.add(self)
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The connections, whose sockets are to be watched."""
+        return self._slots
+
+    @property
+    def outstanding(self) -> int:
+        """How many jobs have been reserved, or are about to be described, and were not taken yet."""
+        return len(self.ready) + self._coming
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a reserve, or a description of what it has got, has no reply yet."""
+        return self._asking is not None or self._coming > 0
+
+    def watch(self, tubes: Iterable[str]) -> None:
+        """Reserve from these tubes from now on. What waits for jobs of others is hung up."""
+        with self._lock:
+            if self.is_closed:
+                return
+            self._tubes = tuple(dict.fromkeys(tubes))
+            self._is_dry = False
+            slot = self._asking
+            if slot is not None and slot.waits and slot.tubes != self._tubes:
+                if slot.held:
+                    return  # it waits for a second at most
+                self._drop(slot)
+            for held in [held for held in self.ready if held.tube not in self._tubes]:
+                self.ready.remove(held)
+                self._end(held, commands.release(held.id, held.priority))
+
+    def ask(self, limit: int, wait: float) -> None:
+        """Ask for so many jobs at most, if nothing has been asked for yet; send what could not be sent before.
+
+        Args:
+            wait: seconds that the server shall wait for a job, if there is a slot that may wait.
+        """
+        with self._lock:
+            self._check()
+            for slot in list(self._slots):
+                self._attempt(slot, self._flush)
+            if limit < 1 or not self._tubes or self._asking is not None:
+                return
+            holding = [slot for slot in self._slots if slot.held]
+            if holding and not self._is_dry:
+                self._reserve(max(holding, key=_jobs_held), limit, 0)
+                return
+            idle = next((slot for slot in self._slots if not slot.held), None)
+            if idle is None and len(self._slots) < self._most:
+                idle = self._open()
+            if idle is not None:
+                self._reserve(idle, limit, wait)
+            elif holding:
+                least = min(holding, key=_jobs_held)
+                short = min(held.ttr for held in least.held.values()) / (2 * TOUCHES)
+                self._reserve(least, limit, min(wait, BORROWED, short if self._batches else int(short)))
+
+    def stop_waiting(self) -> None:
+        """Hang up what still waits for long: nobody will look for what it gets."""
+        with self._lock:
+            slot = self._asking
+            if slot is not None and not slot.held and slot.asked_at + slot.waits - self._clock() > UNWATCHED:
+                self._drop(slot)
+
+    def receive(self, slot: Slot) -> None:
+        """Read what has come from a slot."""
+        with self._lock:
+            self._check()
+            self._attempt(slot, self._receive)
+            self._watched_at = self._clock()
+
+    def receive_all(self) -> None:
+        """Read what has come from any slot."""
+        with self._lock:
+            for slot in list(self._slots):
+                self.receive(slot)
+
+    def take(self) -> Reservation | None:
+        """The next job that has been reserved."""
+        with self._lock:
+            return self.ready.popleft() if self.ready else None
+
+    def get(self, tube: str, timeout: float) -> Reservation | None:
+        """Reserve a job of this tube if one is ready; wait for the reply only.
+
+        Raises:
+            NoAnswerError: it takes longer than `timeout` seconds.
+        """
+        with self._lock:
+            self._check()
+            slot = next((slot for slot in self._slots if not slot.waits), None) or self._open()
+            got: list[Reservation | None] = []
+            self._watch(slot, (tube,))
+            self._send(slot, commands.reserve(0), lambda result: self._got_one(slot, result, got))
+            self._flush(slot)
+            deadline = self._clock() + timeout
+            while not got:
+                left = deadline - self._clock()
+                if left <= 0:
+                    raise NoAnswerError("the server does not answer", maybe_done=True)
+                _wait_readable(slot.sock, left)
+                self._receive(slot)
+            return got[0]
+
+    def delete(self, held: Reservation) -> None:
+        """The job is done. If it is not ours any more it is deleted all the same, unless somebody else has it."""
+        with self._lock:
+            self._end(held, commands.delete(held.id))
+
+    def release(self, held: Reservation, delay: float = 0) -> None:
+        """Somebody else may have the job, in `delay` seconds, with its old priority."""
+        with self._lock:
+            if not held.is_lost:
+                self._end(held, commands.release(held.id, held.priority, delay))
+
+    def bury(self, held: Reservation) -> None:
+        """Nobody shall have the job until it is kicked."""
+        with self._lock:
+            if not held.is_lost:
+                self._end(held, commands.bury(held.id, held.priority))
+
+    def keep(self) -> float | None:
+        """Touch what is due to be touched; return in how many seconds something will be, or None.
+
+        Called by the thread, at the latest when it has said so.
+        """
+        with self._lock:
+            if self.is_closed or self._failure is not None:
+                return None
+            now = self._clock()
+            if any(slot.touching for slot in self._slots):  # the consumer has not read for a whole round: it is blocked
+                for slot in list(self._slots):
+                    self._attempt(slot, self._receive)
+            for slot in list(self._slots):
+                self._attempt(slot, lambda slot: self._touch(slot, now))
+            due = [held.touch_at for slot in self._slots for held in slot.held.values()]
+            return max(0.0, min(due) - now) if due else None
+
+    def close(self) -> None:
+        """Say what is still to be said, and hang up: what is reserved and not answered for is given back."""
+        with self._lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            deadline = self._clock() + LAST_WORDS
+            for slot in list(self._slots):
+                if slot.protocol.pending and self._failure is None and (slot is not self._asking or slot.held):
+                    try:
+                        self._say_last_words(slot, deadline)
+                    except (OSError, Error) as error:
+                        log.debug("closing: %s", error)
+                self._remove(slot)
+            self._asking = None
+            self.ready.clear()
+            self._changed.set()
+
+    def abandon(self) -> None:
+        """In a process that was forked: the connections are the parent's. Close the descriptors, and say nothing."""
+        self.is_closed = True
+        self._lock = threading.RLock()  # which a thread that is not here any more may have held
+        self._changed = threading.Event()
+        self._keeper = None
+        for slot in self._slots:
+            with contextlib.suppress(OSError):
+                os.close(slot.sock.detach())
+        self._slots = []
+        self.ready.clear()
+
+    # What follows is called with the lock.
+
+    def _check(self) -> None:
+        if self.is_closed:
+            raise ConnectionLostError("the channel is closed")
+        if self._failure is not None:
+            raise self._failure
+        for slot in [slot for slot in self._slots if self._is_silent(slot)]:
+            self._attempt(slot, self._receive)  # it may be that nobody has read
+            if self._is_silent(slot) and slot in self._slots:
+                self._lose(slot, NoAnswerError("the server does not answer"))
+
+    def _is_silent(self, slot: Slot) -> bool:
+        return bool(slot.protocol.pending) and self._clock() - slot.heard > slot.waits + self._patience
+
+    def _open(self) -> Slot:
+        sock, protocol = self._connect()
+        sock.setblocking(False)
+        slot = Slot(sock, protocol, self._clock())
+        self._slots.append(slot)
+        return slot
+
+    def _watch(self, slot: Slot, tubes: tuple[str, ...]) -> None:
+        for tube in tubes:
+            if tube not in slot.tubes:
+                self._send(slot, commands.watch(tube))
+        for tube in slot.tubes:
+            if tube not in tubes:
+                self._send(slot, commands.ignore(tube))
+        slot.tubes = tubes
+
+    def _reserve(self, slot: Slot, limit: int, wait: float) -> None:
+        self._watch(slot, self._tubes)
+        self._asking = slot
+        slot.waits = wait
+        slot.asked_at = self._clock()
+        if self._batches:
+            self._replies = 1
+            self._send(slot, commands.reserve_batch(limit, wait), lambda result: self._reserved(slot, result))
+        else:
+            whole = int(wait)
+            self._replies = 1 if whole else min(limit, PIPELINED)
+            for _ in range(self._replies):
+                self._send(slot, commands.reserve(whole), lambda result: self._reserved(slot, result))
+        self._attempt(slot, self._flush)
+
+    def _reserved(self, slot: Slot, result: Any) -> None:
+        self._replies -= 1
+        if not self._replies:
+            self._asking = None
+            slot.waits = 0.0
+        if isinstance(result, (TimedOutError, DeadlineSoonError)):
+            self._is_dry = True
+            if isinstance(result, DeadlineSoonError):
+                for held in slot.held.values():
+                    held.touch_at = 0.0
+                self._touch(slot, self._clock())
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            self._is_dry = False
+            for job in result if isinstance(result, list) else [result]:
+                self._describe(slot, job)
+
+    def _describe(self, slot: Slot, job: Job[bytes], into: list[Reservation | None] | None = None) -> None:
+        """Ask what is to be known of a job before it can be taken."""
+        held = Reservation(slot, job.id, job.body)
+        held.touch_at = self._clock() + UNKNOWN_TTR / TOUCHES
+        slot.held[job.id] = held
+        if self._clock() - self._watched_at > UNWATCHED:
+            self._send_touch(slot, held)
+        if into is None:
+            self._coming += 1
+        self._send(slot, commands.stats_job(job.id), lambda result: self._described(held, result, into))
+
+    def _described(self, held: Reservation, result: Any, into: list[Reservation | None] | None) -> None:
+        if into is None:
+            self._coming -= 1
+        if isinstance(result, NotFoundError) or held.is_lost:
+            self._forget(held)
+            if into is not None:
+                into.append(None)
+            return
+        if isinstance(result, Exception):
+            raise result
+        held.tube = str(result["tube"])
+        held.priority = int(result["pri"])
+        held.ttr = float(max(1, int(result["ttr"])))
+        held.reserves = int(result["reserves"])
+        held.touch_at = self._clock() + held.ttr / TOUCHES
+        if into is not None:
+            into.append(held)
+        elif held.tube in self._tubes:
+            self.ready.append(held)
+        else:  # the consumer has lost its interest meanwhile
+            self._end(held, commands.release(held.id, held.priority))
+        self._wake_keeper(held.touch_at)
+
+    def _got_one(self, slot: Slot, result: Any, got: list[Reservation | None]) -> None:
+        if isinstance(result, (TimedOutError, DeadlineSoonError)):
+            got.append(None)
+        elif isinstance(result, Exception):
+            raise result
+        else:
+            self._describe(slot, result, got)
+            self._flush(slot)
+
+    def _touch(self, slot: Slot, now: float) -> None:
+        for held in slot.held.values():
+            if held.touch_at <= now:
+                self._send_touch(slot, held)
+        self._flush(slot)
+
+    def _send_touch(self, slot: Slot, held: Reservation) -> None:
+        held.touch_at = self._clock() + held.ttr / TOUCHES
+        slot.touching += 1
+        self._send(slot, commands.touch(held.id), lambda result: self._touched(held, result))
+
+    def _touched(self, held: Reservation, result: Any) -> None:
+        held.slot.touching -= 1
+        if isinstance(result, NotFoundError):
+            if held.slot.held.get(held.id) is held:
+                log.warning("job %d of tube %s is reserved no more: it may run twice", held.id, held.tube)
+            self._forget(held)
+            with contextlib.suppress(ValueError):
+                self.ready.remove(held)
+        elif isinstance(result, Exception):
+            raise result
+
+    def _end(self, held: Reservation, command: Command[None]) -> None:
+        if held.slot not in self._slots:
+            raise ConnectionLostError(f"job {held.id} was reserved on a connection that is gone")
+        self._send(held.slot, command, lambda result: self._ended(held, command, result))
+        self._forget(held, lost=False)
+        self._attempt(held.slot, self._flush)
+
+    def _ended(self, held: Reservation, command: Command[None], result: Any) -> None:
+        if isinstance(result, (NotFoundError, BuriedError)):
+            log.warning("job %d of tube %s: %s came too late (%s)", held.id, held.tube, command.name, _text(result))
+        elif isinstance(result, Exception):
+            log.error("job %d of tube %s: %s failed: %s", held.id, held.tube, command.name, _text(result))
+
+    def _forget(self, held: Reservation, lost: bool = True) -> None:
+        held.is_lost = held.is_lost or lost
+        if held.slot.held.get(held.id) is held:
+            del held.slot.held[held.id]
+
+    def _send(self, slot: Slot, command: Command[Any], answer: Callable[[Any], None] | None = None) -> None:
+        if not slot.protocol.pending:
+            slot.heard = self._clock()
+        slot.unsent += slot.protocol.send(command)
+        slot.answers.append(answer)
+
+    def _flush(self, slot: Slot) -> None:
+        while slot.unsent:
+            try:
+                sent = slot.sock.send(slot.unsent)
+            except WOULD_BLOCK:
+                return
+            del slot.unsent[:sent]
+
+    def _receive(self, slot: Slot) -> None:
+        """Read all that has come; do what the replies ask for; send what follows from them."""
+        while True:
+            try:
+                data = slot.sock.recv(READ_SIZE)
+            except WOULD_BLOCK:
+                break
+            if not data:
+                raise ConnectionLostError("the server has hung up", maybe_done=True)
+            slot.heard = self._clock()
+            for command, result in slot.protocol.receive(data):
+                answer = slot.answers.popleft()
+                if isinstance(result, ConnectionLostError):
+                    raise result
+                if answer is not None:
+                    answer(result)
+                elif isinstance(result, Exception):
+                    raise ConnectionLostError(f"{command.name}: {_text(result)}")
+        self._flush(slot)
+
+    def _attempt(self, slot: Slot, do: Callable[[Slot], None]) -> None:
+        """Do something with a slot, which may be lost by it."""
+        if slot not in self._slots:
+            return
+        try:
+            do(slot)
+        except (OSError, Error) as error:
+            self._lose(slot, error)
+
+    def _lose(self, slot: Slot, error: Exception) -> None:
+        """A connection is lost. If nothing but time is lost with it, there will be another one."""
+        harmless = not slot.held and self._clock() - slot.opened > YOUNG and isinstance(error, OSError)
+        self._drop(slot)
+        if not harmless:
+            self._failure = error
+            raise error
+
+    def _drop(self, slot: Slot) -> None:
+        if slot is self._asking:
+            self._asking = None
+            self._replies = 0
+        for held in slot.held.values():
+            held.is_lost = True
+            self._coming -= not held.tube
+            with contextlib.suppress(ValueError):
+                self.ready.remove(held)
+        slot.held.clear()
+        self._remove(slot)
+
+    def _remove(self, slot: Slot) -> None:
+        self.forget(slot)
+        self._slots.remove(slot)
+        slot.sock.close()
+
+    def _say_last_words(self, slot: Slot, deadline: float) -> None:
+        """Have all commands answered: hanging up before could lose some on their way."""
+        while slot.unsent or slot.protocol.pending:
+            left = deadline - self._clock()
+            if left <= 0:
+                raise NoAnswerError("the server does not answer", maybe_done=True)
+            self._flush(slot)
+            _wait_readable(slot.sock, min(left, 0.05 if slot.unsent else left))
+            self._receive(slot)
+
+    # The thread that touches.
+
+    def _wake_keeper(self, due: float) -> None:
+        if self._keeper is None:
+            self._wakes_at = due
+            self._keeper = threading.Thread(
+                target=_keep, args=(weakref.ref(self), self._changed), name="beanstalk-touch", daemon=True
+            )
+            self._keeper.start()
+        elif due < self._wakes_at:
+            self._changed.set()
+
+    def _keep_on(self) -> float | None:
+        """Do what is due, and return how long to wait for more; None to end."""
+        with self._lock:
+            self._changed.clear()
+            try:
+                wait = self.keep()
+            except (OSError, Error) as error:
+                log.debug("touching: %s", error)
+                wait = None  # the consumer's thread meets the failure
+            if wait is None:
+                self._keeper = None
+            else:
+                self._wakes_at = self._clock() + wait
+            return wait
+
+
+def _keep(of: weakref.ref[Reservations], changed: threading.Event) -> None:
+    """Touch, as long as there is something to touch and somebody who wants it."""
+    while True:
+        reservations = of()
+        wait = None if reservations is None else reservations._keep_on()
+        del reservations
+        if wait is None:
+            return
+        changed.wait(wait)
+
+
+def _forget_nothing(slot: Slot) -> None:
+    """What Reservations.forget is unless somebody watches the sockets."""
+
+
+def _jobs_held(slot: Slot) -> int:
+    return len(slot.held)
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _wait_readable(sock: socket.socket, timeout: float) -> None:
+    if isinstance(sock, ssl.SSLSocket) and sock.pending():
+        return
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        selector.select(timeout)
+
+
+_all: weakref.WeakSet[Reservations] = weakref.WeakSet()
+_guard = threading.Lock()
+
+
+def _abandon_all() -> None:
+    global _guard
+    _guard = threading.Lock()
+    for reservations in list(_all):
+        reservations.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

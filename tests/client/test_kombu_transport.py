@@ -15,6 +15,7 @@ from beanstalk_client.errors import ConnectionLostError, JobTooBigError, Unautho
 from beanstalk_client.integrations.kombu import RETRY, TLSTransport, Transport, key_of, moment
 from hypothesis import given
 from hypothesis import strategies as st
+from kombu.asynchronous import Hub
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.config import ListenerConfig, UserConfig
@@ -385,6 +386,57 @@ def test_queues_are_tubes_behind_a_prefix(run, connect, look):
     assert "app.mail$40host" in look(server).tubes()
 
 
+# With an event loop
+
+
+def test_an_idle_loop_asks_once_and_hears_of_a_message_at_once(run, connect, look):
+    server = run()
+    connection, client, got = connect(server), look(server), []
+    hub = Hub()
+    hub.call_repeatedly(0.001, lambda: None)  # so that no look takes long
+    connection.transport.register_with_event_loop(connection.connection, hub)
+    queue = kombu.Queue("q", channel=connection.default_channel)
+    consumer = kombu.Consumer(connection, [queue], callbacks=[lambda body, message: got.append(message)])
+    consumer.qos(prefetch_count=2)
+    consumer.consume()
+    for _ in range(100):
+        hub.run_once()
+    assert client.stats()["cmd-reserve-batch"] == 1
+    producer = connection.Producer()
+    for number in range(3):
+        producer.publish(number, routing_key="q")
+
+    def looked(count):
+        hub.run_once()
+        return len(got) == count
+
+    eventually(lambda: looked(2), "as many have come as may")
+    assert counts(client) == NONE | {"reserved": 2, "ready": 1}
+    got[0].ack()
+    eventually(lambda: looked(3), "the next has come")
+    consumer.cancel()
+    connection.close()
+    assert list(hub.readers) == []
+    hub.run_once()
+    hub.close()
+
+
+def test_two_channels_of_a_connection_are_drained_together(either, connect):
+    connection, got = connect(either), []
+    with contextlib.ExitStack() as stack:
+        for name in ("a", "b"):
+            channel = stack.enter_context(connection.channel())
+            consumer = kombu.Consumer(channel, [kombu.Queue(name)], no_ack=True)
+            consumer.register_callback(lambda body, message: got.append(body))
+            stack.enter_context(consumer)
+        for name in ("b", "a", "b"):
+            connection.Producer().publish(name, routing_key=name)
+            connection.drain_events(timeout=20)
+        assert got == ["b", "a", "b"]
+        with pytest.raises(socket.timeout):
+            connection.drain_events(timeout=0)
+
+
 # Addresses, and who is there
 
 
@@ -420,6 +472,7 @@ def test_a_transport_may_be_named_by_its_path(run):
     [
         ("beanstalk://", {}, "beanstalk://127.0.0.1"),
         ("beanstalk://a:1,b:2/", {}, "beanstalk://a:1,b:2"),
+        ("beanstalk://unix:/run/b", {}, "beanstalk://unix:/run/b"),
         ("beanstalks://:t@a", {}, "beanstalks://:t@a"),
         ("a", {"transport": "beanstalk", "port": 5}, "beanstalk://a:5"),
         ("a", {"transport": "beanstalks", "password": "t"}, "beanstalks://:t@a"),

@@ -26,6 +26,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -413,9 +414,12 @@ class Consumer:
                 ],
             )
             batches = number and await client.knows("reserve-batch")
+            whole = any(type(outcome) is Release and outcome.delay % 1 for _, outcome in answers) and (
+                not await client.knows("put-with")  # nor any fraction of a second: it is beanstalkd
+            )
             async with client.pipeline(raise_errors=False) as pipeline:
                 for delivery, outcome in answers:
-                    replies.append(_say(pipeline, delivery, outcome))
+                    replies.append(_say(pipeline, delivery, outcome, whole))
                 if batches and not self._stopping:
                     asked = pipeline.reserve_batch(number, wait)
                     link.unheard = replies
@@ -694,8 +698,12 @@ class _Link:
             self._idle.set_result(None)
 
 
-def _say(pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome) -> Reply[None] | Error | None:
-    """Say what has become of a job; return the reply, or the error if it could not even be said."""
+def _say(
+    pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome, whole: bool
+) -> Reply[None] | Error | None:
+    """Say what has become of a job, and delays in whole seconds if need be; return the reply, or the error if it could
+    not even be said.
+    """
     if delivery._void:
         return None
     job = delivery._job
@@ -707,7 +715,7 @@ def _say(pipeline: AsyncPipeline[bytes], delivery: Delivery, outcome: Outcome) -
         if priority is None and delivery._found is not None:
             priority = int(delivery._found["pri"])  # its own
         if isinstance(outcome, Release):
-            return pipeline.release(job, priority, outcome.delay)
+            return pipeline.release(job, priority, math.ceil(outcome.delay) if whole else outcome.delay)
         return pipeline.bury(job, priority)
     except ReservationLostError as error:
         return error

@@ -19,7 +19,11 @@ __all__ = ["BeanstalkBackend", "BeanstalkTask", "acancel", "cancel"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from . import backend
-
+        try:
+            from . import backend
+        except ModuleNotFoundError as error:
+            if error.name not in ("asgiref", "django"):
+                raise
+            raise ImportError("this backend needs Django: pip install 'beanstalk-client[django]'") from error
         return getattr(backend, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

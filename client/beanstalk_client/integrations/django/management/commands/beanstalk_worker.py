@@ -1,0 +1,164 @@
+"""`manage.py beanstalk_worker`: runs Django's tasks until it is told to stop.
+
+Must never run a task itself, nor know what one is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.crypto import get_random_string
+from django.utils.module_loading import autodiscover_modules
+
+from beanstalk_client.consumer import AT_ONCE, Consumer
+from beanstalk_client.errors import Error
+from beanstalk_client.events import tell
+
+from ...backend import BeanstalkBackend
+from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
+from ...worker import Runner, log
+
+GRACE = 30.0
+"""Seconds that tasks have to end once the worker was told to stop, unless told."""
+
+LAST_GRACE = 3.0
+"""Seconds to give back those that have not."""
+
+
+def whole(text: str) -> int:
+    """A number of tasks or threads."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number of seconds")
+    return value
+
+
+class Command(BaseCommand):  # type: ignore[misc]
+    help = "Runs tasks from a beanstalk server. SIGTERM and SIGINT let those that run end; a second one does not."
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument(
+            "--queue",
+            action="append",
+            metavar="NAME",
+            help="a queue to take tasks from, any number of times; those of the backend's QUEUES if none is given",
+        )
+        parser.add_argument(
+            "--backend",
+            default=DEFAULT_TASK_BACKEND_ALIAS,
+            metavar="ALIAS",
+            help="the backend in TASKS (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--at-once",
+            type=whole,
+            default=AT_ONCE,
+            metavar="N",
+            help="run N tasks at a time (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--threads",
+            type=whole,
+            default=None,
+            metavar="N",
+            help="run N plain functions at a time, each in a thread (default: as many as tasks)",
+        )
+        parser.add_argument(
+            "--grace",
+            type=seconds,
+            default=GRACE,
+            metavar="S",
+            help="once told to stop, wait S seconds for tasks to end, then give them back (default: %(default)g)",
+        )
+        parser.add_argument("--worker-id", default=None, metavar="ID", help="who runs a task, as its context tells it")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        try:
+            backend = task_backends[options["backend"]]
+            if not isinstance(backend, BeanstalkBackend):
+                raise CommandError(
+                    f"TASKS[{options['backend']!r}] is {type(backend).__name__}, and no beanstalk server"
+                )
+            backend.settings  # noqa: B018 raises what is wrong with them
+        except (InvalidTaskBackend, ImproperlyConfigured) as error:
+            raise CommandError(str(error)) from error
+        queues = options["queue"] or sorted(backend.queues)
+        if not queues:
+            raise CommandError(f"TASKS[{options['backend']!r}] has no QUEUES: say which ones with --queue")
+        unknown = [queue for queue in queues if backend.queues and queue not in backend.queues]
+        if unknown:
+            raise CommandError(f"queue {unknown[0]!r} is none of {', '.join(sorted(backend.queues))}")
+        configure_logging(options["verbosity"])
+        autodiscover_modules("tasks")
+        worker_id = options["worker_id"] or get_random_string(32)
+        at_once, tubes = options["at_once"], [backend.tube(queue) for queue in queues]
+        try:
+            asyncio.run(serve(backend, tubes, at_once, options["threads"] or at_once, options["grace"], worker_id))
+        except Error as error:
+            raise CommandError(f"the server refuses: {error!r}") from error
+
+
+async def serve(
+    backend: BeanstalkBackend, tubes: list[str], at_once: int, threads: int, grace: float, worker_id: str
+) -> None:
+    """Run tasks until a signal comes and they have ended, or have been given back when the grace was over."""
+    loop = asyncio.get_running_loop()
+    runner = Runner(backend, threads, worker_id)
+    consumer = Consumer(runner.connect, tubes, runner, at_once=at_once)
+    running = loop.create_task(consumer.run())
+    told = False
+
+    def end() -> None:
+        if not runner.is_ending:
+            text = f"tasks that still run, {consumer.running}, are given back"
+            tell(log, logging.WARNING, "worker-grace-over", text, running=consumer.running)
+            runner.is_ending = True
+            consumer.end()
+            loop.call_later(LAST_GRACE, running.cancel)
+
+    def stop() -> None:
+        nonlocal told
+        if told:
+            return end()
+        told = True
+        text = f"told to stop: tasks that run, {consumer.running}, may run on for {grace:g} s"
+        tell(log, logging.INFO, "worker-stopping", text, running=consumer.running, grace=grace)
+        consumer.stop()
+        loop.call_later(grace, end)
+        return None
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
+    tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
+    try:
+        await running
+    except asyncio.CancelledError:
+        if not runner.is_ending:
+            raise
+    finally:
+        await runner.close()
+    tell(log, logging.INFO, "worker-stopped", f"worker {worker_id} has stopped")
+
+
+def configure_logging(verbosity: int) -> None:
+    """What this worker tells goes to standard error, unless the project's LOGGING says otherwise."""
+    package = logging.getLogger("beanstalk_client")
+    if not package.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        package.addHandler(handler)
+        package.setLevel((logging.ERROR, logging.INFO, logging.DEBUG, logging.DEBUG)[verbosity])

@@ -1,0 +1,284 @@
+"""Runs Django's tasks, each named by a job: plain functions in threads, coroutines on the event loop, signals around.
+
+    what becomes of a task                    of its job        signals                        status
+    it returns                                deleted           task_started, task_finished    SUCCESSFUL
+    it raises, and has retries left           released, later   task_started                   READY
+    it raises, and has none                   buried            task_started, task_finished    FAILED
+    it is not known, or takes other values    buried            none                           -
+    the worker ends before it does            ready again       task_started                   -
+
+Beside each job that is buried, a report goes to the tube `<tube>.errors`, as this package's own workers do.
+Database connections are looked after as around a request: those that are too old or broken are closed before and after
+each plain function; a coroutine has a thread of its own for what it lets run in one, whose connections are closed with
+it. What listens to a signal and fails is logged, and changes nothing.
+Must never look at a result once it was told, nor catch what ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.db import close_old_connections, connections
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
+from beanstalk_client.errors import Error, TooLateError
+from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, delay_of, describe, report, tries_of
+from beanstalk_client.tasks.threads import Threads
+
+from .backend import BeanstalkBackend, shown_moment
+from .library import (
+    InvalidTask,
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
+from .message import Message, decode
+
+log = logging.getLogger("beanstalk_client.django")
+
+
+class UnrunnableError(Exception):
+    """No worker of this program can run the task; the message says why."""
+
+
+class Runner:
+    """Runs tasks of one backend: the handler of a consumer. To be made on the event loop.
+
+    Args:
+        backend: whose tasks.
+        threads: how many plain functions run at a time.
+        worker_id: who runs them, for `TaskResult.worker_ids`.
+
+    Attributes:
+        is_ending: coroutines that are cancelled now have not failed.
+    """
+
+    def __init__(self, backend: BeanstalkBackend, threads: int, worker_id: str) -> None:
+        self._backend = backend
+        self._threads = Threads(threads)
+        self._worker_id = worker_id
+        self._reporter: AsyncClient[bytes] | None = None
+        self._reporting = asyncio.Lock()  # between `use` and `put`
+        self.is_ending = False
+
+    def connect(self) -> AsyncClient[bytes]:
+        """A client of the backend's server that is not connected yet."""
+        return AsyncClient(**self._backend.settings.client, encoding=None)
+
+    async def __call__(self, delivery: Delivery) -> Outcome:
+        """Run the task of a job; return what becomes of the job."""
+        name = ""
+        try:
+            message = decode(delivery.body)
+            name = message.path
+            result = self._result(message)
+        except (UnrunnableError, ValueError) as error:
+            text = f"job {delivery.job_id} is buried: {error}"
+            tell(log, logging.ERROR, "task-unrunnable", text, job=delivery.job_id)
+            return await self._bury(delivery, name, error, 1)
+        if result.task.takes_context:
+            await self._count(result, delivery)
+        run = _Run(self._backend, result)
+        if inspect.iscoroutinefunction(result.task.func):
+            await self._run_on_loop(run, delivery)
+        else:
+            loop = asyncio.get_running_loop()
+
+            def count() -> int:
+                return asyncio.run_coroutine_threadsafe(self._count(result, delivery, run.retries), loop).result()
+
+            await self._threads.run(run.complete, (count,), {})
+        if run.error is not None:
+            return await self._bury(delivery, name, run.error, run.tries)
+        return DONE if run.delay is None else Release(run.delay)
+
+    async def close(self) -> None:
+        self._threads.close()
+        if self._reporter is not None:
+            await self._reporter.close()
+
+    def _result(self, message: Message) -> Any:
+        """The result that a task is about to have.
+
+        Raises:
+            UnrunnableError: it is no task, or not one of this backend.
+        """
+        try:
+            found = import_string(message.path)
+        except Exception as error:  # a module may raise whatever it likes
+            raise UnrunnableError(f"{message.path} cannot be imported: {describe(error)}") from error
+        if not isinstance(found, Task):
+            raise UnrunnableError(f"{message.path} is {type(found).__name__}, and no task")
+        try:
+            task = found.using(
+                priority=message.priority,
+                queue_name=message.queue,
+                run_after=message.run_after and shown_moment(message.run_after),
+                backend=self._backend.alias,
+            )
+            return TaskResult(
+                task=task,
+                id=message.id,
+                status=TaskResultStatus.READY,
+                enqueued_at=shown_moment(message.enqueued_at),
+                started_at=None,
+                last_attempted_at=None,
+                finished_at=None,
+                args=message.args,
+                kwargs=message.kwargs,
+                backend=self._backend.alias,
+                errors=[],
+                worker_ids=[self._worker_id],
+            )
+        except (InvalidTask, TypeError, ValueError) as error:
+            raise UnrunnableError(f"{message.path} does not run here: {error}") from error
+
+    async def _count(self, result: Any, delivery: Delivery, retries: int = 0) -> int:
+        """Which try this is, from 1; the result's `attempts` says so too."""
+        tries = 1
+        with contextlib.suppress(Error, OSError):  # lost: the server will tell whoever gets the job next
+            tries = tries_of(await delivery.stats(), retries)
+        result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # who ran it before, nobody has noted
+        return tries
+
+    async def _run_on_loop(self, run: _Run, delivery: Delivery) -> None:
+        async with ThreadSensitiveContext():
+            try:
+                await sync_to_async(run.start)()
+                try:
+                    value = await run.call()
+                    await sync_to_async(run.succeed)(value)
+                except (KeyboardInterrupt, GeneratorExit):
+                    raise
+                except BaseException as error:
+                    if isinstance(error, asyncio.CancelledError) and self.is_ending:
+                        raise
+                    tries = await self._count(run.result, delivery, run.retries) if run.retries else 1
+                    await sync_to_async(run.fail)(error, tries)
+            finally:
+                await asyncio.shield(sync_to_async(connections.close_all)())
+
+    async def _bury(self, delivery: Delivery, name: str, error: BaseException, tries: int) -> Outcome:
+        """No further try is made: say why where people can read it."""
+        try:
+            tube = str((await delivery.stats())["tube"])
+            await self._report(tube + ERRORS, delivery.job_id, report(delivery.job_id, tube, name, tries, error))
+        except (Error, OSError, ValueError) as trouble:
+            text = f"job {delivery.job_id}: no report of why it is buried: {trouble!r}"
+            tell(log, logging.WARNING, "report-lost", text, job=delivery.job_id)
+        return Bury()
+
+    async def _report(self, tube: str, job_id: int, body: bytes) -> None:
+        async with self._reporting:
+            if self._reporter is None:
+                self._reporter = self.connect()
+            client = self._reporter
+            await client.use(tube)
+            if await client.knows("put-with"):
+                with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
+                    await client.put_with(body, key=f"job-{job_id}", replace=True, ttl=REPORT_TTL)
+            else:
+                await client.put(body)
+
+
+class _Run:
+    """One run of a task, and what is told of it.
+
+    Attributes:
+        result: what Django knows of it.
+        retries: how many times it is run again when it fails.
+        delay: seconds until then, if it has failed and is run again.
+        error: what it has failed with, if it is not.
+        tries: how many there were by then.
+    """
+
+    __slots__ = ("_backend", "_backoff", "delay", "error", "result", "retries", "tries")
+
+    def __init__(self, backend: BeanstalkBackend, result: Any) -> None:
+        options = backend.settings
+        retries, backoff = getattr(result.task, "retries", None), getattr(result.task, "backoff", None)
+        self._backend = backend
+        self._backoff: float = options.backoff if backoff is None else backoff
+        self.retries: int = options.retries if retries is None else retries
+        self.result = result
+        self.delay: float | None = None
+        self.error: BaseException | None = None
+        self.tries = 1
+
+    def complete(self, count: Callable[[], int]) -> None:
+        """The whole of it, in a thread."""
+        with _old_connections_closed():
+            self.start()
+            try:
+                self.succeed(self.call())
+            except BaseException as error:
+                self.fail(error, count() if self.retries else 1)
+
+    def start(self) -> None:
+        now = timezone.now()
+        _set(self.result, status=TaskResultStatus.RUNNING, started_at=now, last_attempted_at=now)
+        task_started.send_robust(type(self._backend), task_result=self.result)
+
+    def call(self) -> Any:
+        """What its function returns."""
+        task, result = self.result.task, self.result
+        context = [TaskContext(task_result=result)] if task.takes_context else []
+        return task.func(*context, *result.args, **result.kwargs)
+
+    def succeed(self, value: Any) -> None:
+        """
+        Raises:
+            TypeError, ValueError: the value is not of JSON, which is a failure, as everywhere in Django.
+        """
+        value = normalize_json(value)
+        _set(self.result, _return_value=value, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now())
+        task_finished.send_robust(type(self._backend), task_result=self.result)
+
+    def fail(self, error: BaseException, tries: int) -> None:
+        """To be called where the error is handled: what listens to the signal may want its traceback."""
+        kind = type(error)
+        trace = "".join(traceback.format_exception(kind, error, error.__traceback__))
+        path = f"{kind.__module__}.{kind.__qualname__}"
+        self.result.errors.append(TaskError(exception_class_path=path, traceback=trace))
+        self.tries = tries
+        if tries <= self.retries:
+            self.delay = delay_of(self._backoff, tries)
+            _set(self.result, status=TaskResultStatus.READY)
+            text = f"failed, try {tries} of {self.retries + 1}; again in {self.delay:.3g} s: {describe(error)}"
+            text = f"task {self.result.id} ({self.result.task.module_path}): {text}"
+            tell(log, logging.WARNING, "task-failed", text, error, task=self.result.id, tries=tries, delay=self.delay)
+            return
+        self.error = error
+        _set(self.result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
+        task_finished.send_robust(type(self._backend), task_result=self.result)
+
+
+def _set(result: Any, **values: Any) -> None:
+    """Results are frozen for all but backends."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+@contextlib.contextmanager
+def _old_connections_closed() -> Iterator[None]:
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()

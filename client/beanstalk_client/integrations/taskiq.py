@@ -1,0 +1,341 @@
+"""A broker for taskiq: a message is a job, the server keeps its `delay` or `at`, and it may have a key.
+
+    from beanstalk_client.integrations.taskiq import BeanstalkBroker
+
+    broker = BeanstalkBroker("beanstalk://127.0.0.1:11300")
+
+    @broker.task
+    async def remind(order: int) -> None: ...
+
+    await remind.kicker().with_labels(delay=900, key="order-17").kiq(17)
+    await broker.cancel("order-17")
+
+The labels of a message say how its job is put; none is needed:
+
+    label                 value                                         stock beanstalkd
+    queue_name            the tube                                      yes
+    priority              0 is the most urgent, as in the protocol      yes
+    delay                 seconds                                       whole ones: others are rounded up
+    at                    Unix time, or a datetime with a time zone     no
+    key, replace, hold    docs/protocol-extensions.md, "put-with"       no
+    tries, backoff, ttl   the same                                      no
+    ttr                   seconds                                       yes
+
+A worker's `listen` is one `Consumer`: at most `at_once` jobs are reserved, each is touched until its message is
+acknowledged, and a connection that is lost costs no task. What nobody can run (no message of taskiq, a task that is not
+registered) is buried: taskiq itself would acknowledge it.
+Must never acknowledge what taskiq has not, nor know what a result is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import math
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+try:
+    from taskiq import AckableMessage, AsyncBroker, BrokerMessage
+except ImportError as missing:
+    raise ImportError("a broker for taskiq needs taskiq: pip install 'beanstalk-client[taskiq]'") from missing
+
+from beanstalk_client.asynchronous import AsyncClient
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR
+from beanstalk_client.consumer import DONE, Bury, Consumer, Delivery, Outcome, Release
+from beanstalk_client.errors import ExistsError, NotFoundError, TooLateError
+from beanstalk_client.events import tell
+
+AT_ONCE = 100
+"""How many jobs a worker process has reserved at most, unless told: as many as taskiq runs, unless told."""
+
+ATTRIBUTES = ("tries", "backoff", "ttl", "hold")
+"""The labels with numbers that `put-with` takes under the same names."""
+
+SENT_AGAIN = ("_retries", "X-Taskiq-requeue")
+"""The labels of a message that taskiq sends again while the job of its first attempt lives."""
+
+log = logging.getLogger("beanstalk_client.taskiq")
+
+
+class BeanstalkBroker(AsyncBroker):
+    """A taskiq broker whose queue is a tube of a beanstalk server.
+
+    Args:
+        addresses: of the server, or of the nodes of a cluster, as `AsyncClient` takes them.
+        tube: where messages go that have no label `queue_name`.
+        tubes: the tubes that a worker takes messages from; `tube` alone, if there are none.
+        at_once: how many jobs each worker process has reserved at most. It should be what `taskiq worker` is told by
+            --max-async-tasks, plus --max-prefetch: with less, fewer tasks run than may; with more, jobs wait in this
+            process that another one could run.
+        ttr: time to run, in seconds. Jobs are touched while they are not acknowledged, so this is for how long a worker
+            that hangs or vanishes without a word keeps them.
+        priority: of messages without a label `priority`.
+        client: further keywords of `AsyncClient`: tls, server_name, token, insecure_token, connect_timeout, timeout.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        addresses: Any = "127.0.0.1:11300",
+        *,
+        tube: str = "taskiq",
+        tubes: Sequence[str] = (),
+        at_once: int = AT_ONCE,
+        ttr: float = DEFAULT_TTR,
+        priority: int = DEFAULT_PRIORITY,
+        **client: Any,
+    ) -> None:
+        super().__init__()
+        if isinstance(tubes, str):
+            raise ValueError(f"tubes is {tubes!r}; it is a sequence of names")
+        if at_once < 1:
+            raise ValueError(f"at_once is {at_once}; it must be 1 or more")
+        self._addresses = addresses
+        self._tube = tube
+        self._tubes = tuple(tubes) or (tube,)
+        self._at_once = at_once
+        self._ttr = ttr
+        self._priority = priority
+        self._client = client
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._producers: dict[str, AsyncClient[bytes]] = {}  # by tube
+        self._readers: set[_Reader] = set()
+        self._reserved: set[int] = set()  # the ids of jobs that this process has reserved
+        self._connect(tube)  # which complains about what is not valid
+
+    def _connect(self, tube: str = "default") -> AsyncClient[bytes]:
+        """A client that is not connected yet."""
+        return AsyncClient(self._addresses, encoding=None, use=tube, **self._client)
+
+    # For those who send
+
+    async def kick(self, message: BrokerMessage) -> None:
+        """Put a message as a job.
+
+        Raises:
+            ValueError: a label makes no sense.
+            UnsupportedError: a label asks for what the server does not know. Nothing was put.
+            ExistsError: another job has the key.
+            Error: whatever else the client raises.
+        """
+        labels = message.labels
+        client = self._producer(str(labels.get("queue_name") or self._tube))
+        priority = int(_number(labels, "priority", self._priority))
+        ttr = _number(labels, "ttr", self._ttr)
+        delay, at = _when(labels)
+        key = str(labels.get("key") or "")
+        if any(label in labels for label in SENT_AGAIN):
+            key = ""  # which the first job of this message has, or had
+        attributes = {name: _number(labels, name, 0) for name in ATTRIBUTES if name in labels}
+        if not key:
+            attributes.pop("hold", None)
+        if at is None and not key and not attributes:
+            await self._put(client, message.message, priority, delay, ttr)
+            return
+        if "tries" in attributes:
+            attributes["tries"] = int(attributes["tries"])
+        demands: dict[str, Any] = {**attributes, "at": at}
+        try:
+            replace = bool(key) and _is_true(labels, "replace")
+            await client.put_with(message.message, priority, delay, ttr, key=key, replace=replace, **demands)
+        except ExistsError as error:
+            if error.id not in self._reserved:
+                raise
+            # A task of this process sends its own message again, as retries do: its job still has the key.
+            demands.pop("hold", None)
+            await client.put_with(message.message, priority, delay, ttr, **demands)
+
+    async def cancel(self, key: str, queue_name: str | None = None) -> bool:
+        """Cancel the message that was sent with this label `key` and waits for its time.
+
+        Args:
+            key: the label's value.
+            queue_name: its tube, if that is not the broker's.
+
+        Returns:
+            True if it is off for good: nobody will run it. False if it was too late: it is running, about to, done, or
+            was never there.
+
+        Raises:
+            UnknownCommandError: the server cannot tell: it is stock beanstalkd.
+        """
+        try:
+            await self._producer(queue_name or self._tube).cancel_keyed(key)
+        except (TooLateError, NotFoundError):
+            return False
+        return True
+
+    def _producer(self, tube: str) -> AsyncClient[bytes]:
+        """The client that uses a tube."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # another `asyncio.run` since, and no `shutdown` before it
+            self._loop, self._producers = loop, {}
+        client = self._producers.get(tube)
+        if client is None:
+            client = self._producers[tube] = self._connect(tube)
+        return client
+
+    async def _put(self, client: AsyncClient[bytes], body: bytes, priority: int, delay: float, ttr: float) -> None:
+        if not (float(delay).is_integer() and float(ttr).is_integer()) and not await client.knows("put-with"):
+            delay, ttr = math.ceil(delay), math.ceil(ttr)  # beanstalkd's seconds are whole
+        await client.put(body, priority, delay, ttr)
+
+    # For workers
+
+    async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
+        """Yield the messages that come, each to be acknowledged when taskiq says so.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: the server does not let us.
+        """
+        reader = _Reader(self)
+        self._readers.add(reader)
+        try:
+            while True:
+                yield await reader.next()
+        finally:
+            reader.close()
+
+    async def shutdown(self) -> None:
+        """Close the broker. Jobs that were not acknowledged are ready again."""
+        try:
+            await super().shutdown()
+        finally:
+            readers, self._readers = self._readers, set()
+            producers, self._producers = self._producers, {}
+            for reader in readers:
+                await reader.end()
+            for client in producers.values():
+                await client.close()
+
+    def _reason(self, body: bytes) -> str:
+        """Why nobody can run this message, or ""."""
+        try:
+            name = self.formatter.loads(body).task_name
+        except Exception as error:  # whatever a formatter raises
+            return f"it is no message of taskiq: {type(error).__name__}"
+        return "" if self.find_task(name) else f"no task {name!r} is registered"
+
+
+class _Reader:
+    """One `listen`: a consumer, and the messages that it has and taskiq has not asked for yet."""
+
+    __slots__ = ("_arrived", "_broker", "_closed", "_consumer", "_failed", "_running")
+
+    def __init__(self, broker: BeanstalkBroker) -> None:
+        self._broker = broker
+        self._arrived: asyncio.Queue[_Arrival | None] = asyncio.Queue()
+        self._closed = False
+        self._consumer = Consumer(broker._connect, broker._tubes, self._handle, at_once=broker._at_once)
+        self._running = asyncio.get_running_loop().create_task(self._consumer.run())
+        self._running.add_done_callback(lambda _: self._arrived.put_nowait(None))
+
+    async def _handle(self, delivery: Delivery) -> Outcome:
+        """Hand a job over, and say what became of it once it is acknowledged."""
+        broker, job_id = self._broker, delivery.job_id
+        reason = broker._reason(delivery.body)
+        if reason:
+            tell(log, logging.ERROR, "message-buried", f"job {job_id} is buried: {reason}", job=job_id)
+            return Bury()
+        if self._closed:
+            return Release()
+        arrival = _Arrival(delivery.body)
+        broker._reserved.add(job_id)
+        self._arrived.put_nowait(arrival)
+        try:
+            return await arrival.outcome
+        finally:
+            broker._reserved.discard(job_id)
+
+    async def next(self) -> AckableMessage:
+        """The next message, as soon as there is one."""
+        arrival = await self._arrived.get()
+        if arrival is None:
+            self._running.result()  # raises what the consumer has raised
+            raise asyncio.CancelledError
+        return AckableMessage(data=arrival.body, ack=arrival.acknowledge)
+
+    def close(self) -> None:
+        """Take no more, and give back what taskiq has not asked for. What it has, may still be acknowledged."""
+        self._closed = True
+        self._consumer.stop()
+        while not self._arrived.empty():
+            arrival = self._arrived.get_nowait()
+            if arrival is not None:
+                arrival.release()
+        self._running.add_done_callback(lambda _: self._broker._readers.discard(self))
+
+    async def end(self) -> None:
+        """Give back whatever is not acknowledged, too."""
+        self.close()
+        self._consumer.end()
+        with contextlib.suppress(Exception):  # `next` has raised it
+            await self._running
+
+
+class _Arrival:
+    """A message that has come, until it is acknowledged or given back."""
+
+    __slots__ = ("body", "outcome")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def _settle(self, outcome: Outcome) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+
+    async def acknowledge(self) -> None:
+        self._settle(DONE)
+
+    def release(self) -> None:
+        self._settle(Release())
+
+
+def _is_true(labels: dict[str, Any], name: str) -> bool:
+    return str(labels.get(name, "")).lower() in ("true", "1")
+
+
+def _number(labels: dict[str, Any], name: str, default: float) -> float:
+    """The value of a label that is a number; labels come as text."""
+    value = labels.get(name)
+    if value is None:
+        return default
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"label {name} is {value!r}; it must be a number, 0 or more")
+    return number
+
+
+def _when(labels: dict[str, Any]) -> tuple[float, float | None]:
+    """A delay in seconds, and Unix time instead of it if the labels say so.
+
+    With both, `at` counts until it is past: what is sent again has the labels of the first time, and the delay of its
+    retry.
+    """
+    delay = _number(labels, "delay", 0)
+    value = labels.get("at")
+    if value is None:
+        return delay, None
+    try:
+        at = float(value)
+    except (TypeError, ValueError):
+        try:
+            moment = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
+        except ValueError:
+            raise ValueError(f"label at is {value!r}; it must be Unix time, or a datetime") from None
+        if moment.tzinfo is None:
+            raise ValueError(f"label at is {value!r}, which has no time zone") from None
+        at = moment.timestamp()
+    if "delay" in labels and at <= datetime.datetime.now(datetime.timezone.utc).timestamp():
+        return delay, None
+    return 0, at

@@ -1,0 +1,442 @@
+"""Django's worker: what becomes of tasks that run, fail, or are interrupted; in this process, and as a command."""
+
+import asyncio
+import collections
+import contextlib
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import django
+import pytest
+from beanstalk_client import Client
+from beanstalk_client.consumer import Consumer
+from beanstalk_client.errors import NotFoundError
+from beanstalk_client.integrations.django import cancel
+from beanstalk_client.integrations.django.clients import close_idle
+from beanstalk_client.integrations.django.library import (
+    NAME,
+    TaskResultStatus,
+    task_backends,
+    task_finished,
+    task_started,
+)
+from beanstalk_client.integrations.django.worker import Runner
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db.backends.sqlite3.base import DatabaseWrapper
+from django.test import override_settings
+from django.utils import timezone
+from django_shop import tasks as shop
+
+from harness import servers
+from harness.waiting import WITHIN, eventually
+
+HERE = Path(__file__).parent
+BACKEND = "beanstalk_client.integrations.django.BeanstalkBackend"
+
+django.setup()
+
+
+@pytest.fixture(scope="module")
+def ours():
+    process = servers.start(servers.imported())
+    yield process.address
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def stock():
+    process = servers.start(servers.BEANSTALKD)
+    yield process.address
+    process.stop()
+
+
+@pytest.fixture(params=["ours", "stock"])
+def address(request):
+    return request.getfixturevalue(request.param)
+
+
+class Project:
+    """The project of `django_shop`, whose tubes nobody else has, and a worker in this process."""
+
+    def __init__(self, address, notes, **options):
+        self.address, self._notes = address, notes
+        self.prefix = f"{uuid.uuid4().hex}."
+        options = {"addresses": "beanstalk://{}:{}".format(*address), "prefix": self.prefix, "backoff": 0.01} | options
+        settings = {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}
+        self.settings = override_settings(TASKS={"default": settings})
+
+    @property
+    def notes(self):
+        return self._notes.read_text().splitlines() if self._notes.exists() else []
+
+    def jobs(self, queue="default"):
+        with Client(self.address) as client:
+            try:
+                found = client.stats_tube(self.prefix + queue)
+            except NotFoundError:
+                return {}
+        states = {state: found[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried")}
+        return {state: number for state, number in states.items() if number}
+
+    def report(self, queue="default"):
+        """Why a job is buried, as the tube of errors says."""
+        with Client(self.address, use=f"{self.prefix}{queue}.errors") as client:
+            return json.loads(client.peek_ready().body)
+
+    def work_off(self, at_once=3, grace=None):
+        """Run tasks until there are none to run."""
+
+        async def main():
+            backend = task_backends["default"]
+            runner = Runner(backend, 2, "worker-1")
+            tubes = [backend.tube(queue) for queue in ("default", "mail")]
+            consumer = Consumer(runner.connect, tubes, runner, at_once=at_once)
+            running = asyncio.get_running_loop().create_task(consumer.run())
+            while {*self.jobs(), *self.jobs("mail")} - {"buried"}:
+                await asyncio.sleep(0.005)
+            consumer.stop()
+            await running
+            await runner.close()
+
+        asyncio.run(asyncio.wait_for(main(), WITHIN))
+
+
+@pytest.fixture
+def project(address, tmp_path, monkeypatch):
+    yield from made_project(address, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def our_project(ours, tmp_path, monkeypatch):
+    yield from made_project(ours, tmp_path, monkeypatch)
+
+
+def made_project(address, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOP_NOTES", str(tmp_path / "notes"))
+    project = Project(address, tmp_path / "notes")
+    with project.settings:
+        yield project
+    close_idle()
+
+
+@pytest.fixture
+def told():
+    """What the signals have told: their names, the status by then, and the errors."""
+    told = []
+
+    def started(sender, task_result, **more):
+        told.append(("started", task_result.status, len(task_result.errors), task_result))
+
+    def finished(sender, task_result, **more):
+        told.append(("finished", task_result.status, len(task_result.errors), task_result))
+
+    task_started.connect(started)
+    task_finished.connect(finished)
+    yield told
+    task_started.disconnect(started)
+    task_finished.disconnect(finished)
+
+
+RUNNING, DONE, FAILED = TaskResultStatus.RUNNING, TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED
+
+
+def test_functions_and_coroutines_run_and_their_jobs_are_deleted(project, told):
+    sent = [shop.remind.enqueue(17), shop.mail.enqueue(18)]
+    project.work_off()
+    assert sorted(line.split()[0] for line in project.notes) == ["17", "mail"]
+    assert project.jobs() == project.jobs("mail") == {}
+    for result in sent:
+        (began, ended) = [one for one in told if one[3].id == result.id]
+        assert (began[:3], ended[:3]) == (("started", RUNNING, 0), ("finished", DONE, 0))
+        known = ended[3]
+        assert known.enqueued_at == result.enqueued_at <= known.started_at <= known.finished_at
+        assert (known.task, known.args, known.worker_ids, known.return_value) == (
+            result.task, result.args, ["worker-1"], None,
+        )  # fmt: skip
+
+
+def test_a_task_that_fails_is_buried_at_once_unless_it_has_retries(project, told, caplog):
+    with caplog.at_level(logging.INFO, NAME):
+        shop.fail.enqueue()
+        project.work_off()
+    assert project.jobs() == {"buried": 1}
+    assert [one[:3] for one in told][-1] == ("finished", FAILED, 1)
+    error = told[-1][3].errors[0]
+    assert error.exception_class is OSError
+    assert "at once" in error.traceback
+    assert any(record.exc_info and record.exc_info[0] is OSError for record in caplog.records), "with its traceback"
+    found = project.report()
+    assert (found["task"], found["tries"], found["error"]) == ("django_shop.tasks.fail", 1, "OSError: at once")
+    assert "in fail" in "".join(found["traceback"])
+
+
+@pytest.mark.parametrize("name", ["deliver", "deliver_later"])
+def test_a_task_with_retries_is_tried_again_and_told_to_have_failed_once(project, told, name):
+    getattr(shop, name).enqueue(17)
+    project.work_off()
+    assert project.notes == ["attempt 1", "attempt 2", "attempt 3"]
+    assert project.jobs() == {"buried": 1}
+    assert [one[0] for one in told] == ["started"] * 3 + ["finished"]
+    assert (told[-1][3].status, told[-1][3].attempts) == (FAILED, 3)
+    assert project.report()["tries"] == 3
+
+
+def test_a_job_that_is_kicked_has_all_its_retries_again(project):
+    shop.deliver.enqueue(17)
+    project.work_off()
+    with Client(project.address, use=project.prefix + "default") as client:
+        client.kick(1)
+    project.work_off()
+    assert project.notes[:3] == ["attempt 1", "attempt 2", "attempt 3"]
+    assert len(project.notes) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("return_an_object", "TypeError"), ("give_up", "CancelledError"), ("exit_at_once", "SystemExit")],
+)
+def test_whatever_a_task_does_has_failed_if_it_has_not_returned(our_project, told, name, error):
+    getattr(shop, name).enqueue()
+    our_project.work_off()
+    assert our_project.jobs() == {"buried": 1}
+    assert (told[-1][0], told[-1][1]) == ("finished", FAILED)
+    assert error in our_project.report()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b"\xff", "not that of a task"),
+        (b"[]", "not that of a task"),
+        (b'{"task": "django_shop.tasks.remind", "args": 1, "kwargs": {}, "meta": {}}', "not that of a task"),
+        ("django_shop.tasks.none", "cannot be imported"),
+        ("no_such.module", "cannot be imported"),
+        ("django_shop.tasks.no_task", "and no task"),
+        ("os.abort", "and no task"),
+        (("django_shop.tasks.remind", {"priority": 1000}), "does not run here"),
+        (("django_shop.tasks.remind", {"queue": "bills"}), "does not run here"),
+    ],
+)
+def test_a_job_that_names_no_task_is_buried_and_nothing_of_it_runs(our_project, told, body, what):
+    if not isinstance(body, bytes):
+        path, more = body if isinstance(body, tuple) else (body, {})
+        meta = {"id": "a", "queue": "default", "priority": 0, "enqueued_at": "2026-11-23T08:00:00+00:00"}
+        meta |= {"run_after": None} | more
+        body = json.dumps({"task": path, "args": [], "kwargs": {}, "meta": meta}).encode()
+    with Client(our_project.address, encoding=None, use=our_project.prefix + "default") as client:
+        client.put(body)
+    our_project.work_off()
+    assert our_project.jobs() == {"buried": 1}
+    assert (told, our_project.notes) == ([], [])
+    assert what in our_project.report()["error"]
+
+
+def test_a_listener_that_fails_changes_nothing(our_project, caplog):
+    def listen(sender, task_result, **more):
+        raise RuntimeError("a bad listener")
+
+    task_started.connect(listen)
+    task_finished.connect(listen)
+    try:
+        shop.remind.enqueue(17)
+        our_project.work_off()
+    finally:
+        task_started.disconnect(listen)
+        task_finished.disconnect(listen)
+    assert len(our_project.notes) == 1
+    assert our_project.jobs() == {}
+    assert "a bad listener" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["count_rows", "count_rows_later"])
+def test_no_database_connection_that_is_too_old_outlives_its_task(our_project, name, monkeypatch):
+    closed = []
+    monkeypatch.setattr(DatabaseWrapper, "close", lambda self: closed.append(threading.current_thread().name))
+    for _ in range(3):
+        getattr(shop, name).enqueue()
+    our_project.work_off(at_once=1)  # CONN_MAX_AGE is 0: each is too old after its task
+    assert our_project.notes == ["rows 0"] * 3
+    assert len(closed) >= 3
+    assert threading.current_thread().name not in closed
+
+
+def test_a_deferred_task_that_waits_for_its_retry_can_be_cancelled(our_project):
+    deferred = shop.deliver.using(run_after=timezone.now()).enqueue(17)
+    with Client(our_project.address, watch=our_project.prefix + "default") as client:
+        client.release(client.reserve(timeout=20), delay=900)  # as a worker does
+    assert cancel(deferred)
+    assert our_project.jobs() == {}
+
+
+# As a command
+
+
+class Workers:
+    """`manage.py beanstalk_worker` in processes, at a server."""
+
+    def __init__(self, address, directory):
+        self.address = address
+        self._url = "beanstalk://{}:{}".format(*address)
+        self._notes = directory / "notes"
+        self._notes.touch()
+        self._log = (directory / "log").open("w+")
+        self._processes = []
+
+    def start(self, *options):
+        path = os.pathsep.join([str(HERE), str(HERE.parents[1] / "client")])
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "django", "beanstalk_worker", *options],
+            env=dict(
+                os.environ,
+                PYTHONPATH=path,
+                DJANGO_SETTINGS_MODULE="django_shop.settings",
+                SHOP_QUEUE=self._url,
+                SHOP_NOTES=str(self._notes),
+            ),
+            stdout=self._log,
+            stderr=self._log,
+        )
+        self._processes.append(process)
+        return process
+
+    def stop(self, process):
+        process.send_signal(signal.SIGTERM)
+        return process.wait(20)
+
+    def kill(self, process):
+        process.kill()
+        process.wait()
+
+    def close(self):
+        for process in self._processes:
+            self.kill(process)
+        print(self.log)
+        self._log.close()
+
+    @property
+    def settings(self):
+        options = {"addresses": self._url, "ttr": 60}
+        return override_settings(
+            TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}}
+        )
+
+    @property
+    def notes(self):
+        return self._notes.read_text().splitlines()
+
+    def jobs(self, queue="default"):
+        with Client(self.address) as client:
+            found = client.stats_tube(queue)
+            return found["current-jobs-ready"], found["current-jobs-reserved"], found["current-jobs-delayed"]
+
+    @property
+    def log(self):
+        return os.pread(self._log.fileno(), 1 << 20, 0).decode()
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server that keeps its jobs, and may be killed."""
+    port, binlog = servers.unused_port(), tmp_path / "binlog"
+    binlog.mkdir()
+    line = [*servers.command(servers.imported()), "-l", "127.0.0.1", "-p", str(port), "-b", str(binlog)]
+    server = servers.Restartable(servers.imported(), line, port)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def workers(server, tmp_path):
+    with contextlib.closing(Workers(server.address, tmp_path)) as workers, workers.settings:
+        yield workers
+    close_idle()
+
+
+def test_a_worker_that_is_told_to_stop_lets_tasks_end_and_gives_back_those_that_do_not(workers):
+    shop.bake.enqueue(1, 0.3)
+    shop.simmer.enqueue(2, 60)
+    shop.bake.enqueue(3, 60)
+    worker = workers.start("--queue", "default", "--at-once", "3", "--grace", "0.6")
+    eventually(lambda: len(workers.notes) == 3, "all have begun")
+    shop.remind.enqueue(4)
+    began = time.monotonic()
+    assert workers.stop(worker) == 0
+    assert time.monotonic() - began >= 0.6
+    assert sorted(workers.notes) == ["begun 1", "begun 2", "begun 3", "done 1"]
+    assert workers.jobs() == (3, 0, 0)
+
+
+def test_a_worker_that_is_killed_costs_no_task(workers):
+    for number in range(30):
+        shop.bake.enqueue(number, 0.1)
+    worker = workers.start("--at-once", "5")
+    eventually(lambda: "done" in " ".join(workers.notes), "a cake is done")
+    workers.kill(worker)
+    worker = workers.start("--at-once", "5")
+    eventually(lambda: workers.jobs() == (0, 0, 0), "nothing is left to do")
+    done = collections.Counter(note for note in workers.notes if note.startswith("done"))
+    assert len(done) == 30
+    assert sum(done.values()) <= 35, "those that ran may have run twice: five at most"
+    assert workers.stop(worker) == 0
+
+
+@pytest.mark.exhaustive
+def test_a_thousand_deferred_tasks_survive_kills_of_the_worker_and_the_server_and_none_is_early(workers, server):
+    began = time.time()
+    due = {number: began + 4 + number % 7 for number in range(1000)}
+    for number, moment in due.items():
+        at = timezone.datetime.fromtimestamp(moment, tz=timezone.get_default_timezone())
+        shop.remind.using(run_after=at).enqueue(number, moment)
+    first = workers.start()
+    workers.start()
+    eventually(lambda: len(workers.notes) > 200, "some are done")
+    workers.kill(first)
+    workers.start()
+    eventually(lambda: len(workers.notes) > 500, "more are done")
+    server.kill()
+    server.start()
+    eventually(lambda: workers.jobs() == (0, 0, 0), "nothing is left to do", 60)
+    runs = collections.Counter()
+    for note in workers.notes:
+        number, late = note.split()
+        runs[int(number)] += 1
+        assert float(late) >= 0, f"{number} was early"
+    assert set(runs) == set(due)
+    twice = sum(runs.values()) - 1000
+    print(f"{twice} of 1000 ran twice")
+    assert twice <= 30, "ten at most in hand of each worker, and each of three was interrupted once"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--queue", "bills"], "queue 'bills' is none of default, mail"),
+        (["--backend", "other"], "other"),
+        (["--at-once", "0"], "must be 1 or more"),
+        (["--grace", "nan"], "must be a number of seconds"),
+    ],
+)
+def test_the_worker_refuses_what_makes_no_sense(our_project, arguments, what):
+    with pytest.raises(CommandError, match=what):
+        call_command("beanstalk_worker", *arguments, stdout=io.StringIO())
+
+
+def test_the_worker_refuses_bad_settings_and_other_backends():
+    bad = override_settings(TASKS={"default": {"BACKEND": BACKEND, "OPTIONS": {"ttr": 0}}})
+    with bad, pytest.raises(CommandError, match="OPTIONS"):
+        call_command("beanstalk_worker")
+    with override_settings(TASKS={"default": {"BACKEND": f"{NAME}.backends.dummy.DummyBackend"}}):
+        with pytest.raises(CommandError, match="no beanstalk server"):
+            call_command("beanstalk_worker")
+        with pytest.raises(ImproperlyConfigured, match="no beanstalk server"):
+            cancel("x")

@@ -4,7 +4,7 @@ import asyncio
 import random
 
 import pytest
-from beanstalk_client.deliver.turns import FIRST_GUESS, LONGEST, MOST_IDLE_HOSTS, SHORTEST, PutOff, Stopped, Turns
+from beanstalk_client.deliver.turns import LONGEST, MOST_IDLE_HOSTS, SHORTEST, SHORTEST_STEP, PutOff, Stopped, Turns
 
 
 def run(coroutine):
@@ -93,14 +93,39 @@ def put_off(turns, now):
 def test_what_is_put_off_comes_back_when_those_before_it_have_had_their_turn():
     async def story():
         turns = Turns(at_once=10, per_host=2, waiting_room=0)
+        await turns.begin("slow", 0)
+        turns.end("slow", 0.2)
         for _ in range(2):
             await turns.begin("slow", 100)
-        step = FIRST_GUESS / 2
+        step = 0.2 / 2
         delays = [put_off(turns, 100) for _ in range(10_000)]
-        assert delays[:3] == pytest.approx([max(SHORTEST, step), 2 * step, 3 * step])
+        assert delays[:3] == pytest.approx([step, 2 * step, 3 * step])
         assert delays == sorted(delays) and delays[-1] == LONGEST
         assert put_off(turns, 100 + 9_990 * step) == pytest.approx(11 * step)  # most have had their turn since
-        assert put_off(turns, 100_000) == pytest.approx(max(SHORTEST, step))
+        assert put_off(turns, 100_000) == pytest.approx(step)
+
+    run(story())
+
+
+def test_while_nobody_knows_how_quick_a_host_is_its_jobs_come_back_less_and_less_often():
+    async def story():
+        turns = Turns(at_once=10, per_host=1, waiting_room=0)
+        await turns.begin("slow", 1000)
+        assert put_off(turns, 1000) == SHORTEST
+        assert put_off(turns, 1000.2) == pytest.approx(0.2)
+        assert put_off(turns, 1030) == pytest.approx(30)
+        assert put_off(turns, 5000) == LONGEST
+        burst = [put_off(turns, 5000) for _ in range(1000)]
+        assert burst[0] == burst[-1] == LONGEST
+
+    run(story())
+
+
+def test_a_burst_is_spread():
+    async def story():
+        turns = Turns(at_once=10, per_host=1, waiting_room=0)
+        await turns.begin("slow", 0)
+        assert [put_off(turns, 0) for _ in range(200)][-1] == pytest.approx(200 * SHORTEST_STEP)
 
     run(story())
 
@@ -110,7 +135,7 @@ def test_how_long_it_takes_is_learnt():
         turns = Turns(at_once=10, per_host=1, waiting_room=0)
         await turns.begin("slow", 0)
         first = put_off(turns, 0)
-        for now, lasted, longer in ((1000, 10, True), (2000, 10, True), (3000, 0, False), (4000, 0, False)):
+        for now, lasted, longer in ((1000, 10, True), (2000, 20, True), (3000, 0, False), (4000, 0, False)):
             turns.end("slow", lasted)
             await turns.begin("slow", 0)
             last, first = first, put_off(turns, now)

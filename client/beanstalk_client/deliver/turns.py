@@ -27,11 +27,8 @@ WEIGHT: Final = 0.2
 MOST_IDLE_HOSTS: Final = 1000
 """Hosts that are remembered, with how long their requests took."""
 
-QUICKEST: Final = 0.001
-"""What a request counts for at least, in seconds."""
-
-FIRST_GUESS: Final = 0.1
-"""How long a request takes to a host that has not answered yet, in seconds."""
+SHORTEST_STEP: Final = 0.001
+"""Seconds between two jobs of a host that come back, at least: it is work to put them off once more."""
 
 
 class PutOff(Exception):  # noqa: N818 nothing is wrong
@@ -47,13 +44,14 @@ class Stopped(Exception):  # noqa: N818 nothing is wrong
 
 
 class _Host:
-    __slots__ = ("average", "backlog", "busy", "looked_at", "waiting")
+    __slots__ = ("average", "backlog", "busy", "looked_at", "since", "waiting")
 
-    def __init__(self) -> None:
-        self.average = FIRST_GUESS  # seconds of a request
+    def __init__(self, now: float) -> None:
+        self.average = 0.0  # seconds of a request; 0: none has ended yet
+        self.since = now  # when its first request began
         self.busy = 0  # requests on their way, and those that wait for nothing but one of `at_once`
-        self.backlog = 0.0  # jobs that were put off and, if it is as quick as on average, have not had their turn since
-        self.looked_at = 0.0  # when that was so
+        self.backlog = 0.0  # jobs that were put off and should not have come back since
+        self.looked_at = now  # when that was so
         self.waiting: deque[asyncio.Future[None]] = deque()
 
 
@@ -114,7 +112,7 @@ class Turns:
         host = self._hosts.get(name)
         if host is None:
             self._forget(now)
-            host = self._hosts[name] = _Host()
+            host = self._hosts[name] = _Host(now)
         if host.busy < self.per_host:
             host.busy += 1
             if self.busy < self.at_once:
@@ -137,7 +135,7 @@ class Turns:
     def end(self, name: str, lasted: float) -> None:
         """A request has ended that lasted so many seconds."""
         host = self._hosts[name]
-        host.average += (max(lasted, QUICKEST) - host.average) * WEIGHT
+        host.average += (lasted - host.average) * (WEIGHT if host.average else 1.0)
         self.busy -= 1
         self._free(host)
 
@@ -155,11 +153,20 @@ class Turns:
         self.waiting = 0
 
     def _put_off(self, host: _Host, now: float) -> float:
-        """For how long a job of a host is put off: until those have had their turn that wait or were put off before."""
-        step = host.average / self.per_host
-        host.backlog = max(0.0, host.backlog - (now - host.looked_at) / step) + 1
+        """For how long a job of a host is put off: until those have had their turn that wait or were put off before.
+
+        Nobody knows how long that is while the host has answered nothing: then for as long as it has been silent.
+        """
+        step = self._step(host)
+        passed = now - host.looked_at
+        silent = 0.0 if host.average else max(now - host.since, SHORTEST)
+        host.backlog = max(0.0, host.backlog - (host.backlog * passed / silent if silent else passed / step)) + 1
         host.looked_at = now
-        return min(max((len(host.waiting) + host.backlog) * step, SHORTEST), LONGEST)
+        return min(max((len(host.waiting) + host.backlog) * step, silent, SHORTEST), LONGEST)
+
+    def _step(self, host: _Host) -> float:
+        """Seconds between two turns of a host."""
+        return max(host.average / self.per_host, SHORTEST_STEP)
 
     def _free(self, host: _Host) -> None:
         """A host has room for one request more."""
@@ -203,7 +210,7 @@ class Turns:
         self._hosts = {
             name: host
             for name, host in self._hosts.items()
-            if host.busy or host.waiting or now < host.looked_at + host.backlog * host.average / self.per_host
+            if host.busy or host.waiting or now < host.looked_at + host.backlog * self._step(host)
         }
         self._most_hosts = max(MOST_IDLE_HOSTS, 2 * len(self._hosts))
 

@@ -1,5 +1,6 @@
 """The client for Python programs at a server in virtual time: whoever waits for an answer moves the clock."""
 
+import errno
 import socket
 
 from beanstalk_server.client import Client
@@ -22,6 +23,16 @@ class VirtualSocket(socket.socket):
     def sendall(self, data):
         self.received += self.caller.send(bytes(data))
 
+    def send(self, data):
+        self.sendall(data)
+        return len(data)
+
+    def recv(self, size):
+        reader = Reader(self)
+        if not self.received and self.gettimeout() == 0:
+            raise BlockingIOError(errno.EAGAIN, "nothing has come")
+        return reader.read_some(size)
+
     def makefile(self, mode):
         assert mode == "rb"
         return Reader(self)
@@ -40,6 +51,10 @@ class Reader:
     def read(self, size):
         self._wait_for(lambda: len(self._sock.received) >= size)
         return self._take(size)
+
+    def read_some(self, size):
+        self._wait_for(lambda: self._sock.received)
+        return self._take(min(size, len(self._sock.received)))
 
     def close(self):
         self._sock.caller.disconnect()

@@ -8,10 +8,11 @@ Must never know how a worker works.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from beanstalk_client.address import read_target
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
     from beanstalk_client.blocking import Client
     from beanstalk_client.memory import MemoryQueue
+    from beanstalk_client.schedules import Moments, Schedule
 
     P = ParamSpec("P")
 
@@ -71,6 +73,7 @@ class Tasks:
         self.lifespan = lifespan
         self.options = options
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._memory: MemoryQueue | None = None
         self._of_thread = threading.local()
         self._blocking: list[Client[bytes]] = []  # of all threads
@@ -169,6 +172,88 @@ class Tasks:
         """Where the server is, for people; without a token."""
         target = read_target(self.addresses)
         return ", ".join(str(address) for address in target.addresses)
+
+    # Schedules
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        missed: str = "once",
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Callable[[Task[P, R]], Task[P, R]]:
+        """Let a task be due at the moments of a cron expression: `@tasks.cron("0 8 * * mon")` above `@tasks.task`.
+
+        Args:
+            tz: the name of a time zone.
+            missed: what becomes of firings that no scheduler has put in time: "skip", "once" (the last one) or "all".
+            name: the schedule's; by default the task's. Keep it when the expression changes.
+            args, kwargs: what the task is called with; `MOMENT` of `beanstalk_client.schedules` is the firing's moment.
+
+        Raises:
+            ValueError: the expression or the zone is none, or there is a schedule of this name.
+            ImportError: the extra `cron` is not installed.
+        """
+        from beanstalk_client.schedules import Cron
+
+        return self._schedule(Cron(expression, tz), missed, name, args, kwargs)
+
+    def every(
+        self,
+        interval: datetime.timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        missed: str = "once",
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Callable[[Task[P, R]], Task[P, R]]:
+        """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
+
+        Args:
+            interval: what the others say in parts: whole seconds. Its multiples are counted from the beginning of
+                Unix time, so that five minutes are those that the clock shows.
+            missed, name, args, kwargs: as with `cron`.
+
+        Raises:
+            ValueError: the interval is not above 0, or there is a schedule of this name.
+        """
+        from beanstalk_client.schedules import Every
+
+        given = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return self._schedule(Every(given if interval is None else interval + given), missed, name, args, kwargs)
+
+    def _schedule(
+        self,
+        moments: Moments,
+        missed: str,
+        name: str | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+    ) -> Callable[[Task[P, R]], Task[P, R]]:
+        from beanstalk_client.schedules import Schedule
+
+        def add(task: Task[P, R]) -> Task[P, R]:
+            if not isinstance(task, Task):
+                raise TypeError("a schedule stands above @tasks.task, not below it")
+            made = Schedule(name or task.name, moments, task, missed=missed, args=args, kwargs=kwargs)
+            if made.name in self._schedules:
+                raise ValueError(f"there is a schedule {made.name} already; give one of the two another name: name=…")
+            self._schedules[made.name] = made
+            return task
+
+        return add
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """What `cron` and `every` have been told, in this order."""
+        return list(self._schedules.values())
 
     # Clients
 

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import logging
 import os
 import sys
 import traceback
 from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from beanstalk_client.consumer import AT_ONCE
 from beanstalk_client.errors import Error
+from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.serving import GRACE, Group, Worker
@@ -67,6 +70,14 @@ def make_parser() -> argparse.ArgumentParser:
         type=read_seconds,
         default=GRACE,
         help=f"how long jobs may run on when the worker is told to stop ({GRACE:g})",
+    )
+    parser.add_argument(
+        "--schedule",
+        action="store_true",
+        help="also plan the program's schedules, as beanstalk_client.scheduler does; any number of workers may",
+    )
+    parser.add_argument(
+        "--group", metavar="TUBE", default=GROUP, help=f"with --schedule: the tube of plans of this program ({GROUP})"
     )
     parser.add_argument(
         "--log-level",
@@ -158,6 +169,22 @@ def groups_of(options: argparse.Namespace, tasks: Tasks) -> list[Group]:
     return [Group(group.tubes, group.at_once or options.at_once) for group in named]
 
 
+def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextManager[None]:
+    """What plans the schedules beside the worker, if that is wanted.
+
+    Raises:
+        UsageError: there are none, or the group cannot be.
+    """
+    if not options.schedule:
+        return contextlib.nullcontext()
+    if not tasks.schedules:
+        raise UsageError(f"--schedule: {options.app} has no schedule")
+    try:
+        return Scheduler(tasks.connect, tasks.schedules, group=options.group).in_thread()
+    except ValueError as error:
+        raise UsageError(f"--schedule: {error}") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop; return the exit status."""
     options = make_parser().parse_args(arguments)
@@ -167,13 +194,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         tasks = find_tasks(options.app)
         groups = groups_of(options, tasks)
+        beside = schedules_of(options, tasks)
     except UsageError as error:
         sys.stderr.write(f"beanstalk_client.worker: {error}\n")
         return USAGE
     threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
     worker = Worker(tasks, groups, threads=threads, grace=options.grace)
     try:
-        run(worker.run())
+        with beside:
+            run(worker.run())
     except (Error, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         sys.stderr.write(f"beanstalk_client.worker: server {tasks.where}: {reason}\n")

@@ -1,0 +1,121 @@
+"""Plans the schedules of a program: `python -m beanstalk_client.scheduler`.
+
+Must never know how it is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from beanstalk_client.errors import Error
+from beanstalk_client.schedules.schedule import Schedule
+from beanstalk_client.schedules.scheduler import AHEAD, GROUP, HOLD, Scheduler
+from beanstalk_client.version import VERSION
+from beanstalk_client.worker.command import FAILED, USAGE, UsageError, find_tasks
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m beanstalk_client.scheduler",
+        description="Put the firings of a program's schedules into the server before they are due. "
+        "Any number of schedulers may do so at once.",
+        epilog="SIGTERM or SIGINT: end. What is planned fires all the same.",
+    )
+    parser.add_argument("app", metavar="MODULE:NAME", help="where the Tasks are: shop.jobs:tasks")
+    add_options(parser)
+    parser.add_argument("--once", action="store_true", help="plan what is to be planned now, and end")
+    parser.add_argument("--list", action="store_true", help="show the schedules and when they fire next, and end")
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="how grave an event must be to be logged (info)",
+    )
+    parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of whoever plans schedules."""
+    parser.add_argument(
+        "--group",
+        metavar="TUBE",
+        default=GROUP,
+        help=f"the tube of plans: all schedulers of a program must name the same, other programs another ({GROUP})",
+    )
+    parser.add_argument(
+        "--ahead",
+        metavar="SECONDS",
+        type=_seconds,
+        default=AHEAD,
+        help=f"how far ahead is planned: as long may there be no scheduler ({AHEAD:g})",
+    )
+    parser.add_argument(
+        "--hold",
+        metavar="SECONDS",
+        type=_seconds,
+        default=HOLD,
+        help=f"how long a firing that is done cannot be put again ({HOLD:g})",
+    )
+
+
+def _seconds(text: str) -> float:
+    """Seconds, more than 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, more than 0")
+    return seconds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plan until told to end; return the exit status."""
+    options = make_parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    try:
+        tasks = find_tasks(options.app)
+        if not tasks.schedules:
+            raise UsageError(f"{options.app} has no schedule: there is nothing to do")
+        scheduler = Scheduler(
+            tasks.connect, tasks.schedules, group=options.group, ahead=options.ahead, hold=options.hold
+        )
+    except (UsageError, ValueError) as error:
+        sys.stderr.write(f"beanstalk_client.scheduler: {error}\n")
+        return USAGE
+    if options.list:
+        sys.stdout.writelines(f"{_shown(schedule)}\n" for schedule in tasks.schedules)
+        return 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: scheduler.stop())
+    try:
+        if options.once:
+            scheduler.run_once()
+        else:
+            scheduler.run()
+    except (Error, OSError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        sys.stderr.write(f"beanstalk_client.scheduler: server {tasks.where}: {reason}\n")
+        return FAILED
+    return 0
+
+
+def _shown(schedule: Schedule) -> str:
+    """A line for people: by this machine's clock, as no server is asked."""
+    moment = schedule.moments.after(int(time.time()))
+    fires = "never again" if moment is None else f"next {schedule.moments.spelled(moment)}"
+    return f"{schedule.name}: {fires} ({schedule.moments.text()}, missed {schedule.missed}, tube {schedule.task.tube})"
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main())

@@ -1,0 +1,115 @@
+"""A schedule: its name, its moments, and the job that it puts for each of them.
+
+Must never know how many schedulers there are, nor what they have done.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from beanstalk_client.schedules.moments import Moments
+from beanstalk_client.schedules.planner import ONCE, RULES
+
+if TYPE_CHECKING:
+    from beanstalk_client.tasks.task import Task
+
+NAME: Final = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*"
+"""The pattern of a name, which becomes a part of keys: their rules are those of tube names."""
+
+LONGEST_KEY: Final = 200
+
+
+class Moment:
+    """What stands in a schedule's arguments for the moment of the firing; there is one, `MOMENT`."""
+
+    def __repr__(self) -> str:
+        return "MOMENT"
+
+
+MOMENT: Final = Moment()
+"""In the arguments of a schedule: the moment of the firing as text, in the schedule's zone, such as
+"2027-02-01T06:00:00+01:00". A task that is late knows by it which firing it is."""
+
+
+class Firing(NamedTuple):
+    """The job of a firing, but for its key and its moment."""
+
+    tube: str
+    body: bytes
+    priority: int
+    ttr: float
+    """Seconds."""
+
+
+class Schedule:
+    """What fires when.
+
+    Args:
+        name: its own among all schedules of a group; it must stay the same when the expression changes.
+        moments: when it fires.
+        task: what it fires. The job is put without the task's middleware.
+        missed: "skip", "once" or "all": what becomes of firings that nobody has put in time.
+        args, kwargs: the arguments, with `MOMENT` for the moment of the firing.
+
+    Raises:
+        ValueError: a name or a rule that cannot be.
+        TypeError, ValueError: the task's serializer cannot write an argument.
+    """
+
+    __slots__ = ("_args", "_kwargs", "missed", "moments", "name", "task")
+
+    def __init__(
+        self,
+        name: str,
+        moments: Moments,
+        task: Task[..., Any],
+        *,
+        missed: str = ONCE,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not re.fullmatch(NAME, name):
+            raise ValueError(f"schedule {name!r}: its name can be no key of a job; give it another one: name=…")
+        if missed not in RULES:
+            raise ValueError(f"schedule {name}: missed is one of {', '.join(RULES)}, not {missed!r}")
+        self.name = name
+        self.moments = moments
+        self.task = task
+        self.missed = missed
+        self._args = tuple(args)
+        self._kwargs = dict(kwargs or {})
+        self.firing(0)
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.name}: {self.moments.text()}>"
+
+    def firing(self, moment: int) -> Firing:
+        """The job of the firing at this moment, in Unix time."""
+        return self._firing(self.moments.spelled(moment))
+
+    def work(self) -> str:
+        """A digest of what each firing does, whatever its moment: equal digests, equal jobs."""
+        return hashlib.sha256(repr(self._firing("MOMENT")).encode()).hexdigest()[:16]
+
+    def _firing(self, spelled: str) -> Firing:
+        args = [spelled if value is MOMENT else value for value in self._args]
+        kwargs = {name: spelled if value is MOMENT else value for name, value in self._kwargs.items()}
+        task = self.task
+        return Firing(task.tube, task.body(*args, **kwargs), task.default_priority, task.default_ttr)
+
+
+def key_of(group: str, name: str, moment: int) -> str:
+    """The key of the job of a firing: "schedules/monthly-report/20270201T050000Z".
+
+    Raises:
+        ValueError: it is longer than a key can be.
+    """
+    spelled = datetime.datetime.fromtimestamp(moment, datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    key = f"{group}/{name}/{spelled}"
+    if len(key) > LONGEST_KEY:
+        raise ValueError(f"schedule {name!r}: its name is too long for keys of {LONGEST_KEY} bytes, such as {key!r}")
+    return key

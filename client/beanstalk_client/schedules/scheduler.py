@@ -1,0 +1,428 @@
+"""Puts the firings of schedules into the server before they are due, beside any number of others that do the same.
+
+A pass looks what is planned, puts what is missing and leaves the new plan in the server. What makes each firing happen
+once, whoever makes how many passes:
+
+    the key      of each firing tells schedule and moment; it stays held long after the firing is done. A second put of
+                 it is answered EXISTS.
+    the plan     a job in the group's tube for each schedule, which nobody reserves: until when all is planned. So what
+                 was missed is known, and a first start fires nothing of the past.
+    the lock     a job with a key, which the server deletes when nobody renews it: passes do not overlap. A scheduler
+                 that has stood still finds its lock gone, and puts nothing of what it has thought of before.
+    the clock    is the server's: a job that is delayed until a known moment tells what its wall clock says. How wrong
+                 the clocks of schedulers are does not matter.
+
+Must never read the wall clock of its own machine to decide when something fires.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_client.errors import (
+    BeanstalkdError,
+    Error,
+    ExistsError,
+    NotFoundError,
+    TooLateError,
+    UnauthorizedError,
+    UnsupportedError,
+)
+from beanstalk_client.events import tell
+from beanstalk_client.schedules.planner import MOST, Pass, Plan, plan
+from beanstalk_client.schedules.schedule import NAME, Schedule, key_of
+
+if TYPE_CHECKING:
+    from beanstalk_client.blocking import Client
+
+log = logging.getLogger("beanstalk_client.schedules")
+
+GROUP: Final = "schedules"
+
+AHEAD: Final = 600.0
+"""How many seconds are planned ahead, by default: as long may all schedulers be gone without a firing being missed,
+which a deployment or a restart of their machine fits into. A server that was down fires late what is planned, so more
+would mean that more comes at once then."""
+
+HOLD: Final = 86400.0
+"""How many seconds the key of a firing that is done stays held, by default. No scheduler that stands still for less can
+repeat one, and what a crash has left half done is completed without doubles for so long. A held key takes 250 bytes."""
+
+PASSES: Final = 4
+"""In `ahead` seconds there are so many passes: three of them may fail before a firing could be missed."""
+
+LOCK_FOR: Final = 30.0
+"""Seconds after which the lock of a scheduler that has died or stands still is free."""
+
+RENEW_AFTER: Final = 5.0
+"""Seconds after which a pass asks whether the lock is still its own before it changes anything more."""
+
+BUSY_FOR: Final = (0.5, 1.5)
+"""Seconds between two attempts to get the lock: anything in between, so that many schedulers do not keep step."""
+
+RETRY_AFTER: Final = (1.0, 30.0)
+"""Seconds between two attempts to reach a server: the first pause, which doubles, and the longest."""
+
+END_WITHIN: Final = 5.0
+"""Seconds that the pass of a thread gets to its end; what it leaves undone another scheduler does."""
+
+END_OF_TIME: Final = 4_102_444_800
+"""The year 2100, in Unix time: until when plans are delayed, and the job that tells the clock."""
+
+LOCK_KEY: Final = "lock"
+CLOCK_KEY: Final = "clock"
+PLAN_KEY: Final = "plan/"
+
+
+class LockLostError(Error):
+    """The pass took longer than its lock, and was given up before it changed anything more."""
+
+
+class Scheduler:
+    """Plans schedules, again and again.
+
+    Args:
+        connect: makes a client of the server; its encoding must be None.
+        schedules: what to plan.
+        group: the tube of plans, and the beginning of all keys: schedulers of one application share it, different
+            applications on one server each need their own.
+        ahead: how many seconds are planned ahead; the next firing of each schedule always is, however far away.
+        hold: how many seconds the key of a firing stays held after it is done.
+        clock: tells Unix time in seconds; None for the clock of the server. For tests.
+
+    Raises:
+        ValueError: two schedules of the same name, a group that can be no tube, durations that are not above 0.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Client[bytes]],
+        schedules: Iterable[Schedule],
+        *,
+        group: str = GROUP,
+        ahead: float = AHEAD,
+        hold: float = HOLD,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        if not re.fullmatch(NAME, group):
+            raise ValueError(f"group {group!r} can be no tube")
+        if not (0 < ahead < math.inf and 0 < hold < math.inf):
+            raise ValueError(f"ahead and hold are seconds, more than 0: not {ahead:g} and {hold:g}")
+        self.group = group
+        self.ahead = ahead
+        self.hold = hold
+        self._connect = connect
+        self._clock = clock
+        self._schedules: dict[str, Schedule] = {}
+        for schedule in schedules:
+            if schedule.name in self._schedules:
+                raise ValueError(f"two schedules are called {schedule.name!r}: give one another name: name=…")
+            key_of(group, schedule.name, 0)
+            self._schedules[schedule.name] = schedule
+        self._mine: set[str] = set()  # what the server has planned, at least once, as this scheduler would
+        self._superseded: set[str] = set()
+        self._failure = ""  # why the last pass failed, in words; "" if it did not
+        self._is_whole = False  # whether the last pass was made, and left nothing to do at once
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Plan until `stop`, also through losses of the server.
+
+        Raises:
+            UnsupportedError: the server does not know jobs with moments, as beanstalkd does not.
+            UnauthorizedError: it does not know the client's token.
+        """
+        pause, longest = RETRY_AFTER
+        while not self._stopped.is_set():
+            failure = self._run_connected()
+            if failure is None:
+                return
+            if not self._failure:  # since the last one all went well
+                pause = RETRY_AFTER[0]
+            if self._failure != (told := _told(failure)):
+                self._failure = told
+                message = f"no schedule of group {self.group} is planned at present: {told}"
+                tell(log, logging.WARNING, "schedules-failed", message, group=self.group)
+            self._stopped.wait(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, longest)
+
+    def _run_connected(self) -> Exception | None:
+        """Plan until `stop`, or until something is wrong with the server or on the way to it, and return what it is."""
+        try:
+            with contextlib.closing(self._connect()) as queue:
+                while not self._stopped.is_set():
+                    wait = self.make_pass(queue)
+                    self._failure = ""
+                    self._stopped.wait(wait)
+        except (UnsupportedError, UnauthorizedError):
+            raise
+        except (Error, OSError) as error:
+            return error
+        return None
+
+    def run_once(self) -> None:
+        """Plan what is to be planned now, as soon as no other scheduler does so.
+
+        Raises:
+            Error: as `make_pass`.
+            OSError: the server cannot be reached.
+        """
+        with contextlib.closing(self._connect()) as queue:
+            while not self._stopped.is_set():
+                wait = self.make_pass(queue)
+                if self._is_whole:
+                    return
+                self._stopped.wait(wait)
+
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[None]:
+        """Plan in a thread until the block ends, beside what else a process does.
+
+        A server that knows no jobs with moments is told in the log, and what is in the block goes on.
+        """
+
+        def run() -> None:
+            try:
+                self.run()
+            except Exception as error:
+                message = f"no schedule of group {self.group} is planned any more: {_told(error)}"
+                tell(log, logging.ERROR, "schedules-ended", message, group=self.group)
+
+        thread = threading.Thread(target=run, name="schedules", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            thread.join(END_WITHIN)
+
+    def stop(self) -> None:
+        """Let `run` return when the pass is made that it may be at. Any thread may say so."""
+        self._stopped.set()
+
+    def make_pass(self, queue: Client[bytes]) -> float:
+        """Plan once what has to be planned by now.
+
+        Args:
+            queue: a client whose encoding is None. It uses another tube afterwards.
+
+        Returns:
+            After how many seconds another pass should follow.
+
+        Raises:
+            UnsupportedError: the server does not know jobs with moments.
+            LockLostError: it took too long, and is not whole.
+            Error: the server refuses what is no single schedule's, or is lost.
+        """
+        self._is_whole = False
+        queue.use(self.group)
+        try:
+            turn = Turn(queue, self.group)
+        except ExistsError:
+            return random.uniform(*BUSY_FOR)
+        try:
+            return self._make_pass(queue, turn)
+        finally:
+            turn.end()
+
+    def _make_pass(self, queue: Client[bytes], turn: Turn) -> float:
+        earliest, latest = self._now(queue)
+        plans = {name: self._read(queue, name) for name in (*self._schedules, *self._others(queue))}
+        renewed_until = latest + 3 * self.ahead / PASSES
+        interval = self.ahead / PASSES
+        written: dict[str, Plan] = {}
+        gone: list[str] = []
+        for name, old in plans.items():
+            schedule = self._schedules.get(name)
+            with self._alone(name):
+                if schedule is None:
+                    if old is not None and latest > old.renewed_until:
+                        self._call_off(turn, old.tube, name, (each for each in old.planned if each > earliest))
+                        gone.append(name)
+                    continue
+                work = schedule.work()
+                tube = schedule.task.tube
+                if self._is_anothers(schedule, work, tube, old, latest):
+                    continue
+                to_do = plan(
+                    schedule.moments, work, tube, schedule.missed, old, earliest, latest, self.ahead, renewed_until
+                )
+                self._do(turn, schedule, old, to_do, earliest, latest)
+                written[name] = to_do.plan
+                if to_do.is_whole:
+                    self._mine.add(name)
+                else:
+                    interval = 0
+                if (
+                    to_do.is_whole and len(to_do.plan.planned) >= MOST
+                ):  # they may not be enough for all the time until the next pass
+                    interval = min(interval, (to_do.plan.planned[-1] - latest) / PASSES)
+        for name, new in written.items():
+            body = new.encode().encode()
+            turn.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
+        for name in gone:
+            with contextlib.suppress(NotFoundError, TooLateError):
+                turn.change(self.group).cancel_keyed(PLAN_KEY + name)
+            message = f"schedule {name} is called off: no scheduler has it any more"
+            tell(log, logging.WARNING, "schedule-removed", message, schedule=name)
+        self._is_whole = interval > 0
+        return interval
+
+    def _now(self, queue: Client[bytes]) -> tuple[int, int]:
+        """Two seconds of Unix time between which the server's wall clock is."""
+        if self._clock is not None:
+            now = math.floor(self._clock())
+            return now, now + 1
+        try:
+            job_id = queue.put_with(b"", key=CLOCK_KEY, at=END_OF_TIME)
+        except ExistsError as error:
+            job_id = error.id
+        told = queue.stats_job(job_id)
+        if told["state"] != "delayed":  # somebody has kicked it
+            job_id = queue.put_with(b"", key=CLOCK_KEY, at=END_OF_TIME, replace=True)
+            told = queue.stats_job(job_id)
+        latest = END_OF_TIME - int(told["time-left"])
+        return latest - 1, latest
+
+    def _others(self, queue: Client[bytes]) -> list[str]:
+        """The names of the schedules that are planned in this group, and that this scheduler does not have."""
+        keys = (str(entry.get("key", "")) for entry in queue.list_jobs(self.group, "delayed"))
+        names = (key[len(PLAN_KEY) :] for key in keys if key.startswith(PLAN_KEY))
+        return [name for name in names if name not in self._schedules]
+
+    def _read(self, queue: Client[bytes], name: str) -> Plan | None:
+        """What is planned of a schedule; None if nothing ever was."""
+        try:
+            body = queue.peek_keyed(PLAN_KEY + name).body
+        except NotFoundError:
+            return None
+        try:
+            return Plan.decode(body.decode())
+        except ValueError as error:
+            message = f"schedule {name} begins anew: {error}"
+            tell(log, logging.ERROR, "schedule-plan-unreadable", message, schedule=name)
+            return None
+
+    def _is_anothers(self, schedule: Schedule, work: str, tube: str, old: Plan | None, latest: int) -> bool:
+        """Whether to stand back, as schedulers with another definition of this schedule have come later.
+
+        Each takes a schedule over once, when it first sees it, and again when nobody renews the plan any more. So the
+        scheduler that was started last decides, and two of different versions do not undo each other's work for ever.
+        """
+        name = schedule.name
+        is_same = old is None or (old.timing, old.work, old.tube) == (schedule.moments.text(), work, tube)
+        stands_back = not is_same and name in self._mine and old is not None and latest <= old.renewed_until
+        if stands_back and name not in self._superseded:
+            message = f"schedule {name} stands back: a scheduler that was started later has another definition of it"
+            tell(log, logging.WARNING, "schedule-superseded", message, schedule=name)
+        (self._superseded.add if stands_back else self._superseded.discard)(name)
+        return stands_back
+
+    def _do(
+        self,
+        turn: Turn,
+        schedule: Schedule,
+        old: Plan | None,
+        to_do: Pass,
+        earliest: int,
+        latest: int,
+    ) -> None:
+        name = schedule.name
+        if old is not None:
+            self._call_off(turn, old.tube, name, to_do.off)
+        made_up = 0
+        for moment in sorted((*to_do.replaced, *to_do.put)):
+            firing = schedule.firing(moment)
+            try:
+                turn.change(firing.tube).put_with(
+                    firing.body,
+                    firing.priority,
+                    ttr=firing.ttr,
+                    key=key_of(self.group, name, moment),
+                    replace=moment in to_do.replaced,
+                    at=moment,
+                    hold=max(moment - latest, 0) + self.hold,  # held from whenever it is deleted on, also long before
+                )
+            except (ExistsError, TooLateError):
+                pass  # another scheduler, or this one, has put it; a worker has it, or it is done
+            else:
+                made_up += moment <= earliest
+        if made_up:
+            message = f"schedule {name} makes up for {made_up} missed firing{'s' if made_up > 1 else ''}"
+            tell(log, logging.WARNING, "schedule-missed", message, schedule=name, firings=made_up)
+
+    def _call_off(self, turn: Turn, tube: str, name: str, moments: Iterable[int]) -> None:
+        for moment in moments:
+            with contextlib.suppress(NotFoundError, TooLateError):
+                turn.change(tube).cancel_keyed(key_of(self.group, name, moment))
+
+    @contextlib.contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """What the server refuses of one schedule keeps no other from being planned."""
+        try:
+            yield
+        except UnsupportedError:
+            raise
+        except BeanstalkdError as error:
+            message = f"schedule {name} is not planned at present: {_told(error)}"
+            tell(log, logging.ERROR, "schedule-refused", message, schedule=name)
+
+
+class Turn:
+    """The right to make a pass, and a client that uses it: a job in the group's tube, until it is cancelled or expires.
+
+    Args:
+        queue: it uses the group's tube.
+
+    Raises:
+        ExistsError: it is another scheduler's turn.
+    """
+
+    __slots__ = ("_job_id", "_renewed", "_tube", "queue")
+
+    def __init__(self, queue: Client[bytes], group: str) -> None:
+        self.queue = queue
+        self._tube = group
+        self._renewed = _clocks()
+        # The lock is delayed, as only what is delayed can be cancelled without a right to consume.
+        self._job_id = queue.put_with(b"", delay=LOCK_FOR, ttl=1, key=LOCK_KEY)
+
+    def change(self, tube: str) -> Client[bytes]:
+        """The client, which uses this tube, for one change.
+
+        Raises:
+            LockLostError: it is another's turn by now, or may be.
+        """
+        if tube != self._tube:
+            self.queue.use(tube)
+            self._tube = tube
+        if max(now - then for now, then in zip(_clocks(), self._renewed)) >= RENEW_AFTER:
+            renewed = _clocks()
+            try:
+                self.queue.reschedule(self._job_id, LOCK_FOR)
+            except (NotFoundError, TooLateError):
+                raise LockLostError("the lock of the schedules was lost") from None
+            self._renewed = renewed
+        return self.queue
+
+    def end(self) -> None:
+        with contextlib.suppress(NotFoundError, TooLateError, OSError):
+            self.queue.cancel(self._job_id)
+
+
+def _told(error: Exception) -> str:
+    """An error with its name, as replies of the protocol say little more."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _clocks() -> tuple[float, float]:
+    """Seconds, by two clocks: one is never set, the other goes on while the machine sleeps."""
+    return time.monotonic(), time.time()

@@ -1,0 +1,381 @@
+"""Schedulers at a server in virtual time: one, many at once, slow ones, dead ones."""
+
+import datetime
+import random
+import threading
+
+import pytest
+from beanstalk_client.blocking import Client
+from beanstalk_client.errors import DrainingError, NotFoundError, TimedOutError
+from beanstalk_client.schedules import MOMENT, Cron, Every, Schedule, Scheduler
+from beanstalk_client.schedules import scheduler as scheduler_module
+from beanstalk_client.schedules.moments import between
+from beanstalk_client.tasks import Tasks
+from virtual import World
+from virtual_client import VirtualSocket
+
+from beanstalk_server.queue.units import SECOND
+
+BEGAN = 1_800_000_000 - 1_800_000_000 % 86400
+"""A midnight in UTC, at which the virtual server is started."""
+
+MINUTE = 60
+HOUR = 3600
+DAY = 86400
+
+
+class Times:
+    """A server, and a worker that notes what it is told to do, and when."""
+
+    def __init__(self, **options):
+        self.world = World(**options)
+        self.offset = BEGAN * SECOND - self.world.now
+        self.world.info.clock_offset = lambda: self.offset
+        self.queues = []
+        self.worker = self.queue(watch="work")
+        self.fired = []  # (moment, when)
+
+    def now(self):
+        return (self.world.now + self.offset) / SECOND
+
+    def clocks(self):
+        """What a scheduler's own clocks say."""
+        return (self.now(),) * 2
+
+    def work(self):
+        while True:
+            try:
+                job = self.worker.reserve(timeout=0)
+            except TimedOutError:
+                return
+            moment = TASKS.serializer.read(job.body)["args"][0]
+            self.fired.append((datetime.datetime.fromisoformat(moment).timestamp(), self.now()))
+            self.worker.delete(job)
+
+    def sleep(self, seconds):
+        """Time passes, and the worker works. Nobody sets the clock, so the server need not look at it all the time."""
+        world, broker = self.world, self.world.broker
+        end = world.now + round(seconds * SECOND)
+        while True:
+            if broker.wall.check_timer.is_linked():
+                broker.wheel.remove(broker.wall.check_timer)
+            event = broker.next_event()
+            if event > end:
+                break
+            world.now = max(world.now, event)
+            broker.advance(world.now)
+            world.settle()
+            self.work()
+        world.now = end
+
+    def moments(self):
+        return [moment for moment, _ in self.fired]
+
+    def queue(self, **options):
+        self.queues.append(Client(VirtualSocket(self.world), encoding=None, **options))
+        return self.queues[-1]
+
+    def close(self):
+        for queue in self.queues:
+            queue.close()
+
+
+TASKS = Tasks()
+
+
+@TASKS.task(tube="work")
+def note(moment):
+    raise AssertionError("the worker of these tests only reads what it is told to do")
+
+
+def schedule(moments, name="note", **options):
+    return Schedule(name, moments, note, args=[MOMENT], **options)
+
+
+def every(**interval):
+    return Every(datetime.timedelta(**interval))
+
+
+def scheduler(*schedules, **options):
+    return Scheduler(lambda: None, schedules, **options)
+
+
+@pytest.fixture
+def times(monkeypatch):
+    times = Times()
+    monkeypatch.setattr(scheduler_module, "_clocks", times.clocks)
+    yield times
+    times.close()
+
+
+def go_on(times, schedulers, until, queue):
+    """Let schedulers make their passes until a moment, and for a second more."""
+    until += 1
+    due = dict.fromkeys(schedulers, times.now())
+    while (now := times.now()) < until:
+        for each in schedulers:
+            if due[each] <= now:
+                due[each] = now + each.make_pass(queue)
+        times.sleep(max(min(*due.values(), until) - now, 0.001))
+
+
+def test_a_schedule_fires_at_its_moments_and_not_before(times):
+    go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, times.queue())
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
+    assert all(0 <= when - moment < 1.1 for moment, when in times.fired)
+
+
+def test_what_is_planned_fires_though_all_schedulers_are_dead(times):
+    scheduler(schedule(every(minutes=5)), ahead=1800).make_pass(times.queue())
+    times.sleep(2 * HOUR)
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + 1801, 300))
+
+
+def test_the_next_firing_is_planned_though_it_is_a_month_away(times):
+    scheduler(schedule(Cron("0 6 1 * *", "Europe/Berlin"))).make_pass(times.queue())
+    times.sleep(40 * DAY)
+    assert [datetime.datetime.fromtimestamp(each, datetime.UTC).isoformat() for each in times.moments()] == [
+        "2027-02-01T05:00:00+00:00"
+    ]
+
+
+@pytest.mark.parametrize(("missed", "made_up"), [("skip", []), ("once", [3300]), ("all", range(900, 3301, 300))])
+def test_what_was_missed_is_made_up_for_by_one_of_many(times, missed, made_up):
+    many = [scheduler(schedule(every(minutes=5), missed=missed)) for _ in range(3)]
+    many[0].make_pass(times.queue())
+    times.sleep(HOUR - 100)
+    times.fired.clear()
+    go_on(times, many, BEGAN + HOUR + 301, times.queue())
+    assert times.moments() == [*(BEGAN + each for each in made_up), BEGAN + HOUR, BEGAN + HOUR + 300]
+
+
+def test_schedulers_whose_own_clocks_are_wrong_agree_with_the_server(times, monkeypatch):
+    monkeypatch.setattr(scheduler_module, "_clocks", lambda: (times.now() + 9 * DAY, 17.0))
+    go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, times.queue())
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
+
+
+def test_the_server_s_clock_is_asked_though_somebody_has_kicked_all_jobs(times):
+    queue = times.queue()
+    one = scheduler(schedule(every(minutes=5)))
+    one.make_pass(queue)
+    queue.use("schedules")
+    assert queue.kick(100) == 2  # the clock and the plan
+    go_on(times, [one], BEGAN + HOUR, queue)
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
+
+
+def test_what_a_tube_has_lost_comes_back(times):
+    queue = times.queue()
+    one = scheduler(schedule(Cron("0 12 * * *")))
+    one.make_pass(queue)
+    assert queue.clear_tube("work") == 1
+    go_on(times, [one], BEGAN + DAY, queue)
+    assert times.moments() == [BEGAN + DAY / 2]
+
+
+def test_a_firing_whose_job_is_deleted_stays_off_until_its_moment_is_past(times):
+    queue = times.queue()
+    one = scheduler(schedule(Cron("0 12 * * *")))
+    one.make_pass(queue)
+    queue.use("work")
+    queue.delete(queue.peek_delayed())
+    go_on(times, [one], BEGAN + 2 * DAY, queue)
+    assert times.moments() == [BEGAN + 1.5 * DAY]
+
+
+def test_another_expression_calls_the_old_firings_off(times):
+    queue = times.queue()
+    scheduler(schedule(Cron("0 12 * * *"))).make_pass(queue)
+    go_on(times, [scheduler(schedule(Cron("0 18 * * *"), missed="all"))], BEGAN + DAY, queue)
+    assert times.moments() == [BEGAN + DAY * 3 / 4]
+
+
+def test_of_two_definitions_the_one_that_was_started_last_counts_and_the_other_when_it_is_gone(times):
+    queue = times.queue()
+    old, new = scheduler(schedule(every(minutes=5))), scheduler(schedule(every(minutes=7)))
+    go_on(times, [old], BEGAN + 200, queue)
+    go_on(times, [new, old], BEGAN + HOUR, queue)
+    assert times.moments() == list(between(every(minutes=7), BEGAN + 200, BEGAN + HOUR))
+    times.fired.clear()
+    go_on(times, [old], BEGAN + 2 * HOUR, queue)
+    assert times.moments()[-6:] == list(range(BEGAN + HOUR + 2100, BEGAN + 2 * HOUR + 1, 300))
+
+
+def test_a_schedule_that_nobody_has_any_more_is_called_off(times):
+    queue = times.queue()
+    both = scheduler(schedule(Cron("0 12 * * *"), "removed"), schedule(Cron("0 18 * * *"), "kept"))
+    both.make_pass(queue)
+    go_on(times, [scheduler(schedule(Cron("0 18 * * *"), "kept"))], BEGAN + DAY, queue)
+    assert times.moments() == [BEGAN + DAY * 3 / 4]
+    with pytest.raises(NotFoundError):
+        queue.peek_keyed("plan/removed")
+
+
+def test_a_schedule_of_another_group_is_left_alone(times):
+    queue = times.queue()
+    scheduler(schedule(Cron("0 12 * * *"), "theirs"), group="theirs").make_pass(queue)
+    go_on(times, [scheduler(schedule(Cron("0 18 * * *"), "ours"))], BEGAN + DAY, queue)
+    assert times.moments() == [BEGAN + DAY / 2, BEGAN + DAY * 3 / 4]
+
+
+def test_a_server_in_drain_mode_loses_no_firing(times):
+    queue = times.queue()
+    one = scheduler(schedule(every(minutes=5), missed="all"))
+    one.make_pass(queue)
+    queue.drain()
+    times.sleep(HOUR)
+    with pytest.raises(DrainingError):
+        one.make_pass(queue)
+    queue.undrain()
+    go_on(times, [one], BEGAN + 2 * HOUR, queue)
+    assert sorted(times.moments()) == list(range(BEGAN + 300, BEGAN + 2 * HOUR + 1, 300))
+
+
+def test_what_is_refused_of_one_schedule_keeps_no_other_from_firing(times, caplog):
+    too_big = Schedule("big", every(minutes=5), note, args=[MOMENT, "x" * 70000])
+    go_on(times, [scheduler(too_big, schedule(every(minutes=5)))], BEGAN + HOUR, times.queue())
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
+    assert "schedule big is not planned at present: JobTooBigError" in caplog.messages
+
+
+def test_a_plan_that_nobody_can_read_is_written_anew(times, caplog):
+    queue = times.queue()
+    queue.use("schedules")
+    queue.put_keyed("plan/note", b"hello", delay=DAY)
+    go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
+    assert any("schedule note begins anew" in message for message in caplog.messages)
+
+
+def test_more_than_a_pass_may_put_is_put_by_the_passes_that_follow(times):
+    one = scheduler(schedule(every(seconds=1), missed="all"), ahead=DAY)
+    queue = times.queue()
+    one.make_pass(queue)
+    times.sleep(3 * HOUR)
+    while one.make_pass(queue) == 0:
+        times.work()
+    times.work()
+    assert sorted(times.moments()) == list(range(BEGAN + 2, BEGAN + 3 * HOUR + 1))  # the first start was in BEGAN + 1
+
+
+def test_a_server_that_was_wiped_begins_anew(times):
+    one = scheduler(schedule(every(minutes=5), missed="all"))
+    go_on(times, [one], BEGAN + 1000, times.queue())
+    again = Times()
+    again.offset += 2 * HOUR * SECOND
+    go_on(again, [one], BEGAN + 3 * HOUR, again.queue())
+    assert again.moments() == list(range(BEGAN + 2 * HOUR + 300, BEGAN + 3 * HOUR + 1, 300))
+    again.close()
+
+
+def test_a_scheduler_that_stands_still_in_a_pass_for_longer_than_keys_are_held_puts_nothing_anew(times):
+    rules = schedule(every(minutes=5), missed="all")
+    slow = Actor(times, lambda: scheduler(rules, hold=HOUR))
+    for _ in range(6):
+        slow.step()  # the last one told it that nothing is planned yet
+    go_on(times, [scheduler(rules, hold=HOUR)], BEGAN + 3 * HOUR, times.queue())
+    while slow.passes == 0:
+        slow.step()
+    times.work()
+    slow.kill()
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + 3 * HOUR + 1, 300))
+
+
+class Killed(BaseException):
+    """A scheduler is no more."""
+
+
+class Actor:
+    """A scheduler in a thread of its own, which makes one command at a time, when told to, and can be killed."""
+
+    def __init__(self, times, make):
+        self.times = times
+        self.client = times.queue()
+        self.scheduler = make()
+        self.due = times.now()
+        self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        self._is_killed = False
+        self.passes = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def __getattr__(self, name):
+        def command(*args, **kwargs):
+            self._wait()
+            result = getattr(self.client, name)(*args, **kwargs)
+            return list(result) if name == "list_jobs" else result
+
+        return command
+
+    def step(self):
+        """One command, if one is due."""
+        if self.due <= self.times.now():
+            self._go.release()
+            self._done.acquire()
+
+    def kill(self):
+        self._is_killed = True
+        self._go.release()
+        self._thread.join()
+        self.client.close()
+
+    def _run(self):
+        try:
+            self._go.acquire()
+            self._check()
+            while True:
+                try:
+                    pause = self.scheduler.make_pass(self)
+                except scheduler_module.LockLostError:
+                    pause = 0
+                self.due = self.times.now() + pause
+                self.passes += 1
+        except Killed:
+            pass
+
+    def _wait(self):
+        """The command before this one is done; wait until this one may be made."""
+        self._check()
+        self._done.release()
+        self._go.acquire()
+        self._check()
+
+    def _check(self):
+        if self._is_killed:
+            raise Killed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_moment_fires_once_whoever_dies_or_stands_still(times, seed):
+    chance = random.Random(seed)
+    rules = {"minutes": every(minutes=1), "sevens": Cron("*/7 * * * *"), "hours": every(hours=1)}
+
+    def make():
+        return scheduler(*(schedule(moments, name, missed="all") for name, moments in rules.items()))
+
+    actors = [Actor(times, make) for _ in range(8)]
+    still = {}
+    deaths = stops = 0
+    while times.now() < BEGAN + 4 * HOUR:
+        for each in chance.sample(actors, len(actors)):
+            if still.get(each, 0) > times.now():
+                continue
+            for _ in range(chance.randrange(6)):
+                each.step()
+            what = chance.random()
+            if what < 0.02:
+                each.kill()
+                actors[actors.index(each)] = Actor(times, make)
+                deaths += 1
+            elif what < 0.03:
+                still[each] = times.now() + chance.uniform(0, HOUR)
+                stops += 1
+        times.sleep(chance.choice([0.01, 0.1, 1, 20]))
+    for each in actors:
+        each.kill()
+    assert deaths > 20 and stops > 10
+    expected = sorted(moment for moments in rules.values() for moment in between(moments, BEGAN, int(times.now()) - 60))
+    fired = [moment for moment in sorted(times.moments()) if moment <= int(times.now()) - 60]
+    assert fired == expected
+    assert all(when >= moment for moment, when in times.fired)

@@ -20,6 +20,9 @@ LONGEST_DELAY = 86400.0
 JITTER = 0.1
 """By how much of itself a backoff is made longer at most, at random: so jobs that failed together are not tried so."""
 
+PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+"""Where the modules of this package are."""
+
 ERRORS = ".errors"
 """What a tube's name ends with that has the errors of another one's jobs."""
 
@@ -74,6 +77,14 @@ def describe(error: BaseException) -> str:
     """An exception in one line."""
     lines = traceback.format_exception_only(type(error), error)
     return " ".join("".join(lines).split())[:1000]
+
+
+def of_task(error: BaseException) -> BaseException:
+    """An exception without the part of its traceback that is this package's own, so that it begins with the task."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        trace = trace.tb_next
+    return error if trace is None else error.with_traceback(trace)
 
 
 def report(job: int, tube: str, task: str, tries: int, error: BaseException) -> bytes:

@@ -28,6 +28,7 @@ from beanstalk_client.tasks.failure import (
     Retry,
     delay_of,
     describe,
+    of_task,
     report,
     tries_of,
 )
@@ -99,7 +100,7 @@ class Runner:
         except BaseException as error:  # a task that calls sys.exit has failed, and ends no worker
             if isinstance(error, KeyboardInterrupt):
                 raise
-            return await self._fail(delivery, task, error)
+            return await self._fail(delivery, task, of_task(error))
         if debug:
             seconds = time.monotonic() - began
             self._tell(logging.DEBUG, "task-done", delivery, task.name, f"done in {seconds:.3f} s", seconds=seconds)

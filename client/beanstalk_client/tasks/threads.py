@@ -1,9 +1,9 @@
 """Threads in which plain functions run, fed by the event loop and heard by it with as few wake-ups as there can be.
 
 What costs is neither the queue nor the call but to wake a thread: a system call, and a fight for Python's lock. So a
-call wakes one thread, however many calls there are, and that one wakes the next before it begins if there are
-more. While functions are quick, the first thread has done them all before the second one has the lock; as soon as one
-blocks, the others are there. Results wait in a queue, and wake the event loop once.
+call wakes one thread, however many calls there are, and that one wakes the next before it begins if there are more.
+While functions are quick, the first thread has done them all before the second one has the lock; as soon as one blocks,
+the others are there. Results wait in a queue, and wake the event loop once.
 
 A thread cannot be ended from outside. One whose caller waits no longer is *overdue*: it goes on to its end, and another
 one takes its place, of which there are at most as many again. All are daemons, so that none keeps the process.
@@ -33,6 +33,7 @@ class Threads:
             raise ValueError(f"{number} threads; there must be 1 or more")
         self._loop = asyncio.get_running_loop()
         self._number = number
+        self._starting = threading.Lock()
         self._started = 0
         self._overdue = 0
         self._calls: deque[Any] = deque()
@@ -82,13 +83,19 @@ class Threads:
         try:
             lock = self._idle.pop()
         except IndexError:
-            if self._started < self._number + min(self._overdue, self._number):
-                self._started += 1
-                threading.Thread(target=self._work, name=f"task-{self._started}", daemon=True).start()
-            else:
+            if not self._start():
                 self._waking = False  # all are at work, and look at the queue when they are done
         else:
             lock.release()
+
+    def _start(self) -> bool:
+        """Start another thread, if there may be one; return whether there may."""
+        with self._starting:
+            if self._started >= self._number + min(self._overdue, self._number):
+                return False
+            self._started += 1
+        threading.Thread(target=self._work, name=f"task-{self._started}", daemon=True).start()
+        return True
 
     def _work(self) -> None:
         """What a thread does."""

@@ -1,0 +1,322 @@
+"""Calls of tasks: what is put, when it is due, and how it is called off; in memory, and at real servers."""
+
+import asyncio
+import contextlib
+import datetime
+import json
+import threading
+
+import pytest
+from beanstalk_client import ExistsError, TooLateError, UnknownCommandError, UnsupportedError
+from beanstalk_client.tasks import JSON, Message, Middleware, Serializer, Tasks
+from consuming import SERVERS, new_tube, run, running
+
+from harness.servers import BEANSTALKD
+
+
+@pytest.fixture
+def tasks():
+    return Tasks()
+
+
+@pytest.fixture
+def queue(tasks):
+    with tasks.in_memory() as queue:
+        yield queue
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    with running(request.param) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def our_server():
+    with running(SERVERS[0]) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def tasks_at(server):
+    tasks = Tasks(server.address, tube=new_tube())
+    yield tasks
+    tasks.close()
+
+
+def test_a_task_is_still_the_function(tasks):
+    @tasks.task
+    def add(first, second=1):
+        """Add two numbers."""
+        return first + second
+
+    assert add(1, second=2) == 3
+    assert (add.__name__, add.__doc__, add.name) == ("add", "Add two numbers.", "add")
+    assert not add.is_async
+
+
+def test_a_put_call_is_made_by_whoever_runs_it(tasks, queue):
+    called = []
+
+    @tasks.task
+    def note(*args, **kwargs):
+        called.append((args, kwargs))
+
+    assert note.put("a", [1, {"b": None}], c="ü") == 1
+    assert not called
+    assert queue.run() == 1
+    assert called == [(("a", [1, {"b": None}]), {"c": "ü"})]
+    assert not queue.jobs()
+
+
+def test_the_body_is_json_that_anybody_can_write(tasks, queue):
+    called = []
+    tasks.task(name="note")(called.append)
+    assert tasks.get("note").body("é") == '{"task":"note","args":["é"],"kwargs":{}}'.encode()
+    queue.client("default").put(b'{"task": "note", "args": [1]}')
+    queue.client("default").put(
+        json.dumps({"task": "note", "args": [2], "kwargs": None, "meta": {}, "more": 1}).encode()
+    )
+    assert queue.run() == 2
+    assert called == [1, 2]
+
+
+def test_what_cannot_be_written_is_not_put(tasks, queue):
+    @tasks.task
+    def note(what): ...
+
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        note.put(object())
+    assert not queue.jobs()
+
+
+def test_a_serializer_is_two_functions():
+    tasks = Tasks(serializer=Serializer(lambda content: JSON.write(content)[::-1], lambda body: JSON.read(body[::-1])))
+    called = []
+    tasks.task(name="note")(called.append)
+    with tasks.in_memory() as queue:
+        tasks.get("note").put("x")
+        assert queue.jobs()[0].body.startswith(b"}")
+        queue.run()
+    assert called == ["x"]
+
+
+def test_a_delayed_call_is_made_at_its_moment(tasks, queue):
+    moments = []
+
+    @tasks.task
+    def note():
+        moments.append(queue.now)
+
+    began = queue.now
+    note.delay(900).put()
+    note.at(began + 100).put()
+    note.at(datetime.datetime.fromtimestamp(began + 200, datetime.UTC)).put()
+    note.at(began - 100).put()
+    assert queue.run(1000) == 4
+    assert [round(moment - began, 3) for moment in moments] == [0, 100, 200, 900]
+
+
+def test_a_moment_has_a_time_zone(tasks):
+    @tasks.task
+    def note(): ...
+
+    with pytest.raises(ValueError, match="has no time zone"):
+        note.at(datetime.datetime(2027, 1, 1))
+    with pytest.raises(ValueError, match="delay is -1"):
+        note.delay(-1)
+
+
+def test_a_call_is_off_or_it_is_too_late(tasks, queue):
+    @tasks.task
+    def note(): ...
+
+    job_id = note.key("order-17").delay(900).put()
+    assert note.key("order-17").cancel() is True
+    assert note.key("order-17").cancel() is False  # there is none any more
+    assert note.cancel(job_id) is False
+    job_id = note.delay(900).put()
+    assert note.cancel(job_id) is True
+    note.key("order-17").put()
+    assert note.cancel("order-17") is False  # it is ready
+    assert queue.run(1000) == 1
+    with pytest.raises(ValueError, match="has no key"):
+        note.delay(1).cancel()
+
+
+def test_a_key_is_one_jobs(tasks, queue):
+    called = []
+
+    @tasks.task
+    def note(what):
+        called.append(what)
+
+    job_id = note.key("a").delay(10).put(1)
+    with pytest.raises(ExistsError) as error:
+        note.key("a").put(2)
+    assert error.value.id == job_id
+    assert note.key("a", replace=True).delay(20).put(3) == job_id
+    note.key("b", hold=100).put(4)
+    queue.run(30)
+    assert called == [4, 3]
+    with pytest.raises(ExistsError):
+        note.key("b").put(5)
+    with pytest.raises(TooLateError):
+        note.key("b", replace=True).put(5)
+    queue.advance(100)
+    note.key("b").put(6)
+
+
+def test_a_call_can_be_kept_and_put_often(tasks, queue):
+    called = []
+
+    @tasks.task
+    def note(what):
+        called.append(what)
+
+    urgent = note.priority(1)
+    late = urgent.delay(5)
+    note.put("usual")
+    urgent.put("urgent")
+    late.put("late")
+    assert [(job.priority, job.state) for job in queue.jobs()] == [(65536, "ready"), (1, "ready"), (1, "delayed")]
+    queue.run(10)
+    assert called == ["urgent", "usual", "late"]
+
+
+def test_two_tasks_have_two_names(tasks):
+    @tasks.task
+    def note(): ...
+
+    with pytest.raises(ValueError, match="there is a task note already"):
+        tasks.task(note.function)
+    tasks.task(name="other")(note.function)
+    assert repr(tasks) == "<Tasks: note, other>"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"retries": -1}, "retries is -1"),
+        ({"backoff": -1}, "backoff is -1"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"priority": 2**32}, "priority is 4294967296"),
+        ({"ttr": 0.5}, "ttr is 0.5"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(tasks, options, error):
+    with pytest.raises(ValueError, match=f"task note: {error}"):
+        tasks.task(name="note", **options)(print)
+
+
+def test_a_call_reaches_a_server(server):
+    with tasks_at(server) as tasks:
+
+        @tasks.task(priority=7, ttr=33)
+        def note(what): ...
+
+        ids = [note.put(1), note.delay(900).put(2), note.priority(8).ttr(5).put(3)]
+        with tasks.connect() as client:
+            found = [client.stats_job(job_id) for job_id in ids]
+            assert [(job["pri"], job["ttr"], job["delay"]) for job in found] == [(7, 33, 0), (7, 33, 900), (8, 5, 0)]
+            assert {job["tube"] for job in found} == {tasks.tube}
+            assert client.peek(ids[0]).body == b'{"task":"note","args":[1],"kwargs":{}}'
+
+
+def test_calls_of_two_tubes_go_to_their_own(server):
+    with tasks_at(server) as tasks:
+        other = tasks.task(tube=new_tube(), name="other")(print)
+        here = tasks.task(name="here")(print)
+
+        async def put():
+            try:
+                return await asyncio.gather(*(task.aput() for task in (here, other) * 10))
+            finally:
+                await tasks.aclose()
+
+        ids = [task.put() for task in (here, other) * 2] + run(put())
+        with tasks.connect() as client:
+            assert [client.stats_job(job_id)["tube"] for job_id in ids] == [here.tube, other.tube] * 12
+
+
+def test_moments_keys_and_cancels_at_a_server(our_server):
+    with tasks_at(our_server) as tasks:
+        note = tasks.task(name="note")(print)
+
+        async def story():
+            try:
+                job_id = await note.key("a").at(4_000_000_000).aput()
+                with pytest.raises(ExistsError):
+                    await note.key("a").aput()
+                assert await note.acancel("a") is True
+                assert await note.key("a").acancel() is False
+                assert await note.acancel(job_id) is False
+                assert await note.acancel(await note.delay(9).aput()) is True
+            finally:
+                await tasks.aclose()
+
+        run(story())
+        job_id = note.key("b", hold=5).delay(100).tries(3).ttl(50).put()
+        with tasks.connect() as client:
+            found = client.stats_job(job_id)
+            assert (found["key"], found["max-tries"]) == ("b", 3)
+        assert note.cancel("b") is True
+        assert note.cancel("b") is False
+
+
+def test_beanstalkd_knows_neither_moments_nor_keys():
+    with running(BEANSTALKD) as server, tasks_at(server) as tasks:
+        note = tasks.task(name="note")(print)
+        for call in (note.at(4_000_000_000), note.key("a"), note.tries(3)):
+            with pytest.raises(UnsupportedError):
+                call.put()
+        with pytest.raises(UnknownCommandError):
+            note.cancel("a")
+        job_id = note.delay(5).put()
+        with tasks.connect() as client:
+            assert client.stats_tube(tasks.tube)["total-jobs"] == 1
+            client.delete(job_id)
+
+
+def test_each_thread_and_each_process_has_a_client_of_its_own(our_server, monkeypatch):
+    with tasks_at(our_server) as tasks:
+        note = tasks.task(name="note")(print)
+        threads = [threading.Thread(target=note.put) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        note.put()
+        note.put()
+        assert len(tasks._blocking) == 4
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        note.put()
+        assert len(tasks._blocking) == 5
+
+
+def test_middleware_is_around_each_put(our_server):
+    told = []
+
+    class Stamp(Middleware):
+        def __init__(self, name):
+            self.name = name
+
+        @contextlib.contextmanager
+        def putting(self, put):
+            told.append(f"{self.name} begins")
+            put.message.meta[self.name] = put.message.task
+            yield
+            told.append(f"{self.name} ends with job {put.job_id} in {put.tube}")
+
+    with tasks_at(our_server) as tasks:
+        tasks.middleware += [Stamp("outer"), Stamp("inner")]
+        note = tasks.task(name="note")(print)
+        job_id = note.put(1)
+        with tasks.connect() as client:
+            assert JSON.read(client.peek(job_id).body)["meta"] == {"outer": "note", "inner": "note"}
+        where = f"ends with job {job_id} in {tasks.tube}"
+        assert told == ["outer begins", "inner begins", f"inner {where}", f"outer {where}"]
+
+
+def test_a_message_shows_no_arguments():
+    assert "secret" not in repr(Message("note", ["secret"], {}, {}))

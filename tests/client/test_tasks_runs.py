@@ -1,0 +1,306 @@
+"""Runs of tasks: what becomes of a job whose task returns, fails, takes too long, or is none."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import sys
+from contextvars import ContextVar
+
+import pytest
+from beanstalk_client.consumer import DONE
+from beanstalk_client.tasks import GiveUp, Middleware, Retry, Tasks, current_run
+from beanstalk_client.tasks.failure import delay_of, tries_of
+from beanstalk_client.tasks.runner import Runner
+from beanstalk_client.tasks.threads import Threads
+from consuming import run
+
+
+@pytest.fixture
+def tasks():
+    return Tasks()
+
+
+@pytest.fixture
+def queue(tasks):
+    with tasks.in_memory() as queue:
+        yield queue
+
+
+def events(caplog):
+    return [record.event for record in caplog.records if hasattr(record, "event")]
+
+
+def reports(queue, tube="default.errors"):
+    return [json.loads(job.body) for job in queue.jobs(tube)]
+
+
+def test_what_fails_is_tried_again_later_and_later_and_then_buried(tasks, queue, caplog):
+    moments = []
+
+    @tasks.task(retries=3, backoff=10)
+    def bad(secret):
+        moments.append(queue.now)
+        raise RuntimeError("no such luck")
+
+    job_id = bad.priority(9).put("very secret")
+    assert queue.run(1000) == 4
+    waits = [after - before for before, after in itertools.pairwise(moments)]
+    assert all(wait <= actual <= wait * 1.1 for wait, actual in zip((10, 20, 40), waits, strict=True))
+    (job,) = queue.jobs("default")
+    assert (job.id, job.state, job.priority) == (job_id, "buried", 9)
+    assert [str(error) for error in queue.errors] == ["no such luck"] * 4
+    assert events(caplog) == ["task-failed"] * 3 + ["task-buried"]
+    last = caplog.records[-1]
+    assert (last.job, last.tube, last.task, last.tries) == (job_id, "default", "bad", 4)
+    assert "secret" not in "".join(record.getMessage() for record in caplog.records)
+
+
+def test_why_a_job_is_buried_is_there_to_be_read(tasks, queue):
+    @tasks.task(retries=0)
+    def bad():
+        raise RuntimeError("no such luck")
+
+    job_id = bad.put()
+    queue.run()
+    (report,) = reports(queue)
+    assert (report["job"], report["tube"], report["task"], report["tries"]) == (job_id, "default", "bad", 1)
+    assert report["error"] == "RuntimeError: no such luck"
+    assert report["traceback"][0] == "Traceback (most recent call last):"
+    assert __file__ in report["traceback"][1]  # it begins with the task, not with what has called it
+    queue.client().kick(1)
+    queue.run()
+    assert len(reports(queue)) == 1  # one for each job
+
+
+def test_a_kick_gives_all_tries_back(tasks, queue):
+    @tasks.task(retries=2, backoff=1)
+    def bad():
+        raise RuntimeError
+
+    bad.put()
+    for _ in range(3):
+        assert queue.run(100) == 3
+        assert queue.client().kick(1) == 1
+
+
+def test_a_task_may_say_when_and_whether_it_is_tried_again(tasks, queue):
+    runs = []
+
+    @tasks.task(backoff=1000)
+    def busy():
+        runs.append(queue.now)
+        if len(runs) < 3:
+            raise Retry(delay=7)
+        raise GiveUp("it will never do")
+
+    @tasks.task(give_up_on=KeyError)
+    def wrong():
+        raise KeyError("x")
+
+    busy.put()
+    wrong.put()
+    assert queue.run(100) == 4
+    assert [after - before for before, after in itertools.pairwise(runs)] == [7, 7]
+    assert {job.state for job in queue.jobs("default")} == {"buried"}
+    assert sorted(report["error"] for report in reports(queue)) == [
+        "KeyError: 'x'",
+        "beanstalk_client.tasks.failure.GiveUp: it will never do",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"\xff", "the body cannot be read: UnicodeDecodeError: invalid start byte at byte 0"),
+        (b"secret", "the body cannot be read: JSONDecodeError: Expecting value at character 0"),
+        (b"[1]", 'the body is not a mapping with "task", "args" and "kwargs"'),
+        (b"{}", 'the body is not a mapping with "task", "args" and "kwargs"'),
+        (b'{"task": 1}', 'of the body, "task" must be text, "args" a list, "kwargs" and "meta" mappings'),
+        (b'{"task": "x", "args": {"a": 1}}', 'of the body, "task" must be text'),
+        (b'{"task": "x"}', "this worker has no task 'x'"),
+    ],
+)
+def test_what_nobody_can_run_is_buried_at_once_with_the_reason(tasks, queue, body, why, caplog):
+    queue.client("mail").put(body)
+    queue.run(1000)
+    assert [job.state for job in queue.jobs("mail")] == ["buried"]
+    (report,) = reports(queue, "mail.errors")
+    assert why in report["error"]
+    assert events(caplog) == ["task-buried"]
+    assert "secret" not in caplog.text
+
+
+def test_reports_can_be_left_out():
+    tasks = Tasks(errors=None)
+    with tasks.in_memory() as queue:
+        queue.client().put(b"?")
+        queue.run()
+        assert [job.tube for job in queue.jobs()] == ["default"]
+
+
+def test_a_task_that_exits_has_failed(tasks, queue):
+    tasks.task(name="leave", retries=0)(sys.exit)
+    tasks.get("leave").put(3)
+    queue.run()
+    assert [type(error) for error in queue.errors] == [SystemExit]
+
+
+def test_wrong_arguments_are_a_failure_like_any_other(tasks, queue):
+    @tasks.task(retries=0)
+    def note(what): ...
+
+    note.put()
+    queue.run()
+    assert "missing 1 required positional argument" in reports(queue)[0]["error"]
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled(tasks, queue):
+    ended = []
+
+    @tasks.task(retries=0, timeout=0.01)
+    async def slow():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    @tasks.task(timeout=30)
+    async def quick():
+        ended.append("quick")
+
+    slow.put()
+    quick.put()
+    queue.run()
+    assert ended == ["cancelled", "quick"]
+    assert reports(queue)[0]["error"].endswith("it took longer than 0.01 s")
+    assert not queue.jobs("default", "ready")
+
+
+def test_a_coroutine_that_is_cancelled_by_itself_has_not_timed_out(tasks):
+    """Whoever ends the worker is heard, also in a task with a timeout."""
+
+    @tasks.task(timeout=30)
+    async def slow():
+        began.set()
+        await asyncio.Event().wait()
+
+    class Delivery:
+        job_id, body, tube = 1, slow.body(), "default"
+
+    async def story():
+        nonlocal began
+        began = asyncio.Event()
+        attempt = asyncio.ensure_future(Runner(tasks, None)(Delivery()))
+        await began.wait()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+
+    began = None
+    run(story())
+
+
+def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(tasks, caplog):
+    import threading
+
+    release = threading.Event()
+    ended = []
+
+    @tasks.task(timeout=0.01)
+    def slow():
+        release.wait(20)
+        ended.append("slow")
+
+    class Delivery:
+        job_id, body, tube = 1, slow.body(), "default"
+
+        async def stats(self):
+            return {"reserves": 1, "pri": 5, "tube": "default"}
+
+    async def story():
+        threads = Threads(1)
+        outcome = await Runner(tasks, threads)(Delivery())
+        assert 2 <= outcome.delay <= 2.2
+        assert threads.overdue == 1
+        assert await threads.run(lambda: "another thread", (), {}) == "another thread"
+        assert not ended
+        release.set()
+        while threads.overdue:
+            await asyncio.sleep(0.001)
+        assert ended == ["slow"]
+        threads.close()
+
+    run(story())
+    assert events(caplog) == ["task-failed"]
+
+
+def test_middleware_is_around_each_run_and_may_swallow(tasks, queue):
+    told = []
+
+    class Tell(Middleware):
+        def __init__(self, name):
+            self.name = name
+
+        @contextlib.contextmanager
+        def running(self, run):
+            told.append((self.name, run.message.task, run.tube, run.job_id))
+            try:
+                yield
+            except ZeroDivisionError:
+                told.append((self.name, "swallowed"))
+
+    tasks.middleware += [Tell("outer"), Tell("inner")]
+    divide = tasks.task(name="divide")(lambda: 1 / 0)
+    job_id = divide.put()
+    queue.run()
+    assert told == [
+        ("outer", "divide", "default", job_id),
+        ("inner", "divide", "default", job_id),
+        ("inner", "swallowed"),
+    ]
+    assert not queue.jobs()
+
+
+def test_a_task_knows_its_run_and_has_its_context_in_threads_too(tasks):
+    variable = ContextVar("variable")
+    seen = []
+
+    class Set(Middleware):
+        @contextlib.contextmanager
+        def running(self, run):
+            token = variable.set(run.job_id)
+            yield
+            variable.reset(token)
+
+    tasks.middleware.append(Set())
+
+    @tasks.task
+    def look(meaning):
+        seen.append((variable.get(), current_run().job_id, current_run().message.args))
+
+    class Delivery:
+        job_id, body, tube = 7, look.body(42), "default"
+
+    async def story():
+        threads = Threads(2)
+        assert await Runner(tasks, threads)(Delivery()) is DONE
+        threads.close()
+
+    run(story())
+    assert seen == [(7, 7, [42])]
+    with pytest.raises(LookupError):
+        current_run()
+
+
+def test_backoff_doubles_up_to_a_day():
+    assert [delay_of(2, failure, jitter=0) for failure in (1, 2, 3, 12)] == [2, 4, 8, 4096]
+    assert delay_of(2, 100, jitter=0) == 86400
+    assert delay_of(lambda failure: failure * 10, 3, jitter=0) == 30
+    assert len({delay_of(2, 1) for _ in range(20)}) > 1
+
+
+def test_tries_are_counted_from_the_last_kick_on():
+    assert tries_of({"reserves": 5, "kicks": 0}, retries=12) == 5
+    assert tries_of({"reserves": 14, "kicks": 1}, retries=12) == 1
+    assert tries_of({"reserves": 2, "kicks": 1}, retries=12) == 1

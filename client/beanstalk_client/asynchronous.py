@@ -760,11 +760,7 @@ class AsyncClient(Generic[TBody]):
                 if connection.is_lost:
                     reply.set_exception(ConnectionLostError(UNSENT))
                     continue
-                if reply.required and not self._session.knows(reply.required):
-                    try:
-                        self._session.require(reply.required)
-                    except BeanstalkdError as error:
-                        reply.set_exception(error)
+                if not reply.may_be_sent(self._session):
                     continue
                 given.append(reply)
                 connection.send(reply.command, reply)

@@ -37,6 +37,7 @@ from beanstalk_client.errors import (
     UnknownCommandError,
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
+from beanstalk_client.pipeline import Pipeline, Reply
 from beanstalk_client.session import Session
 from beanstalk_client.statistics import Statistics
 
@@ -594,6 +595,27 @@ class Client(Generic[TBody]):
                 if command not in self._session.known:
                     raise
         return self._session.knows(command, answer)
+
+    def pipeline(self, *, raise_errors: bool = True) -> Pipeline[TBody]:
+        """Commands that are sent together, at the end of a block:
+
+            with queue.pipeline() as together:
+                first, second = together.put("a"), together.put("b")
+            print(first.result(), second.result())
+
+        Args:
+            raise_errors: raise the first error at the end of the block, when all replies are there; otherwise each is
+                raised by `result()` only.
+        """
+        return Pipeline(self._run_pipeline, self._session, raise_errors)
+
+    def _run_pipeline(self, replies: list[Reply[Any]]) -> None:
+        """Send the commands of a pipeline, but for those whose bodies the server would take for commands."""
+        for name in {reply.required for reply in replies if reply.required}:
+            self.knows(name)
+        sent = [reply for reply in replies if reply.may_be_sent(self._session)]
+        for reply, result in zip(sent, self._run_all([reply.command for reply in sent])):
+            reply.settle(result)
 
     def _require(self, command: str) -> None:
         """Make sure that the server knows a command before its body is sent; else raise UnsupportedError."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from beanstalk_client import commands
 from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, Command, Seconds
+from beanstalk_client.errors import UnsupportedError
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 
 if TYPE_CHECKING:
@@ -76,6 +77,23 @@ class Reply(Generic[T]):
     def exception(self) -> Exception | None:
         """The error that the command has ended with, or None."""
         return self._error
+
+    def may_be_sent(self, session: Session) -> bool:
+        """Whether the server will not take the command's body for commands; if it would, that is the reply."""
+        if self.required:
+            try:
+                session.require(self.required)
+            except UnsupportedError as error:
+                self.set_exception(error)
+                return False
+        return True
+
+    def settle(self, result: T | Exception) -> None:
+        """This is the result, or the error."""
+        if isinstance(result, Exception):
+            self.set_exception(result)
+        else:
+            self.set_result(result)
 
     def set_result(self, result: T) -> None:
         self._result = result

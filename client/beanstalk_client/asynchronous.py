@@ -1166,6 +1166,8 @@ async def _release(connection: _Connection, jobs: list[Job[Any]]) -> None:
 
     If the connection is lost meanwhile, the server itself gives them back.
     """
+    if connection.is_lost:
+        return
     asked = [connection.call(commands.stats_job(job.id)) for job in jobs]
     found = await asyncio.gather(*asked, return_exceptions=True)
     released = []

@@ -16,6 +16,8 @@ from beanstalk_client import (
 )
 from fake_network import network
 
+from harness.waiting import WITHIN
+
 
 def run(test):
     """A test that is a coroutine, run to its end in a loop of its own, which tells of errors that nobody has seen."""
@@ -137,6 +139,18 @@ async def test_a_job_that_comes_in_the_turn_in_which_its_reserve_is_cancelled_is
         peer.say(b"FORBIDDEN\r\n")
         await peer.expect(b"release 5 65536 0\r\n")
         peer.say(b"RELEASED\r\n")
+
+
+@run
+async def test_nobody_waits_for_a_job_to_be_given_back_when_the_connection_is_lost_at_once():
+    async with connected() as (queue, _, peer):
+        reserve = begin(queue.reserve(10))
+        await turns()
+        reserve.cancel()
+        await turns()
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        peer.hang_up()
+        await asyncio.wait_for(queue.close(), WITHIN)
 
 
 @run

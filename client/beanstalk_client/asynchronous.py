@@ -154,6 +154,9 @@ class _Connection(asyncio.Protocol):
             return
         waiters = self._waiters
         if not waiters:
+            if self.is_lost:
+                waiter.set_exception(ConnectionLostError(UNSENT))
+                return
             self._expect_a_reply()
         waiters.append(waiter)
         data = self._protocol.send(command)
@@ -726,9 +729,26 @@ class AsyncClient(Generic[TBody]):
         return self._session.knows(command, answer)
 
     def _give_back(self, connection: _Connection, jobs: list[Job[Any]]) -> None:
-        task = asyncio.get_running_loop().create_task(_release(connection, jobs))
+        task = asyncio.get_running_loop().create_task(self._release(connection, jobs))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _release(self, connection: _Connection, jobs: list[Job[Any]]) -> None:
+        """Release jobs that were reserved for nobody, each with its own priority.
+
+        If the connection is lost meanwhile, the server itself gives them back. So it is left behind at once if what it
+        waits for would hold back the release, and nothing else is reserved.
+        """
+        if connection.is_forsaken and self._session.reserved <= {job.id for job in jobs}:
+            connection.lose("the connection waited for a job, and nobody for it")
+            return
+        asked = [connection.call(commands.stats_job(job.id)) for job in jobs]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        released = []
+        for job, statistics in zip(jobs, found):
+            priority = statistics.get("pri") if isinstance(statistics, dict) else None  # a right to ask may be missing
+            released.append(connection.call(commands.release(job.id, priority if isinstance(priority, int) else None)))
+        await asyncio.gather(*released, return_exceptions=True)
 
     def pipeline(self, *, raise_errors: bool = True) -> AsyncPipeline[TBody]:
         """Commands that are sent together, in as few writes as there can be.
@@ -757,9 +777,6 @@ class AsyncClient(Generic[TBody]):
             for reply in replies:
                 if connection.is_full:
                     await connection.room()
-                if connection.is_lost:
-                    reply.set_exception(ConnectionLostError(UNSENT))
-                    continue
                 if not reply.may_be_sent(self._session):
                     continue
                 given.append(reply)
@@ -1159,24 +1176,6 @@ class AsyncClient(Generic[TBody]):
     async def undrain(self) -> None:
         """Let the server take new jobs again."""
         await self._do(commands.undrain())
-
-
-async def _release(connection: _Connection, jobs: list[Job[Any]]) -> None:
-    """Release jobs that were reserved for nobody, each with its own priority.
-
-    If the connection is lost meanwhile, the server itself gives them back.
-    """
-    if connection.is_lost:
-        return
-    asked = [connection.call(commands.stats_job(job.id)) for job in jobs]
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    released = []
-    for job, statistics in zip(jobs, found):
-        if connection.is_lost:
-            break
-        priority = statistics.get("pri") if isinstance(statistics, dict) else None  # a right to ask may be missing
-        released.append(connection.call(commands.release(job.id, priority if isinstance(priority, int) else None)))
-    await asyncio.gather(*released, return_exceptions=True)
 
 
 def _fresh(error: BaseException) -> BaseException:

@@ -154,6 +154,19 @@ async def test_nobody_waits_for_a_job_to_be_given_back_when_the_connection_is_lo
 
 
 @run
+async def test_a_job_for_nobody_is_not_held_back_by_a_reserve_for_nobody():
+    async with connected() as (queue, _, peer):
+        first, second = begin(queue.reserve()), begin(queue.reserve(100))
+        await turns()
+        first.cancel()
+        second.cancel()
+        await turns()
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        await turns()
+        assert peer.is_left  # so the server gives it back
+
+
+@run
 async def test_the_next_reserve_takes_over_one_that_nobody_waits_for():
     async with connected() as (queue, _, peer):
         for _ in range(3):

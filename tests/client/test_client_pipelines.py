@@ -137,9 +137,8 @@ async def test_what_a_cancelled_pipeline_is_granted_is_given_back():
 
         async def work():
             async with queue.pipeline() as together:
-                together.reserve(0)
-                together.reserve(0)
-                together.reserve(5)
+                for _ in range(3):
+                    together.reserve(0)
 
         working = begin(work())
         await turns()

@@ -141,7 +141,8 @@ async def jobs(served):
     """What a client that has nothing to do with it is told of each job, by id."""
     caller = served.world.connect()
     there = {}
-    for job_id in range(1, int(caller.yaml(b"stats")["total-jobs"]) + 1):
+    last = caller.put(OUTSIDE, ttr=LONG)  # a put that was cut off has an id too, and is not counted
+    for job_id in range(1, last):
         with contextlib.suppress(AssertionError):
             there[job_id] = caller.yaml(b"stats-job %d" % job_id)
     caller.disconnect()
@@ -161,7 +162,8 @@ async def storm(seed, losses, **how):
         for _ in range(100):
             if {job_id for job_id, state in there.items() if state["state"] == "reserved"} <= may_hold:
                 break
-            await served.turns(100)  # what was granted to nobody is on its way back
+            weather.producer.put(OUTSIDE, ttr=LONG)  # for a reserve that waits for nobody, and holds back a release
+            await served.turns(100)
             there = await jobs(served)
         for job_id in weather.bodies:
             assert job_id in there or job_id in weather.ended, "a job is lost"

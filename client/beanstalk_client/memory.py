@@ -305,12 +305,12 @@ class MemoryClient:
     def release(self, job: MemoryJob | int, priority: int | None = None, delay: float = 0) -> None:
         found = self._queue._find(job, RESERVED)
         found.priority = DEFAULT_PRIORITY if priority is None else priority
+        found.delay = delay
         found.releases += 1
         found.tries += 1
         if found.max_tries and found.tries >= found.max_tries:
             self._sink(found)
             raise BuriedError
-        found.delay = delay
         wait = delay or (found.backoff and found.backoff * 2.0 ** (found.tries - 1))
         found.due = self._queue.now + wait
         found.state = DELAYED if wait else READY

@@ -92,7 +92,7 @@ def environment_of(program: str, more: Mapping[str, str] | None = None) -> dict[
     """The environment of this process, without settings of this server, and with its sources only for INTERPRETED."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BEANSTALK_SERVER_")}
     kept.pop("PYTHONPATH", None)
-    return kept | ({"PYTHONPATH": str(ROOT)} if program == INTERPRETED else {}) | dict(more or {})
+    return kept | ({"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'client'}"} if program == INTERPRETED else {}) | dict(more or {})
 
 
 def free_port() -> int:

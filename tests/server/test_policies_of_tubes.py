@@ -216,7 +216,7 @@ def test_sighup_reads_the_policies_again_all_or_none(launch, tmp_path):
 # The examples, at a real server. On which days and within how many hours, tests/test_examples.py shows
 
 
-@pytest.mark.parametrize("name", ["payment", "confirmation"])
+@pytest.mark.parametrize("name", ["payment", "confirmation", "monthly_report"])
 def test_an_example_prints_what_its_docstring_promises(launch, name):
     process, path, done = tell(launch, name)
     promised = path.read_text().partition("It prints:\n\n")[2].partition('"""')[0]

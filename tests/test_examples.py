@@ -1,6 +1,7 @@
 """The stories of the examples: each prints what its docstring promises, in virtual time."""
 
 import asyncio
+import os
 import sys
 from datetime import UTC, datetime, timedelta
 from importlib import util
@@ -10,11 +11,14 @@ import pytest
 from virtual import World
 from virtual_client import connect
 
+from beanstalk_server import Config
 from beanstalk_server.access.policies import Policies
 from beanstalk_server.cli.options import parse
 from beanstalk_server.queue.units import SECOND
+from harness.in_thread import ServerThread
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 
 BEGAN = datetime(2027, 1, 5, 8, tzinfo=UTC)
 
@@ -86,3 +90,15 @@ def test_an_email_is_sent_once_though_three_producers_ask(world, capsys):
     assert capsys.readouterr().out.splitlines() == ["the shop asks: it is asked for already", "the shop asks"]
     for client in clients:
         client.close()
+
+
+def test_a_callback_comes_at_its_second_and_one_that_is_called_off_does_not(monkeypatch, capsys):
+    """In real time, because a program sends it; a second takes half a second."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "client")]))
+    module = load("http_callback")
+    server = ServerThread(Config(port=0), asyncio.new_event_loop)
+    try:
+        module.story(f"127.0.0.1:{server.address[1]}", 0.5)
+    finally:
+        server.stop()
+    assert capsys.readouterr().out.splitlines() == promised(module)

@@ -32,6 +32,7 @@ def test_a_url_is_enough():
 def test_what_a_producer_makes_is_what_the_sender_reads():
     made = Request(URL, method="PUT", headers={"X-Order": "17"}, body="grüße", timeout=2.5, id="order-17")
     read = Request.from_body(made.to_body())
+    assert made.to_text() == made.to_body().decode()
     for name in Request.__slots__:
         assert getattr(read, name) == getattr(made, name)
 

@@ -4,7 +4,7 @@ Producers need only this, and no HTTP library:
 
     from beanstalk_client.deliver import Request
 
-    queue.put(Request("https://example.com/hook", json={"order": 17}).to_body(), delay=900)
+    queue.put(Request("https://example.com/hook", json={"order": 17}).to_text(), delay=900)
 """
 
 from __future__ import annotations

@@ -134,7 +134,11 @@ class Request:
         return f"<Request {self.method} to {self.host}:{self.port}>"
 
     def to_body(self) -> bytes:
-        """The body of the job."""
+        """The body of the job, for a client whose bodies are bytes."""
+        return self.to_text().encode()
+
+    def to_text(self) -> str:
+        """The body of the job, for a client whose bodies are text in UTF-8."""
         members: dict[str, Any] = {"url": self.url}
         if self.method != "POST":
             members["method"] = self.method
@@ -149,7 +153,7 @@ class Request:
             members["timeout"] = self.timeout
         if self.id:
             members["id"] = self.id
-        return json_format.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+        return json_format.dumps(members, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_body(cls, body: bytes) -> Request:

@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import sys
 
-import greenstalk
-
-from beanstalk_server.client import Client, ExistsError
+from beanstalk_client import Client, ExistsError, TimedOutError
 
 TUBE = "confirmations"
 
@@ -43,7 +41,7 @@ def work(queue: Client[str]) -> int:
     while True:
         try:
             (job,) = queue.reserve_batch(1, timeout=0)
-        except greenstalk.TimedOutError:
+        except TimedOutError:
             return sent
         print(f"dear customer, we have your {job.body}")
         sent += 1

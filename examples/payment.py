@@ -23,9 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 
-import greenstalk
-
-from beanstalk_server.client import Client
+from beanstalk_client import Client, TimedOutError
 
 PAYMENTS = "payments"
 DEAD = "payments-that-failed"
@@ -58,7 +56,7 @@ class Payments:
         while True:
             try:
                 (job,) = self.payments.reserve_batch(1, timeout=24 * 60 * self.minute)
-            except greenstalk.TimedOutError:
+            except TimedOutError:
                 return tries
             tries += 1
             if pay(job.body):

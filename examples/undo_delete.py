@@ -26,9 +26,7 @@ import sys
 import threading
 import time
 
-import greenstalk
-
-from beanstalk_server.client import Client, TooLateError
+from beanstalk_client import Client, NotFoundError, TooLateError
 
 GRACE = 3.0
 REMINDERS = (0.5, 1.5, 2.5)
@@ -47,7 +45,7 @@ def undo(queue: Client[str], space: str) -> int:
 
     Raises:
         TooLateError: the deletion has begun, and cannot be called off.
-        greenstalk.NotFoundError: it is over.
+        NotFoundError: it is over.
     """
     queue.cancel_keyed(space)
     cancelled = 0
@@ -55,7 +53,7 @@ def undo(queue: Client[str], space: str) -> int:
         try:
             queue.cancel_keyed(f"{space}/reminder-{number}")
             cancelled += 1
-        except (greenstalk.NotFoundError, TooLateError):
+        except (NotFoundError, TooLateError):
             pass  # it has gone out, or a worker has it
     return cancelled
 

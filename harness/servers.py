@@ -25,6 +25,9 @@ from harness.caller import Address
 
 ROOT: Final = Path(__file__).parents[1]
 
+SOURCES: Final = os.pathsep.join([str(ROOT), str(ROOT / "client")])
+"""Where Python finds the server and the client, as they are."""
+
 OURS: Final = "ours"
 """This server as installed."""
 
@@ -92,7 +95,7 @@ def environment_of(program: str, more: Mapping[str, str] | None = None) -> dict[
     """The environment of this process, without settings of this server, and with its sources only for INTERPRETED."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BEANSTALK_SERVER_")}
     kept.pop("PYTHONPATH", None)
-    return kept | ({"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'client'}"} if program == INTERPRETED else {}) | dict(more or {})
+    return kept | ({"PYTHONPATH": SOURCES} if program == INTERPRETED else {}) | dict(more or {})
 
 
 def free_port() -> int:

@@ -1,9 +1,9 @@
 """The client for Python programs at a server in virtual time: whoever waits for an answer moves the clock."""
 
-import errno
 import socket
 
-from beanstalk_server.client import Client
+from beanstalk_client import Client
+
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME
 
@@ -28,55 +28,29 @@ class VirtualSocket(socket.socket):
         return len(data)
 
     def recv(self, size):
-        reader = Reader(self)
-        if not self.received and self.gettimeout() == 0:
-            raise BlockingIOError(errno.EAGAIN, "nothing has come")
-        return reader.read_some(size)
-
-    def makefile(self, mode):
-        assert mode == "rb"
-        return Reader(self)
-
-
-class Reader:
-    """What a client reads: if nothing has come, time passes until it has."""
-
-    def __init__(self, sock):
-        self._sock = sock
-
-    def readline(self):
-        self._wait_for(lambda: b"\n" in self._sock.received)
-        return self._take(self._sock.received.index(b"\n") + 1)
-
-    def read(self, size):
-        self._wait_for(lambda: len(self._sock.received) >= size)
-        return self._take(size)
-
-    def read_some(self, size):
-        self._wait_for(lambda: self._sock.received)
-        return self._take(min(size, len(self._sock.received)))
-
-    def close(self):
-        self._sock.caller.disconnect()
-
-    def _wait_for(self, is_there):
-        world = self._sock.world
-        while not is_there():
+        """What has come; if nothing has, time passes until it does."""
+        world = self.world
+        while not self.received:
+            if self.gettimeout() == 0:
+                raise BlockingIOError
             self._look_at_no_wall_clock()
             event = world.broker.next_event()
             assert event < END_OF_TIME, "it waits for something that never comes"
             world.sleep(max(event - world.now, 0) / SECOND)
-            self._sock.received += self._sock.caller.read()
+            self.received += self.caller.read()
+        taken, self.received = self.received[:size], self.received[size:]
+        return taken
+
+    def close(self):
+        if self.fileno() >= 0:
+            self.caller.disconnect()
+        super().close()
 
     def _look_at_no_wall_clock(self):
         """Nobody sets it: to look at it each half second of a month would take minutes."""
-        broker = self._sock.world.broker
+        broker = self.world.broker
         if broker.wall.check_timer.is_linked():
             broker.wheel.remove(broker.wall.check_timer)
-
-    def _take(self, size):
-        taken, self._sock.received = self._sock.received[:size], self._sock.received[size:]
-        return taken
 
 
 def connect(world, **options):

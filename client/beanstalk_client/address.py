@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, Union
+from typing import TYPE_CHECKING, Final, NamedTuple, Union, cast
 from urllib.parse import unquote
 
 from beanstalk_client.commands import is_token
@@ -25,9 +25,6 @@ ALPN_PROTOCOL: Final = "beanstalk"
 
 PLAIN: Final = "beanstalk://"
 TLS: Final = "beanstalks://"
-
-OneAddress = Union[tuple[str, int], str]
-Addresses = Union[OneAddress, list[OneAddress], tuple[OneAddress, ...]]
 
 
 class Address(NamedTuple):
@@ -51,6 +48,10 @@ class Address(NamedTuple):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+OneAddress = Union[Address, tuple[str, int], str]
+Addresses = Union[OneAddress, list[OneAddress], tuple[OneAddress, ...]]
 
 
 class Target(NamedTuple):
@@ -128,16 +129,18 @@ def default_context() -> ssl.SSLContext:
 
 
 def _each(addresses: Addresses) -> Iterable[OneAddress]:
-    if isinstance(addresses, str):
+    if isinstance(addresses, (str, Address)):
         return [addresses]
     if isinstance(addresses, tuple) and len(addresses) == 2 and isinstance(addresses[1], int):
         return [(str(addresses[0]), addresses[1])]
-    return addresses
+    return cast(Iterable[OneAddress], addresses)
 
 
 def _read(one: OneAddress) -> Address:
     if isinstance(one, str):
         return _read_text(one)
+    if isinstance(one, Address):
+        return one
     host, port = one
     if not host or not 0 < port < 65536:
         raise ValueError(f"bad address {one!r}: must be a host and a port")

@@ -379,7 +379,7 @@ class Client(Generic[TBody]):
             except UnknownCommandError:
                 known["reserve-batch"] = False
         jobs: list[Job[TBody]] = [self._run(commands.reserve(timeout))]
-        for result in self._run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1)):
+        for result in self.run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1)):
             if isinstance(result, Job):
                 jobs.append(result)
             elif not isinstance(result, (TimedOutError, DeadlineSoonError)):
@@ -544,7 +544,7 @@ class Client(Generic[TBody]):
         following = "0"
         while following:
             try:
-                page = self._run(commands.list_jobs(tube, state, following))
+                page = self._run(commands.list_jobs(tube, state, following, commands.PAGE_ENTRIES))
             except NotFoundError:
                 if following == "0":
                     raise
@@ -564,7 +564,7 @@ class Client(Generic[TBody]):
         following, is_first = max(first, prefix), True
         while following or is_first:
             is_first = False
-            following, entries = self._run(commands.stats_tubes(following))
+            following, entries = self._run(commands.stats_tubes(following, commands.PAGE_ENTRIES))
             for entry in entries:
                 if not str(entry["name"]).startswith(prefix):
                     return
@@ -665,7 +665,7 @@ class Client(Generic[TBody]):
             raise result
         return cast(T, result)
 
-    def _run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
+    def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
         """Send commands in as few writes as there can be; return what has become of each: a result, or an Exception.
 
         If the connection is lost meanwhile, nothing is said again.

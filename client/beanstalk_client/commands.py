@@ -59,8 +59,8 @@ MAX_SECONDS: Final = 2**32 - 1
 MAX_DIGITS: Final = 20
 """The most digits of a number in a reply: an id has 64 bits."""
 
-MAX_BODY_DIGITS: Final = 12
-"""A reply that announces a terabyte makes no sense."""
+MAX_BODY_DIGITS: Final = 10
+"""A reply that announces more than ten gigabytes makes no sense: a job has at most one."""
 
 MAX_BATCH: Final = 512
 """The most jobs of a batch."""

@@ -224,12 +224,13 @@ class Connection:
         return self.protocol.lose(error)
 
     def _loss(self, error: OSError | None = None) -> ConnectionLostError:
-        reason = f" ({error.strerror or error})" if error else ""
-        return ConnectionLostError(f"{self.name}: the connection is lost{reason}", maybe_done=True)
+        reason = str(error.strerror or error) if error else "the server has closed it"
+        return ConnectionLostError(f"{self.name}: the connection is lost: {reason}", reason=reason, maybe_done=True)
 
     def _silence(self, wait: float = 0) -> NoAnswerError:
         seconds = (self._timeout or 0) + wait
-        return NoAnswerError(f"{self.name}: no answer within {seconds:g} s", maybe_done=True)
+        reason = f"no answer within {seconds:g} s"
+        return NoAnswerError(f"{self.name}: {reason}", reason=reason, maybe_done=True)
 
 
 def open_socket(address: tuple[str, int] | str, timeout: float | None) -> socket.socket:

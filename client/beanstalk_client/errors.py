@@ -124,11 +124,13 @@ class ConnectionLostError(Error, ConnectionError):
     """The connection is lost, or was given up because a reply made no sense.
 
     Attributes:
+        reason: why, without the name of the server.
         maybe_done: the command had been sent, at least in part: it may or may not have been done.
     """
 
-    def __init__(self, message: str = "the connection is lost", *, maybe_done: bool = False) -> None:
+    def __init__(self, message: str = "the connection is lost", *, reason: str = "", maybe_done: bool = False) -> None:
         super().__init__(f"{message}; the command may or may not have been done" if maybe_done else message)
+        self.reason = reason or message
         self.maybe_done = maybe_done
 
 

@@ -146,7 +146,8 @@ class Protocol:
                 done.append((command, result))
         except ValueError as error:
             self.is_nonsense = True
-            done += self.lose(ConnectionLostError(f"the server's reply makes no sense ({error})", maybe_done=True))
+            reason = f"the server's reply makes no sense ({error})"
+            done += self.lose(ConnectionLostError(reason, reason=reason, maybe_done=True))
         return done
 
     def lose(self, error: ConnectionLostError) -> list[tuple[Command[Any], ConnectionLostError]]:

@@ -7,9 +7,10 @@ one line each. Whatever else comes is a ValueError. Must never do any I/O.
 from __future__ import annotations
 
 import re
-from typing import Union
+from typing import Any
 
-Statistics = dict[str, Union[int, str]]
+Statistics = dict[str, Any]
+"""Numbers are int, all else is text."""
 
 HEAD = "---\n"
 

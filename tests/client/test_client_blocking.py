@@ -457,7 +457,7 @@ def test_unix_sockets_and_sockets_that_are_connected_already(run, tmp_path):
 def test_any_number_of_commands_go_out_together_while_replies_come(either):
     with Client(either.address, timeout=20) as queue:
         job = queue.put("x" * 60_000)
-        results = queue._run_all([commands.peek(job)] * 500 + [commands.put(b"y" * 60_000)] * 100)
+        results = queue.run_all([commands.peek(job)] * 500 + [commands.put(b"y" * 60_000)] * 100)
         assert {len(result.body) for result in results[:500]} == {60_000}
         assert results[500:] == list(range(job + 1, job + 101))
 

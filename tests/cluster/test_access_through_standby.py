@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from node_threads import put, reserved, role, stats
-from tests.server.tls_peers import Files, TlsCaller, client_certificate, client_context
+from tls_peers import Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token

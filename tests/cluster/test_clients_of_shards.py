@@ -5,7 +5,7 @@ Only the engine is in memory.
 
 import pytest
 from node_threads import put
-from tests.server.tls_peers import Files, TlsCaller
+from tls_peers import Files, TlsCaller
 
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.config import ListenerConfig, UserConfig

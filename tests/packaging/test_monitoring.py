@@ -8,6 +8,7 @@ import urllib.request
 import programs
 import pytest
 import yaml
+from beanstalk_client import Client
 from expressions import (
     DASHBOARD,
     OF_EXPORTERS,
@@ -25,7 +26,6 @@ from expressions import (
     series_asked_for,
 )
 
-from beanstalk_server.client import Client
 from harness.servers import Process, command, imported, unused_port
 
 

@@ -4,12 +4,12 @@ import socket
 import ssl
 import traceback
 
-import greenstalk
+import beanstalk_client
 import pytest
 import trustme
+from beanstalk_client import Client, ForbiddenError, UnauthorizedError
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.client import Client, ForbiddenError, UnauthorizedError
 from beanstalk_server.config import ListenerConfig, UserConfig
 
 TOKEN = new_token()
@@ -92,7 +92,7 @@ def test_without_a_token_the_first_command_is_an_error(server, trusting):
 
 
 def test_a_server_that_asks_for_no_token_says_that_it_does_not_know_the_command(run):
-    with pytest.raises(greenstalk.UnknownCommandError):
+    with pytest.raises(beanstalk_client.UnknownCommandError):
         Client(run().address, token=TOKEN)
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_a_token_is_refused_before_it_is_sent_and_not_shown(token
 def test_a_client_does_not_keep_its_token(server, trusting):
     address = server().address
     with Client(address, tls=trusting, token=TOKEN) as queue:
-        assert repr(queue) == f"greenstalk.Client(host={address[0]!r}, port={address[1]!r})"
+        assert repr(queue) == f"beanstalk_client.Client({address[0]}:{address[1]})"
         assert TOKEN not in repr(vars(queue))
 
 
@@ -122,7 +122,7 @@ def test_the_name_of_the_server_is_that_of_its_address_unless_another_one_is_giv
 def test_true_stands_for_the_authorities_of_the_system_and_says_that_it_speaks_beanstalk(server, files, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", files["authority"])
     with Client(server().address, tls=True, token=TOKEN) as queue:
-        assert queue._sock.selected_alpn_protocol() == "beanstalk"
+        assert queue._connection._sock.selected_alpn_protocol() == "beanstalk"
 
 
 def test_a_certificate_says_who_a_client_is(server, files, authority, trusting):

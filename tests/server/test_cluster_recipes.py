@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-import greenstalk
+import beanstalk_client
 import programs
 import pytest
 from recipes import Proxy, Recipe, blocks
@@ -90,7 +90,7 @@ class Machine:
         self.running.append(self.node)
 
     def connect(self):
-        return greenstalk.Client(("127.0.0.1", self.ports["node"]))
+        return beanstalk_client.Client(("127.0.0.1", self.ports["node"]))
 
     def lose(self):
         """All that runs there is gone."""
@@ -140,7 +140,7 @@ def test_make_cluster_prints_what_to_connect_to_and_ends_all_of_it(stack):
     ]
     assert {node[3] for node in nodes} == {"leads", "stands by"}
     for node in nodes:
-        with greenstalk.Client(("127.0.0.1", int(node[1]))) as queue:
+        with beanstalk_client.Client(("127.0.0.1", int(node[1]))) as queue:
             queue.delete(queue.put("hello"))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0

@@ -2,8 +2,9 @@
 
 import socket
 
+from beanstalk_client import Client
+
 from beanstalk_server import ListenerConfig, UserConfig
-from beanstalk_server.client import Client
 from harness.caller import Caller
 from harness.waiting import eventually
 

@@ -5,12 +5,12 @@ import os
 import re
 import subprocess
 
-import greenstalk
+import beanstalk_client
 import programs
 import pytest
+from beanstalk_client import Client
 from recipes import Recipe
 
-from beanstalk_server.client import Client
 from harness.servers import ROOT
 from harness.waiting import eventually
 
@@ -66,7 +66,7 @@ def test_upgrade_from_beanstalkd_and_back(follow, open_path):
     programs.find("beanstalkd")
     recipe = follow("Upgrade from beanstalkd")
     beanstalkd = recipe.serve_proxy("11300")
-    with greenstalk.Client(address(recipe), use="mail") as queue:
+    with beanstalk_client.Client(address(recipe), use="mail") as queue:
         for number in range(3):
             queue.put(str(number), priority=number, delay=0 if number < 2 else 1000)
     beanstalkd.kill()
@@ -80,7 +80,7 @@ def test_upgrade_from_beanstalkd_and_back(follow, open_path):
     stop(recipe)
     assert "exported 4 jobs" in recipe.run()
     beanstalkd = recipe.serve_proxy("11300")
-    with greenstalk.Client(address(recipe), watch="mail") as queue:
+    with beanstalk_client.Client(address(recipe), watch="mail") as queue:
         assert [queue.reserve(timeout=5).body for _ in range(3)] == ["0", "1", "3"]
         assert queue.stats()["current-jobs-delayed"] == 1
     beanstalkd.kill()
@@ -112,7 +112,7 @@ def test_backup_and_restore(follow):
     restart(recipe)
     with connect(recipe) as queue:
         assert queue.reserve(timeout=5).body == "before the backup"
-        with pytest.raises(greenstalk.TimedOutError):
+        with pytest.raises(beanstalk_client.TimedOutError):
             queue.reserve(timeout=0)
 
 
@@ -130,7 +130,7 @@ def test_move_to_another_host(follow):
     recipe.ports["11300"] = recipe.ports["11301"]  # the old server, from here on, is the one that runs
     recipe.run_program()
     with connect(recipe) as queue:
-        with pytest.raises(greenstalk.DrainingError):
+        with pytest.raises(beanstalk_client.DrainingError):
             queue.put("late")
         job = queue.reserve(timeout=5)
         assert job.body == "moved"
@@ -160,7 +160,7 @@ def fill(queue):
     for count in range(1000):
         try:
             queue.put("x" * 60_000)
-        except greenstalk.OutOfMemoryError:
+        except beanstalk_client.OutOfMemoryError:
             return count
     raise AssertionError("the disk does not become full")
 
@@ -181,7 +181,7 @@ def test_a_full_disk(follow, open_path):
             while True:
                 try:
                     queue.put("x" * 100)
-                except greenstalk.OutOfMemoryError:
+                except beanstalk_client.OutOfMemoryError:
                     break
             assert str(place) in recipe.run()
             elsewhere.unlink()
@@ -197,7 +197,7 @@ def test_a_full_disk(follow, open_path):
 def puts(queue):
     try:
         queue.put("x")
-    except greenstalk.OutOfMemoryError:
+    except beanstalk_client.OutOfMemoryError:
         return False
     return True
 
@@ -214,12 +214,12 @@ def test_a_slow_consumer(follow):
         recipe.write()
         recipe.run()
         eventually(lambda: "reloaded" in recipe.server.log, "the server has read the file")
-        with pytest.raises(greenstalk.DrainingError):
+        with pytest.raises(beanstalk_client.DrainingError):
             producer.put("one too many")
         worker.delete(job)
         producer.put("one in its place")
         assert recipe.run_program() == "600\n"
-        with pytest.raises(greenstalk.TimedOutError):
+        with pytest.raises(beanstalk_client.TimedOutError):
             worker.reserve(timeout=0)
 
 
@@ -241,7 +241,7 @@ def test_a_poisoned_job(follow):
         for _ in range(3):
             queue.release(queue.reserve(timeout=5))
         assert re.fullmatch(r"1 \w+ mail poison\n", recipe.run_program())
-        with pytest.raises(greenstalk.TimedOutError):
+        with pytest.raises(beanstalk_client.TimedOutError):
             queue.reserve(timeout=0)
         assert recipe.run_program() == "sent back 1\n"
         eventually(lambda: queue.stats_job(1)["tube"] == "mail", "the job is back")

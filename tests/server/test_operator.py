@@ -12,7 +12,7 @@ import threading
 import time
 from functools import partial
 
-import greenstalk
+import beanstalk_client
 import pytest
 import trustme
 
@@ -179,7 +179,7 @@ def test_delete_says_why_it_is_refused(ask):
 def test_a_job_that_a_worker_has_is_not_buried(server, ask):
     tube = fresh(server)
     job = ask(server, "put", tube, "x")[1].strip()
-    with greenstalk.Client(server.address, watch=tube) as worker:
+    with beanstalk_client.Client(server.address, watch=tube) as worker:
         worker.reserve(timeout=0)
         status, _, err = ask(server, "bury", job)
     assert status == 1
@@ -269,7 +269,7 @@ def test_drain_and_undrain(ours, ask, read):
 
 
 def test_who_is_connected(ours, ask, read):
-    with greenstalk.Client(ours.address, use="t", watch=("a", "b")) as worker:
+    with beanstalk_client.Client(ours.address, use="t", watch=("a", "b")) as worker:
         worker.put("x")
         found = {one["using"]: one for one in read(ours, "clients")}
         assert (found["t"]["producer"], found["t"]["watching"], found["t"]["state"]) == (1, 2, "idle")
@@ -286,7 +286,7 @@ def test_jobs_are_moved_to_another_tube(ours, read):
 
 def test_redrive_of_a_dead_tube(run, read):
     server = run(tubes=(TubeConfig(match=("t",), max_tries=1, dead_tube="dead"),))
-    with greenstalk.Client(server.address, use="t", watch="t") as worker:
+    with beanstalk_client.Client(server.address, use="t", watch="t") as worker:
         worker.put("x")
         worker.release(worker.reserve(timeout=0))
     assert read(server, "redrive", "dead", "10") == {"redriven": 1}
@@ -429,7 +429,7 @@ def test_the_jobs_of_a_tube_are_listed_by_state(ours, ask, read):
     for state, options in {"ready": [], "buried": [], "delayed": ["--delay", "1h", "--key", "k"]}.items():
         ids[state] = read(ours, "put", "t", "body", *options)["id"]
     ask(ours, "bury", str(ids["buried"]))
-    with greenstalk.Client(ours.address, watch="t") as worker:
+    with beanstalk_client.Client(ours.address, watch="t") as worker:
         ids["reserved"] = worker.reserve(timeout=0).id
         ids["ready"] = read(ours, "put", "t", "another")["id"]
         found = {job["id"]: job["state"] for job in read(ours, "ls", "t")}
@@ -453,7 +453,7 @@ def test_tail_shows_jobs_as_they_come_and_takes_none(ours, ask, read):
     command = [*COMMAND, "--json", "tail", "t", "--interval", "10ms", "-n", "1", "--jobs", "4"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(ours), cwd="/", text=True) as process,
-        greenstalk.Client(ours.address, use="t", watch="t") as worker,
+        beanstalk_client.Client(ours.address, use="t", watch="t") as worker,
     ):
         assert json.loads(process.stdout.readline())["body"] == "old"
         job = worker.reserve(timeout=0)
@@ -469,9 +469,11 @@ def test_tail_shows_jobs_as_they_come_and_takes_none(ours, ask, read):
 def test_tail_tells_of_a_job_that_is_gone_before_it_can_be_shown(ours, ask, monkeypatch):
     ask(ours, "put", "t", "x")
     ask(ours, "put", "t", "y")
-    peek = greenstalk.Client.peek
+    peek = beanstalk_client.Client.peek
     monkeypatch.setattr(
-        greenstalk.Client, "peek", lambda client, job: (client.delete(job) if job == 1 else None, peek(client, job))[1]
+        beanstalk_client.Client,
+        "peek",
+        lambda client, job: (client.delete(job) if job == 1 else None, peek(client, job))[1],
     )
     status, out, err = ask(ours, "tail", "t", "--jobs", "1")
     assert (status, out, err) == (0, "y\n", "job 1 was gone before it could be read\n")
@@ -495,9 +497,10 @@ def test_no_server_is_status_69(ask):
 @pytest.mark.parametrize(
     ("said", "what"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n", "the server answered 'HTTP/1.1 400 Bad Request', which means nothing here"),
-        (b"USI", "the connection is lost: Unexpected EOF reading a reply"),
-        (b"", "the connection is lost: Unexpected EOF"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "lost: the server's reply makes no sense (HTTP/1.1 400 Bad Request)"),
+        (b"WHAT_EVER 1\r\n", "the server answered 'WHAT_EVER 1', which means nothing here"),
+        (b"USI", "the connection is lost: the server has closed it"),
+        (b"", "the connection is lost: the server has closed it"),
     ],
 )
 def test_what_is_no_beanstalk_server_is_told_in_one_line(ask, said, what):
@@ -655,10 +658,10 @@ def test_a_reader_that_has_gone_is_no_failure(ours, ask):
 @pytest.mark.parametrize(
     ("arguments", "lacks", "status"),
     [
-        (["ping"], "greenstalk", 69),
+        (["ping"], "beanstalk_client", 69),
         (["completion", "bash"], "shtab", 69),
         (["ping"], "rich", 0),  # into a pipe
-        (["man"], "greenstalk", 0),
+        (["man"], "beanstalk_client", 0),
     ],
 )
 def test_without_the_extra_it_says_how_to_get_it(ours, arguments, lacks, status):
@@ -675,6 +678,6 @@ def test_a_command_imports_no_server_and_no_tables(ours):
     script = "import sys; from beanstalk_server.cli.operator.main import main; main(); print(*sys.modules)"
     command = [*COMMAND[:-1], script, "ping"]
     found = subprocess.check_output(command, env=environment(ours), cwd="/", text=True, timeout=20).split()
-    assert "greenstalk" in found
+    assert "beanstalk_client" in found
     unwanted = {"asyncio", "uvloop", "rich", "shtab", "beanstalk_server.queue.broker", "beanstalk_server.wire.session"}
     assert not unwanted & set(found)

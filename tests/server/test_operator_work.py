@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 
-import greenstalk
+import beanstalk_client
 import pytest
+from beanstalk_client import Client
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.cli.operator import attempt
 from beanstalk_server.cli.operator.attempt import Attempt, Rules
-from beanstalk_server.client import Client
 from harness import servers
 from harness.waiting import eventually
 
@@ -108,14 +108,14 @@ def server(request):
 
 @pytest.fixture
 def queue(server, tube):
-    with greenstalk.Client(server.address, use=tube) as client:
+    with beanstalk_client.Client(server.address, use=tube) as client:
         yield client
 
 
 def state(queue, job):
     try:
         return queue.stats_job(job)["state"]
-    except greenstalk.NotFoundError:
+    except beanstalk_client.NotFoundError:
         return "deleted"
 
 
@@ -340,7 +340,7 @@ def test_a_job_that_another_worker_had_meanwhile_is_left_to_it(server, queue, wo
     worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(job)
     worker.process.send_signal(signal.SIGSTOP)
-    with greenstalk.Client(server.address, watch=tube) as other:
+    with beanstalk_client.Client(server.address, watch=tube) as other:
         taken = other.reserve(timeout=20)
         other.touch(taken)
         worker.go()
@@ -369,7 +369,7 @@ def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, wor
 
     server = start()
     try:
-        with greenstalk.Client(server.address, use=tube) as queue:
+        with beanstalk_client.Client(server.address, use=tube) as queue:
             job = queue.put("x")
         worker = work(server, "-v", "--", "sh", "-c", "echo ran >> $D/runs; " + UNTIL_TOLD)
         pid = worker.starts(job)
@@ -379,7 +379,7 @@ def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, wor
             worker.go()
             eventually(lambda: gone(pid), "the command has ended")
         server = start()
-        with greenstalk.Client(server.address, use=tube) as queue:
+        with beanstalk_client.Client(server.address, use=tube) as queue:
             if when == "while it runs":
                 becomes(queue, job, "reserved")
                 worker.go()
@@ -399,14 +399,14 @@ def test_a_server_that_comes_back_without_its_jobs_is_told_of_none(work, tube, t
     line = [*servers.command(program), "-l", "127.0.0.1", "-p", str(port)]
     server = servers.Process(program, line, ("127.0.0.1", port))
     try:
-        with greenstalk.Client(server.address, use=tube) as queue:
+        with beanstalk_client.Client(server.address, use=tube) as queue:
             job = queue.put("x")
         worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
         worker.starts(job)
         server.kill()
         worker.says("the connection is lost")
         server = servers.Process(program, line, ("127.0.0.1", port))
-        with greenstalk.Client(server.address, use="other") as queue:
+        with beanstalk_client.Client(server.address, use="other") as queue:
             assert queue.put("of somebody else") == job  # ids begin anew
             worker.go()
             worker.says("lost: another worker has had the job; it may run twice")
@@ -417,7 +417,7 @@ def test_a_server_that_comes_back_without_its_jobs_is_told_of_none(work, tube, t
 
 def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
     server = servers.start(servers.imported())
-    with greenstalk.Client(server.address, use=tube) as queue:
+    with beanstalk_client.Client(server.address, use=tube) as queue:
         job = queue.put("x")
     worker = work(server, "--answer-within", "0.2", "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(job)
@@ -456,7 +456,7 @@ def test_the_policy_of_a_tube_decides_where_no_backoff_is_given(work, tube, tmp_
     config.write_text('[[tube]]\nmatch = "*"\nmax-tries = 2\n')
     server = servers.start(servers.imported(), ["--config", str(config)])
     try:
-        with greenstalk.Client(server.address, use=tube) as queue:
+        with beanstalk_client.Client(server.address, use=tube) as queue:
             job = queue.put("x")
             worker = work(server, "--backoff", "0", "--", "sh", "-c", "echo $BEANSTALK_JOB_TRY; exit 1")
             becomes(queue, job, "buried")

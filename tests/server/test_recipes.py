@@ -5,12 +5,13 @@ import os
 import socket
 import ssl
 
+import beanstalk_client
 import greenstalk
 import programs
 import pytest
+from beanstalk_client import Client, ForbiddenError, UnauthorizedError
 from recipes import DIRECTORIES, PAGE, PORTS, Recipe
 
-from beanstalk_server.client import Client, ForbiddenError, UnauthorizedError
 from harness.servers import ROOT
 from harness.waiting import eventually
 
@@ -171,9 +172,9 @@ def test_many_teams(follow):
     ):
         assert worker.reserve(timeout=5).body == "an invoice to write"
         assert mail.peek_ready().body == "an invoice to send"
-        with pytest.raises(greenstalk.NotFoundError):
+        with pytest.raises(beanstalk_client.NotFoundError):
             mail.stats_job(2)
-        with pytest.raises(greenstalk.NotFoundError):
+        with pytest.raises(beanstalk_client.NotFoundError):
             worker.delete(1)
         assert set(mail.tubes()) == {"mail-inbox"}
         assert {"mail-inbox", "billing-invoices", "default"} <= set(operator.tubes())
@@ -237,7 +238,10 @@ def test_moving_from_an_open_beanstalkd_without_a_stop(follow):
     token = (etc / "shop.secret").read_text().strip()
     old, new = (("localhost", recipe.ports[port]) for port in ("11300", "11301"))
     assert "legacy" in recipe.server.log
-    with greenstalk.Client(old, use="orders") as legacy, Client(new, watch="orders", tls=trusting, token=token) as shop:
+    with (
+        greenstalk.Client(old, use="orders") as legacy,
+        Client(new, watch="orders", tls=trusting, token=token) as shop,
+    ):
         legacy.put("before")
         recipe.run()
         eventually(lambda: not can_connect(lambda: greenstalk.Client(old)), "the open listener is gone")
@@ -245,7 +249,7 @@ def test_moving_from_an_open_beanstalkd_without_a_stop(follow):
         assert [shop.reserve(timeout=5).body for _ in range(2)] == ["before", "after"]
         recipe.run()
         assert is_closed(legacy)
-        with pytest.raises(greenstalk.TimedOutError):
+        with pytest.raises(beanstalk_client.TimedOutError):
             shop.reserve(timeout=0)
 
 

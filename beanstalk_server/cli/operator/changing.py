@@ -9,9 +9,8 @@ import argparse
 import math
 import sys
 
-import greenstalk
+import beanstalk_client
 
-from beanstalk_server.cli.operator import extensions
 from beanstalk_server.cli.operator.bodies import read_body
 from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
 from beanstalk_server.cli.operator.output import asks_a_person, show_json
@@ -31,8 +30,6 @@ def put(options: argparse.Namespace) -> int:
     with asking(options, f"tube {options.tube}", "put-with") as client:
         client.use(options.tube)
         if special:
-            if not extensions.knows(client, "put-with"):  # a server without it would take the body as commands
-                raise greenstalk.UnknownCommandError
             job_id = client.put_with(
                 body, options.pri, options.delay, options.ttr,
                 key=options.key or "", replace=options.replace, at=options.at, **demands,
@@ -83,7 +80,7 @@ def delete(options: argparse.Namespace) -> int:
                     try:
                         client.delete(job_id)
                         deleted.append(job_id)
-                    except greenstalk.NotFoundError:
+                    except beanstalk_client.NotFoundError:
                         raise OperatorError(f"job {job_id}: not found, or reserved by a worker") from None
             except OperatorError as error:
                 if error.status != REFUSED:

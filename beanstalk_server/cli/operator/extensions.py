@@ -1,4 +1,4 @@
-"""Whether a server has what beanstalkd lacks, and what is asked of it instead where it has not.
+"""What is asked of a server that lacks what beanstalkd lacks.
 
 Must never print. (docs/protocol-extensions.md, "For operators")
 """
@@ -8,20 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import greenstalk
-
-from beanstalk_server.client import Client
-
-
-def knows(client: Client[bytes], command: str) -> bool:
-    """Whether the server knows a command, which is given without its arguments: so it does nothing."""
-    try:
-        client._send_cmd(f"{command} -".encode(), b"")
-    except greenstalk.UnknownCommandError:
-        return False
-    except greenstalk.Error:
-        return True
-    return True
+import beanstalk_client
+from beanstalk_client import Client
 
 
 def all_tubes(client: Client[bytes], prefix: str = "") -> Iterator[dict[str, Any]]:
@@ -31,9 +19,9 @@ def all_tubes(client: Client[bytes], prefix: str = "") -> Iterator[dict[str, Any
     """
     try:
         yield from client.stats_tubes(prefix=prefix)
-    except (greenstalk.UnknownCommandError, greenstalk.BadFormatError):  # beanstalkd reads stats-tube, and a bad name
+    except beanstalk_client.UnknownCommandError:
         for name in sorted(name for name in client.tubes() if name.startswith(prefix)):
             try:
                 yield dict(client.stats_tube(name))
-            except greenstalk.NotFoundError:
+            except beanstalk_client.NotFoundError:
                 continue

@@ -22,7 +22,7 @@ from beanstalk_server.cli.output import OUTPUT_FAILED, abandon_output
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
 
-LIBRARIES: Final = ("greenstalk", "rich", "shtab")
+LIBRARIES: Final = ("beanstalk_client", "rich", "shtab")
 """What the commands need beyond the server: the extra `cli`."""
 
 

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-import greenstalk
+import beanstalk_client
+from beanstalk_client import Client
 
 from beanstalk_server.cli.operator.bodies import as_json, show_body
 from beanstalk_server.cli.operator.output import on_terminal, show_json, writing
 from beanstalk_server.cli.operator.target import asking
-from beanstalk_server.client import Client
 
 STATES: Final = ("ready", "reserved")
 
@@ -57,19 +57,19 @@ def _way_to_look(client: Client[bytes], tube: str) -> Look:
         for state in STATES:
             try:
                 found += [int(job["id"]) for job in islice(client.list_jobs(tube, state), MOST)]
-            except greenstalk.NotFoundError:  # there is no tube at present
+            except beanstalk_client.NotFoundError:  # there is no tube at present
                 continue
         return found
 
     def peeked() -> list[int]:
         try:
             return [client.peek_ready().id]
-        except greenstalk.NotFoundError:
+        except beanstalk_client.NotFoundError:
             return []
 
     try:
         listed()
-    except greenstalk.UnknownCommandError:
+    except beanstalk_client.UnknownCommandError:
         message = (
             "this server does not know list-jobs: only the next ready job is seen, each time that it is another one"
         )
@@ -83,7 +83,7 @@ def _show(client: Client[bytes], job_id: int, options: argparse.Namespace) -> bo
     """Show one job; return whether it was still there."""
     try:
         body = client.peek(job_id).body
-    except greenstalk.NotFoundError:
+    except beanstalk_client.NotFoundError:
         if not options.json:
             print(f"job {job_id} was gone before it could be read", file=sys.stderr)
         return False

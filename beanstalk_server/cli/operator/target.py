@@ -7,49 +7,40 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ipaddress
 import os
 import re
-import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import greenstalk
+import beanstalk_client
+from beanstalk_client.address import ALPN_PROTOCOL, Address
 
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, USAGE, OperatorError
-from beanstalk_server.client import (
-    ALPN_PROTOCOL,
-    Client,
-    ExistsError,
-    ForbiddenError,
-    OtherShardError,
-    TooLateError,
-    UnauthorizedError,
-)
 
 DEFAULT: Final = "127.0.0.1:11300"
 PORT: Final = 11300
 SERVER_VARIABLE: Final = "BEANSTALK_SERVER"
 TOKEN_VARIABLE: Final = "BEANSTALK_TOKEN"
 
-Address = tuple[str, int] | str
-"""Host and port, or the path of a UNIX socket."""
-
-REPLIES: Final[dict[type[greenstalk.Error], str]] = {
-    greenstalk.NotFoundError: "not found",
-    greenstalk.DrainingError: "refused: the server is in drain mode, or the tube is full",
-    greenstalk.JobTooBigError: "refused: the body is too large",
-    greenstalk.OutOfMemoryError: "refused: the server is out of memory, or its disk is full",
-    greenstalk.BadFormatError: "refused: the server cannot read the command (BAD_FORMAT)",
-    greenstalk.UnknownCommandError: "the server does not know this command",
-    greenstalk.InternalError: "the server reports an error of its own (INTERNAL_ERROR)",
-    greenstalk.BuriedError: "the server has buried the job, for want of memory or because it has failed too often",
-    ForbiddenError: "refused: this user has no right to it",
-    UnauthorizedError: f"refused: the server wants a token that it knows (--token-file, or {TOKEN_VARIABLE})",
-    OtherShardError: "refused: the two tubes are in different shards of the cluster",
-    TooLateError: "refused: the job is no longer delayed",
+REPLIES: Final[dict[type[beanstalk_client.Error], str]] = {
+    beanstalk_client.NotFoundError: "not found",
+    beanstalk_client.DrainingError: "refused: the server is in drain mode, or the tube is full",
+    beanstalk_client.JobTooBigError: "refused: the body is too large",
+    beanstalk_client.OutOfMemoryError: "refused: the server is out of memory, or its disk is full",
+    beanstalk_client.BadFormatError: "refused: the server cannot read the command (BAD_FORMAT)",
+    beanstalk_client.UnknownCommandError: "the server does not know this command",
+    beanstalk_client.InternalError: "the server reports an error of its own (INTERNAL_ERROR)",
+    beanstalk_client.BuriedError: (
+        "the server has buried the job, for want of memory or because it has failed too often"
+    ),
+    beanstalk_client.ForbiddenError: "refused: this user has no right to it",
+    beanstalk_client.UnauthorizedError: (
+        f"refused: the server wants a token that it knows (--token-file, or {TOKEN_VARIABLE})"
+    ),
+    beanstalk_client.OtherShardError: "refused: the two tubes are in different shards of the cluster",
+    beanstalk_client.TooLateError: "refused: the job is no longer delayed",
 }
 """What a reply that is an error means to a person."""
 
@@ -62,11 +53,11 @@ def read_address(text: str) -> Address:
     """
     if text.startswith("unix:"):
         if len(text) > len("unix:"):
-            return text.removeprefix("unix:")
+            return Address("", 0, text.removeprefix("unix:"))
     elif found := re.fullmatch(r"(?:\[([^]\s]+)\]|([^:\s/]+))(?::(\d{1,5}))?", text):
         port = int(found[3] or PORT)
         if 0 < port < 65536:
-            return found[1] or found[2], port
+            return Address(found[1] or found[2], port)
     raise OperatorError(f"bad server {text!r}: must be host:port, [v6]:port or unix:/path", USAGE)
 
 
@@ -75,21 +66,18 @@ def named(options: argparse.Namespace) -> str:
     return str(options.server or os.environ.get(SERVER_VARIABLE) or DEFAULT)
 
 
-def meaning(error: greenstalk.Error) -> str:
+def meaning(error: beanstalk_client.Error) -> str:
     """What a reply that is an error means."""
-    if isinstance(error, ExistsError):
+    if isinstance(error, beanstalk_client.ExistsError):
         return f"refused: job {error.id} has the key, or had it and it is held"
-    if isinstance(error, greenstalk.UnknownResponseError):
+    if isinstance(error, beanstalk_client.UnknownResponseError):
         reply = b" ".join([error.status, *error.values]).decode("ascii", "backslashreplace")
         return f"the server answered {reply!r}, which means nothing here"
     return REPLIES.get(type(error), type(error).__name__)
 
 
-def connect(options: argparse.Namespace, longer: float = 0) -> Client[bytes]:
+def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
     """Connect to the server that the options name, and say who we are.
-
-    Args:
-        longer: seconds that the server may take beyond --answer-within, because it is asked to wait.
 
     Raises:
         OperatorError: there is no server, or it does not let us in.
@@ -98,28 +86,41 @@ def connect(options: argparse.Namespace, longer: float = 0) -> Client[bytes]:
     address = read_address(name)
     token = _token(options)
     context = _context(options)
-    if token and context is None and not _is_here(address):
+    if token and context is None and not address.is_local:
         raise OperatorError(
             f"{name}: a token is sent over TLS only, or to this machine: --tls, or --tls-ca FILE", USAGE
         )
     try:
-        sock = _dial(address, options.answer_within + longer)
-        host = options.tls_name or (address[0] if isinstance(address, tuple) else None)
-        return Client(sock, None, tls=context or False, server_name=host, token=token)
+        return beanstalk_client.Client(
+            address,
+            None,
+            tls=context or False,
+            server_name=options.tls_name,
+            token=token,
+            connect_timeout=options.answer_within,
+            timeout=options.answer_within,
+            reconnect=False,
+        )
     except ssl.SSLError as error:
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
         raise OperatorError(f"{name}: no TLS with this server: {reason}", UNAVAILABLE) from None
-    except greenstalk.UnknownCommandError:
+    except TimeoutError:
+        raise OperatorError(
+            f"{name}: no answer within {options.answer_within:g} s (--answer-within)", UNAVAILABLE
+        ) from None
+    except OSError as error:
+        raise OperatorError(f"{name}: no server can be reached there: {reason_of(error)}", UNAVAILABLE) from None
+    except beanstalk_client.UnknownCommandError:
         raise OperatorError(f"{name}: refused: there are no tokens here, and one is given") from None
-    except greenstalk.Error as error:
+    except beanstalk_client.Error as error:
         raise OperatorError(f"{name}: {meaning(error)}") from None
     except ValueError as error:
         raise OperatorError(str(error), USAGE) from None
-    except TimeoutError:
-        within = options.answer_within + longer
-        raise OperatorError(f"{name}: no answer within {within:g} s (--answer-within)", UNAVAILABLE) from None
-    except OSError as error:
-        raise OperatorError(f"{name}: no server can be reached there: {error.strerror or error}", UNAVAILABLE) from None
+
+
+def reason_of(error: OSError) -> str:
+    """Why a connection is lost."""
+    return error.reason if isinstance(error, beanstalk_client.ConnectionLostError) else str(error.strerror or error)
 
 
 @contextlib.contextmanager
@@ -133,52 +134,29 @@ def told(options: argparse.Namespace, what: str = "", extension: str = "") -> It
     about = f"{what}: " if what else ""
     try:
         yield
-    except greenstalk.UnknownCommandError:
-        if not extension:
-            raise OperatorError(f"{about}{REPLIES[greenstalk.UnknownCommandError]}") from None
-        raise OperatorError(
-            f"the server at {named(options)} does not know {extension}, which beanstalk-server has"
-        ) from None
-    except greenstalk.Error as error:
-        raise OperatorError(f"{about}{meaning(error)}") from None
     except TimeoutError:
         message = f"{named(options)}: no answer within {options.answer_within:g} s (--answer-within)"
         raise OperatorError(message, UNAVAILABLE) from None
     except OSError as error:
-        message = f"{named(options)}: the connection is lost: {error.strerror or error}"
+        message = f"{named(options)}: the connection is lost: {reason_of(error)}"
         raise OperatorError(message, UNAVAILABLE) from None
+    except beanstalk_client.UnknownCommandError:
+        if not extension:
+            raise OperatorError(f"{about}{REPLIES[beanstalk_client.UnknownCommandError]}") from None
+        raise OperatorError(
+            f"the server at {named(options)} does not know {extension}, which beanstalk-server has"
+        ) from None
+    except beanstalk_client.Error as error:
+        raise OperatorError(f"{about}{meaning(error)}") from None
 
 
 @contextlib.contextmanager
-def asking(options: argparse.Namespace, what: str = "", extension: str = "") -> Iterator[Client[bytes]]:
+def asking(
+    options: argparse.Namespace, what: str = "", extension: str = ""
+) -> Iterator[beanstalk_client.Client[bytes]]:
     """A connection for one command; what goes wrong meanwhile is a OperatorError, as in `told`."""
     with contextlib.closing(connect(options)) as client, told(options, what, extension):
         yield client
-
-
-def _is_here(address: Address) -> bool:
-    """Whether nobody is on the way to the server, as far as its address says."""
-    if isinstance(address, str) or address[0] == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address[0]).is_loopback
-    except ValueError:
-        return False
-
-
-def _dial(address: Address, within: float) -> socket.socket:
-    if isinstance(address, tuple):
-        sock = socket.create_connection(address, within)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return sock
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(within)
-        sock.connect(address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _token(options: argparse.Namespace) -> str:

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import greenstalk
+import beanstalk_client
+from beanstalk_client.commands import Command, Document
 
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, OperatorError
 from beanstalk_server.cli.operator.target import connect, told
@@ -50,11 +51,7 @@ from beanstalk_server.cli.operator.top_view import (
 if TYPE_CHECKING:
     import argparse
 
-    from beanstalk_server.client import Client
-
-WRITTEN: Final = 16_384
-"""How many bytes of commands are written before their replies are read: less than any socket has room for, so that
-nobody waits for somebody who waits for him."""
+    from beanstalk_client import Client
 
 LOOKED_AT: Final = 50
 """How many jobs in each state are looked at."""
@@ -64,15 +61,18 @@ BODY: Final = 65_536
 
 STATES: Final = ("ready", "reserved", "delayed", "buried")
 
-REFUSALS: Final[dict[bytes, type[Gone | Unknown | Refused]]] = {
-    b"NOT_FOUND": Gone,
-    b"UNKNOWN_COMMAND": Unknown,
-    b"FORBIDDEN": Refused,
-    b"BAD_FORMAT": Unknown,  # beanstalkd takes stats-tubes for a stats with an argument
-    b"INTERNAL_ERROR": Refused,
-    b"OUT_OF_MEMORY": Refused,
+REFUSALS: Final[dict[type[Exception], type[Gone | Unknown | Refused]]] = {
+    beanstalk_client.NotFoundError: Gone,
+    beanstalk_client.UnknownCommandError: Unknown,
+    beanstalk_client.ForbiddenError: Refused,
+    beanstalk_client.BadFormatError: Unknown,  # beanstalkd takes stats-tubes for a stats with an argument
+    beanstalk_client.InternalError: Refused,
+    beanstalk_client.OutOfMemoryError: Refused,
 }
 """What a reply means that is no answer."""
+
+TEXT: Final = Document(lambda data: (time.monotonic(), data.decode("utf-8", "replace")))
+"""A reply as text, and when it has come."""
 
 PAIR: Final = re.compile(r'([a-z-]+): (?:"([^"]*)"|([^,}]*))')
 """A key of a flow mapping and its value, with or without quotes."""
@@ -115,13 +115,8 @@ class Asker:
             OperatorError: the connection is lost, or there is none.
         """
         with self._asking() as client:
-            answers = []
-            for batch in _batches([(question, _command(question)) for question in questions]):
-                client._sock.sendall(b"".join(command for _, command in batch))
-                for question, _ in batch:
-                    answer = self._answer(client, question)
-                    answers.append((time.monotonic(), answer))
-            return answers
+            results = client.run_all([Command(_command(question), TEXT, True) for question in questions])
+            return [_answered(question, result) for question, result in zip(questions, results, strict=True)]
 
     def do(self, order: Order) -> str:
         """Do what is ordered; return what came of it, in words.
@@ -154,7 +149,7 @@ class Asker:
             try:
                 rows = [row for state in STATES for row in self._list_jobs(client, name, state)]
                 bodies = self._first_bodies(client, rows)
-            except greenstalk.UnknownCommandError:
+            except beanstalk_client.UnknownCommandError:
                 rows, bodies = self._peek_jobs(client, name)
         return JobsOfTube(name, time.monotonic(), rows, bodies)
 
@@ -173,22 +168,12 @@ class Asker:
             self.close()
             raise
 
-    def _answer(self, client: Client[bytes], question: Question) -> Answer:
-        line = client._reader.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError("the server has closed it")
-        words = line.split()
-        if words and words[0] in REFUSALS:
-            return REFUSALS[words[0]]()
-        if len(words) != 2 or words[0] != b"OK" or not words[1].isdigit():
-            text = line.rstrip().decode("ascii", "backslashreplace")
-            raise ConnectionError(f"the server answered {text!r}, which means nothing here")
-        return read_answer(question, client._read_chunk(int(words[1])).decode("utf-8", "replace"))
-
     def _list_jobs(self, client: Client[bytes], name: str, state: str) -> list[JobRow]:
-        values = client._send_cmd(b"list-jobs %b %b 0 %d" % (name.encode(), state.encode(), LOOKED_AT), b"OK")
-        text = client._read_chunk(int(values[0])).decode("utf-8", "replace")
-        return [job_row(figures) for figures in read_entries(text)]
+        line = f"list-jobs {name} {state} 0 {LOOKED_AT}\r\n"
+        (result,) = client.run_all([Command(line.encode(), TEXT, True)])
+        if isinstance(result, Exception):
+            raise result
+        return [job_row(figures) for figures in read_entries(result[1])]
 
     def _first_bodies(self, client: Client[bytes], rows: Sequence[JobRow]) -> dict[int, bytes]:
         """The bodies of the first job in each state."""
@@ -196,7 +181,7 @@ class Asker:
         bodies = {}
         for row in first.values():
             if row.size is not None and row.size <= BODY:
-                with contextlib.suppress(greenstalk.NotFoundError):  # it has gone since
+                with contextlib.suppress(beanstalk_client.NotFoundError):  # it has gone since
                     bodies[row.id] = client.peek(row.id).body
         return bodies
 
@@ -206,7 +191,7 @@ class Asker:
         rows, bodies = [], {}
         with _using(client, name):
             for peek in (client.peek_ready, client.peek_delayed, client.peek_buried):
-                with contextlib.suppress(greenstalk.NotFoundError):  # there is none, or it has gone since
+                with contextlib.suppress(beanstalk_client.NotFoundError):  # there is none, or it has gone since
                     job = peek()
                     figures = {key: str(value) for key, value in client.stats_job(job.id).items()}
                     rows.append(job_row(figures | {"size": str(len(job.body))}))
@@ -221,21 +206,21 @@ def _using(client: Client[bytes], name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(greenstalk.Error, OSError):  # may not use it: stays here; is lost: is told elsewhere
-            client.use(greenstalk.DEFAULT_TUBE)
+        with contextlib.suppress(
+            beanstalk_client.Error, OSError
+        ):  # may not use it: stays here; is lost: is told elsewhere
+            client.use(beanstalk_client.DEFAULT_TUBE)
 
 
-def _batches(commands: Sequence[tuple[Question, bytes]]) -> Iterator[list[tuple[Question, bytes]]]:
-    batch: list[tuple[Question, bytes]] = []
-    size = 0
-    for command in commands:
-        if batch and size + len(command[1]) > WRITTEN:
-            yield batch
-            batch, size = [], 0
-        batch.append(command)
-        size += len(command[1])
-    if batch:
-        yield batch
+def _answered(question: Question, result: Any) -> tuple[float, Answer]:
+    """When a question was answered, and what."""
+    refusal = REFUSALS.get(type(result))
+    if refusal is not None:
+        return time.monotonic(), refusal()
+    if isinstance(result, Exception):
+        raise result
+    moment, text = result
+    return moment, read_answer(question, text)
 
 
 def _command(question: Question) -> bytes:

@@ -26,13 +26,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-import greenstalk
+import beanstalk_client
+from beanstalk_client import Client
 
 from beanstalk_server.cli.operator.attempt import Attempt, Rules
 from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
 from beanstalk_server.cli.operator.output import OutputError, show_json, writing
-from beanstalk_server.cli.operator.target import connect, meaning, named, told
-from beanstalk_server.client import Client
+from beanstalk_server.cli.operator.target import connect, meaning, named, reason_of, told
 
 LOOK: Final = 1
 """Seconds that a slot waits for a job at a time: so soon an idle worker ends when it is told to."""
@@ -54,7 +54,7 @@ class Reserved:
 
     __slots__ = ("body", "gone", "holder", "id", "key", "priority", "reserves", "try_number", "ttr")
 
-    def __init__(self, job: greenstalk.Job[bytes], found: dict[str, Any], holder: Client[bytes]) -> None:
+    def __init__(self, job: beanstalk_client.Job[bytes], found: dict[str, Any], holder: Client[bytes]) -> None:
         self.id = job.id
         self.body = job.body
         self.priority = int(found["pri"])
@@ -83,9 +83,7 @@ class Worker:
 
     def run(self) -> int:
         """Work until told to stop; return the exit status."""
-        slots = [
-            Slot(self, connect(self.options, LOOK) if number == 0 else None) for number in range(self.options.number)
-        ]
+        slots = [Slot(self, connect(self.options) if number == 0 else None) for number in range(self.options.number)]
         told, tells = os.pipe()  # Python calls its handlers once for two signals that come together; this counts both
         os.set_blocking(tells, False)
         before_fd = signal.set_wakeup_fd(tells)
@@ -189,12 +187,12 @@ class Slot:
                     continue
                 try:
                     job = client.reserve(LOOK)
-                except (greenstalk.TimedOutError, greenstalk.DeadlineSoonError):
+                except (beanstalk_client.TimedOutError, beanstalk_client.DeadlineSoonError):
                     continue
                 except OSError as error:
                     self._lose(error)
                     continue
-                except greenstalk.Error as error:
+                except beanstalk_client.Error as error:
                     raise OperatorError(f"tube {self._options.tube}: {meaning(error)}") from None
                 self._do(client, job)
         except OperatorError as failure:
@@ -216,7 +214,7 @@ class Slot:
             if time.monotonic() < self._retry_at:
                 return None
             try:
-                self._client = connect(self._options, LOOK)
+                self._client = connect(self._options)
             except OperatorError as failure:
                 if failure.status in (REFUSED, USAGE):
                     raise
@@ -227,8 +225,8 @@ class Slot:
             try:
                 with told(self._options, f"tube {self._options.tube}"):
                     self._client.watch(self._options.tube)
-                    if self._options.tube != greenstalk.DEFAULT_TUBE:
-                        self._client.ignore(greenstalk.DEFAULT_TUBE)
+                    if self._options.tube != beanstalk_client.DEFAULT_TUBE:
+                        self._client.ignore(beanstalk_client.DEFAULT_TUBE)
             except OperatorError as failure:
                 if failure.status == REFUSED:
                     raise
@@ -246,7 +244,8 @@ class Slot:
             self._client.close()
             self._client = None
         if not self._was_lost:
-            self._worker.note(f"{named(self._options)}: the connection is lost: {error}")
+            reason = reason_of(error) if isinstance(error, OSError) else error
+            self._worker.note(f"{named(self._options)}: the connection is lost: {reason}")
         self._was_lost = True
         self._postpone()
 
@@ -254,16 +253,16 @@ class Slot:
         self._retry_at = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
-    def _do(self, client: Client[bytes], job: greenstalk.Job[bytes]) -> None:
+    def _do(self, client: Client[bytes], job: beanstalk_client.Job[bytes]) -> None:
         """Run the command for a job, and report how it has ended."""
         try:
             reserved = Reserved(job, dict(client.stats_job(job)), client)
         except OSError as error:
             self._lose(error)  # nothing has run, and the job is ready again
             return
-        except greenstalk.NotFoundError:
+        except beanstalk_client.NotFoundError:
             return  # its time to run is over already, and another worker has deleted it
-        except greenstalk.Error as error:
+        except beanstalk_client.Error as error:
             raise OperatorError(f"a worker must be allowed to look at its jobs (inspect): {meaning(error)}") from None
         began = time.monotonic()
         try:
@@ -327,13 +326,13 @@ class Slot:
         if client is None:
             return
         try:
-            client.touch(greenstalk.Job(job.id, job.body))
+            client.touch(beanstalk_client.Job(job.id, job.body))
         except OSError as error:
             self._lose(error)
-        except greenstalk.NotFoundError:  # its time to run was over before we came: we were stopped, say
+        except beanstalk_client.NotFoundError:  # its time to run was over before we came: we were stopped, say
             job.holder = None
             self._hold(job)
-        except greenstalk.Error as error:
+        except beanstalk_client.Error as error:
             job.gone = meaning(error)
 
     def _hold(self, job: Reserved) -> Client[bytes] | None:
@@ -355,7 +354,7 @@ class Slot:
         except OSError as error:
             self._lose(error)
             return None
-        except greenstalk.Error as error:
+        except beanstalk_client.Error as error:
             job.gone = meaning(error)
         if job.gone:
             return None
@@ -372,9 +371,9 @@ class Slot:
                 return TAKEN if found["state"] == "reserved" else f"it is {found['state']}"
             again = client.reserve_job(job.id)
             now = int(client.stats_job(job.id)["reserves"])
-        except greenstalk.NotFoundError:
+        except beanstalk_client.NotFoundError:
             return GONE
-        except greenstalk.UnknownCommandError:
+        except beanstalk_client.UnknownCommandError:
             return "the server does not know reserve-job"
         if again.body != job.body or now > found["reserves"] + 1:  # another job, or somebody was faster, and is done
             client.release(again, job.priority)
@@ -398,9 +397,9 @@ class Slot:
                 except OSError as error:
                     asked = True
                     self._lose(error)
-                except greenstalk.NotFoundError:
+                except beanstalk_client.NotFoundError:
                     job.holder = None  # its time to run was over
-                except greenstalk.Error as error:
+                except beanstalk_client.Error as error:
                     job.gone = meaning(error)
                 continue
             if job.gone:
@@ -414,7 +413,7 @@ class Slot:
             self._worker.killed.wait(max(0.0, self._retry_at - time.monotonic()))
 
     def _tell(self, client: Client[bytes], job: Reserved, outcome: str, delay: float) -> str:
-        mine = greenstalk.Job(job.id, job.body)
+        mine = beanstalk_client.Job(job.id, job.body)
         if outcome == "deleted":
             client.delete(mine)
         elif outcome == "buried":
@@ -422,7 +421,7 @@ class Slot:
         else:
             try:
                 client.release(mine, job.priority, math.ceil(delay))
-            except greenstalk.BuriedError:  # the tube's policy says that it has failed too often
+            except beanstalk_client.BuriedError:  # the tube's policy says that it has failed too often
                 return "buried"
         return outcome
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, cast, 
 from beanstalk_client import commands
 from beanstalk_client.address import Address, Addresses, read_target
 from beanstalk_client.commands import (
+    AUTHENTICATED,
     DEFAULT_DELAY,
     DEFAULT_PRIORITY,
     DEFAULT_TTR,
@@ -721,16 +722,21 @@ class Client(Generic[TBody]):
         connection = Connection(sock, self._session, str(address), within)
         try:
             greeting = self._session.greet()
-            for result in connection.run_all(greeting) if greeting else ():
-                if isinstance(result, Exception):
-                    raise result
-            connection.set_timeout(self._timeout)
+            proof = [command for command in greeting if command.reply is AUTHENTICATED]
+            self._say(connection, proof)
+            connection.set_timeout(self._timeout)  # a node of a cluster without a leader knows a token, and then waits
+            self._say(connection, greeting[len(proof) :])
         except BaseException:
             connection.close()
             self._session.lose()
             raise
         self._connection = connection
         return connection
+
+    def _say(self, connection: Connection, greeting: Sequence[Command[Any]]) -> None:
+        for result in connection.run_all(greeting) if greeting else ():
+            if isinstance(result, Exception):
+                raise result
 
     def _open_again(self) -> Connection:
         """Connect after a loss, and tell of the reservations that it has cost."""

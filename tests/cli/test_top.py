@@ -332,7 +332,7 @@ def test_a_server_that_talks_nonsense(cleanup, top):
     thread = threading.Thread(target=talk, daemon=True)
     thread.start()
     terminal = top(listener.getsockname())
-    terminal.shows("the server answered 'HTTP/1.1 400")
+    terminal.shows("the server's reply makes no sense")
     terminal.type("q")
     assert terminal.ends() == 0
     listener.shutdown(socket.SHUT_RDWR)

@@ -90,7 +90,7 @@ class Machine:
         self.running.append(self.node)
 
     def connect(self):
-        return beanstalk_client.Client(("127.0.0.1", self.ports["node"]))
+        return beanstalk_client.Client(("127.0.0.1", self.ports["node"]), timeout=LEADS_WITHIN)
 
     def lose(self):
         """All that runs there is gone."""
@@ -120,7 +120,6 @@ def test_on_three_machines(stack, open_path):
         queue.put("still here")
     first.lose()
     with third.connect() as queue:
-        queue._sock.settimeout(LEADS_WITHIN)
         job = queue.reserve()
         assert job.body == "still here"
         queue.delete(job)

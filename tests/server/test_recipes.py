@@ -62,9 +62,10 @@ def strict(path):
 
 def is_closed(client):
     """Whether the server has closed a connection, once it has."""
-    client._sock.settimeout(20)
+    sock = client._sock if isinstance(client, greenstalk.Client) else client._connection._sock
+    sock.settimeout(20)
     try:
-        return client._sock.recv(100) == b""
+        return sock.recv(100) == b""
     except ConnectionResetError:
         return True
 
@@ -113,7 +114,7 @@ def test_one_application_on_one_host(follow, open_path):
         with acting_as(STRANGER):
             stranger = Client(path)
         with stranger:
-            assert stranger._sock.recv(100) in (b"", b"UNAUTHORIZED\r\n")
+            assert stranger._connection._sock.recv(100) in (b"", b"UNAUTHORIZED\r\n")
             assert is_closed(stranger)
 
 
@@ -209,10 +210,10 @@ def test_a_proxy_in_front(follow):
     assert is_refused(address, trusting)
     trusting.load_cert_chain(etc / "worker.pem", etc / "worker.key")
     with Client(address, use="thumbnails", tls=trusting) as queue:
-        assert queue._sock.selected_alpn_protocol() == "beanstalk"
+        assert queue._connection._sock.selected_alpn_protocol() == "beanstalk"
         with pytest.raises(ForbiddenError):
             queue.use("billing")
-        host, port = queue._sock.getsockname()[:2]
+        host, port = queue._connection._sock.getsockname()[:2]
         eventually(
             lambda: f"{host}:{port}" in recipe.server.log, "the log has the address of the client behind the proxy"
         )

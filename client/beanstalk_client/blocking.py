@@ -615,7 +615,7 @@ class Client(Generic[TBody]):
         for name in {reply.required for reply in replies if reply.required}:
             self.knows(name)
         sent = [reply for reply in replies if reply.may_be_sent(self._session)]
-        for reply, result in zip(sent, self._run_all([reply.command for reply in sent])):
+        for reply, result in zip(sent, self.run_all([reply.command for reply in sent])):
             reply.settle(result)
 
     def _require(self, command: str) -> None:

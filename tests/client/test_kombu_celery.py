@@ -200,6 +200,25 @@ def test_a_task_may_be_cancelled_before_it_is_due(run, works):
     assert its.app.control.purge() == 1
 
 
+def test_workers_are_controlled(run, works):
+    its = works(run())
+    workers = [its.start("solo"), its.start("prefork")]
+
+    def who_answers():
+        return {name for answer in its.app.control.ping(timeout=0.5, limit=2) for name in answer}
+
+    eventually(lambda: who_answers() == {"w0@test", "w1@test"}, "both answer")
+    workers[0].kill()
+    workers[0].wait()
+    assert who_answers() == {"w1@test"}
+    result = its.tasks.take.delay("a", 1000)
+    eventually(lambda: its.lines() == [["begin", "a", "False"]], "it is being done")
+    its.app.control.revoke(result.id, terminate=True)
+    eventually(lambda: result.status == "REVOKED", "it is revoked")
+    its.app.control.shutdown()
+    assert workers[1].wait(30) == 0
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 def test_a_thousand_tasks_with_an_eta_and_kills_of_a_worker_and_of_the_server(restartable, works, late):

@@ -8,10 +8,17 @@ import ssl
 import time
 
 import kombu
+import kombu.pidbox
 import pytest
 import trustme
 from beanstalk_client.blocking import Client
-from beanstalk_client.errors import ConnectionLostError, JobTooBigError, UnauthorizedError, UnsupportedError
+from beanstalk_client.errors import (
+    ConnectionLostError,
+    ForbiddenError,
+    JobTooBigError,
+    UnauthorizedError,
+    UnsupportedError,
+)
 from beanstalk_client.integrations.kombu import RETRY, TLSTransport, Transport, key_of, moment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,7 +230,36 @@ def test_exchanges_route_to_the_queues_that_are_bound_in_this_process(either, co
     producer = connection.Producer(exchange=topic)
     producer.publish("hello", routing_key="x.1", declare=queues)
     assert [connection.SimpleQueue(name).qsize() for name in "abc"] == [1, 1, 0]
-    assert not connection.supports_exchange_type("fanout")
+
+
+def test_a_broadcast_reaches_every_queue_that_is_bound_by_a_connection_that_is_alive(either, connect, look):
+    exchange = kombu.Exchange("all", type="fanout")
+    first, second, third = connect(either), connect(either), connect(either)
+    for connection, name in ((first, "a"), (second, "b")):
+        kombu.Queue(name, exchange, channel=connection.default_channel).declare()
+    third.Producer().publish("to both", exchange=exchange, declare=[exchange])
+    assert [connection.SimpleQueue(name).qsize() for connection, name in ((first, "a"), (second, "b"))] == [1, 1]
+    second.release()
+    client = look(either)
+    eventually(lambda: "all/fanout/b" not in client.tubes(), "the server knows that it has gone")
+    third.Producer().publish("to one", exchange=exchange)
+    assert [third.SimpleQueue(name).qsize() for name in "ab"] == [2, 1]
+    kombu.Queue("b", exchange, channel=third.default_channel).declare()
+    assert third.SimpleQueue("b").qsize() == 0  # what was said to one who is gone is not for the next
+    kombu.Queue("a", exchange, channel=first.default_channel).delete()
+    third.Producer().publish("to the other", exchange=exchange)
+    assert [third.SimpleQueue(name).qsize() for name in "ab"] == [0, 1]
+
+
+def test_a_reply_reaches_who_waits_for_it_and_nobody_else(run, connect, look):
+    server = run()
+    asker, answerer = connect(server), connect(server)
+    exchange = kombu.Exchange("replies", type="direct", durable=False)
+    kombu.Queue("5.replies", exchange, routing_key="5", durable=False, channel=asker.default_channel).declare()
+    for key in ("5", "6"):
+        answerer.Producer().publish("yes", exchange=exchange, routing_key=key, declare=[exchange])
+    assert consume(asker, "5.replies", 1)[0].payload == "yes"
+    assert "6.replies" not in look(server).tubes()
 
 
 def test_several_queues_are_consumed_at_once_and_one_may_be_cancelled(either, connect):
@@ -507,6 +543,29 @@ def test_tls_and_a_token_go_along(run, tmp_path):
     stranger = kombu.Connection(f"beanstalk://:wrong@{host}:{port}", ssl=ssl_option)
     with stranger, pytest.raises(UnauthorizedError):
         stranger.connect()
+
+
+WORKER = UserConfig(
+    name="worker",
+    token_sha256=(hash_of_token(TOKEN),),
+    **dict.fromkeys(("produce", "consume", "inspect"), ("shop", "*.celery.pidbox", "celery.pidbox/fanout/*")),
+)
+
+
+def test_a_worker_needs_no_more_rights_than_the_documents_say(run, connect):
+    listener = ListenerConfig(address="127.0.0.1:0", auth="token")
+    host, port = run(listeners=(listener,), users=(WORKER,)).address
+    connection = connect(f"beanstalk://:{TOKEN}@{host}:{port}")
+    node = kombu.pidbox.Mailbox("celery", type="fanout").Node("w@h", channel=connection.default_channel)
+    node.listen()
+    asker = connect(f"beanstalk://:{TOKEN}@{host}:{port}")
+    kombu.pidbox.Mailbox("celery", type="fanout")(asker)._broadcast("ping")
+    assert connection.SimpleQueue("w@h.celery.pidbox").qsize() == 1
+    queue = connection.SimpleQueue("shop")
+    queue.put("x")
+    assert queue.clear() == 1
+    with pytest.raises(ForbiddenError):
+        connection.SimpleQueue("bank").put("x")
 
 
 # What goes wrong

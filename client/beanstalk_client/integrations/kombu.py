@@ -8,6 +8,9 @@ What kombu calls a queue is a tube, and a message is a job: JSON, as kombu's oth
     rejected, to be requeued  released
     rejected for good         buried, or deleted if the transport's option `reject` says so
     expiration                the job's time to live, where the server knows put-with
+    a binding that others     a tube that is watched, and never has a job: who publishes looks which there are, and when
+    must know (to a fanout    the consumer's connection ends, whatever the reason, the binding is gone
+    exchange)
 
 Importing this module makes kombu know the schemes beanstalk:// and beanstalks://. Must never know what tasks do; of
 Celery, only `cancel` knows anything.
@@ -34,7 +37,9 @@ from beanstalk_client.connection import Connection, open_socket, speak_tls
 from beanstalk_client.errors import (
     ConnectionLostError,
     ExistsError,
+    ForbiddenError,
     NotFoundError,
+    NotIgnoredError,
     TooLateError,
     UnsupportedError,
 )
@@ -83,6 +88,23 @@ TUBE_CHARACTERS: Final = re.compile(r"[^-A-Za-z0-9+/;._()]|^-")
 """What in the name of a queue cannot be in the name of a tube, or not at its beginning; and $, which stands for it."""
 
 ESCAPED: Final = re.compile(r"\$([0-9A-F]{2})")
+
+
+BOUND: Final = "/fanout/"
+"""Between the names of a fanout exchange and of a queue in the name of the tube that says that they are bound."""
+
+BROADCAST_LIFE: Final = 60.0
+"""Seconds after which nobody needs a message any more that was for everybody, nor the reply to it."""
+
+
+class Direct(virtual.exchange.DirectExchange):  # type: ignore[misc]
+    """A direct exchange, through which the replies to a broadcast come back as well."""
+
+    def deliver(self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any) -> None:
+        super().deliver(message, exchange, routing_key, **kwargs)
+        queue = reply_queue(exchange, routing_key)  # it is bound in another process, if it is this
+        if not self.channel._lookup(exchange, routing_key) and self.channel.is_awaited(queue):
+            self.channel._put(queue, message, life=BROADCAST_LIFE)
 
 
 class Message(virtual.Message):  # type: ignore[misc]
@@ -149,7 +171,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     Message = Message
     QoS = QoS
 
-    supports_fanout = False
+    supports_fanout = True
+    exchange_types = virtual.Channel.exchange_types | {"direct": Direct}
 
     ttr: float = commands.DEFAULT_TTR
     """The time-to-run of jobs, in seconds: how long after a worker's machine is gone another one gets them."""
@@ -205,13 +228,13 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         """Text stays as it is, so that an operator can read it."""
         return (body, "utf-8") if isinstance(body, str) else super().encode_body(body, encoding)
 
-    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+    def _put(self, queue: str, message: dict[str, Any], life: float | None = None, **kwargs: Any) -> None:
         client = self.connection.use(self.tube(queue))
         body = dumps(message).encode("utf-8")
         priority = URGENCY * self._get_message_priority(message, reverse=True)
         headers = message.get("headers") or {}
         due = moment(headers.get("eta"))
-        life = _life(message)
+        life = _life(message) or life
         if due is not None and due <= time.time():
             due = None
         if due is None and life is None:
@@ -252,6 +275,38 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                     return True
         return False
 
+    # Broadcasts
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
+        """Let those who publish elsewhere know of a queue that is bound here."""
+        if self.typeof(exchange).type == "fanout":
+            with contextlib.suppress(ForbiddenError):
+                self._purge(queue)  # what was said to a consumer of this name that is dead
+            self.connection.commands.watch(self.tube(exchange + BOUND + queue))
+        elif queue == reply_queue(exchange, routing_key):
+            self.connection.commands.watch(self.tube(queue))
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        client, prefix = self.connection.commands, self.tube(exchange + BOUND)
+        if self.connection.is_exact:
+            tubes = [str(entry["name"]) for entry in client.stats_tubes(prefix=prefix)]
+        else:
+            tubes = [tube for tube in client.tubes() if tube.startswith(prefix)]
+        for tube in tubes:
+            self._put(self.queue(tube).removeprefix(exchange + BOUND), message, life=BROADCAST_LIFE)
+
+    def is_awaited(self, queue: str) -> bool:
+        """Whether anybody watches the tube of a queue."""
+        try:
+            return int(self.connection.commands.stats_tube(self.tube(queue))["current-watching"]) > 0
+        except NotFoundError:
+            return False
+
+    def _delete(self, queue: str, exchange: str, *meta: Any, **kwargs: Any) -> None:
+        self._purge(queue)
+        for tube in (self.tube(exchange + BOUND + queue), self.tube(queue)):
+            self.connection.forget(tube)
+
     # Queues
 
     def _size(self, queue: str) -> int:
@@ -263,10 +318,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _purge(self, queue: str) -> int:
         client = self.connection.use(tube := self.tube(queue))
         if client.knows("clear-tube"):
-            try:
-                return int(client.clear_tube(tube))
-            except NotFoundError:
-                return 0
+            with contextlib.suppress(ForbiddenError):  # it is an administrator's; the rest is a worker's
+                try:
+                    return int(client.clear_tube(tube))
+                except NotFoundError:
+                    return 0
         purged = 0
         for peek in (client.peek_ready, client.peek_delayed, client.peek_buried):
             with contextlib.suppress(NotFoundError):
@@ -399,7 +455,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     connection_errors = (OSError, EOFError, ConnectionLostError)
 
     implements = virtual.Transport.implements.extend(
-        asynchronous=True, exchange_type=frozenset(["direct", "topic"]), heartbeats=False
+        asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]), heartbeats=False
     )
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
@@ -454,8 +510,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
     @property
     def is_exact(self) -> bool:
-        """Whether the server knows reserve-batch, and with it fractions of seconds."""
-        return self.commands.knows("reserve-batch")
+        """Whether the server is a beanstalk-server, and knows reserve-batch, stats-tubes and fractions of seconds.
+
+        To ask for these themselves takes `stats`, which users may have no right to.
+        """
+        return self.commands.knows("put-with")
 
     def use(self, tube: str) -> Client[bytes]:
         """The same, when it uses this tube."""
@@ -464,6 +523,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             client.use(tube)
             self._used = tube
         return client
+
+    def forget(self, tube: str) -> None:
+        """Let nobody believe any more that something is bound here."""
+        with contextlib.suppress(NotIgnoredError):  # it is the last one, which was never watched for this
+            self.commands.ignore(tube)
 
     def make_reservations(self, most: int) -> Reservations:
         reservations = Reservations(self._connect, batches=self.is_exact, most=most, patience=self.patience)
@@ -635,6 +699,11 @@ def key_of(headers: dict[str, Any]) -> str:
         return ""
     retries = headers.get("retries")
     return task_id + RETRY if isinstance(retries, int) and retries % 2 else task_id
+
+
+def reply_queue(exchange: str, routing_key: str) -> str:
+    """What kombu.pidbox calls the queue in which it collects replies."""
+    return f"{routing_key}.{exchange}"
 
 
 def _life(message: dict[str, Any]) -> float | None:

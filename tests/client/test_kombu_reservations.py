@@ -1,10 +1,11 @@
 """What a consumer holds over several connections: who waits, who touches, and what is lost with a connection."""
 
+import contextlib
 import socket
 import time
 
 import pytest
-from beanstalk_client.errors import ConnectionLostError, NoAnswerError
+from beanstalk_client.errors import ConnectionLostError, ForbiddenError, NoAnswerError
 from beanstalk_client.integrations.reservations import Reservations
 from beanstalk_client.protocol import Protocol
 
@@ -174,6 +175,18 @@ def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(play, caplo
     assert stage.peers[0].heard() == ["delete 5"]
     stage.reply(0, "NOT_FOUND")
     assert "delete came too late" in caplog.text
+
+
+@pytest.mark.parametrize(("reply", "is_refused"), [("TOUCHED", True), ("NOT_FOUND", False)])
+def test_a_job_of_which_nothing_may_be_known_is_an_error_and_one_that_is_gone_is_not(play, reply, is_refused):
+    stage = play()
+    stage.ask()
+    stage.reply(0, "WATCHING 2", "WATCHING 1", "RESERVED_BATCH 1", "RESERVED 5 1", "x")
+    stage.reply(0, "NOT_FOUND")
+    assert stage.peers[0].heard()[-2:] == ["stats-job 5", "touch 5"]
+    with pytest.raises(ForbiddenError, match="right to inspect") if is_refused else contextlib.nullcontext():
+        stage.reply(0, reply)
+    assert stage.reservations.outstanding == 0
 
 
 def test_a_connection_that_only_waits_is_replaced_when_it_is_lost(play):

@@ -39,6 +39,7 @@ from beanstalk_client.errors import (
     ConnectionLostError,
     DeadlineSoonError,
     Error,
+    ForbiddenError,
     NoAnswerError,
     NotFoundError,
     TimedOutError,
@@ -430,6 +431,8 @@ class Reservations:
         if into is None:
             self._coming -= 1
         if isinstance(result, NotFoundError) or held.is_lost:
+            if not held.is_lost:  # or who asks has no right to know
+                self._send(held.slot, commands.touch(held.id), _refuse_secrets)
             self._forget(held)
             if into is not None:
                 into.append(None)
@@ -613,6 +616,12 @@ def _keep(of: weakref.ref[Reservations], changed: threading.Event) -> None:
         if wait is None:
             return
         changed.wait(wait)
+
+
+def _refuse_secrets(touched: Any) -> None:
+    """Raise an error if a job that was said not to exist is there."""
+    if touched is None:
+        raise ForbiddenError("a consumer needs the right to inspect the tubes that it consumes from")
 
 
 def _forget_nothing(slot: Slot) -> None:

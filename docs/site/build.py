@@ -28,7 +28,7 @@ COPIED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "conformanc
 """What links of the pages lead to, and the pages."""
 
 CONTENTS = (
-    ("Begin", ["README"]),
+    ("Begin", ["README", "docs/tutorial"]),
     ("Use", ["reference/commands", "docs/protocol-extensions", "docs/policies", "docs/differences", "docs/glossary"]),
     (
         "Configure",

@@ -30,6 +30,9 @@ PIPELINED = 100
 CYCLE = "put + reserve + delete"
 PUT = "put"
 
+DONE_WITHIN = 180.0
+"""Seconds that a client may take."""
+
 WARM_UP = 0.1
 """The jobs that are not counted, beside those that are."""
 
@@ -163,9 +166,12 @@ def measure(server: Server, work: str, client: str, jobs: int) -> Sample:
     """
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'client'}", "PYTHONSAFEPATH": "1"}
     line = [sys.executable, "-m", "bench.clients", "--load", work, client, str(server.port), str(jobs)]
-    with subprocess.Popen(
-        line, env=environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as loading:
+    with (
+        subprocess.Popen(
+            line, env=environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        ) as loading,
+        process.killed_after(DONE_WITHIN, loading),
+    ):
         os.sched_setaffinity(loading.pid, {GENERATOR_CPU})
         assert loading.stdin is not None
         assert loading.stdout is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,6 +86,18 @@ def cpu_of_family(pid: int, proc: Path = PROC) -> float:
             ended = (proc / str(each) / "stat").read_text().rsplit(")", 1)[1].split()[13:15]
             total += cpu(each, proc).total + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
     return total
+
+
+@contextlib.contextmanager
+def killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a child of ours that is not done by then: whoever waits for its output reads the end of it."""
+    timer = threading.Timer(seconds, child.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def resident(pid: int, proc: Path = PROC) -> int:

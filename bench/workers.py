@@ -224,9 +224,12 @@ def measure(queue: TaskQueue, jobs: int, directory: Path | None = None) -> Sampl
 
 def _enqueue(queue: TaskQueue, jobs: int, server: servers.Process, environment: dict[str, str]) -> Sample:
     line = [str(python_of(queue)), "-m", "bench.tasks.enqueue", queue.calls, str(jobs), str(int(jobs * WARM_UP))]
-    with subprocess.Popen(
-        line, env=environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as producer:
+    with (
+        subprocess.Popen(
+            line, env=environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        ) as producer,
+        process.killed_after(MARKED_WITHIN, producer),
+    ):
         os.sched_setaffinity(producer.pid, {GENERATOR_CPU})
         assert producer.stdin is not None
         assert producer.stdout is not None

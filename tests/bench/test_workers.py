@@ -93,3 +93,8 @@ def test_task_queues_have_a_row_each_and_ours_stands_beside_them():
 
 def test_what_is_installed_for_a_run_is_measured_on_request():
     assert "workers" in ON_REQUEST
+
+
+def test_a_child_that_is_not_done_in_time_is_killed():
+    with subprocess.Popen(["sleep", "60"]) as child, process.killed_after(0.0, child):
+        assert child.wait() < 0

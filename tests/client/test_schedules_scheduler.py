@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from beanstalk_client.blocking import Client
-from beanstalk_client.errors import DrainingError, NotFoundError, TimedOutError
+from beanstalk_client.errors import ConnectionLostError, DrainingError, NotFoundError, TimedOutError
 from beanstalk_client.schedules import MOMENT, Cron, Every, Schedule, Scheduler
 from beanstalk_client.schedules import scheduler as scheduler_module
 from beanstalk_client.schedules.moments import between
@@ -200,6 +200,28 @@ def test_of_two_definitions_the_one_that_was_started_last_counts_and_the_other_w
     times.fired.clear()
     go_on(times, [old], BEGAN + 2 * HOUR, queue)
     assert times.moments()[-6:] == list(range(BEGAN + HOUR + 2100, BEGAN + 2 * HOUR + 1, 300))
+
+
+def test_a_definition_whose_plan_could_not_be_written_is_not_taken_for_superseded(times):
+    queue = times.queue()
+    scheduler(schedule(Cron("0 12 * * *"))).make_pass(queue)
+    new = scheduler(schedule(Cron("0 18 * * *")))
+
+    class Losing:
+        """A client whose server is lost before the plan is written."""
+
+        def __getattr__(self, name):
+            return getattr(queue, name)
+
+        def put_with(self, *args, key, **options):
+            if key == "plan/note":
+                raise ConnectionLostError("lost", maybe_done=False)
+            return queue.put_with(*args, key=key, **options)
+
+    with pytest.raises(ConnectionLostError):
+        new.make_pass(Losing())
+    go_on(times, [new], BEGAN + DAY, queue)
+    assert times.moments() == [BEGAN + DAY * 3 / 4]
 
 
 def test_a_schedule_that_nobody_has_any_more_is_called_off(times):

@@ -159,7 +159,7 @@ class Scheduler:
         try:
             with contextlib.closing(self._connect()) as queue:
                 while not self._stopped.is_set():
-                    wait = self.make_pass(queue)
+                    wait = self._pass_or_lose(queue)
                     self._failure = ""
                     self._stopped.wait(wait)
         except (UnsupportedError, UnauthorizedError):
@@ -177,7 +177,7 @@ class Scheduler:
         """
         with contextlib.closing(self._connect()) as queue:
             while not self._stopped.is_set():
-                wait = self.make_pass(queue)
+                wait = self._pass_or_lose(queue)
                 if self._is_whole:
                     return
                 self._stopped.wait(wait)
@@ -207,6 +207,13 @@ class Scheduler:
     def stop(self) -> None:
         """Let `run` return when the pass is made that it may be at. Any thread may say so."""
         self._stopped.set()
+
+    def _pass_or_lose(self, queue: Client[bytes]) -> float:
+        """Make a pass, and another one at once if it was too slow."""
+        try:
+            return self.make_pass(queue)
+        except LockLostError:
+            return 0
 
     def make_pass(self, queue: Client[bytes]) -> float:
         """Plan once what has to be planned by now.
@@ -238,7 +245,7 @@ class Scheduler:
         plans = {name: self._read(queue, name) for name in (*self._schedules, *self._others(queue))}
         renewed_until = latest + 3 * self.ahead / PASSES
         interval = self.ahead / PASSES
-        written: dict[str, Plan] = {}
+        written: dict[str, Pass] = {}
         gone: list[str] = []
         for name, old in plans.items():
             schedule = self._schedules.get(name)
@@ -256,18 +263,16 @@ class Scheduler:
                     schedule.moments, work, tube, schedule.missed, old, earliest, latest, self.ahead, renewed_until
                 )
                 self._do(turn, schedule, old, to_do, earliest, latest)
-                written[name] = to_do.plan
-                if to_do.is_whole:
-                    self._mine.add(name)
-                else:
+                written[name] = to_do
+                if not to_do.is_whole:
                     interval = 0
-                if (
-                    to_do.is_whole and len(to_do.plan.planned) >= MOST
-                ):  # they may not be enough for all the time until the next pass
+                elif len(to_do.plan.planned) >= MOST:  # which may not reach to the next pass
                     interval = min(interval, (to_do.plan.planned[-1] - latest) / PASSES)
-        for name, new in written.items():
-            body = new.encode().encode()
+        for name, done in written.items():
+            body = done.plan.encode().encode()
             turn.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
+            if done.is_whole:  # before that, the plan may still have another definition
+                self._mine.add(name)
         for name in gone:
             with contextlib.suppress(NotFoundError, TooLateError):
                 turn.change(self.group).cancel_keyed(PLAN_KEY + name)

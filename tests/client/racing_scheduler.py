@@ -1,6 +1,6 @@
 """A scheduler as a process, for test_schedules_race: it makes passes as fast as it can, by a clock that is moved.
 
-    racing_scheduler.py ADDRESS BEGAN SPEED     the clock said BEGAN then, and goes SPEED times as fast since
+racing_scheduler.py ADDRESS BEGAN SPEED     the clock said BEGAN then, and goes SPEED times as fast since
 """
 
 import datetime

@@ -109,7 +109,7 @@ def _do(side, client, name, arguments, chosen, ids):
             ids.append(made)
         return made
     if name == "put_at":
-        ids.append(client.put_with("x", at=side.moment + arguments[0], ttr=1000))
+        ids.append(client.put_with("x", at=side.moment + arguments[0] + 0.5, ttr=1000))
         return ids[-1]
     if name == "put_demanding":
         tries, backoff, ttl = arguments

@@ -1,0 +1,196 @@
+"""The worker as a program: what it runs, how it ends, and what it says to who makes a mistake."""
+
+import contextlib
+import signal
+
+import pytest
+from beanstalk_client import Client, NotFoundError
+from beanstalk_client.worker.command import find_tasks, groups_of, main, make_parser, read_group
+from consuming import SERVERS, running
+from working import WorkerProcess
+
+from harness.servers import unused_port
+from harness.waiting import eventually
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    with running(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def work(server, tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def begin(*options, **keywords):
+            worker = WorkerProcess(server, tmp_path, *options, **keywords)
+            stack.callback(worker.close)
+            worker.wait_for("takes jobs from", "it has started")
+            return worker
+
+        yield begin
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.address, encoding=None) as client:
+        yield client
+        for state in ("ready", "delayed", "buried"):
+            with contextlib.suppress(NotFoundError):
+                while True:
+                    client.delete(getattr(client, f"peek_{state}")())
+
+
+def call(task, *args):
+    arguments = ", ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in args)
+    return f'{{"task": "{task}", "args": [{arguments}]}}'.encode()
+
+
+def test_it_runs_tasks_and_ends_when_told(work, client):
+    worker = work()
+    for number in range(20):
+        client.put(call("note", number))
+        client.put(call("plain", number))
+    eventually(lambda: len(worker.lines) == 40, "all have run")
+    worker.tell()
+    assert worker.end() == 0
+    assert sorted(worker.lines) == sorted(f"{kind} {number}" for kind in ("note", "plain") for number in range(20))
+    assert client.stats_tube("default")["current-jobs-reserved"] == 0
+    assert "worker " in worker.log and "has stopped" in worker.log
+
+
+def test_what_fails_is_buried_and_its_error_is_there_to_be_read(work, client):
+    work()
+    client.put(call("fail"))
+    eventually(lambda: client.stats_tube("default")["current-jobs-buried"] == 1, "it is buried")
+    client.use("default.errors")
+    report = client.peek_ready()
+    assert b'"error": "RuntimeError: no such luck"' in report.body
+    client.delete(report)
+    client.use("default")
+
+
+def test_told_to_stop_it_lets_run_what_runs(work, client, tmp_path):
+    worker = work()
+    client.put(call("wait", 1, str(tmp_path / "gate")))
+    eventually(lambda: worker.lines == ["begins 1"], "it runs")
+    worker.tell(signal.SIGINT)
+    worker.wait_for("told to stop", "it has heard")
+    client.put(call("note", 2))
+    (tmp_path / "gate").touch()
+    assert worker.end() == 0
+    assert worker.lines == ["begins 1", "ends 1"]
+    assert client.stats_tube("default")["current-jobs-ready"] == 1
+
+
+@pytest.mark.parametrize("grace", [("--grace", "0.1"), ()])
+def test_what_does_not_end_in_time_or_is_told_twice_is_released(work, client, tmp_path, grace):
+    worker = work(*grace)
+    job_id = client.put(call("wait", 1, str(tmp_path / "gate")), 99)
+    eventually(lambda: worker.lines == ["begins 1"], "it runs")
+    worker.tell()
+    worker.wait_for("told to stop", "it has heard")
+    if not grace:
+        worker.tell()
+    assert worker.end() == 0
+    found = client.stats_job(job_id)
+    assert (found["state"], found["pri"], found["releases"]) == ("ready", 99, 1)
+
+
+def test_a_lifespan_is_around_all_jobs(work, client):
+    program = """
+import contextlib
+from beanstalk_client.tasks import Tasks
+import os
+
+def write(line):
+    with open(os.environ["DIARY"], "a") as diary:
+        diary.write(line + "\\n")
+
+@contextlib.asynccontextmanager
+async def lifespan():
+    write("opens")
+    yield
+    write("closes")
+
+tasks = Tasks(os.environ["QUEUE"], lifespan=lifespan)
+
+@tasks.task
+def note():
+    write("note")
+"""
+    worker = work(program=program)
+    client.put(call("note"))
+    eventually(lambda: "note" in worker.lines, "it has run")
+    worker.tell()
+    worker.end()
+    assert worker.lines == ["opens", "note", "closes"]
+
+
+@pytest.mark.parametrize(
+    ("app", "source", "said"),
+    [
+        ("nothing", "", "must be MODULE:NAME"),
+        ("absent_program:tasks", "", "there is no module absent_program"),
+        ("present:other", "tasks = 1", "present has no other"),
+        ("present:tasks", "tasks = 1", "present:tasks is no Tasks, but of builtins.int"),
+        ("present:tasks", "import absent_module", "ModuleNotFoundError: No module named 'absent_module'"),
+        ("present:tasks", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("present:tasks", "a b", "line 1: invalid syntax"),
+        ("present:tasks", "from beanstalk_client import Tasks; tasks = Tasks()", "has no task: there is nothing to do"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(app, source, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "present.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "present", raising=False)
+    assert main([app]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("beanstalk_client.worker: ")
+    assert error.count("\n") == 1
+
+
+def test_no_server_is_told_in_one_line(tmp_path, monkeypatch, capsys):
+    port = unused_port()
+    source = f"from beanstalk_client import Tasks\ntasks = Tasks('127.0.0.1:{port}')\ntasks.task(name='x')(print)\n"
+    (tmp_path / "lonely.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["lonely:tasks"]) == 1
+    error = capsys.readouterr().err
+    assert f"server 127.0.0.1:{port}: " in error
+    assert error.count("\n") == 1
+
+
+def test_tubes_and_their_slots(tmp_path, monkeypatch):
+    source = """
+from beanstalk_client import Tasks
+tasks = Tasks()
+tasks.task(name="a", tube="mail")(print)
+tasks.task(name="b", tube="letters")(print)
+"""
+    (tmp_path / "tubes_program.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    tasks = find_tasks("tubes_program:tasks")
+
+    def groups(*arguments):
+        return groups_of(make_parser().parse_args(["tubes_program:tasks", *arguments]), tasks)
+
+    assert groups() == [(("letters",), 10), (("mail",), 10)]
+    assert groups("--at-once", "3") == [(("letters",), 3), (("mail",), 3)]
+    assert groups("--tube", "mail=2", "--tube", "a,b") == [(("mail",), 2), (("a", "b"), 10)]
+    assert read_group("a=1").at_once == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--tube", "=3"], ["--tube", "a=0"], ["--at-once", "x"], ["--grace", "-1"], ["--threads", "0"]]
+)
+def test_a_wrong_option_is_told(arguments, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["x:y", *arguments])
+    assert error.value.code == 2
+    error = capsys.readouterr().err
+    assert "must be" in error or "names no tube" in error

@@ -1,0 +1,80 @@
+"""Kills of the server, of the worker and of both, while jobs are put and run: none is lost, what runs twice is told."""
+
+import collections
+import random
+import signal
+import time
+
+import pytest
+from beanstalk_client import Client, ConnectionLostError, NotFoundError
+from consuming import SERVERS, restartable
+from working import WorkerProcess
+
+from harness.waiting import eventually
+
+JOBS = 300
+
+
+def put(client, number):
+    """Put until the server says that it has the job: a job whose put was lost is put once more."""
+    body = b'{"task": "%s", "args": [%d]}' % (b"plain" if number % 3 else b"note", number)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return client.put(body)
+        except (ConnectionLostError, OSError):
+            assert time.monotonic() < deadline, "the server does not come back"
+
+
+def jobs_left(client):
+    try:
+        found = client.stats_tube("default")
+    except (NotFoundError, ConnectionLostError, OSError):
+        return 1
+    return sum(found[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried"))
+
+
+def story(program, directory, kills, whom, seed):
+    chance = random.Random(seed)
+    with restartable(program, directory) as server:
+        worker = WorkerProcess(server, directory)
+        try:
+            worker.wait_for("takes jobs from", "it has started")
+            with Client(server.address, encoding=None, connect_timeout=20) as client:
+                moments = sorted(chance.sample(range(10, JOBS), kills))
+                for number in range(JOBS):
+                    put(client, number)
+                    if moments and number == moments[0]:
+                        moments.pop(0)
+                        if whom in ("worker", "both"):
+                            worker.kill()
+                        if whom in ("server", "both"):
+                            server.kill()
+                            server.start()
+                        if whom in ("worker", "both"):
+                            worker.start()
+                eventually(lambda: jobs_left(client) == 0, "all are done", 60)
+            worker.tell(signal.SIGTERM)
+            assert worker.end() == 0
+            runs = collections.Counter(int(line.split()[1]) for line in worker.lines)
+        finally:
+            worker.close()
+    assert set(runs) == set(range(JOBS)), "lost"
+    return sum(count - 1 for count in runs.values())
+
+
+@pytest.mark.parametrize("whom", ["server", "worker", "both"])
+@pytest.mark.parametrize("program", SERVERS)
+def test_no_job_is_lost_whoever_is_killed(program, whom, tmp_path, record_property):
+    again = story(program, tmp_path, 3, whom, 17)
+    record_property("ran again", again)
+    print(f"{program}, {whom} killed 3 times: {again} of {JOBS} ran again")
+    assert again <= 3 * 25  # what ten slots, and what was answered in vain, can be
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("whom", ["server", "worker", "both"])
+@pytest.mark.parametrize("program", SERVERS)
+def test_no_job_is_lost_in_many_kills(program, whom, tmp_path, request):
+    again = story(program, tmp_path, 20, whom, None)
+    print(f"{program}, {whom} killed 20 times: {again} of {JOBS} ran again")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from ipaddress import ip_network
 
 import pytest
@@ -297,6 +298,62 @@ def test_a_name_that_there_is_not():
 
     run(story)
     run(story, lookup=None)
+
+
+@pytest.mark.parametrize(
+    "host", ["xn--a", "xn--zzzzzz-.test", "a" * 63 + ".test", "-".join("a" * 30) + ".invalid", "1.x"]
+)
+def test_whatever_the_host_is_called_it_is_a_failure(host):
+    async def story(sender, receiver):
+        assert (await outcome(sender, Request(f"http://{host}/"))).kind in ("dns", "protocol", "forbidden")
+
+    run(story, lookup=None)
+
+
+@pytest.mark.parametrize("error", [UnicodeError("label empty or too long"), ValueError("x"), OSError("y")])
+def test_whatever_a_resolver_raises_it_is_a_failure(error):
+    async def lookup(host, port, family):
+        raise error
+
+    async def story(sender, receiver):
+        assert isinstance(await outcome(sender, Request(receiver.url(host="a.test"))), FailedError)
+
+    run(story, lookup=lookup)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_answered_it_is_an_answer_or_a_failure(seed):
+    """Answers that were good, with bytes of them changed, left out and said twice."""
+    chance = random.Random(seed)
+    good = (
+        response(503, b"why", Retry_After="7", Location="/x", Content_Encoding="gzip"),
+        b"HTTP/1.1 307 Go\r\nLocation: /y\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\na: b\r\n\r\n",
+        b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.0 200 OK\r\nSet-Cookie: a=b; Path=/\r\n\r\nbody",
+    )
+
+    async def bad(asked, writer):
+        answer = bytearray(chance.choice(good))
+        for _ in range(chance.randrange(6)):
+            begin = chance.randrange(len(answer))
+            end = begin + chance.randrange(8)
+            answer[begin:end] = chance.choice(
+                [b"", bytes([chance.randrange(256)]), answer[begin:end] * 2, b"\r\n", b"9" * 9]
+            )
+        writer.write(bytes(answer))
+        await writer.drain()
+        return True
+
+    async def story(sender, receiver):
+        for path in ("/", "/x", "/y"):
+            receiver.ways[path] = bad
+        for number in range(40):
+            found = await outcome(sender, Request(receiver.url(), json=number))
+            if isinstance(found, FailedError):
+                assert found.reason.isprintable() and found.kind in ("protocol", "connect", "redirect", "forbidden")
+            else:
+                assert 100 <= found.status <= 999 and (found.excerpt.isprintable())
+
+    run(story)
 
 
 # TLS

@@ -283,7 +283,7 @@ class Sender:
                     trace_request_ctx=trace,
                 )
                 break
-            except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
                 # A connection that was kept has been closed while this was on its way: an accident of timing, and no
                 # failure of the receiver. If it has come twice, its id says so.
                 if not trace.reused or repeated or not isinstance(error, _CLOSED):

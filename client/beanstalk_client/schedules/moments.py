@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from cronsim import CronSim
 
-NEVER_BEFORE: Final = 946_684_800
-"""The year 2000, in Unix time: from when on an expression is asked whether it ever fires."""
+LONG_AGO: Final = 946_684_800
+"""The year 2000, in Unix time: an expression that has not fired in the 50 years from then on never does."""
 
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
@@ -74,7 +74,7 @@ class Cron:
                 f"cron expression {expression!r}: five fields are needed, from minutes to days of the week"
             )
         try:
-            first = self.after(NEVER_BEFORE)
+            first = self.after(LONG_AGO)
         except CronSimError as error:
             raise ValueError(f"cron expression {expression!r}: {error}") from None
         if first is None:

@@ -10,14 +10,17 @@ from typing import Annotated
 
 import pytest
 from beanstalk_client import Client
-from beanstalk_client.errors import ExistsError, NotFoundError, UnknownCommandError
+from beanstalk_client.errors import ExistsError, NotFoundError, UnauthorizedError, UnknownCommandError
 from beanstalk_client.integrations.taskiq import BeanstalkBroker
 from taskiq import AckableMessage, BrokerMessage, Context, SmartRetryMiddleware, TaskiqDepends
 from taskiq.acks import AcknowledgeType
 from taskiq.api import run_receiver_task
 from taskiq.brokers.inmemory_broker import InmemoryResultBackend
 from taskiq.exceptions import SendTaskError
+from tls_peers import Files, client_context
 
+from beanstalk_server.access.accounts import hash_of_token, new_token
+from beanstalk_server.config import UserConfig
 from harness import servers
 from harness.waiting import eventually_async
 
@@ -442,6 +445,27 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_task(tmp_path, tube):
         assert sorted(set(done)) == list(range(11))
     finally:
         server.kill()
+
+
+def test_a_broker_speaks_tls_and_gives_its_token_and_says_when_it_is_not_let_in(run, tmp_path):
+    token = new_token()
+    user = UserConfig(name="a", token_sha256=(hash_of_token(token),), produce=("mails",), consume=("mails",))
+    files = Files(tmp_path)
+    server = run(listeners=(files.listener(auth="token"),), users=(user,))
+
+    async def main():
+        settings = {"tls": client_context(), "server_name": "localhost"}
+        async with broker_of(server.address, "mails", token=token, **settings) as broker, received(broker):
+            sent = await broker.find_task("double").kiq(2)
+            assert (await sent.wait_result(timeout=20)).return_value == 4
+        async with broker_of(server.address, "mails", token=new_token(), **settings) as broker:
+            with pytest.raises(UnauthorizedError):
+                await anext(broker.listen())
+            with pytest.raises(UnauthorizedError) as raised:
+                await broker.kick(message())
+            assert token not in str(raised.value)
+
+    asyncio.run(main())
 
 
 def test_arguments_that_make_no_sense_are_refused_at_once():

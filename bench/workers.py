@@ -86,7 +86,7 @@ TASKIQ_TASKS = ("--max-async-tasks", str(AT_ONCE), "--max-prefetch", "100")
 QUEUES = {
     "ours": TaskQueue("our_calls", OUR_WORKER, 50_000, broker=OURS),
     "ours, plain function": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=OURS, variant="plain"),
-    "ours -b": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=OURS + KEPT),
+    "ours -b": TaskQueue("our_calls", OUR_WORKER, 10_000, broker=OURS + KEPT),
     "ours, with beanstalkd": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=BEANSTALKD),
     "RQ": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *RQ_URL), 500, "bench-rq"),
     "RQ, SimpleWorker": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *SIMPLE, *RQ_URL), 3_000, "bench-rq"),

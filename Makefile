@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 CLIENTS := conformance/clients
-DEBIAN_CLIENTS := php-cli php-pda-pheanstalk ruby ruby-beaneater
+DEBIAN_CLIENTS := php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3
 PROXIES := haproxy stunnel4 openssl
 OPERATORS := systemd prometheus strace
 SOURCES := $(shell find beanstalk_server client/beanstalk_client -name '*.py') pyproject.toml setup.py client/pyproject.toml
@@ -13,7 +13,8 @@ SECONDS ?= 60
 PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
 WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations_with_nodes.py \
 	tests/cluster/test_kills.py
-IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin tests/client $(wildcard tests/test_*.py) tests/conformance/test_format.py \
+IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin $(wildcard tests/test_*.py) tests/conformance/test_format.py \
+	tests/client/test_client_addresses.py tests/client/test_client_protocol.py tests/client/test_client_protocol_model.py \
 	tests/bench/test_report.py tests/bench/test_samples.py $(filter-out tests/cli/test_top.py,$(wildcard tests/cli/test_*.py)) \
 	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
 AT_ONCE := --numprocesses auto --dist worksteal
@@ -36,9 +37,9 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-check-interpreted: $(VENV)/developer beanstalkd proxies operators redis    ## every test, on the sources as they are
-	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/cli/test_top.py tests/packaging --cov
-	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY)
+check-interpreted: $(VENV)/developer beanstalkd proxies operators redis debian-clients    ## every test, on the sources as they are
+	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/client tests/cli/test_top.py tests/packaging --cov
+	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY) tests/client
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies operators    ## the queue, the wire and what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
@@ -87,11 +88,12 @@ redis:                            ## the engine of clusters: installed where tha
 	elif test "$$CI" = true; then echo "redis-server is not installed, and could not be" >&2; false; \
 	else echo "redis-server is not installed (Debian: apt-get install redis-server): clusters are not tried"; fi
 
-debian-clients:                   ## clients in PHP and Ruby: installed where that can be done, else told and not tried
-	@if php -r "require 'Pheanstalk/autoload.php';" 2>/dev/null && ruby -e "require 'beaneater'" 2>/dev/null; then true; \
+debian-clients:                   ## clients in PHP and Ruby, and an old Python for ours: installed where that can be done, else told and not tried
+	@if php -r "require 'Pheanstalk/autoload.php';" 2>/dev/null && ruby -e "require 'beaneater'" 2>/dev/null \
+		&& command -v pypy3 >/dev/null; then true; \
 	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null && timeout 60 apt-get -qq update \
 		&& timeout 300 apt-get -qq install -y --no-install-recommends $(DEBIAN_CLIENTS); then true; \
-	else echo "not installed, and not tried: clients in PHP and Ruby (Debian: apt-get install $(DEBIAN_CLIENTS))"; fi
+	else echo "not all installed, and not all tried: clients in PHP and Ruby, and ours on pypy3 (Debian: apt-get install $(DEBIAN_CLIENTS))"; fi
 
 $(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
 	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent --no-audit --no-fund && touch $@; \

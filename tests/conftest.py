@@ -37,7 +37,9 @@ def pytest_addoption(parser, pluginmanager):
     # At once: the other conftest.py files, which import the package, are read before the options are.
     given = pluginmanager.get_plugin("pytestconfig").invocation_params.args
     if parser.parse_known_args(given).package != "sources":
-        sys.path = [*(path for path in sys.path if Path(path or os.getcwd()) != ROOT), str(ROOT)]
+        sources = [ROOT, ROOT / "client"]
+        installed = [path for path in sys.path if Path(path or os.getcwd()) not in sources]
+        sys.path = [*installed, *map(str, sources)]
 
 
 def found_package():

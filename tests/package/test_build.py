@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 
 import pytest
@@ -18,17 +17,6 @@ from harness.servers import OURS, ROOT, Process
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
 NOT_BUILT_FROM = (".*", "build", "dist", "*.egg-info", "node_modules", "__pycache__", "bench-*")
-
-
-@pytest.fixture(scope="session")
-def builder(tmp_path_factory):
-    """A Python with what the build requires, and nothing else."""
-    place = tmp_path_factory.mktemp("builder")
-    subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    python = place / "bin" / "python"
-    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "build", *requires], check=True)
-    return python
 
 
 @pytest.fixture

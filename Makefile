@@ -115,6 +115,7 @@ $(VENV)/pip:    # dependency groups need 25.1, also in an environment that someb
 	touch $@
 
 $(VENV)/installed: $(VENV)/pip $(SOURCES)
+	rm -rf client/build    # what is left of an earlier build would get into this one
 	$(VENV)/bin/pip install --quiet --upgrade ./client '.[cluster,http]'
 	touch $@
 
@@ -133,4 +134,4 @@ $(VENV)/documents: $(VENV)/developer pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS)/node_modules build *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CLIENTS)/node_modules build client/build *.egg-info client/*.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from beanstalk_client.blocking import Client
 from beanstalk_client.errors import ForbiddenError, TimedOutError, UnsupportedError
-from beanstalk_client.schedules import MOMENT, Scheduler
+from beanstalk_client.schedules import MOMENT, Scheduler, scheduler
 from beanstalk_client.tasks import Tasks
 
 from beanstalk_server.config import ListenerConfig, UserConfig
@@ -148,7 +148,7 @@ def test_two_schedulers_put_a_firing_once_and_it_is_not_early(run, app):
 
 def test_a_worker_plans_the_schedules_beside_its_work(run, app):
     app.write(address_of(run()))
-    worker = app.start("worker", "--schedule")
+    worker = app.start("worker", "--schedule", "--at-once", "1")
     lines = [worker.stdout.readline() for _ in range(2)]
     worker.terminate()
     assert worker.wait(20) == 0
@@ -235,16 +235,23 @@ def test_what_stands_above_a_task():
         tasks.every(hours=1, name="y", args=[object()])(note)
 
 
-def test_run_goes_on_when_the_server_comes_back_and_ends_when_told():
-    tasks = Tasks("127.0.0.1:1", connect_timeout=0.1)
+def test_a_scheduler_waits_for_a_server_that_is_not_there(run, monkeypatch, caplog):
+    monkeypatch.setattr(scheduler, "RETRY_AFTER", (0.01, 0.05))
+    port = servers.unused_port()
+    tasks = Tasks(f"127.0.0.1:{port}", connect_timeout=0.1)
 
     @tasks.every(hours=1)
-    @tasks.task
+    @tasks.task(tube="work")
     def note(): ...
 
     one = Scheduler(tasks.connect, tasks.schedules)
     with one.in_thread():
-        eventually(lambda: one._failure, "it has failed")
+        eventually(lambda: "no schedule of group schedules is planned at present" in caplog.text, "it says so")
+        server = run(port=port)
+        eventually(lambda: one._is_whole, "it has planned")
+    with Client(address_of(server)) as queue:
+        assert queue.stats_tube("work")["current-jobs-delayed"] == 1
+    assert caplog.text.count("planned at present") == 1
 
 
 def test_unsupported_is_raised_before_anything_is_sent(beanstalkd):

@@ -48,9 +48,9 @@ log = logging.getLogger("beanstalk_client.schedules")
 GROUP: Final = "schedules"
 
 AHEAD: Final = 600.0
-"""How many seconds are planned ahead, by default: as long may all schedulers be gone without a firing being missed,
-which a deployment or a restart of their machine fits into. A server that was down fires late what is planned, so more
-would mean that more comes at once then."""
+"""How many seconds are planned ahead, by default. Three quarters of it, at least, all schedulers may be gone without a
+firing being missed, which a deployment or a restart of their machine fits into. A server that was down fires late what
+is planned, so more would mean that more comes at once then."""
 
 HOLD: Final = 86400.0
 """How many seconds the key of a firing that is done stays held, by default. No scheduler that stands still for less can

@@ -63,6 +63,9 @@ Waiter = Union["asyncio.Future[Any]", Reply[Any]]
 WRITE_SIZE: Final = 1 << 16
 """Bytes of commands that are written at once, without waiting for the end of the turn."""
 
+IDLE: Final = 1.0
+"""Seconds after which a connection may have been lost without anybody having looked."""
+
 CLOSE_WITHIN: Final = 1.0
 """Seconds for the goodbyes of TLS."""
 
@@ -109,6 +112,7 @@ class _Connection(asyncio.Protocol):
         "_timer",  # looks after the server's silence while it owes replies
         "_transport",
         "_waiters",  # one for each command without a reply, in order
+        "_was_idle",  # nothing was asked for a while
         "is_full",
         "is_hindered",
         "is_lost",
@@ -131,6 +135,7 @@ class _Connection(asyncio.Protocol):
         self._last: Command[Any] | None = None
         self._heard = 0.0
         self._left_over = 0
+        self._was_idle = False
         self._room: deque[asyncio.Future[None]] = deque()
         self.orphans: set[Waiter] = set()
         self.is_full = False
@@ -202,6 +207,10 @@ class _Connection(asyncio.Protocol):
             self._client._give_back(self, jobs)
 
     def _flush_at_end_of_turn(self) -> None:
+        if self._was_idle:  # a loss may wait to be read: then nothing has left, and nothing is in doubt
+            self._was_idle = False
+            self._loop.call_soon(self._flush_at_end_of_turn)
+            return
         self._is_flushing = False
         self._flush()
 
@@ -280,10 +289,11 @@ class _Connection(asyncio.Protocol):
 
     def _expect_a_reply(self) -> None:
         """The server owes a reply from now on. One timer serves them all: it looks whether it may still be silent."""
-        if self._timeout is not None:
-            self._heard = self._loop.time()
-            if self._timer is None:
-                self._timer = self._loop.call_later(self._timeout, self._look_at_silence)
+        now = self._loop.time()
+        self._was_idle = now - self._heard > IDLE
+        self._heard = now
+        if self._timer is None and self._timeout is not None:
+            self._timer = self._loop.call_later(self._timeout, self._look_at_silence)
 
     def _look_at_silence(self) -> None:
         self._timer = None

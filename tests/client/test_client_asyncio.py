@@ -334,3 +334,128 @@ async def test_a_body_is_sent_only_to_a_server_that_knows_the_command():
         with pytest.raises(UnsupportedError):  # which was asked already
             await queue.put_with("x", key="k")
         assert peer.take() == b""
+
+
+@run
+async def test_after_a_while_a_put_leaves_only_when_a_loss_would_have_been_read():
+    async with connected() as (queue, net, peer):
+        queue._connection._heard -= 2  # seconds in which nobody asked anything
+
+        async def hang_up_later():
+            peer.hang_up()
+
+        put, end = begin(queue.put("x")), begin(hang_up_later())
+        other = await net.peer(1)
+        await other.expect(b"put 65536 0 60 1\r\nx\r\n")
+        other.say(b"INSERTED 1\r\n")
+        assert await put == 1
+        await end
+
+
+@run
+async def test_closing_is_over_when_its_task_is_cancelled():
+    with network() as net:
+        queue = AsyncClient("h:1")
+        await queue.connect()
+        closing = begin(queue.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await turns()
+        assert net.peers[0].transport.is_lost
+
+
+@run
+async def test_connecting_goes_on_for_who_still_waits_and_ends_with_the_last_who_does():
+    with network() as net:
+        net.silent.add(1)
+        queue = AsyncClient(["h:1"])
+        first, second = begin(queue.put("a")), begin(queue.put("b"))
+        await turns()
+        first.cancel()
+        await turns()
+        assert len(net.attempts) == 1
+        assert queue._connecting is not None
+        second.cancel()
+        await turns()
+        assert queue._connecting is None
+        net.silent.clear()
+        put = begin(queue.put("c"))
+        peer = await net.peer()
+        await peer.expect(b"put 65536 0 60 1\r\nc\r\n")
+        peer.say(b"INSERTED 1\r\n")
+        assert await put == 1
+        await queue.close()
+
+
+@run
+async def test_closing_ends_who_connects():
+    with network() as net:
+        net.silent.add(1)
+        queue = AsyncClient("h:1")
+        put = begin(queue.put("a"))
+        await turns()
+        await queue.close()
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await put
+
+
+@run
+async def test_a_server_that_closes_each_connection_at_once_is_told_after_some():
+    with network() as net:
+        async with AsyncClient("h:1") as queue:
+            queue._on_reconnect = lambda _: net.peers[-1].hang_up()
+            net.peers[0].hang_up()
+            await turns()
+            with pytest.raises(ConnectionLostError):
+                await queue.put("x")
+            assert len(net.peers) <= 5
+
+
+@run
+async def test_an_error_of_on_reconnect_reaches_who_has_connected():
+    def on_reconnect(lost):
+        raise ZeroDivisionError
+
+    async with connected(on_reconnect=on_reconnect) as (queue, net, peer):
+        peer.hang_up()
+        await turns()
+        with pytest.raises(ZeroDivisionError):
+            await queue.put("x")
+        put = begin(queue.put("y"))  # the connection is there
+        await net.peers[1].expect(b"put 65536 0 60 1\r\ny\r\n")
+        net.peers[1].say(b"INSERTED 1\r\n")
+        assert await put == 1
+
+
+@run
+async def test_commands_wait_while_the_server_does_not_read_and_go_out_in_order():
+    async with connected() as (queue, _, peer):
+        peer.stop_reading()
+        puts = [begin(queue.put(str(number))) for number in range(5)]
+        await turns()
+        assert peer.take() == b""
+        peer.go_on_reading()
+        await turns()
+        assert peer.writes == [b"".join(b"put 65536 0 60 1\r\n%d\r\n" % number for number in range(5))]
+        peer.say(b"".join(b"INSERTED %d\r\n" % number for number in range(5)))
+        assert await asyncio.gather(*puts) == list(range(5))
+
+
+@run
+async def test_a_release_that_waited_for_room_is_not_sent_to_another_connection():
+    async with connected() as (queue, net, peer):
+        reserve = begin(queue.reserve(0))
+        await turns()
+        peer.say(b"RESERVED 5 1\r\nx\r\n")
+        job = await reserve
+        peer.stop_reading()
+        release, delete = begin(queue.release(job)), begin(queue.delete(job))
+        await turns()
+        peer.hang_up()
+        other = await net.peer(1)
+        await other.expect(b"delete 5\r\n")
+        other.say(b"DELETED\r\n")
+        await delete
+        with pytest.raises(ReservationLostError):
+            await release

@@ -1,0 +1,318 @@
+"""The client for asyncio at real servers, on both kinds of loops: every command, TLS, sockets, silences; and at servers
+that are killed in the middle of everything: what was acknowledged is there, and what is in doubt is told.
+"""
+
+import asyncio
+import contextlib
+import random
+import shutil
+from collections import Counter
+
+import pytest
+import uvloop
+from beanstalk_client import (
+    AsyncClient,
+    BeanstalkdError,
+    ConnectionLostError,
+    DeadlineSoonError,
+    ForbiddenError,
+    NoAnswerError,
+    NotFoundError,
+    ReservationLostError,
+    TimedOutError,
+    TooLateError,
+    UnauthorizedError,
+)
+from tls_peers import Files, client_context
+
+from beanstalk_server.access.accounts import hash_of_token, new_token
+from beanstalk_server.config import ListenerConfig, UserConfig
+from harness.engines import Alone, missing
+from harness.nodes import Node, leader
+from harness.servers import Restartable, command, imported, unused_port
+from harness.waiting import WITHIN, eventually_async
+
+TOKEN = new_token()
+MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def at(request):
+    """Runs a coroutine to its end in a new loop, and fails if a task is left over or an error was seen by nobody."""
+
+    def run(work):
+        unseen = []
+
+        async def watched():
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+            await asyncio.wait_for(work, 3 * WITHIN)
+            assert len(asyncio.all_tasks()) == 1, "a task is left over"
+
+        factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(watched())
+        assert not unseen
+
+    return run
+
+
+def test_every_command_that_all_servers_have(at, either):
+    async def work():
+        async with AsyncClient(either.address, use="a", watch=["a", "b"]) as queue:
+            assert await queue.using() == "a"
+            assert sorted(await queue.watching()) == ["a", "b"]
+            assert await queue.watch("c") == 3
+            assert await queue.ignore("c") == 2
+            first = await queue.put("first", priority=1, ttr=100)
+            assert (await queue.peek(first)).body == (await queue.peek_ready()).body == "first"
+            job = await queue.reserve()
+            assert (job.id, job.body) == (first, "first")
+            await queue.touch(job)
+            await queue.bury(job, 5)
+            assert (await queue.peek_buried()).id == first
+            assert await queue.kick(10) == 1
+            [job] = await queue.reserve_batch(5)
+            await queue.release(job, delay=100)
+            assert (await queue.peek_delayed()).id == first
+            await queue.kick_job(job)
+            assert (await queue.reserve_job(first)).id == first
+            assert (await queue.stats_job(job))["state"] == "reserved"
+            await queue.delete(job)
+            with pytest.raises(NotFoundError):
+                await queue.delete(job)
+            with pytest.raises(TimedOutError):
+                await queue.reserve(0)
+            assert (await queue.stats())["current-jobs-ready"] == 0
+            assert (await queue.stats_tube("a"))["total-jobs"] == 1
+            assert "a" in await queue.tubes()
+            await queue.pause_tube("a", 0)
+            for number in range(7):
+                await queue.put(str(number))
+            assert [job.body for job in await queue.reserve_batch(5, 0)] == list("01234")
+
+    at(work())
+
+
+def test_every_command_that_beanstalkd_has_not(at, run):
+    server = run()
+
+    async def work():
+        async with AsyncClient(server.address) as queue:
+            job_id = await queue.put_keyed("k", "x", delay=100)
+            assert await queue.replace_keyed("k", "y", delay=100.5) == job_id
+            assert (await queue.peek_keyed("k")).body == "y"
+            await queue.reschedule(job_id, 50)
+            await queue.reschedule_keyed("k", 60.25)
+            await queue.cancel_keyed("k")
+            with pytest.raises(NotFoundError):
+                await queue.cancel(job_id)
+            ready = await queue.put_with("z", key="k", tries=3)
+            with pytest.raises(TooLateError):
+                await queue.cancel(ready)
+            assert [entry["id"] async for entry in queue.list_jobs("default")] == [ready]
+            assert [entry["name"] async for entry in queue.stats_tubes(prefix="d")] == ["default"]
+            assert len(await queue.list_clients()) == 1
+            assert await queue.move_jobs("default", "ready", "other", 5) == 1
+            assert await queue.clear_tube("other") == 1
+            with pytest.raises(NotFoundError):
+                await queue.redrive("nowhere", 1)
+            await queue.drain()
+            await queue.undrain()
+            assert await queue.knows("put-with")
+
+    at(work())
+
+
+def test_tls_and_a_token(at, run, tmp_path):
+    server = run(listeners=(Files(tmp_path).listener(auth="token"),), users=(MAIL,))
+
+    async def work():
+        told = []
+        how = {"use": "mail-out", "watch": "mail-out", "tls": client_context(), "server_name": "localhost"}
+        async with AsyncClient(server.address, token=TOKEN, on_reconnect=told.append, **how) as queue:
+            assert TOKEN not in repr(queue) + repr(queue._session) + repr(queue._target)
+            async with queue.pipeline() as together:
+                for _ in range(50):
+                    together.put("x" * 50_000)
+            jobs = await queue.reserve_batch(10)
+            assert {job.body for job in jobs} == {"x" * 50_000}
+            with pytest.raises(ForbiddenError):
+                await queue.use("bill")
+            queue._connection._transport.abort()
+            await eventually_async(lambda: not queue.is_connected, "the loss is noticed")
+            again = await queue.reserve()
+            assert again.id == jobs[0].id
+            assert told == [{job.id for job in jobs}]
+            with pytest.raises(ReservationLostError):
+                await queue.touch(jobs[0])
+        wrong = new_token()
+        with pytest.raises(UnauthorizedError) as refused:
+            await AsyncClient(server.address, token=wrong, **how).connect()
+        assert wrong not in repr(refused.value)
+        with pytest.raises(OSError, match="certificate"):
+            await AsyncClient(server.address, **(how | {"tls": client_context(trusts="others")})).connect()
+
+    at(work())
+
+
+def test_unix_sockets(at, run, tmp_path):
+    server = run(listeners=(ListenerConfig(address=f"unix:{tmp_path}/s"),))
+
+    async def work():
+        async with AsyncClient(f"unix:{tmp_path}/s") as queue:
+            assert await queue.put("x") == 1
+
+    assert server
+    at(work())
+
+
+def test_a_server_that_is_silent_is_given_up(at, scripted):
+    server = scripted([])
+
+    async def work():
+        async with AsyncClient(server.address, timeout=0.05, reconnect=False) as queue:
+            with pytest.raises(NoAnswerError) as caught:
+                await queue.put("x")
+            assert caught.value.maybe_done
+
+    at(work())
+
+
+def test_a_server_may_be_silent_for_as_long_as_it_was_asked_to_wait(at, either):
+    async def work():
+        async with AsyncClient(either.address, timeout=0.2) as queue:
+            with pytest.raises(TimedOutError):
+                await queue.reserve(1)
+            await queue.put("x", ttr=2)
+            await queue.reserve()
+            with pytest.raises(DeadlineSoonError):
+                await queue.reserve()
+
+    at(work())
+
+
+def test_nobody_listens(at):
+    port = unused_port()
+
+    async def work():
+        with pytest.raises(ConnectionRefusedError):
+            await AsyncClient(("127.0.0.1", port)).connect()
+
+    at(work())
+
+
+class Worked:
+    """Producers and workers over their clients, while somebody kills the server; and what they were told.
+
+    Attributes:
+        put: the bodies whose puts were acknowledged, and the times that each was run.
+        perhaps: the bodies whose puts may have been done.
+    """
+
+    def __init__(self, addresses, seed):
+        self.addresses = addresses
+        self.rng = random.Random(seed)
+        self.put = set()
+        self.perhaps = set()
+        self.runs = Counter()
+        self.deleted = set()
+        self.is_over = False
+        self.doubts = 0
+
+    async def produce(self, name):
+        async with AsyncClient(self.addresses, connect_timeout=3 * WITHIN) as queue:
+            serial = 0
+            while not self.is_over:
+                bodies = [f"{name} {serial + number}" for number in range(self.rng.choice((1, 1, 20)))]
+                serial += len(bodies)
+                async with queue.pipeline(raise_errors=False) as together:
+                    replies = [(body, together.put(body, ttr=600)) for body in bodies]
+                for body, reply in replies:
+                    try:
+                        reply.result()
+                    except ConnectionLostError as error:
+                        if error.maybe_done:
+                            self.perhaps.add(body)
+                    else:
+                        self.put.add(body)
+                await asyncio.sleep(0)
+
+    async def consume(self, until_empty=False):
+        async with AsyncClient(self.addresses, connect_timeout=3 * WITHIN) as queue:
+            while until_empty or not self.is_over:
+                try:
+                    jobs = await queue.reserve_batch(10, 0 if until_empty else 0.1)
+                except TimedOutError:
+                    if until_empty:
+                        return
+                    continue
+                self.runs.update(job.body for job in jobs)
+                for job in jobs:
+                    try:
+                        await queue.delete(job)
+                    except ConnectionLostError:
+                        self.doubts += 1
+                    except BeanstalkdError:  # somebody else has it
+                        continue
+                    self.deleted.add(job.body)
+
+    async def __call__(self, kill, kills):
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self.produce(f"p{number}")) for number in range(3)]
+        tasks += [loop.create_task(self.consume()) for _ in range(3)]
+        for _ in range(kills):
+            done = len(self.deleted)
+            await eventually_async(lambda done=done: len(self.deleted) > done + 50, "work goes on")
+            await loop.run_in_executor(None, kill)
+        done = len(self.deleted)
+        await eventually_async(lambda: len(self.deleted) > done + 50, "work goes on after the last kill")
+        self.is_over = True
+        await asyncio.gather(*tasks)
+        await self.consume(until_empty=True)
+        lost = self.put - set(self.runs)
+        made_up = set(self.runs) - self.put - self.perhaps
+        twice = sum(count > 1 for count in self.runs.values())
+        print(f"{len(self.put)} puts acknowledged, {len(self.perhaps)} in doubt, {twice} run twice, {len(lost)} lost")
+        assert not lost
+        assert not made_up
+        assert self.doubts + kills > 0
+
+
+@pytest.mark.parametrize("program", ["ours", "beanstalkd"])
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(tmp_path, program):
+    if program == "beanstalkd" and shutil.which("beanstalkd") is None:
+        pytest.skip("beanstalkd is not installed")
+    port = unused_port()
+    kind = imported() if program == "ours" else program
+    durable = ["-b", str(tmp_path)] + (["-f", "0"] if program == "beanstalkd" else [])
+    line = [*command(kind), "-l", "127.0.0.1", "-p", str(port), *durable]
+    server = Restartable(kind, line, port, address=("127.0.0.1", port))
+
+    def kill():
+        server.kill()
+        server.start()
+
+    try:
+        asyncio.run(Worked(server.address, 1)(kill, 4))
+    finally:
+        server.kill()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(bool(missing()), reason=missing() or "Redis is installed")
+def test_nothing_acknowledged_is_lost_when_nodes_of_a_cluster_are_killed(tmp_path):
+    with contextlib.ExitStack() as stack:
+        engine = Alone(tmp_path / "engine")
+        stack.callback(engine.close)
+        nodes = [Node(engine.url, ["--lease-ttl", "4"]) for _ in range(2)]
+        for node in nodes:
+            stack.callback(node.kill)
+        leader(engine, nodes)
+
+        def kill():
+            node = leader(engine, nodes)
+            node.kill()
+            leader(engine, nodes)
+            node.start()
+
+        asyncio.run(Worked([node.address for node in nodes], 2)(kill, 4))

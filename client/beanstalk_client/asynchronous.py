@@ -957,6 +957,11 @@ class AsyncClient(Generic[TBody]):
                 return await self._do(commands.reserve_batch(limit, timeout))
             except UnknownCommandError:
                 known["reserve-batch"] = False
+        try:
+            return await self._reserve_each(limit, timeout)
+        except ConnectionLostError:  # and what was reserved has gone back
+            if self._is_closed or not self._reconnects:
+                raise
         return await self._reserve_each(limit, timeout)
 
     async def _reserve_each(self, limit: int, timeout: Seconds | None) -> list[Job[TBody]]:

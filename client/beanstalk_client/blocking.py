@@ -379,6 +379,15 @@ class Client(Generic[TBody]):
                 return self._run(commands.reserve_batch(limit, timeout))
             except UnknownCommandError:
                 known["reserve-batch"] = False
+        try:
+            return self._reserve_each(limit, timeout)
+        except ConnectionLostError:  # and what was reserved has gone back
+            if self._is_closed or not self._reconnect:
+                raise
+        return self._reserve_each(limit, timeout)
+
+    def _reserve_each(self, limit: int, timeout: Seconds | None) -> list[Job[TBody]]:
+        """Reserve one job, waiting for it, and then those that are ready."""
         jobs: list[Job[TBody]] = [self._run(commands.reserve(timeout))]
         for result in self.run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1)):
             if isinstance(result, Job):

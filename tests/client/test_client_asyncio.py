@@ -342,7 +342,7 @@ async def test_after_a_while_a_put_leaves_only_when_a_loss_would_have_been_read(
         queue._connection._heard -= 2  # seconds in which nobody asked anything
 
         async def hang_up_later():
-            peer.hang_up()
+            asyncio.get_running_loop().call_soon(peer.hang_up)  # as what is read in the next turn is handled
 
         put, end = begin(queue.put("x")), begin(hang_up_later())
         other = await net.peer(1)
@@ -459,3 +459,22 @@ async def test_a_release_that_waited_for_room_is_not_sent_to_another_connection(
         await delete
         with pytest.raises(ReservationLostError):
             await release
+
+
+@run
+async def test_a_batch_that_is_lost_while_it_is_reserved_one_by_one_is_begun_again():
+    async with connected() as (queue, net, peer):
+        batch = begin(queue.reserve_batch(3, 5))
+        await peer.expect(b"reserve-batch 3 5\r\n")
+        peer.say(b"BAD_FORMAT\r\n")  # as beanstalkd answers
+        await peer.expect(b"reserve-with-timeout 5\r\n")
+        peer.say(b"RESERVED 1 1\r\nx\r\n")
+        await peer.expect(b"reserve-with-timeout 0\r\n" * 2)
+        peer.say(b"RESERVED 2 1\r\ny\r\n")
+        peer.hang_up()
+        other = await net.peer(1)
+        await other.expect(b"reserve-with-timeout 5\r\n")
+        other.say(b"RESERVED 1 1\r\nx\r\n")
+        await other.expect(b"reserve-with-timeout 0\r\n" * 2)
+        other.say(b"RESERVED 2 1\r\ny\r\nTIMED_OUT\r\n")
+        assert [job.id for job in await batch] == [1, 2]

@@ -503,3 +503,20 @@ with Client(("127.0.0.1", int(sys.argv[1])), use="t", watch="t") as queue:
     done = servers.run(["pypy3", "-c", program, str(port)], {"PYTHONPATH": str(servers.ROOT / "client")})
     assert done.stderr == ""
     assert done.stdout.split() == ["x", "1", "[1]", "60000"]
+
+
+@pytest.mark.parametrize("give_up", [CLOSE, RESET])
+def test_a_batch_that_is_lost_while_it_is_reserved_one_by_one_is_begun_again(scripted, give_up):
+    server = scripted(
+        [
+            (b"reserve-batch 3 5\r\n", b"BAD_FORMAT\r\n"),  # as beanstalkd answers
+            (b"reserve-with-timeout 5\r\n", b"RESERVED 1 1\r\nx\r\n"),
+            (b"reserve-with-timeout 0\r\nreserve-with-timeout 0\r\n", b"RESERVED 2 1\r\ny\r\n", give_up),
+        ],
+        [
+            (b"reserve-with-timeout 5\r\n", b"RESERVED 1 1\r\nx\r\n"),
+            (b"reserve-with-timeout 0\r\nreserve-with-timeout 0\r\n", b"RESERVED 2 1\r\ny\r\nTIMED_OUT\r\n"),
+        ],
+    )
+    with Client(server.address) as queue:
+        assert [job.id for job in queue.reserve_batch(3, 5)] == [1, 2]

@@ -4,8 +4,9 @@
 
     tasks = Tasks("beanstalk://127.0.0.1:11300", middleware=[Tracing()])
 
-The trace context travels in the body, under "meta", as the configured propagator writes it (`traceparent`). Names and attributes are those of OpenTelemetry's semantic conventions for messaging: `send mail` and `process mail` for
-a tube called mail. Needs the extra: `pip install 'beanstalk-client[opentelemetry]'`.
+The trace context travels in the body, under "meta", as the configured propagator writes it (`traceparent`). Names and
+attributes are those of OpenTelemetry's semantic conventions for messaging: `send mail` and `process mail` for a tube
+called mail. Needs the extra: `pip install 'beanstalk-client[opentelemetry]'`.
 Must never put the arguments of a task into a span, but in what its exception says.
 """
 

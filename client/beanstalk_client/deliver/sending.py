@@ -55,6 +55,9 @@ MOST_FIELDS: Final = 100
 LONGEST_FIELD: Final = 8190
 """Header fields of a response, and the bytes of one."""
 
+MOST_INTERIM: Final = 20
+"""Interim responses (1xx) before the response: each is work, and HTTP has no limit of them."""
+
 EXCERPT: Final = 500
 """Characters of a response that are kept where it says what went wrong."""
 
@@ -184,6 +187,7 @@ class Sender:
     def _session(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=connector,
+            response_class=_Response,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("Accept-Encoding", "Content-Type", "User-Agent"),
             auto_decompress=False,
@@ -371,6 +375,30 @@ class _GuardedConnections(AbstractResolver):
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False)
+
+
+class _Response(aiohttp.ClientResponse):
+    """A response that comes behind a few interim ones, or not at all."""
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        read = protocol.read
+        left = MOST_INTERIM
+
+        async def read_few() -> Any:
+            nonlocal left
+            message, payload = await read()
+            if 100 <= message.code <= 199:
+                left -= 1
+                if left < 0:
+                    raise FailedError("protocol", f"more than {MOST_INTERIM} interim responses")
+            return message, payload
+
+        protocol.read = read_few
+        try:
+            return await super().start(connection)
+        finally:
+            del protocol.read
 
 
 async def _note_reuse(_: aiohttp.ClientSession, context: Any, __: Any) -> None:

@@ -57,9 +57,9 @@ def test_links_lead_to_headings(page):
 
 
 def test_paths_exist(page):
-    """A path in backticks is one of the repository, of the package, of the tests or of the page's own directory."""
+    """A path in backticks is one of the repository, of a package, of the tests or of the page's own directory."""
     paths = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`", page.read_text())
-    roots = [ROOT, ROOT / "beanstalk_server", ROOT / "tests", page.parent]
+    roots = [ROOT, ROOT / "beanstalk_server", ROOT / "client/beanstalk_client", ROOT / "tests", page.parent]
     assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
 
 

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -143,9 +144,11 @@ def test_a_worker_does_what_is_due_when_it_is_due_and_once(either, works, pool):
 
 
 def test_a_task_that_is_acknowledged_late_is_done_again_when_its_worker_is_killed(run, works):
+    """Also while processes of its pool live on that were forked when it was connected."""
     its = works(run())
+    first = its.start("prefork", "--max-tasks-per-child", "1")
+    assert [its.tasks.add.delay(n, n).get(timeout=30) for n in range(3)] == [0, 2, 4]
     its.tasks.take.delay("a", 1000)
-    first = its.start("prefork")
     eventually(lambda: ["begin", "a", "False"] in its.lines(), "it is being done")
     first.kill()
     its.start("prefork")
@@ -198,6 +201,17 @@ def test_a_task_may_be_cancelled_before_it_is_due(run, works):
     assert not cancel(its.app, now.id)
     assert not cancel(its.app, later.id, queue="elsewhere")
     assert its.app.control.purge() == 1
+
+
+def test_the_listings_of_the_documents_work_as_they_stand(run, tmp_path, capsys):
+    host, port = run().address
+    page = (ROOT / "docs" / "celery.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {"__name__": "shop"}
+    exec(first.replace("127.0.0.1:11300", f"{host}:{port}").replace("/var/lib/shop", str(tmp_path)), names)
+    exec(second, names)
+    assert capsys.readouterr().out == "nobody is reminded\n"
+    names["app"].close()
 
 
 def test_workers_are_controlled(run, works):

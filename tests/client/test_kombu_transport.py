@@ -596,19 +596,31 @@ def test_a_lost_connection_is_an_error_for_those_who_consume_and_the_next_one_go
         message.ack()
 
 
-def test_a_process_that_is_forked_leaves_its_parents_connections_alone(run, connect):
-    connection = connect(run())
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_is_forked_neither_uses_nor_keeps_its_parents_connections(run, connect, look):
+    server = run()
+    connection, client = connect(server), look(server)
     queue = connection.SimpleQueue("q")
     queue.put("x")
-    message = queue.get(timeout=20)
+    assert queue.get(timeout=20).payload == "x"  # and it is reserved
+    before = client.stats()["total-connections"]
+    reading, writing = os.pipe()
     child = os.fork()
     if not child:  # nothing here may raise, or there are two pytests
         status = 1
         with contextlib.suppress(BaseException):
-            connection.release()
+            os.close(writing)
+            queue.put("y")
             status = 0
+            os.read(reading, 1)  # it lives on
         os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-    message.ack()
-    queue.put("y")
-    assert queue.get(timeout=20).payload == "y"
+    try:
+        eventually(lambda: client.stats_tube("q")["current-jobs-ready"] == 1, "the child has put something")
+        assert client.stats()["total-connections"] == before + 1
+        connection.release()
+        other = connect(server)
+        assert {message.payload for message in consume(other, "q", 2)} == {"x", "y"}
+    finally:
+        os.close(writing)
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(reading)

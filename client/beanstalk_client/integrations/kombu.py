@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import os
 import re
 import selectors
@@ -43,6 +44,7 @@ from beanstalk_client.errors import (
     TooLateError,
     UnsupportedError,
 )
+from beanstalk_client.events import tell
 from beanstalk_client.integrations.reservations import Reservation, Reservations, Slot
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session
@@ -50,7 +52,6 @@ from beanstalk_client.version import VERSION
 
 try:
     from kombu import transport as _transports
-    from kombu.log import get_logger
     from kombu.transport import virtual
     from kombu.utils.json import dumps, loads
 except ImportError as error:
@@ -59,7 +60,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from celery import Celery
 
-log = get_logger(__name__)
+log = logging.getLogger(__name__)
 
 URGENCY: Final = 1024
 """The distance of two of kombu's priorities in beanstalk's: only those of 9 are urgent, which means below 1024."""
@@ -396,7 +397,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             payload["body"]
             information["redelivered"] = held.reserves > 1
         except (ValueError, LookupError, TypeError) as error:
-            log.error("job %d of tube %s is no message of kombu, and is buried: %r", held.id, held.tube, error)
+            message = f"job {held.id} of tube {held.tube} is no message of kombu, and is buried: {error!r}"
+            tell(log, logging.ERROR, "message-buried", message, job=held.id, tube=held.tube)
             self.reservations.bury(held)
             return None
         self._tags += 1

@@ -20,6 +20,7 @@ Must never know what the jobs are for, nor whose event loop watches the sockets.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import selectors
 import socket
@@ -29,7 +30,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from logging import getLogger
 from typing import Any, Final
 
 from beanstalk_client import commands
@@ -44,10 +44,11 @@ from beanstalk_client.errors import (
     NotFoundError,
     TimedOutError,
 )
+from beanstalk_client.events import tell
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 
-log = getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Connect = Callable[[], "tuple[socket.socket, Protocol]"]
 """Makes a connection that has been greeted, and watches the tube "default"."""
@@ -476,7 +477,8 @@ class Reservations:
         held.slot.touching -= 1
         if isinstance(result, NotFoundError):
             if held.slot.held.get(held.id) is held:
-                log.warning("job %d of tube %s is reserved no more: it may run twice", held.id, held.tube)
+                message = f"job {held.id} of tube {held.tube} is reserved no more: it may run twice"
+                tell(log, logging.WARNING, "reservation-lost", message, job=held.id, tube=held.tube)
             self._forget(held)
             with contextlib.suppress(ValueError):
                 self.ready.remove(held)
@@ -492,9 +494,11 @@ class Reservations:
 
     def _ended(self, held: Reservation, command: Command[None], result: Any) -> None:
         if isinstance(result, (NotFoundError, BuriedError)):
-            log.warning("job %d of tube %s: %s came too late (%s)", held.id, held.tube, command.name, _text(result))
+            message = f"job {held.id} of tube {held.tube}: {command.name} came too late ({_text(result)})"
+            tell(log, logging.WARNING, "outcome-lost", message, job=held.id, tube=held.tube)
         elif isinstance(result, Exception):
-            log.error("job %d of tube %s: %s failed: %s", held.id, held.tube, command.name, _text(result))
+            message = f"job {held.id} of tube {held.tube}: {command.name} was refused ({_text(result)})"
+            tell(log, logging.ERROR, "outcome-refused", message, job=held.id, tube=held.tube)
 
     def _forget(self, held: Reservation, lost: bool = True) -> None:
         held.is_lost = held.is_lost or lost

@@ -9,7 +9,6 @@ counted, says that it is ready, waits for a line, and prints what the others too
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import subprocess
@@ -38,11 +37,6 @@ WARM_UP = 0.1
 
 Load = Callable[[int, int], dict[str, float]]
 """Does so many jobs at this port, after some that are not counted; returns what they took."""
-
-
-def _ours() -> Any:
-    """Our client, which only the process under load imports."""
-    return importlib.import_module("beanstalk_client")
 
 
 def timed(begin: Callable[[int], object], count: int) -> dict[str, float]:
@@ -94,7 +88,9 @@ def greenstalk(works: Callable[[Any], Callable[[int], None]]) -> Load:
 
 def blocking(works: Callable[[Any], Callable[[int], None]]) -> Load:
     def load(port: int, count: int) -> dict[str, float]:
-        with _ours().Client(("127.0.0.1", port)) as client:
+        from beanstalk_client import Client
+
+        with Client(("127.0.0.1", port)) as client:
             return timed(works(client), count)
 
     return load
@@ -125,9 +121,10 @@ async def await_pipelined_puts(client: Any, count: int) -> None:
 def looped(works: Callable[[Any, int], Any]) -> Load:
     def load(port: int, count: int) -> dict[str, float]:
         import uvloop
+        from beanstalk_client import AsyncClient
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            client = _ours().AsyncClient(("127.0.0.1", port))
+            client: Any = AsyncClient(("127.0.0.1", port))
             runner.run(client.connect())
             try:
                 return timed(lambda number: runner.run(works(client, number)), count)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
+
+from beanstalk_client import Tasks
 
 from bench.tasks import marks
 
 PLAIN = os.environ.get("BENCH_VARIANT") == "plain"
 
-tasks: Any = importlib.import_module("beanstalk_client").Tasks(f"beanstalk://127.0.0.1:{marks.port()}")
+tasks: Any = Tasks(f"beanstalk://127.0.0.1:{marks.port()}")
 
 if PLAIN:
 

@@ -1,5 +1,6 @@
 """Clients and workers of task queues are measured, and their tables say how far ours is ahead."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -7,11 +8,12 @@ import time
 
 import pytest
 
-from bench import process, tables, workers
+from bench import clients, process, tables, workers
 from bench.results import Results
 from bench.scenarios import ON_REQUEST
+from bench.servers import Server
 from bench.workers import TaskQueue
-from harness.servers import ServerError
+from harness.servers import INTERPRETED, ServerError
 from harness.waiting import eventually
 
 SPINS = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n"
@@ -77,6 +79,30 @@ def test_an_environment_that_cannot_be_made_says_why(monkeypatch, tmp_path):
     monkeypatch.setattr(workers, "INSTALLING", ((sys.executable, "-c", "raise SystemExit('no network')"),))
     with pytest.raises(ServerError, match="bench-none cannot be installed: no network"):
         workers.install(TaskQueue("none", (), 1, "bench-none"), print)
+
+
+def test_our_worker_is_measured():
+    found = workers.measure(dataclasses.replace(workers.QUEUES["ours"], broker=INTERPRETED), 200)
+    assert min(found.values()) > 0
+    assert set(found) == {"rate", "cpu", "server_cpu", "put_rate", "put_cpu", "put_server_cpu"}
+
+
+@pytest.fixture
+def server():
+    server = Server(INTERPRETED)
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("work", clients.LOADS)
+def test_clients_are_measured(server, work):
+    for client in clients.LOADS[work]:
+        assert min(clients.measure(server, work, client, 20).values()) > 0
+
+
+def test_a_client_that_fails_is_named(server):
+    with pytest.raises(ServerError, match="nobody"):
+        clients.measure(server, clients.PUT, "nobody", 20)
 
 
 def test_task_queues_have_a_row_each_and_ours_stands_beside_them():

@@ -109,8 +109,8 @@ class Connection:
         done: list[tuple[Command[Any], Any]] = []
         data = memoryview(b"".join([protocol.send(command) for command in commands]))
         position = 0
-        self._sock.settimeout(0)
         try:
+            self._sock.settimeout(0)
             while position < len(data) and not self.is_lost:
                 try:
                     position += self._sock.send(data[position : position + WRITE])
@@ -121,21 +121,23 @@ class Connection:
                         done += self._read_what_has_come()
                     else:
                         done += self._lose(self._silence())
+        except OSError as error:  # somebody else has closed the socket
+            done += self._lose(self._loss(error))
         finally:
-            self._allow(self._timeout)
+            self._wait_again()
         while len(done) < len(commands):
             done += self._receive()
         return [result for _, result in done]
 
     def is_alive(self) -> bool:
         """Whether the connection is there, as far as this machine knows. Nothing may be pending."""
-        self._sock.settimeout(0)
         try:
+            self._sock.settimeout(0)
             self._sock.recv(1)  # nothing was asked: whatever it is, it is the end
         except OSError as error:
             return _would_block(error)
         finally:
-            self._allow(self._timeout)
+            self._wait_again()
         return False
 
     def close(self) -> None:
@@ -218,6 +220,11 @@ class Connection:
                 self._sock.settimeout(None)
         if not self._is_kernel:
             self._sock.settimeout(silence)
+
+    def _wait_again(self) -> None:
+        """Let the socket wait as it did before it was told not to."""
+        if self._sock.fileno() >= 0:
+            self._sock.settimeout(None if self._is_kernel else self._timeout)
 
     def _lose(self, error: ConnectionLostError) -> list[tuple[Command[Any], ConnectionLostError]]:
         self._sock.close()

@@ -448,6 +448,9 @@ def test_unix_sockets_and_sockets_that_are_connected_already(run, tmp_path):
     with Client(sock, None) as queue:
         assert queue.put(b"x") == 3
         sock.close()
+        assert not queue._connection.is_alive()
+        (result,) = queue.run_all([commands.stats()])
+        assert isinstance(result, ConnectionLostError)
         with pytest.raises(ConnectionLostError):
             queue.put(b"x")
     with pytest.raises(FileNotFoundError):
@@ -520,3 +523,16 @@ def test_a_batch_that_is_lost_while_it_is_reserved_one_by_one_is_begun_again(scr
     )
     with Client(server.address) as queue:
         assert [job.id for job in queue.reserve_batch(3, 5)] == [1, 2]
+
+
+@pytest.mark.parametrize("give_up", [CLOSE, RESET, SILENCE], ids=["closed", "reset", "silent"])
+def test_a_server_that_goes_while_much_is_written_is_the_result_of_all_that_is_left(scripted, give_up):
+    first = b"put 65536 0 60 60000\r\n"
+    server = scripted([(first + b"x" * 60_000 + b"\r\n", b"INSERTED 1\r\n", give_up)])
+    with Client(server.address, timeout=0.1, reconnect=False) as queue:
+        results = queue.run_all([commands.put(b"x" * 60_000)] * 500)
+        assert results[0] == 1
+        assert {type(result) for result in results[1:]} <= {ConnectionLostError, NoAnswerError}
+        assert len(results) == 500
+        with pytest.raises(ConnectionLostError):
+            queue.stats()

@@ -124,7 +124,7 @@ def options():
 
 
 def test_the_page_has_all_options():
-    """To write the table anew: python -m tests.client.test_deliver_command, with PYTHONPATH=client."""
+    """To write the table anew: PYTHONPATH=client:. python tests/client/test_deliver_command.py."""
     text = PAGE.read_text()
     assert text.partition(BEGIN)[2].partition(END)[0] == options()
 

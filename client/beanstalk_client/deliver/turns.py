@@ -27,7 +27,7 @@ WEIGHT: Final = 0.2
 MOST_IDLE_HOSTS: Final = 1000
 """Hosts that are remembered, with how long their requests took."""
 
-SHORTEST_STEP: Final = 0.001
+SHORTEST_STEP: Final = 0.0005
 """Seconds between two jobs of a host that come back, at least: it is work to put them off once more."""
 
 

@@ -131,9 +131,27 @@ def test_a_plan_is_at_most_so_long():
     assert make_pass(every(seconds=1), NOW + 1, to_do.plan, ahead=DAY).off == ()
 
 
+PLANNED = make_pass(every(hours=1), NOW).plan.encode()
+
+
 @pytest.mark.parametrize(
     "body",
-    ["", "[]", "{}", "hello", '{"timing": 1}', make_pass(every(hours=1), NOW).plan.encode().replace("[", '["x", ')],
+    [
+        "",
+        "[]",
+        "{}",
+        "hello",
+        "[" * 100_000,
+        '{"timing": 1}',
+        PLANNED.replace("[", '["x", '),
+        PLANNED.replace("[", "[1e18, "),
+        PLANNED.replace("[", "[1000000000000000000, "),
+        PLANNED.replace("[", "[-1, "),
+        PLANNED.replace('"tube": "tube"', '"tube": 1'),
+        PLANNED.replace('"until": ', '"until": 9'),
+        PLANNED.replace('"renewed_until": ', '"renewed_until": Infinity, "x": '),
+        PLANNED.replace('"renewed_until": 1', '"renewed_until": 1e99, "work": 1'),
+    ],
 )
 def test_what_is_no_plan_is_said_to_be_none(body):
     with pytest.raises(ValueError, match="no plan"):

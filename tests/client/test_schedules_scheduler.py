@@ -270,6 +270,20 @@ def test_a_plan_that_nobody_can_read_is_written_anew(times, caplog):
     assert any("schedule note begins anew" in message for message in caplog.messages)
 
 
+def test_a_plan_that_somebody_has_made_up_stops_no_scheduler(times, caplog):
+    queue = times.queue()
+    scheduler(schedule(every(minutes=5))).make_pass(queue)
+    queue.use("schedules")
+    made_up = queue.peek_keyed("plan/note").body.replace(b'"renewed_until": ', b'"renewed_until": 1, "work": "", "x": ')
+    made_up = made_up[: made_up.index(b', "x"')] + b"}"
+    queue.put_keyed("plan/" + 190 * "x", made_up, delay=DAY)  # no key is long enough to call its firings off
+    queue.put_with(made_up.replace(b'"tube": "work"', b'"tube": "no tube"'), key="plan/note", delay=DAY, replace=True)
+    go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
+    assert any("schedule note begins anew" in message for message in caplog.messages)
+    assert any("xxx is not planned at present: ValueError" in message for message in caplog.messages)
+
+
 def test_more_than_a_pass_may_put_is_put_by_the_passes_that_follow(times):
     one = scheduler(schedule(every(seconds=1), missed="all"), ahead=DAY)
     queue = times.queue()

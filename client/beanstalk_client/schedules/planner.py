@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Final
 
 from beanstalk_client.schedules.moments import Moments, between, last
@@ -24,6 +25,12 @@ ONCE: Final = "once"
 ALL: Final = "all"
 RULES: Final = (SKIP, ONCE, ALL)
 """What becomes of firings that were missed: none is made up for, the last one is, all are."""
+
+NAME: Final = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}"
+"""The pattern of names of tubes, of keys, and so of schedules, whose names become a part of keys."""
+
+MAX_MOMENT: Final = 2**32 - 1
+"""The latest moment that a job can wait for, in Unix time; in 2106."""
 
 MOST: Final = 1000
 """How many firings of a schedule one pass puts at most, missed ones and those to come each; what remains is done by the
@@ -60,12 +67,21 @@ class Plan:
         try:
             values = json.loads(text)
             plan = cls(**{**values, "planned": tuple(values["planned"])})
-        except (TypeError, KeyError, ValueError):
-            raise ValueError(f"no plan of a schedule: {text[:100]!r}") from None
-        numbers = (plan.until, plan.renewed_until, *plan.planned)
-        if not all(type(value) in (int, float) for value in numbers):
+        except (TypeError, KeyError, ValueError, RecursionError):
+            plan = None
+        if plan is None or not plan._is_possible():
             raise ValueError(f"no plan of a schedule: {text[:100]!r}")
         return plan
+
+    def _is_possible(self) -> bool:
+        """Whether its values are of their types, and its moments such as a server knows; anybody can write a job."""
+        return (
+            all(type(value) is str for value in (self.timing, self.work, self.tube))
+            and re.fullmatch(NAME, self.tube) is not None
+            and all(type(value) is int and 0 <= value <= MAX_MOMENT for value in (self.until, *self.planned))
+            and type(self.renewed_until) in (int, float)
+            and 0 <= self.renewed_until <= MAX_MOMENT
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,13 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from beanstalk_client.schedules.moments import Moments
-from beanstalk_client.schedules.planner import ONCE, RULES
+from beanstalk_client.schedules.planner import NAME, ONCE, RULES
 
 if TYPE_CHECKING:
     from beanstalk_client.tasks.task import Task
-
-NAME: Final = r"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*"
-"""The pattern of a name, which becomes a part of keys: their rules are those of tube names."""
 
 LONGEST_KEY: Final = 200
 

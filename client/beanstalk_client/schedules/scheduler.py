@@ -37,8 +37,8 @@ from beanstalk_client.errors import (
     UnsupportedError,
 )
 from beanstalk_client.events import tell
-from beanstalk_client.schedules.planner import MOST, Pass, Plan, plan
-from beanstalk_client.schedules.schedule import NAME, Schedule, key_of
+from beanstalk_client.schedules.planner import MOST, NAME, Pass, Plan, plan
+from beanstalk_client.schedules.schedule import Schedule, key_of
 
 if TYPE_CHECKING:
     from beanstalk_client.blocking import Client
@@ -376,7 +376,7 @@ class Scheduler:
             yield
         except UnsupportedError:
             raise
-        except BeanstalkdError as error:
+        except (BeanstalkdError, ValueError) as error:  # the latter: a name for which no key is long enough
             message = f"schedule {name} is not planned at present: {_told(error)}"
             tell(log, logging.ERROR, "schedule-refused", message, schedule=name)
 

@@ -17,7 +17,6 @@ told (session.py).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import socket
 from collections import deque
@@ -32,13 +31,13 @@ from beanstalk_client.commands import (
     DEFAULT_TTR,
     DEFAULT_TUBE,
     MAX_BATCH,
-    REFUSALS,
     Command,
     Seconds,
 )
 from beanstalk_client.errors import (
     BeanstalkdError,
     ConnectionLostError,
+    Error,
     NoAnswerError,
     NotFoundError,
     ReservationLostError,
@@ -183,6 +182,11 @@ class _Connection(asyncio.Protocol):
             and last.data == command.data
             and self._waiters[-1] in self.orphans
         )
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether another connection may do better: not if what this one has said makes no sense."""
+        return not self._protocol.is_nonsense
 
     @property
     def is_forsaken(self) -> bool:
@@ -691,7 +695,8 @@ class AsyncClient(Generic[TBody]):
         try:
             return await waiter
         except ConnectionLostError as error:
-            if self._is_closed or not self._reconnects or (error.maybe_done and not command.repeatable):
+            may_repeat = command.repeatable and connection.may_repeat
+            if self._is_closed or not self._reconnects or (error.maybe_done and not may_repeat):
                 raise
         except asyncio.CancelledError:
             connection.forsake(command, waiter)
@@ -734,8 +739,11 @@ class AsyncClient(Generic[TBody]):
         """
         answer = None
         for probe in self._session.probes(command):
-            with contextlib.suppress(*REFUSALS):  # which the session has noted
+            try:
                 answer = await self._do(probe)
+            except Error:
+                if command not in self._session.known:
+                    raise
         return self._session.knows(command, answer)
 
     def _give_back(self, connection: _Connection, jobs: list[Job[Any]]) -> None:

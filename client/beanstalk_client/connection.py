@@ -208,6 +208,8 @@ class Connection:
 
     def _allow(self, silence: float | None) -> None:
         """Let the socket raise one of SILENT after so many seconds."""
+        if self.is_lost:
+            return
         if self._is_kernel:
             whole = 0.0 if silence is None else max(silence, 1e-6)
             value = struct.pack("@ll", int(whole), int(whole % 1 * 1e6))

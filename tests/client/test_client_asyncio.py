@@ -8,6 +8,7 @@ import pytest
 from beanstalk_client import (
     AsyncClient,
     ConnectionLostError,
+    ForbiddenError,
     NotFoundError,
     ReservationLostError,
     TimedOutError,
@@ -478,3 +479,24 @@ async def test_a_batch_that_is_lost_while_it_is_reserved_one_by_one_is_begun_aga
         await other.expect(b"reserve-with-timeout 0\r\n" * 2)
         other.say(b"RESERVED 2 1\r\ny\r\nTIMED_OUT\r\n")
         assert [job.id for job in await batch] == [1, 2]
+
+
+@run
+async def test_nothing_is_said_again_after_a_reply_that_makes_no_sense():
+    async with connected() as (queue, net, peer):
+        stats = begin(queue.stats())
+        await turns()
+        peer.say(b"HTTP/1.1 400 Bad Request\r\n")
+        with pytest.raises(ConnectionLostError, match="makes no sense"):
+            await stats
+        assert len(net.peers) == 1
+
+
+@run
+async def test_who_may_not_ask_what_the_server_knows_is_told():
+    async with connected() as (queue, _, peer):
+        knows = begin(queue.knows("reserve-batch"))
+        await peer.expect(b"stats\r\n")
+        peer.say(b"FORBIDDEN\r\n")
+        with pytest.raises(ForbiddenError):
+            await knows

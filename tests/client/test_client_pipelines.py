@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import struct
 import threading
 
 import pytest
@@ -244,3 +245,57 @@ def test_the_blocking_pipeline_raises_what_was_not_understood():
             assert (put.result(), last.result()) == (2, 3)
     finally:
         server.kill()
+
+
+@contextlib.contextmanager
+def ending(end):
+    """A server that does something with its one connection, and closes it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(WITHIN)
+
+        def serve():
+            sock, _ = listener.accept()
+            with sock:
+                sock.settimeout(WITHIN)
+                end(sock)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()
+        thread.join(WITHIN)
+
+
+def close(sock):
+    sock.recv(1)
+
+
+def reset(sock):
+    sock.recv(1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def answer_one(sock):
+    sock.recv(1)
+    sock.sendall(b"INSERTED 1\r\n")
+
+
+@pytest.mark.parametrize("end", [close, reset, answer_one])
+@pytest.mark.parametrize("shell", ["blocking", "asyncio"])
+def test_a_server_that_goes_while_a_large_pipeline_is_sent(shell, end):
+    async def work(address):
+        async with (
+            AsyncClient(address, reconnect=False) as queue,
+            queue.pipeline(raise_errors=False) as together,
+        ):
+            return [together.put("x" * 60_000) for _ in range(200)]
+
+    with ending(end) as address:
+        if shell == "asyncio":
+            replies = asyncio.run(work(address))
+        else:
+            with Client(address, reconnect=False) as queue:
+                with queue.pipeline(raise_errors=False) as together:
+                    replies = [together.put("x" * 60_000) for _ in range(200)]
+                with pytest.raises(ConnectionLostError):
+                    queue.put("y")
+    assert type(replies[-1].exception()) is ConnectionLostError

@@ -68,9 +68,10 @@ def test_make_targets_exist(page):
     assert [target for target in targets if not re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)] == []
 
 
-def test_the_plan_of_the_house_lists_every_file():
+@pytest.mark.parametrize("house", ["beanstalk_server", "client/beanstalk_client"])
+def test_the_plan_of_the_house_lists_every_file(house):
     """docs/design.md, "The house": each module of the package, in its room, and nothing that is not there."""
-    block = re.search(r"```\n(beanstalk_server/.*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)[1]
+    block = re.search(rf"```\n({house}/.*?)```", (ROOT / "docs/design.md").read_text(), re.DOTALL)[1]
     listed, rooms = set(), []
     for line in block.splitlines():
         depth = (len(line) - len(line.lstrip())) // 2
@@ -80,7 +81,7 @@ def test_the_plan_of_the_house_lists_every_file():
             rooms.append(entry)
         else:
             listed.add("".join(rooms) + entry)
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "beanstalk_server").rglob("*.py")}
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / house).rglob("*.py")}
     assert listed == {module for module in modules if not module.endswith(("__init__.py", "__main__.py"))}
 
 

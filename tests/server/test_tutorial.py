@@ -105,11 +105,10 @@ class Tutorial(Recipe):
         super().__init__(SECTIONS[0], directory, page=PAGE, ports=PORTS)
         self._left = [block for section in SECTIONS if "```" in text_of(section) for block in blocks(PAGE, section)]
         port = str(self.ports["11300"])
-        where = {SERVER: ["-p", port], OPERATOR: ["--server", f"127.0.0.1:{port}"]}
-        where[DELIVERER] = where[OPERATOR]
         for name, line in commands.items():
-            self._program(name, *line, *where.get(name, []))
-        self.variables = variables
+            server = ["--server", f"127.0.0.1:{port}"] if name in (OPERATOR, DELIVERER) else []
+            self._program(name, *line, *server)
+        self.variables = variables | {"BEANSTALK_SERVER_PORT": port}
         self.printed = ""
 
     def skip(self):
@@ -126,6 +125,12 @@ class Tutorial(Recipe):
 
     def run(self):
         self.printed = super().run()
+
+    def follow_readme(self, section):
+        """Run the first block of this section of the README."""
+        language, text = blocks(ROOT / "README.md", section)[0]
+        assert language == "sh"
+        self._run(["sh", "-eu", "-c", text])
 
     def write(self, language="python"):
         """Write the next block into the file that its first line names, or to its end."""
@@ -168,7 +173,8 @@ def calls(module):
 @pytest.fixture
 def begin(open_path):
     """Begins the tutorial, and ends what it has started."""
-    programs.find("curl")
+    for program in ("curl", "openssl"):
+        programs.find(program)
     with contextlib.ExitStack() as stack:
 
         def begin(commands, variables):
@@ -255,6 +261,14 @@ def follow(tutorial):
     server.press_ctrl_c()
     server = tutorial.start()
     eventually(lambda: "listens on" in server.printed, "its jobs are there again")
+    tutorial.run()
+    tutorial.look()
+    # on a network
+    tutorial.follow_readme("Who may come in")
+    server.press_ctrl_c()
+    server = tutorial.start()
+    eventually(lambda: "listens on" in server.printed, "it listens")
+    tutorial.write()
     tutorial.run()
     tutorial.look()
     tutorial.check_that_all_was_run()

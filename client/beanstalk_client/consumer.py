@@ -328,7 +328,7 @@ class Consumer:
                     jobs = None
                 except (UnauthorizedError, ForbiddenError) as error:
                     self._fail(error)
-                    jobs = []
+                    jobs = None
                 except BeanstalkdError as error:  # INTERNAL_ERROR, OUT_OF_MEMORY: it may pass
                     tell(log, logging.ERROR, "reserve-refused", f"the server refuses to hand out jobs: {error!r}")
                     jobs = None
@@ -561,11 +561,12 @@ class Consumer:
             old.in_hand.pop(former.job_id, None)
             link.in_hand[former.job_id] = former
             former._link, former._job = link, delivery._job
-            former._touch_at = self._loop.time() + LOOK
             said = [(one, outcome) for one, outcome in old.finished if one is former]
             if said:
                 old.finished = [pair for pair in old.finished if pair[0] is not former]
                 link.finished += said
+            else:
+                former._touch_at = self._loop.time() + LOOK
             tell(log, logging.INFO, "job-taken-back", f"job {former.job_id} is ours again", job=former.job_id)
             link.wake()
             return

@@ -6,6 +6,7 @@ import pytest
 import uvloop
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Consumer, Release
+from beanstalk_client.errors import UnauthorizedError
 from consuming import (
     SERVERS,
     Handler,
@@ -380,6 +381,31 @@ def test_it_runs_on_uvloop(server, tube):
     loop = uvloop.new_event_loop()
     loop.run_until_complete(asyncio.wait_for(story(), 60))
     loop.close()
+
+
+def test_who_is_not_let_in_is_told():
+    class Refused:
+        async def connect(self):
+            raise UnauthorizedError
+
+        async def close(self):
+            pass
+
+    consumer = Consumer(Refused, ["x"], Handler())
+    with pytest.raises(UnauthorizedError):
+        run(consumer.run())
+
+
+def test_a_fault_of_a_client_ends_a_consumer():
+    class Faulty:
+        async def connect(self):
+            raise LookupError("a fault")
+
+        async def close(self):
+            pass
+
+    with pytest.raises(LookupError, match="a fault"):
+        run(Consumer(Faulty, ["x"], Handler()).run())
 
 
 def test_a_consumer_has_a_tube_and_a_slot(server):

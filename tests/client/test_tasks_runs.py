@@ -131,6 +131,22 @@ def test_what_nobody_can_run_is_buried_at_once_with_the_reason(tasks, queue, bod
     assert "secret" not in caplog.text
 
 
+def test_a_report_is_no_call(tasks, queue):
+    """Whoever lets a worker take jobs from a tube of reports, by mistake, has nothing run again."""
+
+    @tasks.task(retries=0)
+    def bad():
+        raise RuntimeError
+
+    bad.put()
+    queue.run()
+    (job,) = queue.jobs("default.errors")
+    queue.client("mail").put(job.body)
+    assert queue.run() == 1
+    assert len(queue.errors) == 1
+    assert "and no call" in reports(queue, "mail.errors")[0]["error"]
+
+
 def test_reports_can_be_left_out():
     tasks = Tasks(errors=None)
     with tasks.in_memory() as queue:

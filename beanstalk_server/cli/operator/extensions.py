@@ -1,4 +1,4 @@
-"""What is asked of a server that lacks what beanstalkd lacks.
+"""What is asked of a server that has no stats-tubes, as beanstalkd has none.
 
 Must never print. (docs/protocol-extensions.md, "For operators")
 """

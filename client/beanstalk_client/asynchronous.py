@@ -34,6 +34,7 @@ from beanstalk_client.commands import (
     Command,
     Seconds,
 )
+from beanstalk_client.connection import KEEPALIVE
 from beanstalk_client.errors import (
     BeanstalkdError,
     ConnectionLostError,
@@ -87,6 +88,7 @@ class _Connection(asyncio.Protocol):
 
     Args:
         client: is told of the loss, and of jobs that are to be given back.
+        name: what errors call the server.
         timeout: the seconds for which the server may be silent beyond what it was asked to wait.
 
     Attributes:
@@ -103,6 +105,7 @@ class _Connection(asyncio.Protocol):
         "_last",  # the last command
         "_left_over",  # bytes that the transport could not write, when that was looked at last
         "_loop",
+        "_name",
         "_out",  # commands of this turn
         "_out_size",  # their bytes
         "_protocol",
@@ -120,8 +123,9 @@ class _Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, client: AsyncClient[Any], session: Session, timeout: float | None) -> None:
+    def __init__(self, client: AsyncClient[Any], session: Session, name: str, timeout: float | None) -> None:
         self._client = client
+        self._name = name
         self._loop = asyncio.get_running_loop()
         self._protocol = Protocol(session)
         self._timeout = timeout
@@ -242,6 +246,9 @@ class _Connection(asyncio.Protocol):
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, value in KEEPALIVE:
+                if hasattr(socket, option):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
@@ -310,8 +317,9 @@ class _Connection(asyncio.Protocol):
         if left_over < self._left_over:
             self._heard = now  # it reads
         self._left_over = left_over
-        patience = timeout if first.wait is None else timeout + first.wait + self._heard - now
-        if first.wait is None or patience > 0:
+        wait = 0 if self._protocol.is_in_reply else first.wait  # who has begun to reply waits for nothing
+        patience = timeout if wait is None else timeout + wait + self._heard - now
+        if patience > 0:
             self._timer = self._loop.call_later(min(patience, timeout), self._look_at_silence)
         else:
             self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
@@ -321,7 +329,7 @@ class _Connection(asyncio.Protocol):
     def lose(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
         """Give up the connection: whoever waits for a reply gets an error."""
         if not self.is_lost:
-            self._end(self._protocol.lose(kind(why, maybe_done=True)))
+            self._end(self._protocol.lose(kind(f"{self._name}: {why}", reason=why, maybe_done=True)))
             self.abort()
 
     def _end(self, done: list[tuple[Command[Any], Any]]) -> None:
@@ -631,7 +639,7 @@ class AsyncClient(Generic[TBody]):
     async def _open(self, address: Address) -> _Connection:
         """A connection that has been told all that it must be told first."""
         loop = asyncio.get_running_loop()
-        connection = _Connection(self, self._session, self._timeout)
+        connection = _Connection(self, self._session, str(address), self._timeout)
         context = self._target.context
         name = (self._target.server_name or address.host) if context else None
         try:

@@ -9,6 +9,7 @@ from beanstalk_client import (
     AsyncClient,
     ConnectionLostError,
     ForbiddenError,
+    NoAnswerError,
     NotFoundError,
     ReservationLostError,
     TimedOutError,
@@ -500,3 +501,15 @@ async def test_who_may_not_ask_what_the_server_knows_is_told():
         peer.say(b"FORBIDDEN\r\n")
         with pytest.raises(ForbiddenError):
             await knows
+
+
+@run
+async def test_a_server_that_begins_a_reply_must_end_it_also_where_it_may_wait_for_ever():
+    async with connected(timeout=0.01, reconnect=False) as (queue, _, peer):
+        reserve = begin(queue.reserve())
+        await turns()
+        await asyncio.wait([reserve], timeout=0.05)
+        assert not reserve.done()
+        peer.say(b"RESERVED 1 5\r\nhe")
+        with pytest.raises(NoAnswerError, match="h:1: the server has been silent"):
+            await reserve

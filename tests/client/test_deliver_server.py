@@ -96,8 +96,8 @@ WAYS = {
     "/busy": (response(429, Retry_After="99999999999999999999"), "status 429 (try 3 of 3)"),
     "/past": (response(503, Retry_After="Thu, 01 Jan 1970 00:00:00 GMT"), "status 503 (try 3 of 3)"),
     "/nonsense": (response(503, Retry_After="when I am ready"), "status 503 (try 3 of 3)"),
-    "/never": (receivers.never, "no answer within 0.3 s (try 3 of 3)"),
-    "/drip": (receivers.drip, "no answer within 0.3 s (try 3 of 3)"),
+    "/never": (receivers.never, " within 0.3 s (try 3 of 3)"),
+    "/drip": (receivers.drip, " within 0.3 s (try 3 of 3)"),
     "/storm": (receivers.endless_interim, "more than 20 interim responses (try 3 of 3)"),
     "/endless-headers": (receivers.endless_headers, "the answer is no HTTP"),
     "/endless-header": (receivers.endless_header, "the answer is no HTTP"),
@@ -134,7 +134,7 @@ def test_each_is_delivered_or_buried_with_the_reason_and_none_is_lost(server):
                 expected[await queue.put(b'{"url": "http://0x7f.1/"}')] = ("", "dotted decimal")
             buried = [job for job, (_, reason) in expected.items() if reason]
             async with delivering(server, limits=Limits(timeout=20)):
-                await eventually_asked(lambda: is_done(queue, len(buried)), "all jobs are delivered or buried")
+                await eventually_asked(lambda: is_done(queue, len(buried)), "all are delivered or buried", 60)
             found = await reports(queue)
             assert sorted(found) == sorted(buried)
             for job, report in found.items():
@@ -145,6 +145,8 @@ def test_each_is_delivered_or_buried_with_the_reason_and_none_is_lost(server):
                     assert asked[name] == (2 if name.startswith("redirect") else 1), name
                 elif name.startswith("loop"):
                     assert asked[name] == 3 * 4
+                elif name.startswith(("never", "drip")):
+                    assert asked[name] <= 3, name  # on a busy machine, there may be no connection within that time
                 elif name:
                     assert asked[name] == (1 if name.startswith("gone") else 3), name
 

@@ -542,7 +542,7 @@ class AsyncClient(Generic[TBody]):
             OSError: no address could be reached; this includes ConnectionLostError, TimeoutError and ssl.SSLError.
             UnauthorizedError: the server does not take the token.
         """
-        while self._connection is None:
+        if self._connection is None:
             await self._wait_for_connection()
         return self
 

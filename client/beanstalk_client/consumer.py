@@ -426,7 +426,7 @@ class Consumer:
                     link.waiting = waits
         finally:
             link.waiting = False
-            lost = self._hear(answers, replies)
+            lost = self._hear(link, answers, replies)
         if lost is not None:
             raise lost
         if not number or self._stopping:
@@ -448,7 +448,7 @@ class Consumer:
         return jobs
 
     def _hear(
-        self, answers: list[tuple[Delivery, Outcome]], replies: list[Reply[None] | Error | None]
+        self, link: _Link, answers: list[tuple[Delivery, Outcome]], replies: list[Reply[None] | Error | None]
     ) -> Exception | None:
         """What the server has said to what has become of jobs. What it may not have heard will be said again.
 
@@ -464,6 +464,9 @@ class Consumer:
             elif not is_said or isinstance(error, ConnectionLostError):
                 lost = error or lost
                 delivery._link.finished.append((delivery, outcome))
+                delivery._link.wake()
+            elif isinstance(error, NotFoundError) and delivery._link is not link:
+                delivery._link.finished.append((delivery, outcome))  # another link has taken it back meanwhile
                 delivery._link.wake()
             else:
                 self._settle(delivery)

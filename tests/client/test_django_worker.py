@@ -405,7 +405,10 @@ def test_a_thousand_deferred_tasks_survive_kills_of_the_worker_and_the_server_an
     eventually(lambda: len(workers.notes) > 500, "more are done")
     server.kill()
     server.start()
-    eventually(lambda: workers.jobs() == (0, 0, 0), "nothing is left to do", 60)
+    try:
+        eventually(lambda: workers.jobs() == (0, 0, 0), "nothing is left to do", 60)
+    finally:
+        print("ready, reserved, delayed:", workers.jobs())
     runs = collections.Counter()
     for note in workers.notes:
         number, late = note.split()

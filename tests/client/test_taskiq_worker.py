@@ -140,7 +140,10 @@ def test_a_thousand_tasks_with_a_delay_survive_kills_of_the_worker_and_the_serve
     eventually(lambda: len(shop.notes) > 500, "more are done")
     server.kill()
     server.start()
-    eventually(lambda: shop.jobs() == (0, 0, 0), "nothing is left to do", 60)
+    try:
+        eventually(lambda: shop.jobs() == (0, 0, 0), "nothing is left to do", 60)
+    finally:
+        print("ready, reserved, delayed:", shop.jobs())
     runs = collections.Counter()
     for note in shop.notes:
         number, late = note.split()

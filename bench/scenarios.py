@@ -36,7 +36,7 @@ from bench.protocols import MOVED
 from bench.run import Run, Variant
 from bench.samples import Sample
 from bench.scraping import scraped
-from bench.servers import PEERS, SYNCED, Server, directories, stalls_of, stalls_of_nothing
+from bench.servers import PEERS, SYNCED, Server, directories, stalls_of, stalls_of_nothing, version
 from harness.servers import Process
 
 HOUR = 3600
@@ -849,6 +849,7 @@ def clients_in_python(run: Run) -> None:
 
 def workers_of_task_queues(run: Run) -> None:
     """one worker that runs empty tasks which have been enqueued before; ten at a time where it can"""
+    run.results.about.setdefault("versions", {})["redis"] = version("redis")
     for pair in range(run.pairs):
         for name, queue in workers.QUEUES.items():
             if run.has_failed(name):

@@ -270,7 +270,7 @@ def _measure_of(results: Results, point: Point) -> Point | None:
     same = results.select(point.scenario, work=point.work, size=point.size)
     if point.work == "cancel":
         same = results.select(point.scenario, work="delete", size=point.size)
-    policy = _policy(point)
+    policy = "" if point.scenario == "clients" else _policy(point)  # clients have none, and spaces in their names
     first = next((each for each in same if not policy or _policy(each) == policy), None)
     return None if first is None or first is point else first
 
@@ -419,15 +419,23 @@ def markdown(rows: Rows) -> str:
 
 
 def sections(results: Results) -> dict[str, Callable[[], str]]:
-    """Everything that may stand between markers, by name."""
-    made: dict[str, Callable[[], str]] = {
-        "about": lambda: about(results),
-        "targets": lambda: markdown(targets_table(results)),
-        "headline": lambda: markdown(headline(results)),
-    }
+    """Everything that may stand between markers, by name.
+
+    A run of some scenarios alone says of itself what it is, below their tables, and leaves what is said of the whole
+    page to a whole run.
+    """
+    is_whole = bool(results.select("request-response"))
+    made: dict[str, Callable[[], str]] = {}
+    if is_whole:
+        made = {
+            "about": lambda: about(results),
+            "targets": lambda: markdown(targets_table(results)),
+            "headline": lambda: markdown(headline(results)),
+        }
+    below = f"\n\n{about(results)}" if results.about and not is_whole else ""
     for scenario in [*TABLES, *OWN_TABLES]:
         if results.select(scenario):
-            made[scenario] = lambda name=scenario: markdown(points_table(results, name))  # type: ignore[misc]
+            made[scenario] = lambda name=scenario: markdown(points_table(results, name)) + below  # type: ignore[misc]
     if "backlog" in made:  # not every run has it, and there is no plot before the first
         made["backlog"] = lambda: f"{BACKLOG_PLOT}\n\n{markdown(points_table(results, 'backlog'))}"
     return made

@@ -117,6 +117,30 @@ def test_task_queues_have_a_row_each_and_ours_stands_beside_them():
     assert theirs[-3:] == ["0.58 × (0.50 to 0.67)", "1.75 × (1.50 to 2.00)", "1.75 × (1.50 to 2.00)"]
 
 
+def test_a_run_of_some_scenarios_says_below_their_tables_what_it_is_and_leaves_the_rest(tmp_path):
+    about = {"commit": "abc1234", "date": "2001-02-03", "machine": "2 processors", "pairs": 2, "minutes": 3.2}
+    results = Results(about | {"versions": {"bench-rq": "rq 2.0"}})
+    results.add("clients", "greenstalk", "put", 0, [{"rate": 10.0, "client_cpu": 5.0, "server_cpu": 5.0}])
+    page = tmp_path / "page.md"
+    page.write_text(
+        "".join(f"<!-- bench: {name} -->\nx\n<!-- end of bench: {name} -->\n" for name in ("about", "clients"))
+    )
+    assert tables.write_into(page, results) == ["about"]
+    kept, drawn = page.read_text().split("<!-- end of bench: about -->")
+    assert kept.endswith("\nx\n")
+    assert "| put | greenstalk | 10 | 5.0 | 5.0 |" in drawn
+    assert "Commit abc1234, 2001-02-03: 2 processors. rq 2.0." in drawn
+
+
+def test_every_client_stands_beside_the_first():
+    results = Results()
+    for client, rate in (("greenstalk", 10.0), ("Client", 20.0), ("Client, 100 in a pipeline", 40.0)):
+        results.add("clients", client, "put", 0, [{"rate": rate, "client_cpu": 10.0 / rate, "server_cpu": 5.0}])
+    rows = tables.points_table(results, "clients")
+    assert [row[-1] for row in rows[1:]] == ["", "2.00 ×", "4.00 ×"]
+    assert [row[-2] for row in rows[1:]] == ["", "2.00 ×", "4.00 ×"]
+
+
 def test_what_is_installed_for_a_run_is_measured_on_request():
     assert "workers" in ON_REQUEST
 

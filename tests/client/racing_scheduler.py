@@ -3,6 +3,7 @@
 racing_scheduler.py ADDRESS BEGAN SPEED     the clock said BEGAN then, and goes SPEED times as fast since
 """
 
+import contextlib
 import datetime
 import sys
 import time
@@ -32,10 +33,8 @@ def main(address, began, speed):
     one = Scheduler(tasks.connect, rules, ahead=120, clock=clock)
     queue = tasks.connect()
     while True:
-        try:
+        with contextlib.suppress(Error):
             one.make_pass(queue)
-        except Error:
-            pass
         time.sleep(0.005)
 
 

@@ -75,6 +75,7 @@ class TaskQueue:
 
 
 OUR_WORKER = ("-m", "beanstalk_client.worker", "bench.tasks.our_calls:tasks", "--at-once", str(AT_ONCE))
+GREENSTALK = ("-m", "bench.tasks.greenstalk_calls")
 RQ = ("-m", "rq.cli")
 RQ_URL = ("--url", "redis://127.0.0.1:{port}/0")
 SIMPLE = ("--worker-class", "rq.worker.SimpleWorker")
@@ -88,6 +89,9 @@ QUEUES = {
     "ours, plain function": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=OURS, variant="plain"),
     "ours -b": TaskQueue("our_calls", OUR_WORKER, 10_000, broker=OURS + KEPT),
     "ours, with beanstalkd": TaskQueue("our_calls", OUR_WORKER, 30_000, broker=BEANSTALKD),
+    "greenstalk, one loop": TaskQueue("greenstalk_calls", GREENSTALK, 20_000, broker=OURS),
+    "greenstalk, 10 threads": TaskQueue("greenstalk_calls", GREENSTALK, 20_000, broker=OURS, variant="threads"),
+    "greenstalk, one loop, with beanstalkd": TaskQueue("greenstalk_calls", GREENSTALK, 20_000, broker=BEANSTALKD),
     "RQ": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *RQ_URL), 500, "bench-rq"),
     "RQ, SimpleWorker": TaskQueue("rq_calls", (*RQ, "worker", "--quiet", *SIMPLE, *RQ_URL), 3_000, "bench-rq"),
     "RQ, pool of 10 SimpleWorkers": TaskQueue(

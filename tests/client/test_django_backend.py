@@ -228,7 +228,7 @@ def test_results_are_not_kept_and_the_backend_says_so(ours):
                 ask()
 
 
-@pytest.mark.parametrize("arguments", [(object(),), ({1, 2},), (b"\xff",)], ids=repr)
+@pytest.mark.parametrize("arguments", [(object(),), ({1, 2},), (b"\xff",)], ids=["object", "set", "bytes"])
 def test_arguments_that_are_not_of_json_are_refused_and_nothing_is_put(ours, arguments):
     with tasks_at(ours):
         with pytest.raises((TypeError, ValueError)):

@@ -59,6 +59,28 @@ def test_what_is_read(line, found):
     assert {name: options[name] for name in found} == found
 
 
+def typed_in(page):
+    """What a page has its readers type, without what a shell makes of it, and without forms such as `bury ID`."""
+    text = page.read_text().split("<!-- commands -->")[0]
+    text = re.sub(r"(?ms)^```(\w*)\n(.*?)^```$", lambda block: block[2] if block[1] == "sh" else "", text)
+    for line in re.findall(r"(?:^(?:    )?(?:\$ )?|`)beanstalk ((?!-server)[^`\n]+)", text, re.MULTILINE):
+        words = shlex.split(re.split(r" [|>] ", line)[0])
+        screen = "  " in line
+        if not (screen or any(word.isupper() for word in words)):
+            yield words
+
+
+def test_what_the_documents_type_can_be_read():
+    root = DOCUMENT.parents[1]
+    found = [words for page in (root / "README.md", *sorted(root.glob("docs/*.md"))) for words in typed_in(page)]
+    assert len(found) > 30
+    for words in found:
+        if words[1:]:
+            parse(words)
+        else:
+            assert words[0] in NAMES
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import programs
 import pytest
+from beanstalk_client.deliver.command import make_parser as deliver_parser
 from units import SERVICE, SOCKET, SYSTEMD, command_line, installed, settings
 
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.storage.errors import DAMAGED
 from harness.caller import Caller
-from harness.servers import Process, command, imported, unused_port
+from harness.servers import ROOT, Process, command, imported, unused_port
 from harness.waiting import eventually
 
 DEBIANS = "/etc/default/beanstalkd"
@@ -163,3 +164,32 @@ def test_the_server_makes_no_system_call_that_is_forbidden(serve, tmp_path):
 def makes_code(line):
     """Whether a call makes memory that is written to executable, as MemoryDenyWriteExecute= has it."""
     return "PROT_EXEC" in line and ("PROT_WRITE" in line or not line.startswith("mmap("))
+
+
+def page_of(name):
+    return (ROOT / "docs" / f"{name}.md").read_text()
+
+
+def test_the_unit_of_the_deliverer_is_one(tmp_path):
+    (unit,) = re.findall(r"```ini\n(.*?)```", page_of("deploy"), re.DOTALL)
+    program, *options = re.search(r"^ExecStart=(.*)", unit, re.MULTILINE)[1].split()
+    assert deliver_parser().parse_args(options).tube == ["webhooks"]
+    path = tmp_path / "beanstalk-deliver.service"
+    path.write_text(unit.replace(program, "/bin/true"))
+    done = run(programs.find("systemd-analyze"), "verify", path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("page", ["deploy", "tutorial"])
+def test_a_worker_whose_server_comes_late_is_started_until_it_is_there(page):
+    (unit,) = re.findall(r"```ini\n(.*?)```", page_of(page), re.DOTALL)
+    assert {"StartLimitIntervalSec=0", "Restart=always"} <= set(unit.splitlines())
+
+
+def test_the_line_that_keeps_jobs_on_the_disk(serve, tmp_path):
+    line, path = re.search(r"^echo (BEANSTALK_SERVER_\S+) >> (\S+)$", page_of("deploy"), re.MULTILINE).groups()
+    assert command_line({path: line})[1]["BEANSTALK_SERVER_BINLOG"] == "/var/lib/beanstalkd"
+    kept = tmp_path / "state"
+    process = serve({path: line.replace("/var/lib/beanstalkd", str(kept))})
+    assert process.stop() == 0
+    assert kept.is_dir()

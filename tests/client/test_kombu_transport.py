@@ -200,14 +200,20 @@ def test_nothing_is_reserved_that_nobody_looks_for(either, connect, look):
 def test_jobs_that_are_no_messages_are_buried_and_hold_nobody_up(either, connect, look, caplog):
     connection, client = connect(either), look(either)
     client.use("q")
-    for body in (
+    bodies = (
         b"",
         b"\xff",
         b"[]",
         b"{}",
         b'{"properties": {"delivery_info": {}}}',
         b'{"properties": 5, "body": ""}',
-    ):
+        b'{"properties": {"delivery_info": {}, "body_encoding": "base64"}, "body": "a"}',
+        b'{"properties": {"delivery_info": {}, "body_encoding": "no such thing"}, "body": "a"}',
+        b'{"properties": {"delivery_info": {}}, "headers": 5, "body": ""}',
+        b'{"__type__": "decimal", "__value__": "a"}',
+        20_000 * b"[",
+    )
+    for body in bodies:
         client.put(body)
     connection.SimpleQueue("q").put("x", priority=0)
     with kombu.Consumer(connection, [kombu.Queue("q")], accept=["text/plain"]) as consumer:
@@ -216,11 +222,11 @@ def test_jobs_that_are_no_messages_are_buried_and_hold_nobody_up(either, connect
         def drained():
             with contextlib.suppress(socket.timeout):
                 connection.drain_events(timeout=0)
-            return counts(client)["buried"] == 6
+            return counts(client)["buried"] == len(bodies)
 
         eventually(drained, "all others are buried")
     assert counts(client)["ready"] == 0
-    assert caplog.text.count("is no message of kombu, and is buried") == 6
+    assert caplog.text.count("is no message of kombu, and is buried") == len(bodies)
 
 
 def test_exchanges_route_to_the_queues_that_are_bound_in_this_process(either, connect):

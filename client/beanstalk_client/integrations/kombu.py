@@ -376,11 +376,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if handler is None:
             self.reservations.release(held)
             return False
-        payload = self._read(held)
-        if payload is None:
+        message = self._read(held)
+        if message is None:
             return False
         callback, no_ack = handler
-        message = self.Message(payload, channel=self)
         if no_ack:
             self.reservations.delete(held)
         else:
@@ -388,7 +387,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         callback(message)
         return True
 
-    def _read(self, held: Reservation) -> dict[str, Any] | None:
+    def _read(self, held: Reservation) -> Message | None:
         """The message that a job is; what is none is buried."""
         try:
             payload: dict[str, Any] = loads(held.body.decode("utf-8"))
@@ -396,26 +395,25 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             information = properties["delivery_info"]
             payload["body"]
             information["redelivered"] = held.reserves > 1
-        except (ValueError, LookupError, TypeError) as error:
+            self._tags += 1
+            properties["delivery_tag"] = f"{held.id}.{self._tags}"
+            headers = payload.get("headers")
+            if isinstance(headers, dict):
+                due = moment(headers.get("eta"))
+                if due is not None and due <= time.time():  # or Celery would hold it once more, with its timers
+                    headers["due"], headers["eta"] = headers["eta"], None
+            return self.Message(payload, channel=self)
+        except Exception as error:  # anything: kombu's decoders do what the body says
             message = f"job {held.id} of tube {held.tube} is no message of kombu, and is buried: {error!r}"
             tell(log, logging.ERROR, "message-buried", message, job=held.id, tube=held.tube)
             self.reservations.bury(held)
             return None
-        self._tags += 1
-        properties["delivery_tag"] = f"{held.id}.{self._tags}"
-        headers = payload.get("headers")
-        if isinstance(headers, dict):
-            due = moment(headers.get("eta"))
-            if due is not None and due <= time.time():  # or Celery would hold it once more, with its timers
-                headers["due"], headers["eta"] = headers["eta"], None
-        return payload
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         while (held := self.reservations.get(self.tube(queue), self.connection.patience)) is not None:
-            payload = self._read(held)
-            if payload is None:
+            message = self._read(held)
+            if message is None:
                 continue
-            message = self.Message(payload, channel=self)
             if no_ack:
                 self.reservations.delete(held)
             else:

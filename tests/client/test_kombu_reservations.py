@@ -189,6 +189,22 @@ def test_a_job_of_which_nothing_may_be_known_is_an_error_and_one_that_is_gone_is
     assert stage.reservations.outstanding == 0
 
 
+def test_a_tube_that_may_not_be_watched_is_an_error_that_names_it(play):
+    stage = play()
+    stage.ask()
+    with pytest.raises(ForbiddenError, match="watch mail"):
+        stage.reply(0, "FORBIDDEN")
+
+
+def test_a_job_that_nobody_waits_for_any_more_is_given_back_with_its_connection(play):
+    stage = play()
+    with pytest.raises(NoAnswerError):
+        stage.reservations.get("mail", 0)
+    assert stage.reservations.slots == []
+    assert stage.peers[0].sock.recv(100).endswith(b"reserve-with-timeout 0\r\n")
+    assert stage.peers[0].sock.recv(100) == b""
+
+
 def test_a_connection_that_only_waits_is_replaced_when_it_is_lost(play):
     stage = play()
     stage.ask()

@@ -279,14 +279,9 @@ class Reservations:
             got: list[Reservation | None] = []
             self._watch(slot, (tube,))
             self._send(slot, commands.reserve(0), lambda result: self._got_one(slot, result, got))
-            self._flush(slot)
-            deadline = self._clock() + timeout
-            while not got:
-                left = deadline - self._clock()
-                if left <= 0:
-                    raise NoAnswerError("the server does not answer", maybe_done=True)
-                _wait_readable(slot.sock, left)
-                self._receive(slot)
+            self._attempt(slot, lambda slot: self._await_one(slot, got, self._clock() + timeout))
+            if not got:  # the connection is lost, and nothing but time with it
+                raise ConnectionLostError("the connection is lost")
             return got[0]
 
     def delete(self, held: Reservation) -> None:
@@ -453,6 +448,15 @@ class Reservations:
             self._end(held, commands.release(held.id, held.priority))
         self._wake_keeper(held.touch_at)
 
+    def _await_one(self, slot: Slot, got: list[Reservation | None], deadline: float) -> None:
+        self._flush(slot)
+        while not got:
+            left = deadline - self._clock()
+            if left <= 0:
+                raise NoAnswerError("the server does not answer", maybe_done=True)
+            _wait_readable(slot.sock, left)
+            self._receive(slot)
+
     def _got_one(self, slot: Slot, result: Any, got: list[Reservation | None]) -> None:
         if isinstance(result, (TimedOutError, DeadlineSoonError)):
             got.append(None)
@@ -535,8 +539,10 @@ class Reservations:
                     raise result
                 if answer is not None:
                     answer(result)
+                elif isinstance(result, ForbiddenError):
+                    raise ForbiddenError(f"a consumer needs the right to consume from its tubes ({_spoken(command)})")
                 elif isinstance(result, Exception):
-                    raise ConnectionLostError(f"{command.name}: {_text(result)}")
+                    raise ConnectionLostError(f"{_spoken(command)}: {_text(result)}")
         self._flush(slot)
 
     def _attempt(self, slot: Slot, do: Callable[[Slot], None]) -> None:
@@ -634,6 +640,11 @@ def _forget_nothing(slot: Slot) -> None:
 
 def _jobs_held(slot: Slot) -> int:
     return len(slot.held)
+
+
+def _spoken(command: Command[Any]) -> str:
+    """A command without a body, as it was sent."""
+    return command.data.decode("ascii").rstrip()
 
 
 def _text(error: Exception) -> str:

@@ -261,6 +261,30 @@ def test_what_is_refused_of_one_schedule_keeps_no_other_from_firing(times, caplo
     assert "schedule big is not planned at present: JobTooBigError" in caplog.messages
 
 
+def test_a_lock_that_a_worker_of_the_wrong_tube_has_buried_is_nobody_s(times):
+    queue, worker = times.queue(use="schedules"), times.queue(watch="schedules")
+    queue.put_keyed("lock", b"")
+    worker.bury(worker.reserve(timeout=0))
+    go_on(times, [scheduler(schedule(every(minutes=5)))], BEGAN + HOUR, queue)
+    assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
+
+
+def test_a_plan_that_a_worker_of_the_wrong_tube_has_reserved_keeps_no_other_from_being_written(times, caplog):
+    queue, worker = times.queue(), times.queue(watch="schedules")
+    queue.use("schedules")
+    queue.put_keyed("plan/note", b"")
+    assert worker.reserve(timeout=0).body == b""
+    scheduler(schedule(every(minutes=5)), schedule(every(minutes=7), "other")).make_pass(queue)
+    queue.use("schedules")
+    assert b"every 420 s" in queue.peek_keyed("plan/other").body
+    assert "schedule note is not planned at present: TooLateError" in caplog.messages
+
+
+def test_the_tube_of_plans_is_no_task_s():
+    with pytest.raises(ValueError, match="that of the plans"):
+        scheduler(schedule(every(minutes=5)), group="work")
+
+
 def test_a_plan_that_nobody_can_read_is_written_anew(times, caplog):
     queue = times.queue()
     queue.use("schedules")

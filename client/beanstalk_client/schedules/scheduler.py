@@ -99,7 +99,8 @@ class Scheduler:
         clock: tells Unix time in seconds; None for the clock of the server. For tests.
 
     Raises:
-        ValueError: two schedules of the same name, a group that can be no tube, durations that are not above 0.
+        ValueError: two schedules of the same name, a group that can be no tube or is the tube of a task, durations that
+            are not above 0.
     """
 
     def __init__(
@@ -125,6 +126,8 @@ class Scheduler:
         for schedule in schedules:
             if schedule.name in self._schedules:
                 raise ValueError(f"two schedules are called {schedule.name!r}: give one another name: name=…")
+            if schedule.task.tube == group:
+                raise ValueError(f"schedule {schedule.name}: its task is in tube {group!r}, which is that of the plans")
             key_of(group, schedule.name, 0)
             self._schedules[schedule.name] = schedule
         self._mine: set[str] = set()  # what the server has planned, at least once, as this scheduler would
@@ -270,9 +273,10 @@ class Scheduler:
                     interval = min(interval, (to_do.plan.planned[-1] - latest) / PASSES)
         for name, done in written.items():
             body = done.plan.encode().encode()
-            turn.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
-            if done.is_whole:  # before that, the plan may still have another definition
-                self._mine.add(name)
+            with self._alone(name):
+                turn.change(self.group).put_with(body, key=PLAN_KEY + name, replace=True, at=END_OF_TIME)
+                if done.is_whole:  # before that, the plan may still have another definition
+                    self._mine.add(name)
         for name in gone:
             with contextlib.suppress(NotFoundError, TooLateError):
                 turn.change(self.group).cancel_keyed(PLAN_KEY + name)
@@ -397,8 +401,23 @@ class Turn:
         self.queue = queue
         self._tube = group
         self._renewed = _clocks()
-        # The lock is delayed, as only what is delayed can be cancelled without a right to consume.
-        self._job_id = queue.put_with(b"", delay=LOCK_FOR, ttl=1, key=LOCK_KEY)
+        try:
+            self._job_id = self._lock()
+        except ExistsError as error:
+            if not self._is_buried(error.id):
+                raise
+            self._job_id = self._lock(replace=True)
+
+    def _lock(self, replace: bool = False) -> int:
+        # It is delayed, as only what is delayed can be cancelled without a right to consume.
+        return self.queue.put_with(b"", delay=LOCK_FOR, ttl=1, key=LOCK_KEY, replace=replace)
+
+    def _is_buried(self, job_id: int) -> bool:
+        """Whether the lock is nobody's, and would stay for ever: a worker that watches the wrong tube has got it."""
+        try:
+            return bool(self.queue.stats_job(job_id)["state"] == "buried")
+        except NotFoundError:
+            return False
 
     def change(self, tube: str) -> Client[bytes]:
         """The client, which uses this tube, for one change.

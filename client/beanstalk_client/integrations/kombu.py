@@ -387,7 +387,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         callback(message)
         return True
 
-    def _read(self, held: Reservation) -> Message | None:
+    def _read(self, held: Reservation) -> virtual.Message | None:
         """The message that a job is; what is none is buried."""
         try:
             payload: dict[str, Any] = loads(held.body.decode("utf-8"))

@@ -31,6 +31,18 @@ CONTENTS = (
     ("Begin", ["README", "docs/tutorial"]),
     ("Use", ["reference/commands", "docs/protocol-extensions", "docs/policies", "docs/differences", "docs/glossary"]),
     (
+        "In Python",
+        [
+            "docs/client",
+            "docs/workers",
+            "docs/schedules",
+            "docs/deliveries",
+            "docs/celery",
+            "docs/integrations",
+            "docs/coming-from",
+        ],
+    ),
+    (
         "Configure",
         ["reference/options", "docs/config", "docs/access", "docs/binlog", "docs/cluster", "docs/io-processes"],
     ),

@@ -30,8 +30,10 @@ from beanstalk_client.commands import (
     DEFAULT_PRIORITY,
     DEFAULT_TTR,
     DEFAULT_TUBE,
+    FRACTIONS,
     MAX_BATCH,
     Command,
+    Probe,
     Seconds,
 )
 from beanstalk_client.connection import KEEPALIVE
@@ -673,9 +675,9 @@ class AsyncClient(Generic[TBody]):
         if self._on_reconnect is not None and not is_first:
             self._on_reconnect(lost)
 
-    async def _usable(self, command: Command[Any]) -> _Connection:
-        """A connection to which the command may be given at once."""
-        epoch = self._session.epoch
+    async def _usable(self, command: Command[Any], epoch: int | None = None) -> _Connection:
+        """A connection to which the command may be given at once; it was meant for that of `epoch`, or the one now."""
+        epoch = self._session.epoch if epoch is None else epoch
         reconnects = 0
         while True:
             connection = self._connection
@@ -690,12 +692,14 @@ class AsyncClient(Generic[TBody]):
                 await connection.room()
             else:
                 break
-        if self._session.epoch != epoch and command.data.startswith(OF_ONE_EPOCH):
+        if self._session.epoch != epoch and _is_of_one_epoch(command):
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return connection
 
     async def _do(self, command: Command[T]) -> T:
         """Give a command and wait for its reply; give it again after a loss, if that does no harm."""
+        if command.whole is not None:
+            return await self._do_fitting(FRACTIONS, command)
         connection = self._connection
         if connection is None or connection.is_hindered:
             connection = await self._usable(command)
@@ -721,23 +725,27 @@ class AsyncClient(Generic[TBody]):
 
     async def _usable_again(self, command: Command[Any]) -> _Connection:
         """A connection for a command of the one before."""
-        if command.data.startswith(OF_ONE_EPOCH):
+        if _is_of_one_epoch(command):
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return await self._usable(command)
 
-    async def _do_if_known(self, name: str, command: Command[T]) -> T:
-        """Give a command with a body, to a server that knows it: another would take the body for commands."""
+    async def _do_fitting(self, name: str, command: Command[T]) -> T:
+        """Give a command that servers may take for something else, as this one knows it: see `Session.fit`."""
+        may_repeat, epoch = command.repeatable, self._session.epoch
         while True:
-            connection = await self._usable(command)
+            connection = await self._usable(command, epoch)
             if self._session.probes(name):
                 await self.knows(name)
                 continue
-            self._session.require(name)
             try:
-                return await self._do_once(command, connection)
+                return await self._do_once(self._session.fit(name, command), connection)
             except ConnectionLostError as error:
-                if self._is_closed or not self._reconnects or error.maybe_done:
+                if self._is_closed or not self._reconnects:
                     raise
+                if error.maybe_done:
+                    if not (may_repeat and connection.may_repeat):
+                        raise
+                    may_repeat = False
 
     async def knows(self, command: str) -> bool:
         """Whether the server knows a command, by its name in the protocol. It is asked once for each connection.
@@ -845,7 +853,7 @@ class AsyncClient(Generic[TBody]):
             UnsupportedError: the server does not know it. Nothing was sent.
         """
         command = commands.put_keyed(key, self._session.encode(body), priority, delay, ttr)
-        return await self._do_if_known("put-keyed", command)
+        return await self._do_fitting("put-keyed", command)
 
     async def replace_keyed(
         self,
@@ -862,7 +870,7 @@ class AsyncClient(Generic[TBody]):
             UnsupportedError: the server does not know it. Nothing was sent.
         """
         command = commands.replace_keyed(key, self._session.encode(body), priority, delay, ttr)
-        return await self._do_if_known("replace-keyed", command)
+        return await self._do_fitting("replace-keyed", command)
 
     async def put_with(
         self,
@@ -908,7 +916,7 @@ class AsyncClient(Generic[TBody]):
             ttl=ttl,
             hold=hold,
         )
-        return await self._do_if_known("put-with", command)
+        return await self._do_fitting("put-with", command)
 
     async def cancel(self, job: JobOrID[TBody]) -> None:
         """Delete a job that is still delayed.
@@ -1207,6 +1215,10 @@ class AsyncClient(Generic[TBody]):
     async def undrain(self) -> None:
         """Let the server take new jobs again."""
         await self._do(commands.undrain())
+
+
+def _is_of_one_epoch(command: Command[Any]) -> bool:
+    return command.data.startswith(OF_ONE_EPOCH) and not isinstance(command, Probe)
 
 
 def _fresh(error: BaseException) -> BaseException:

@@ -24,6 +24,7 @@ from beanstalk_client.commands import (
     DEFAULT_PRIORITY,
     DEFAULT_TTR,
     DEFAULT_TUBE,
+    FRACTIONS,
     MAX_BATCH,
     Command,
     Seconds,
@@ -245,8 +246,7 @@ class Client(Generic[TBody]):
             UnsupportedError: the server knows no keys; nothing was sent.
         """
         command = commands.put_keyed(key, self._session.encode(body), priority, delay, ttr)
-        self._require("put-keyed")
-        return self._run(command)
+        return self._run(self._fit("put-keyed", command))
 
     def replace_keyed(
         self,
@@ -263,8 +263,7 @@ class Client(Generic[TBody]):
             UnsupportedError: the server knows no keys; nothing was sent.
         """
         command = commands.replace_keyed(key, self._session.encode(body), priority, delay, ttr)
-        self._require("replace-keyed")
-        return self._run(command)
+        return self._run(self._fit("replace-keyed", command))
 
     def put_with(
         self,
@@ -315,8 +314,7 @@ class Client(Generic[TBody]):
             ttl=ttl,
             hold=hold,
         )
-        self._require("put-with")
-        return self._run(command)
+        return self._run(self._fit("put-with", command))
 
     def cancel(self, job: JobOrID[TBody]) -> None:
         """Deletes a job that is still delayed, so that no worker ever receives it.
@@ -627,12 +625,12 @@ class Client(Generic[TBody]):
         for reply, result in zip(sent, self.run_all([reply.command for reply in sent])):
             reply.settle(result)
 
-    def _require(self, command: str) -> None:
-        """Make sure that the server knows a command before its body is sent; else raise UnsupportedError."""
+    def _fit(self, name: str, command: Command[T]) -> Command[T]:
+        """What to send for a command that servers may take for something else: see `Session.fit`."""
         self._ready()
-        if command not in self._session.known:
-            self.knows(command)
-        self._session.require(command)
+        if name not in self._session.known:
+            self.knows(name)
+        return self._session.fit(name, command)
 
     def _held(self, job: JobOrID[TBody]) -> int:
         self._ready()
@@ -642,6 +640,8 @@ class Client(Generic[TBody]):
 
     def _run(self, command: Command[T]) -> T:
         """Send a command, and return its result or raise its error."""
+        if command.whole is not None:
+            command = self._fit(FRACTIONS, command)
         connection, now = self._connection, time.monotonic()
         if connection is None or now - self._used > IDLE:
             connection = self._ready()
@@ -682,6 +682,8 @@ class Client(Generic[TBody]):
         """
         if not batch:
             return []
+        if any(command.whole is not None for command in batch):
+            batch = [command if command.whole is None else self._fit(FRACTIONS, command) for command in batch]
         connection = self._ready()
         try:
             results = connection.run_all(batch)

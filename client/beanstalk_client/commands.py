@@ -2,7 +2,8 @@
 
 A command is made by the function of its name, which raises ValueError for what no server would take: a bad name, a
 number out of range. Nothing is sent then. Durations are seconds; those that are not whole are sent in milliseconds,
-rounded up, so that no job is early. (The protocol, and docs/protocol-extensions.md.)
+rounded up, so that no job is early; or in whole seconds, where the server knows no others: beanstalkd would take a put
+with a fraction for malformed, and its body for commands. (The protocol, and docs/protocol-extensions.md.)
 
     reply                                     how it is read      result
     DELETED, RELEASED, TOUCHED, …             Word                None
@@ -131,6 +132,9 @@ COUNTED: Final = frozenset(["reserve-batch", "stats-tubes", "list-clients", "dra
 """Those that a server cannot be asked for without their arguments, because it would take them for malformed (the first
 two are misread by beanstalkd as commands of its own), or because they have none: `stats` counts those that it knows.
 """
+
+FRACTIONS: Final = "fractions of a second"
+"""What beanstalkd lacks as well; it is asked for as commands are."""
 
 Seconds = Union[int, float]
 
@@ -325,9 +329,10 @@ class Command(Generic[T]):
         repeatable: it may be said again if the connection is lost before the reply: it changes nothing, or nothing more
             the second time.
         wait: the seconds for which the server is asked to wait before it replies; None: for ever.
+        whole: if it has a fraction of a second, the same in whole seconds; otherwise None.
     """
 
-    __slots__ = ("data", "repeatable", "reply", "wait")
+    __slots__ = ("data", "repeatable", "reply", "wait", "whole")
 
     has_effect: bool = False
     """Whether a session must be told what has become of it."""
@@ -337,6 +342,7 @@ class Command(Generic[T]):
         self.reply = reply
         self.repeatable = repeatable
         self.wait = wait
+        self.whole: Command[T] | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -362,6 +368,7 @@ class Ending(Command[None]):
         self.reply = reply
         self.repeatable = False
         self.wait = 0
+        self.whole = None
         self.job_id = job_id
 
     def settle(self, result: Error | None, session: Session) -> None:
@@ -402,19 +409,24 @@ class Watch(Command[int]):
 
 
 class Probe(Command[Any]):
-    """A command that is given without its arguments, to find out whether the server knows it: so it does nothing."""
+    """A command that is given without its arguments, to find out whether the server knows it: so it does nothing.
+
+    To find out whether it knows fractions, a job that does not exist is released with one.
+    """
 
     __slots__ = ("asked",)
 
     has_effect = True
 
     def __init__(self, asked: str) -> None:
-        super().__init__(asked.encode("ascii") + b" -\r\n", DELETED, True)
+        question = b"release 0 0 0.001\r\n" if asked == FRACTIONS else asked.encode("ascii") + b" -\r\n"
+        super().__init__(question, DELETED, True)
         self.asked = asked
 
     def settle(self, result: Any, session: Session) -> None:
         if isinstance(result, REFUSALS):
-            session.known[self.asked] = not isinstance(result, UnknownCommandError)
+            ignorance = BadFormatError if self.asked == FRACTIONS else UnknownCommandError
+            session.known[self.asked] = not isinstance(result, ignorance)
 
 
 REFUSALS: Final = (BadFormatError, ForbiddenError, NotFoundError, UnknownCommandError)
@@ -484,10 +496,14 @@ def _within(name: str, value: Any, most: int, least: int = 0) -> Any:
 def seconds(name: str, duration: Seconds, most: int = MAX_SECONDS) -> bytes:
     """A duration: whole seconds, or with milliseconds, rounded up so that no job is early."""
     _within(name, duration, most)
-    if duration == int(duration):
+    if _is_whole(duration):
         return b"%d" % duration
     milliseconds = math.ceil(round(duration * 1000, 6))  # 1.1 seconds are 1100.0000000000002 milliseconds
     return b"%d.%03d" % divmod(milliseconds, 1000)
+
+
+def _is_whole(duration: Seconds) -> bool:
+    return duration == int(duration)
 
 
 def _moment(at: float | datetime.datetime) -> bytes:
@@ -505,7 +521,10 @@ def put(
         _within("priority", priority, MAX_PRIORITY)
     if type(delay) is int and type(ttr) is int and 0 <= delay <= MAX_SECONDS and 0 <= ttr <= MAX_SECONDS:
         return Command(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body), INSERTED)
-    return Command(_put(b"put", body, priority, delay, ttr), INSERTED)
+    command: Command[int] = Command(_put(b"put", body, priority, delay, ttr), INSERTED)
+    if not (_is_whole(delay) and _is_whole(ttr)):
+        command.whole = put(body, priority, math.ceil(delay), math.ceil(ttr))
+    return command
 
 
 def put_keyed(
@@ -587,7 +606,11 @@ RESERVE: Final[Command[Any]] = Command(b"reserve\r\n", RESERVED, True, None)
 def reserve(timeout: Seconds | None = None) -> Command[Job[Any]]:
     if timeout is None:
         return RESERVE
-    return Command(b"reserve-with-timeout %b\r\n" % seconds("timeout", timeout, MAX_TIMEOUT), RESERVED, True, timeout)
+    wait = seconds("timeout", timeout, MAX_TIMEOUT)
+    command: Command[Job[Any]] = Command(b"reserve-with-timeout %b\r\n" % wait, RESERVED, True, timeout)
+    if not _is_whole(timeout):
+        command.whole = reserve(math.ceil(timeout))
+    return command
 
 
 def reserve_job(id: int) -> Command[Job[Any]]:
@@ -609,7 +632,10 @@ def delete(id: int) -> Command[None]:
 
 def release(id: int, priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> Command[None]:
     priority = DEFAULT_PRIORITY if priority is None else _within("priority", priority, MAX_PRIORITY)
-    return Ending(b"release %d %d %b\r\n" % (_id(id), priority, seconds("delay", delay)), RELEASED, id)
+    command = Ending(b"release %d %d %b\r\n" % (_id(id), priority, seconds("delay", delay)), RELEASED, id)
+    if not _is_whole(delay):
+        command.whole = release(id, priority, math.ceil(delay))
+    return command
 
 
 def bury(id: int, priority: int | None = None) -> Command[None]:
@@ -677,7 +703,10 @@ def tubes() -> Command[list[str]]:
 
 
 def pause_tube(tube: str, delay: Seconds) -> Command[None]:
-    return Command(b"pause-tube %b %b\r\n" % (_name(tube), seconds("delay", delay)), PAUSED, True)
+    command: Command[None] = Command(b"pause-tube %b %b\r\n" % (_name(tube), seconds("delay", delay)), PAUSED, True)
+    if not _is_whole(delay):
+        command.whole = pause_tube(tube, math.ceil(delay))
+    return command
 
 
 def clear_tube(tube: str) -> Command[int]:
@@ -754,8 +783,8 @@ def is_token(token: str) -> bool:
 
 
 def probe(command: str) -> Command[Any]:
-    """Asks whether the server knows a command of EXTENSIONS; the reply is an error, whether it does or not."""
-    if command not in EXTENSIONS:
+    """Asks whether the server knows a command of EXTENSIONS, or FRACTIONS; either way, the reply is an error."""
+    if command not in EXTENSIONS and command != FRACTIONS:
         raise ValueError(f"{command!r} is no command that some servers have and others lack")
     return Probe(command)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from beanstalk_client import commands
-from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, Command, Seconds
+from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, FRACTIONS, Command, Seconds
 from beanstalk_client.errors import UnsupportedError
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 
@@ -44,7 +44,7 @@ class Reply(Generic[T]):
         "command",
         "is_there",
         "last",  # a future that is done with it, for the last one of a pipeline
-        "required",  # what the server must know before the command may be sent; "" if there is no harm in sending it
+        "required",  # what the server must be asked for before the command may be sent; "" if it need not be asked
     )
 
     _result: T
@@ -79,10 +79,10 @@ class Reply(Generic[T]):
         return self._error
 
     def may_be_sent(self, session: Session) -> bool:
-        """Whether the server will not take the command's body for commands; if it would, that is the reply."""
+        """Whether there is a way to say the command to this server; if not, that is the reply."""
         if self.required:
             try:
-                session.require(self.required)
+                self.command = session.fit(self.required, self.command)
             except UnsupportedError as error:
                 self.set_exception(error)
                 return False
@@ -136,7 +136,7 @@ class _Commands(Generic[TBody]):
     def _add(self, command: Command[T], required: str = "") -> Reply[T]:
         if self._is_ended:
             raise RuntimeError("the pipeline has ended")
-        reply = Reply(command, required)
+        reply = Reply(command, FRACTIONS if command.whole is not None else required)
         self._replies.append(reply)
         return reply
 

@@ -8,12 +8,14 @@ an earlier epoch. Must never do any I/O, and never show the token.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from beanstalk_client import commands
 from beanstalk_client.commands import DEFAULT_TUBE, Command
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import Job
+
+T = TypeVar("T")
 
 
 class Session:
@@ -121,11 +123,14 @@ class Session:
             self.known[command] = f"cmd-{command}" in answer
         return command in commands.BASE or self.known.get(command, False)
 
-    def require(self, command: str) -> None:
-        """Make sure that the server knows a command whose body would else be taken for commands.
+    def fit(self, name: str, command: Command[T]) -> Command[T]:
+        """What to send for a command that a server may take for something else; it was asked whether it knows `name`.
 
         Raises:
-            UnsupportedError: it does not.
+            UnsupportedError: it does not, and there is no other way to say the command.
         """
-        if not self.knows(command):
-            raise UnsupportedError(f"the server does not know {command}, which beanstalk-server has")
+        if self.knows(name):
+            return command
+        if command.whole is None:
+            raise UnsupportedError(f"the server does not know {name}, which beanstalk-server has")
+        return command.whole

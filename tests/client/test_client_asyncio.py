@@ -513,3 +513,41 @@ async def test_a_server_that_begins_a_reply_must_end_it_also_where_it_may_wait_f
         peer.say(b"RESERVED 1 5\r\nhe")
         with pytest.raises(NoAnswerError, match="h:1: the server has been silent"):
             await reserve
+
+
+@run
+async def test_fractions_of_a_second_are_said_as_the_server_knows_them():
+    async with connected() as (queue, net, peer):
+        together = [begin(queue.put("a", delay=0.5)), begin(queue.put("b", ttr=1.5))]
+        await peer.expect(2 * b"release 0 0 0.001\r\n")
+        peer.say(2 * b"BAD_FORMAT\r\n")
+        await peer.expect(b"put 65536 1 60 1\r\na\r\nput 65536 0 2 1\r\nb\r\n")
+        peer.say(b"INSERTED 1\r\nINSERTED 2\r\n")
+        assert await asyncio.gather(*together) == [1, 2]
+        reserving = begin(queue.reserve(2.5))
+        await peer.expect(b"reserve-with-timeout 3\r\n")
+        peer.hang_up()
+        again = await net.peer(1)
+        await again.expect(b"release 0 0 0.001\r\n")
+        again.say(b"NOT_FOUND\r\n")
+        await again.expect(b"reserve-with-timeout 2.500\r\n")
+        again.hang_up()
+        with pytest.raises(ConnectionLostError):
+            await reserving
+
+
+@run
+async def test_a_release_with_a_fraction_is_not_sent_to_another_connection():
+    async with connected() as (queue, net, peer):
+        reserving = begin(queue.reserve())
+        await peer.expect(b"reserve\r\n")
+        peer.say(b"RESERVED 1 1\r\na\r\n")
+        releasing = begin(queue.release(await reserving, delay=0.5))
+        await peer.expect(b"release 0 0 0.001\r\n")
+        peer.hang_up()
+        again = await net.peer(1)
+        await again.expect(b"release 0 0 0.001\r\n")
+        again.say(b"BAD_FORMAT\r\n")
+        with pytest.raises(ReservationLostError):
+            await releasing
+        assert again.take() == b""

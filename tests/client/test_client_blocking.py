@@ -328,7 +328,7 @@ def test_a_server_may_be_silent_for_as_long_as_it_was_asked_to_wait(scripted, ru
         with Client(server.address) as other:
             threading.Timer(0.1, other.put, ["late"]).start()
             assert queue.reserve().body == "late"
-    silent = scripted([(b"reserve-with-timeout 0.050\r\n", SILENCE)])
+    silent = scripted([(b"release 0 0 0.001\r\n", b"NOT_FOUND\r\n"), (b"reserve-with-timeout 0.050\r\n", SILENCE)])
     with Client(silent.address, timeout=0.05, reconnect=False) as queue, pytest.raises(NoAnswerError, match=r"0\.1 s"):
         queue.reserve(0.05)
 
@@ -536,3 +536,46 @@ def test_a_server_that_goes_while_much_is_written_is_the_result_of_all_that_is_l
         assert len(results) == 500
         with pytest.raises(ConnectionLostError):
             queue.stats()
+
+
+def test_a_server_that_knows_no_fractions_is_told_whole_seconds_and_does_no_body(either):
+    with Client(either.address, use="t", watch="t") as queue:
+        victim = queue.put("victim", 1, 100)
+        late = queue.put(f"delete {victim}", 2, 1.5, ttr=1.5)
+        assert queue.peek(victim).body == "victim"
+        assert queue.peek(late).body == f"delete {victim}"
+        with pytest.raises(TimedOutError):
+            queue.reserve(0.001)
+        queue.kick_job(victim)
+        job = queue.reserve()
+        queue.release(job, 1, 0.001)
+        queue.pause_tube("t", 99.5)
+        with queue.pipeline() as together:
+            last = together.put("last", 3, 99.001)
+        assert queue.stats_job(last.result())["delay"] in (99, 100)
+        assert queue.stats_tube("t")["pause"] in (99, 100)
+
+
+def test_whole_seconds_are_rounded_up_and_the_server_is_asked_once_for_each_connection(scripted):
+    asked = (b"release 0 0 0.001\r\n", b"BAD_FORMAT\r\n")
+    server = scripted(
+        [
+            asked,
+            (b"put 65536 2 61 1\r\na\r\n", b"INSERTED 1\r\n"),
+            (b"reserve-with-timeout 1\r\n", b"TIMED_OUT\r\n"),
+            (b"put 65536 1 60 1\r\nb\r\n", CLOSE),
+        ],
+        [
+            (b"release 0 0 0.001\r\n", b"NOT_FOUND\r\n"),
+            (b"put 65536 0.250 60 1\r\nc\r\n", b"INSERTED 2\r\n"),
+            (b"quit\r\n",),
+        ],
+    )
+    queue = Client(server.address)
+    assert queue.put("a", delay=1.001, ttr=60.5) == 1
+    with pytest.raises(TimedOutError):
+        queue.reserve(0.5)
+    with pytest.raises(ConnectionLostError):
+        queue.put("b", delay=0.5)
+    assert queue.put("c", delay=0.25) == 2
+    queue.quit()

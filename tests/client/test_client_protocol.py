@@ -295,7 +295,7 @@ def test_what_the_server_knows_is_asked_once_for_each_connection(reply, is_known
     assert session.knows("put-with") is is_known
     if not is_known:
         with pytest.raises(errors.UnsupportedError, match="put-with"):
-            session.require("put-with")
+            session.fit("put-with", commands.put_with(b""))
     session.lose()
     assert session.probes("put-with")
     assert session.probes("put") == []

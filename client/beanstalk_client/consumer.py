@@ -14,8 +14,13 @@ more than `at_once` + 1.
 
 A job runs on when its connection is lost. Then its reservation is gone, and it is ready again on the server:
 
-    its run ends     it is deleted all the same, over the next connection; NOT_FOUND if another worker has it by then
+    its run ends     it is deleted all the same, over the next connection, if it is still the same job there; NOT_FOUND
+                     if another worker has it by then
     it comes back    before that, to this consumer: its run goes on, with the new reservation
+
+What has come back is the *heir* of what is in hand with its id, until it is clear what it is: the same job, whose
+reservation was lost; the same, which was released, so that it runs anew; another one, as a server without a binlog
+begins its ids anew. Until then nothing more is said of either.
 
 Must never know what a body means, nor delete a job whose handler has not said so.
 """
@@ -65,6 +70,9 @@ SOON = 0.01
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 """Seconds between two attempts after a loss: doubled with each, and shortened by up to a half at random."""
+
+MOST_EPOCHS = 8
+"""Connections of a link of which it is remembered when they were heard of last."""
 
 NEVER = float("inf")
 
@@ -137,7 +145,19 @@ class Delivery:
         body: its body.
     """
 
-    __slots__ = ("_found", "_job", "_link", "_received", "_task", "_touch_at", "_void", "body", "job_id")
+    __slots__ = (
+        "_found",
+        "_heir",
+        "_job",
+        "_kept",
+        "_link",
+        "_received",
+        "_task",
+        "_touch_at",
+        "_void",
+        "body",
+        "job_id",
+    )
 
     def __init__(self, link: _Link, job: Job[bytes], received: float) -> None:
         self.job_id = job.id
@@ -148,6 +168,8 @@ class Delivery:
         self._touch_at = received + LOOK
         self._found: dict[str, Any] | None = None  # its statistics, as asked for last
         self._task: asyncio.Task[None] | None = None
+        self._heir: Delivery | None = None  # with which its id has come again last, before it was settled
+        self._kept: Outcome | None = None  # what has become of it, until it is clear whether the heir is the same job
         self._void = False  # the server has given its id to another job since: nothing may be said of it any more
 
     @property
@@ -280,7 +302,7 @@ class Consumer:
         if self._look is not None:
             self._look.cancel()
         tasks = [link.task for link in self._links]
-        tasks += [delivery._task for delivery in self._in_hand.values() if delivery._task is not None]
+        tasks += [one._task for link in self._links for one in link.in_hand if one._task is not None]
         tasks += self._touches
         for task in tasks:
             task.cancel()
@@ -314,6 +336,7 @@ class Consumer:
             while True:
                 number, waits = self._claim(link)
                 answers, link.finished = link.finished, []
+                link.saying = answers
                 if not number and not answers:
                     if self._stopping and not link.in_hand:
                         return
@@ -413,13 +436,17 @@ class Consumer:
                     if outcome is not DONE and delivery._found is None and not delivery._void
                 ],
             )
+            refused = await self._look_for_others(
+                link,
+                [one for one, outcome in answers if outcome is DONE and not one._void and not client.holds(one._job)],
+            )
             batches = number and await client.knows("reserve-batch")
             whole = any(type(outcome) is Release and outcome.delay % 1 for _, outcome in answers) and (
                 not await client.knows("put-with")  # nor any fraction of a second: it is beanstalkd
             )
             async with client.pipeline(raise_errors=False) as pipeline:
                 for delivery, outcome in answers:
-                    replies.append(_say(pipeline, delivery, outcome, whole))
+                    replies.append(refused.get(delivery) or _say(pipeline, delivery, outcome, whole))
                 if batches and not self._stopping:
                     asked = pipeline.reserve_batch(number, wait)
                     link.unheard = replies
@@ -431,7 +458,7 @@ class Consumer:
             raise lost
         if not number or self._stopping:
             jobs = [] if asked is None or asked.exception() else asked.result()
-            self._tell_back(link)
+            self._tell_back()
             return jobs
         try:
             if asked is not None and not isinstance(asked.exception(), UnsupportedError):
@@ -444,7 +471,7 @@ class Consumer:
             jobs = []
         finally:
             link.waiting = False
-        self._tell_back(link)
+        self._tell_back()
         return jobs
 
     def _hear(
@@ -463,15 +490,14 @@ class Consumer:
                 self._settle(delivery)
             elif not is_said or isinstance(error, ConnectionLostError):
                 lost = error or lost
-                delivery._link.finished.append((delivery, outcome))
-                delivery._link.wake()
-            elif isinstance(error, NotFoundError) and delivery._link is not link:
-                delivery._link.finished.append((delivery, outcome))  # another link has taken it back meanwhile
-                delivery._link.wake()
+                self._say_later(delivery, outcome)
+            elif isinstance(error, NotFoundError) and delivery._heir is not None:
+                delivery._kept = outcome
             else:
                 self._settle(delivery)
                 if error is not None:
                     self._tell_untold(delivery, outcome, error)
+        link.said()
         return lost
 
     async def _look_up(self, link: _Link, deliveries: list[Delivery]) -> None:
@@ -485,9 +511,39 @@ class Consumer:
                 with contextlib.suppress(BeanstalkdError):
                     delivery._found = dict(reply.result())
 
+    async def _look_for_others(self, link: _Link, deliveries: list[Delivery]) -> dict[Delivery, Error]:
+        """Which jobs must not be deleted, of those that were reserved on connections that are lost: a server without a
+        binlog may have given their ids to others. It is another one if it has another body, or was put after the server
+        was heard of last over that connection; if in doubt, it runs once more.
+        """
+        assert self._loop is not None
+        others: dict[Delivery, Error] = {}
+        if not deliveries:
+            return others
+        async with link.client.pipeline(raise_errors=False) as pipeline:
+            replies = [(pipeline.stats_job(one.job_id), pipeline.peek(one.job_id)) for one in deliveries]
+        for delivery, (statistics, peeked) in zip(deliveries, replies):
+            for reply in (statistics, peeked):
+                if isinstance(reply.exception(), ConnectionLostError):
+                    reply.result()  # raises it
+            if statistics.exception() is None:
+                heard = link.heard_of(delivery)
+                at_latest = self._loop.time() - float(statistics.result()["age"])
+                is_same_body = peeked.exception() is None and peeked.result().body == delivery.body
+                if at_latest < heard or (is_same_body and at_latest - 1 < heard):  # an age has whole seconds
+                    continue
+            others[delivery] = ReservationLostError(f"job {delivery.job_id} may be another one by now")
+        return others
+
+    async def _put_at_latest(self, delivery: Delivery) -> float:
+        """When a job was put at the latest, on the loop's clock: its age has whole seconds, cut off."""
+        assert self._loop is not None
+        age = float((await delivery.stats())["age"])
+        return self._loop.time() - age
+
     def _settle(self, delivery: Delivery) -> None:
         """The server has heard what became of a job, or never will."""
-        delivery._link.in_hand.pop(delivery.job_id, None)
+        delivery._link.in_hand.discard(delivery)
         if self._in_hand.get(delivery.job_id) is delivery:
             del self._in_hand[delivery.job_id]
 
@@ -496,16 +552,19 @@ class Consumer:
     def _begin(self, link: _Link, jobs: list[Job[bytes]]) -> None:
         """Let the handler run for jobs that have come."""
         assert self._loop is not None
-        received = link.heard = self._loop.time()
+        received = self._loop.time()
         for job in jobs:
             delivery = Delivery(link, job, received)
+            link.note_heard(delivery, received)
+            link.in_hand.add(delivery)
             former = self._in_hand.get(job.id)
             if former is not None:
-                link.in_hand[job.id] = delivery
+                former._heir = delivery
+                former._kept = former._kept or former._link.take_back(former)
                 self._running += 1
                 delivery._task = self._loop.create_task(self._adopt(former, delivery))
                 continue
-            link.in_hand[job.id] = self._in_hand[job.id] = delivery
+            self._in_hand[job.id] = delivery
             if self._stopping:
                 link.finished.append((delivery, Release()))
                 continue
@@ -532,9 +591,15 @@ class Consumer:
             outcome = Release(FAULT_DELAY)
         self._running -= 1
         delivery._touch_at = NEVER
-        link = delivery._link
-        link.finished.append((delivery, outcome))
-        link.wake()
+        self._say_later(delivery, outcome)
+        delivery._link.wake()
+
+    def _say_later(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Let the server be told what has become of a job, over the connection that has it reserved."""
+        if delivery._heir is None:
+            delivery._link.finished.append((delivery, outcome))
+        else:
+            delivery._kept = outcome
 
     async def _adopt(self, former: Delivery, delivery: Delivery) -> None:
         """A job has come that has an id of those in hand. If it is the same job, which was ready again because its
@@ -547,37 +612,56 @@ class Consumer:
         same = False
         try:
             if former.body == delivery.body and not former._void:
-                age = float((await delivery.stats())["age"])  # whole seconds, cut off
-                same = self._loop.time() - age < former._link.heard
+                same = await self._put_at_latest(delivery) < former._link.heard_of(former)
+            while former._heir is delivery and former._link.is_saying(former):
+                await former._link.heard_out()  # if it was released, it has come to run again
         except (Error, OSError):
             pass  # if in doubt, it runs once more
         except asyncio.CancelledError:
             self._running -= 1
             delivery._link.finished.append((delivery, Release()))
             delivery._link.wake()
+            if former._heir is delivery:
+                self._disinherit(former)
             return
         link = delivery._link
         self._running -= 1
-        link.in_hand.pop(delivery.job_id, None)
-        if same and self._in_hand.get(delivery.job_id) is former:
-            old = former._link
-            old.in_hand.pop(former.job_id, None)
-            link.in_hand[former.job_id] = former
-            former._link, former._job = link, delivery._job
-            said = [(one, outcome) for one, outcome in old.finished if one is former]
-            if said:
-                old.finished = [pair for pair in old.finished if pair[0] is not former]
-                link.finished += said
-            else:
-                former._touch_at = self._loop.time() + LOOK
-            tell(log, logging.INFO, "job-taken-back", f"job {former.job_id} is ours again", job=former.job_id)
-            link.wake()
+        if former._heir is not delivery:  # it has come once more, over another connection: this reservation is gone
+            link.in_hand.discard(delivery)
             return
-        if not same:
-            former._void = former.job_id in self._in_hand and self._in_hand[former.job_id] is former
-        link.in_hand[delivery.job_id] = self._in_hand[delivery.job_id] = delivery
+        is_in_hand = self._in_hand.get(delivery.job_id) is former
+        if same and is_in_hand:
+            self._hand_over(former, delivery)
+            return
+        if is_in_hand:
+            former._void = True
+            self._disinherit(former)
+        self._in_hand[delivery.job_id] = delivery
         self._running += 1
         await self._attend(delivery)
+
+    def _hand_over(self, former: Delivery, heir: Delivery) -> None:
+        """A job is ours again: its run, or what has become of it, goes on with the reservation of its heir."""
+        assert self._loop is not None
+        link = heir._link
+        former._link.in_hand.discard(former)
+        link.in_hand.discard(heir)
+        link.in_hand.add(former)
+        former._link, former._job, former._heir = link, heir._job, None
+        if former._kept is None:
+            former._touch_at = self._loop.time() + LOOK
+        else:
+            link.finished.append((former, former._kept))
+            former._kept = None
+        tell(log, logging.INFO, "job-taken-back", f"job {former.job_id} is ours again", job=former.job_id)
+        link.wake()
+
+    def _disinherit(self, former: Delivery) -> None:
+        """The job that has come with its id is another one, or runs once more."""
+        former._heir = None
+        if former._kept is not None:
+            self._settle(former)
+            self._tell_untold(former, former._kept, NotFoundError())
 
     def _look_after(self) -> None:
         """Touch the jobs for which it is time. Repeats itself while there are jobs."""
@@ -603,7 +687,7 @@ class Consumer:
             async with link.client.pipeline(raise_errors=False) as pipeline:
                 replies = [_touch(pipeline, delivery) for delivery in deliveries]
             await self._look_up(link, [delivery for delivery in deliveries if delivery._found is None])
-            link.heard = self._loop.time()
+            now = self._loop.time()
         except (Error, OSError) as error:
             self._tell_lost(error)
             for delivery in deliveries:
@@ -613,15 +697,16 @@ class Consumer:
             trouble = reply if isinstance(reply, Error) else reply.exception()
             if isinstance(trouble, ConnectionLostError):
                 self._tell_lost(trouble)
-                delivery._touch_at = link.heard + FIRST_PAUSE
+                delivery._touch_at = now + FIRST_PAUSE
             elif trouble is not None:
                 delivery._touch_at = NEVER
                 if self._in_hand.get(delivery.job_id) is delivery and delivery._link is link:
                     message = f"job {delivery.job_id}: not ours any more ({trouble!r}); it runs on, and may run twice"
                     tell(log, logging.WARNING, "reservation-lost", message, job=delivery.job_id, tube=delivery.tube)
             elif delivery._touch_at != NEVER:
+                link.note_heard(delivery, now)
                 time_to_run = float(delivery._found["ttr"]) if delivery._found else 1.0
-                delivery._touch_at = link.heard + max(LOOK, time_to_run / 3 - LOOK)
+                delivery._touch_at = now + max(LOOK, time_to_run / 3 - LOOK)
 
     # What is told
 
@@ -630,9 +715,7 @@ class Consumer:
             self._lost = True
             tell(log, logging.WARNING, "server-lost", f"the server is not reached: {error}", running=self._running)
 
-    def _tell_back(self, link: _Link) -> None:
-        assert self._loop is not None
-        link.heard = self._loop.time()
+    def _tell_back(self) -> None:
         if self._lost:
             self._lost = False
             tell(log, logging.INFO, "server-back", "the server is reached again", running=self._running)
@@ -649,12 +732,14 @@ class _Link:
     """A connection, and what it has in hand."""
 
     __slots__ = (
+        "_heard",
         "_idle",
+        "_listeners",
         "busy",
         "client",
         "finished",
-        "heard",
         "in_hand",
+        "saying",
         "task",
         "tubes",
         "unheard",
@@ -667,13 +752,15 @@ class _Link:
     def __init__(self, client: AsyncClient[bytes], tubes: tuple[str, ...]) -> None:
         self.client = client
         self.tubes = tubes
-        self.in_hand: dict[int, Delivery] = {}  # by id: running, or finished and the server has not heard of it
+        self.in_hand: set[Delivery] = set()  # running, or finished and the server has not heard of it
         self.finished: list[tuple[Delivery, Outcome]] = []  # what the server is to be told next
+        self.saying: list[tuple[Delivery, Outcome]] = []  # what it is being told
+        self._listeners: list[asyncio.Future[None]] = []  # who waits until the server has heard that
         self.busy = False  # something is asked and not answered, or nobody can be asked
         self.waiting = False  # for jobs
         self.unheard: list[Any] = []  # replies of which the last ones may not have come when it begins to wait
         self.watching = False
-        self.heard = 0.0  # when the server has answered last, on the loop's clock
+        self._heard: dict[int, float] = {}  # by epoch: when the server has spoken of a job of it last; the loop's clock
         self._idle: asyncio.Future[None] | None = None
 
     async def watch(self) -> None:
@@ -696,6 +783,43 @@ class _Link:
             self._idle = None
             if timer is not None:
                 timer.cancel()
+
+    def note_heard(self, delivery: Delivery, now: float) -> None:
+        """The server has spoken of a job as one that is ours."""
+        heard = self._heard
+        heard[delivery._job.epoch] = now
+        if len(heard) > MOST_EPOCHS:
+            del heard[next(iter(heard))]
+
+    def heard_of(self, delivery: Delivery) -> float:
+        """When the server has spoken last over the connection that had the job: it had been put by then."""
+        return self._heard.get(delivery._job.epoch, delivery._received)
+
+    def take_back(self, delivery: Delivery) -> Outcome | None:
+        """What has become of it, if the server has not been told yet; it will not be."""
+        for pair in self.finished:
+            if pair[0] is delivery:
+                self.finished.remove(pair)
+                return pair[1]
+        return None
+
+    def is_saying(self, delivery: Delivery) -> bool:
+        """Whether what has become of it is on its way, and may or may not have been heard."""
+        return any(one is delivery for one, _ in self.saying)
+
+    async def heard_out(self) -> None:
+        """Wait until it is known whether the server has heard what it is being told."""
+        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listeners.append(heard)
+        await heard
+
+    def said(self) -> None:
+        """It is known now."""
+        self.saying = []
+        for heard in self._listeners:
+            if not heard.done():
+                heard.set_result(None)
+        self._listeners = []
 
     def wake(self) -> None:
         if self._idle is not None and not self._idle.done():

@@ -429,6 +429,25 @@ class Probe(Command[Any]):
             session.known[self.asked] = not isinstance(result, ignorance)
 
 
+class CountProbe(Command[Statistics]):
+    """`stats`, to find out whether the server counts a command, and so knows it.
+
+    A server that forbids it has users with rights: so it is beanstalk-server, of a version that knows all of COUNTED.
+    """
+
+    __slots__ = ("asked",)
+
+    has_effect = True
+
+    def __init__(self, asked: str) -> None:
+        super().__init__(b"stats\r\n", STATISTICS, True)
+        self.asked = asked
+
+    def settle(self, result: Any, session: Session) -> None:
+        if isinstance(result, ForbiddenError):
+            session.known[self.asked] = True
+
+
 REFUSALS: Final = (BadFormatError, ForbiddenError, NotFoundError, UnknownCommandError)
 """What a probe is answered."""
 

@@ -111,7 +111,7 @@ class Session:
         """What must be asked to find out whether the server knows a command: nothing, if that is known."""
         if command in commands.BASE or command in self.known:
             return []
-        return [commands.stats() if command in commands.COUNTED else commands.probe(command)]
+        return [commands.CountProbe(command) if command in commands.COUNTED else commands.probe(command)]
 
     def knows(self, command: str, answer: Any = None) -> bool:
         """Whether the server knows a command.

@@ -310,6 +310,16 @@ def test_what_beanstalkd_misreads_is_asked_of_the_statistics():
     assert session.probes("reserve-batch") == []
 
 
+def test_only_a_server_that_knows_all_commands_forbids_statistics():
+    session = Session()
+    protocol = Protocol(session)
+    protocol.send(*session.probes("reserve-batch"))
+    protocol.receive(b"FORBIDDEN\r\n")
+    assert session.probes("reserve-batch") == []
+    assert session.knows("reserve-batch")
+    assert not session.knows("stats-tubes")  # which has not been asked for
+
+
 @pytest.mark.parametrize(
     "make",
     [

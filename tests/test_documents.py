@@ -9,7 +9,7 @@ from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.interface import Queue
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("conformance/*.md")])
+PAGES = sorted(page for place in (".", "client", "conformance", "docs") for page in ROOT.glob(f"{place}/*.md"))
 WIDTH = 120
 MAKEFILE = (ROOT / "Makefile").read_text()
 

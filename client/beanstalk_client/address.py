@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, Union, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union, cast
 from urllib.parse import unquote
 
 from beanstalk_client.commands import is_token
@@ -94,9 +94,9 @@ def read_target(
     found: list[Address] = []
     schemes = set()
     for one in _each(addresses):
-        if isinstance(one, str) and one.startswith((PLAIN, TLS)):
-            nodes, secret = _read_url(one)
-            schemes.add(one.startswith(TLS))
+        if isinstance(one, str) and "://" in one:
+            nodes, speaks_tls, secret = _read_url(one)
+            schemes.add(speaks_tls)
             token = token or secret
         else:
             nodes = [_read(one)]
@@ -141,25 +141,44 @@ def _read(one: OneAddress) -> Address:
         return _read_text(one)
     if isinstance(one, Address):
         return one
+    if not _is_pair(one):
+        raise ValueError("bad address: must be a text, or a tuple of a host and a port")
     host, port = one
-    if not host or not 0 < port < 65536:
-        raise ValueError(f"bad address {one!r}: must be a host and a port")
+    if not _is_host(host) or not 0 < port < 65536:
+        raise ValueError(f"bad address ({_shown(host)!r}, {port}): must be a host and a port")
     return Address(host, port)
 
 
-def _read_url(url: str) -> tuple[list[Address], str]:
-    """The nodes of a URL, and its token."""
+def _is_pair(one: Any) -> bool:
+    return (
+        isinstance(one, (tuple, list))
+        and len(one) == 2
+        and isinstance(one[0], str)
+        and isinstance(one[1], int)
+        and not isinstance(one[1], bool)
+    )
+
+
+def _is_host(host: str) -> bool:
+    """Whether this may be a name or an IP address: which ones there are, the system knows. A port alone is neither."""
+    return bool(host) and not host.isdigit() and host.isprintable() and not set(host) & set(" @[]/")
+
+
+def _read_url(url: str) -> tuple[list[Address], bool, str]:
+    """The nodes of a URL, whether they speak TLS, and the token."""
     scheme, rest = url.split("://", 1)
+    if f"{scheme.lower()}://" not in (PLAIN, TLS):
+        raise ValueError(f"bad URL: must begin with {PLAIN} or {TLS}")  # what it begins with may have the token in it
     user, at, hosts = rest.rpartition("@")
     if at and not user.startswith(":"):
         raise ValueError(f"bad URL: must be {scheme}://:TOKEN@{hosts}")  # what it has for a user may be the token
     if not hosts.startswith("/"):
         hosts = hosts.removesuffix("/")
-    return [_read_text(host) for host in hosts.split(",")], unquote(user[1:])
+    return [_read_text(host) for host in hosts.split(",")], scheme.lower() == TLS[:-3], unquote(user[1:])
 
 
 def _read_text(text: str) -> Address:
-    path = text[len("unix:") :] if text.startswith("unix:") else text if "/" in text else ""
+    path = text[len("unix:") :] if text.startswith("unix:") else text if text.startswith(("/", "./", "../")) else ""
     if path:
         return Address("", 0, path)
     host, port = text, ""
@@ -171,10 +190,10 @@ def _read_text(text: str) -> Address:
         host, colon, port = text.partition(":")
         is_good = ":" not in port
         port = port if colon else str(DEFAULT_PORT)
-    if not (is_good and host and not set(host) & set(" @[]") and port.isascii() and port.isdigit()):
+    if not (is_good and _is_host(host) and port.isascii() and port.isdigit()):
         raise ValueError(f"bad address {_shown(text)!r}: must be host:port, [v6]:port or unix:/path")
     if not 0 < int(port) < 65536:
-        raise ValueError(f"bad address {text!r}: a port is from 1 to 65535")
+        raise ValueError(f"bad address {_shown(text)!r}: a port is from 1 to 65535")
     return Address(host, int(port))
 
 

@@ -35,21 +35,22 @@ from beanstalk_client.commands import (
     Command,
     Probe,
     Seconds,
+    batch_of,
 )
 from beanstalk_client.connection import KEEPALIVE
 from beanstalk_client.errors import (
-    BeanstalkdError,
     ConnectionLostError,
     Error,
     NoAnswerError,
     NotFoundError,
     ReservationLostError,
+    UndecodableError,
     UnknownCommandError,
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import AsyncPipeline, Reply
 from beanstalk_client.protocol import Protocol
-from beanstalk_client.session import Session
+from beanstalk_client.session import Session, check_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -206,11 +207,14 @@ class _Connection(asyncio.Protocol):
             if command.wait != 0 and not self.is_lost and (isinstance(waiter, Reply) or waiter in self._waiters):
                 self.orphans.add(waiter)
                 self.is_hindered = True
-        elif waiter.done() and waiter.exception() is None:  # asyncio wants somebody to look at an error
-            self.give_back(waiter.result())
+        elif waiter.done():
+            error = waiter.exception()  # asyncio wants somebody to look at it
+            self.give_back(waiter.result() if error is None else error)
 
     def give_back(self, result: Any) -> None:
         """Give back what nobody waits for, if it is a job, or jobs."""
+        if isinstance(result, UndecodableError):
+            result = result.jobs
         jobs = result if isinstance(result, list) else [result]
         jobs = [job for job in jobs if isinstance(job, Job) and job.epoch]
         if jobs and not self.is_lost:
@@ -501,6 +505,7 @@ class AsyncClient(Generic[TBody]):
         target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
         self._session = Session(encoding, use, watch, target.token)
         self._target = target._replace(token="")
+        check_patience(connect_timeout, timeout)
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._reconnects = reconnect
@@ -994,24 +999,25 @@ class AsyncClient(Generic[TBody]):
 
     async def _reserve_each(self, limit: int, timeout: Seconds | None) -> list[Job[TBody]]:
         """Reserve one job, waiting for it, and then those that are ready."""
-        jobs = [await self.reserve(timeout)]
+        job = await self.reserve(timeout)
         connection = self._connection
         if limit == 1 or connection is None:
-            return jobs
+            return [job]
         command = commands.reserve(0)
         waiters = [connection.call(command) for _ in range(min(limit, MAX_BATCH) - 1)]
         try:
             results: list[Any] = await asyncio.gather(*waiters, return_exceptions=True)
         except asyncio.CancelledError:
-            connection.give_back(jobs)
+            connection.give_back(job)
             for waiter in waiters:
                 connection.forsake(command, waiter)
             raise
         for result in results:
-            if isinstance(result, Job):
-                jobs.append(result)
-            elif not isinstance(result, BeanstalkdError):  # TimedOutError: there are no more
+            if isinstance(result, ConnectionLostError):
                 raise result
+        jobs = batch_of([job, *results])  # any other error says that there are no more
+        if isinstance(jobs, UndecodableError):
+            raise jobs
         return jobs
 
     async def delete(self, job: JobOrID[TBody]) -> None:

@@ -28,19 +28,19 @@ from beanstalk_client.commands import (
     MAX_BATCH,
     Command,
     Seconds,
+    batch_of,
 )
 from beanstalk_client.connection import Connection, open_socket, speak_tls
 from beanstalk_client.errors import (
     ConnectionLostError,
-    DeadlineSoonError,
     Error,
     NotFoundError,
-    TimedOutError,
+    UndecodableError,
     UnknownCommandError,
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import Pipeline, Reply
-from beanstalk_client.session import Session
+from beanstalk_client.session import Session, check_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class Client(Generic[TBody]):
         )
         self._session = Session(encoding, use, watch, self._target.token)
         self._target = self._target._replace(token="")
+        check_patience(connect_timeout, timeout)
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._reconnect = reconnect and given is None
@@ -386,12 +387,14 @@ class Client(Generic[TBody]):
 
     def _reserve_each(self, limit: int, timeout: Seconds | None) -> list[Job[TBody]]:
         """Reserve one job, waiting for it, and then those that are ready."""
-        jobs: list[Job[TBody]] = [self._run(commands.reserve(timeout))]
-        for result in self.run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1)):
-            if isinstance(result, Job):
-                jobs.append(result)
-            elif not isinstance(result, (TimedOutError, DeadlineSoonError)):
+        job: Job[TBody] = self._run(commands.reserve(timeout))
+        results: list[Any] = self.run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1))
+        for result in results:
+            if isinstance(result, ConnectionLostError):
                 raise result
+        jobs = batch_of([job, *results])  # any other error says that there are no more
+        if isinstance(jobs, UndecodableError):
+            raise jobs
         return jobs
 
     def delete(self, job: JobOrID[TBody]) -> None:
@@ -659,6 +662,8 @@ class Client(Generic[TBody]):
                 if command.repeatable and self._reconnect and connection.may_repeat:
                     return self._run_again(command)
             raise result
+        if connection.protocol.is_lost:  # more has come than was asked for
+            self._drop()
         return result  # type: ignore[no-any-return]  # where typing.cast would be a call
 
     def _run_again(self, command: Command[T]) -> T:
@@ -669,9 +674,9 @@ class Client(Generic[TBody]):
         except BaseException:
             self._drop()
             raise
+        if connection.is_lost:
+            self._drop()
         if isinstance(result, Exception):
-            if connection.is_lost:
-                self._drop()
             raise result
         return cast(T, result)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Union
 
 from beanstalk_client import statistics
@@ -32,6 +32,7 @@ from beanstalk_client.errors import (
     ExistsError,
     ForbiddenError,
     NotFoundError,
+    UndecodableError,
     UnknownCommandError,
     UnknownResponseError,
 )
@@ -223,7 +224,7 @@ class JobReply(Reply[Any]):
     def read(self, line: bytes) -> Error:
         return error_of(line)
 
-    def read_body(self, words: list[bytes], body: bytes, session: Session) -> Job[Any] | ValueError:
+    def read_body(self, words: list[bytes], body: bytes, session: Session) -> Job[Any] | UndecodableError:
         if len(words) != 3:
             nonsense(b" ".join(words))
         job_id = number(words[1])
@@ -235,8 +236,34 @@ class JobReply(Reply[Any]):
             return Job(job_id, body, epoch)
         try:
             return Job(job_id, body.decode(session.encoding), epoch)
-        except UnicodeDecodeError as error:
-            return error
+        except UnicodeError as error:
+            return undecodable(error, Job(job_id, body, epoch))
+
+
+def undecodable(error: UnicodeError, job: Job[bytes]) -> UndecodableError:
+    """The error that a job has for a result whose body cannot be decoded."""
+    if isinstance(error, UnicodeDecodeError):
+        found = UndecodableError(error.encoding, job.body, error.start, error.end, error.reason)
+    else:  # some encodings do not say where
+        found = UndecodableError("unicode", job.body, 0, len(job.body), str(error))
+    found.jobs = [job]
+    return found
+
+
+def batch_of(results: Iterable[Any]) -> list[Job[Any]] | UndecodableError:
+    """The jobs of a batch; or the first error of one that cannot be decoded, which has all of them."""
+    jobs: list[Job[Any]] = []
+    error: UndecodableError | None = None
+    for result in results:
+        if isinstance(result, Job):
+            jobs.append(result)
+        elif isinstance(result, UndecodableError):
+            jobs += result.jobs
+            error = error or result
+    if error is None:
+        return jobs
+    error.jobs = jobs
+    return error
 
 
 class Document(Reply[T]):

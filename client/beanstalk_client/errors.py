@@ -5,6 +5,11 @@ Must never show a token.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beanstalk_client.job import Job
+
 
 class Error(Exception):
     """Whatever this package raises about a server."""
@@ -19,9 +24,26 @@ class UnknownResponseError(Error):
     """
 
     def __init__(self, status: bytes, values: list[bytes]) -> None:
-        super().__init__(b" ".join([status, *values]).decode("ascii", "backslashreplace"))
+        super().__init__(status, values)  # which is how a copy is made, also in another process
         self.status = status
         self.values = values
+
+    def __str__(self) -> str:
+        return b" ".join([self.status, *self.values]).decode("ascii", "backslashreplace")
+
+
+class UndecodableError(Error, UnicodeDecodeError):
+    """The body of a job is no text in the client's encoding. The job is reserved nevertheless, if that was asked for.
+
+    Attributes:
+        jobs: what the server has answered: this job, whose body is bytes, and those that came with it in a batch.
+    """
+
+    jobs: list[Job[Any]]
+
+    def __str__(self) -> str:
+        ids = [str(job.id) for job in self.jobs if job.body == self.object]
+        return f"job {', '.join(ids)}: {UnicodeDecodeError.__str__(self)}"
 
 
 class BeanstalkdError(Error):
@@ -40,8 +62,11 @@ class BuriedError(BeanstalkdError):
     """
 
     def __init__(self, id: int | None = None) -> None:
-        super().__init__(*() if id is None else (f"job {id}",))
+        super().__init__(*() if id is None else (id,))
         self.id = id
+
+    def __str__(self) -> str:
+        return "" if self.id is None else f"job {self.id}"
 
 
 class DeadlineSoonError(BeanstalkdError):
@@ -96,8 +121,11 @@ class ExistsError(BeanstalkdError):
     """
 
     def __init__(self, id: int) -> None:
-        super().__init__(f"job {id}")
+        super().__init__(id)
         self.id = id
+
+    def __str__(self) -> str:
+        return f"job {self.id}"
 
 
 class TooLateError(BeanstalkdError):

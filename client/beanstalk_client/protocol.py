@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, TypeVar, Union
 
-from beanstalk_client.commands import MAX_BODY_DIGITS, RESERVED, Command, nonsense
+from beanstalk_client.commands import MAX_BODY_DIGITS, RESERVED, Command, batch_of, nonsense
 from beanstalk_client.errors import ConnectionLostError, Error
 from beanstalk_client.session import Session
 
 T = TypeVar("T")
 
-Result = Union[T, Error, ValueError]
-"""What has become of a command: a ValueError is a body that cannot be decoded."""
+Result = Union[T, Error]
+"""What has become of a command."""
 
 MAX_LINE: Final = 1024
 """The longest line of a reply, in bytes: a name has 200 at most."""
@@ -136,7 +136,7 @@ class Protocol:
                     self._count -= 1
                     if self._count:
                         continue
-                    result, self._jobs = _whole(self._jobs), []
+                    result, self._jobs = batch_of(self._jobs), []
                 elif reply.is_batch and type(result) is int:
                     self._count = result
                     continue
@@ -157,11 +157,3 @@ class Protocol:
         self._pieces = []
         self.is_lost = True
         return lost
-
-
-def _whole(jobs: list[Any]) -> Any:
-    """The result of a batch: the jobs, or the first error if the body of one cannot be decoded."""
-    for job in jobs:
-        if isinstance(job, ValueError):
-            return job
-    return jobs

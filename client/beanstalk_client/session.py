@@ -34,7 +34,7 @@ class Session:
         known: which commands this server knows, as far as that was asked.
 
     Raises:
-        ValueError: a name or the token is malformed.
+        ValueError: a name or the token is malformed, or there is no such encoding of texts.
     """
 
     __slots__ = ("_lost", "_token", "encoding", "epoch", "known", "reserved", "used", "watched")
@@ -46,6 +46,8 @@ class Session:
         watch: str | Iterable[str] = DEFAULT_TUBE,
         token: str = "",
     ) -> None:
+        if encoding is not None:
+            _check_encoding(encoding)
         self.encoding = encoding
         self.used = use
         self.watched: dict[str, None] = dict.fromkeys([watch] if isinstance(watch, str) else watch)
@@ -101,8 +103,10 @@ class Session:
 
     def encode(self, body: str | bytes) -> bytes:
         """The bytes of a body."""
-        if not isinstance(body, str):
+        if isinstance(body, bytes):
             return body
+        if not isinstance(body, str):  # what else has bytes may say another length than it has
+            raise TypeError(f"a body must be {'bytes' if self.encoding is None else 'str or bytes'}: {type(body)!r}")
         if self.encoding is None:
             raise TypeError("a body must be bytes: the client has no encoding")
         return body.encode(self.encoding)
@@ -134,3 +138,22 @@ class Session:
         if command.whole is None:
             raise UnsupportedError(f"the server does not know {name}, which beanstalk-server has")
         return command.whole
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        "".encode(encoding)
+        b"".decode(encoding)
+    except LookupError as error:
+        raise ValueError(f"encoding: {error}") from None
+
+
+def check_patience(connect_timeout: float, timeout: float | None) -> None:
+    """Make sure that a client can wait for so many seconds.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    for name, duration in (("connect_timeout", connect_timeout), ("timeout", timeout)):
+        if duration is not None and not 0 < duration <= commands.MAX_TIMEOUT:
+            raise ValueError(f"{name} is {duration}: must be seconds, more than 0 and at most {commands.MAX_TIMEOUT}")

@@ -26,6 +26,7 @@ LOCAL = Address("127.0.0.1", 11300)
         ("/run/socket", [Address("", 0, "/run/socket")]),
         ("./socket", [Address("", 0, "./socket")]),
         ("beanstalk://queue", [Address("queue", 11300)]),
+        ("Beanstalk://queue", [Address("queue", 11300)]),
         ("beanstalk://a:1,b:2,[::1]:3/", [Address("a", 1), Address("b", 2), Address("::1", 3)]),
         ("beanstalk:///run/socket", [Address("", 0, "/run/socket")]),
     ],
@@ -39,7 +40,26 @@ def test_an_address_in_each_form(written, found):
 
 @pytest.mark.parametrize(
     "written",
-    ["", ":1", "host:", "host:0", "host:65536", "host:x", "host:1:2", "a b", "[::1", "[::1]1", "::1", "a@b", [], ()],
+    [
+        *(
+            "",
+            ":1",
+            "host:",
+            "host:0",
+            "host:65536",
+            "host:x",
+            "host:1:2",
+            "a b",
+            "[::1",
+            "[::1]1",
+            "::1",
+            "a@b",
+            [],
+            (),
+        ),
+        *("host/path", "beanstalk://host/path", "http://host:1", "tcp://host", "host\n"),
+        *(("127.0.0.1", "11300"), [("a", True)]),
+    ],
 )
 def test_what_is_no_address_is_refused(written):
     with pytest.raises(ValueError, match=r"must be|a port is|no address"):
@@ -73,6 +93,10 @@ def test_a_url_has_a_token_which_is_not_shown():
         "beanstalk://secret@127.0.0.1",
         "beanstalk://:secret@127.0.0.1:x",
         "secret@127.0.0.1:1",
+        " beanstalk://:secret@127.0.0.1",
+        "beanstalk://:secret@127.0.0.1\n",
+        "redis://:secret@127.0.0.1",
+        ("beanstalk://:secret@127.0.0.1", 11300),
         "beanstalk://:sec%20ret@localhost",
     ],
 )

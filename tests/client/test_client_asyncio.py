@@ -550,3 +550,18 @@ async def test_a_release_with_a_fraction_is_not_sent_to_another_connection():
         with pytest.raises(ReservationLostError):
             await releasing
         assert again.take() == b""
+
+
+@run
+async def test_jobs_that_come_too_late_are_given_back_also_if_one_is_no_text():
+    async with connected() as (queue, _, peer):
+        reserving = begin(queue.reserve_batch(2, 5))
+        await peer.expect(b"reserve-batch 2 5\r\n")
+        reserving.cancel()
+        await asyncio.wait([reserving])
+        peer.say(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\n\xff\r\nRESERVED 2 1\r\na\r\n")
+        await peer.expect(b"stats-job 1\r\nstats-job 2\r\n")
+        peer.say(b"NOT_FOUND\r\nOK 11\r\n---\npri: 7\n\r\n")
+        await peer.expect(b"release 1 65536 0\r\nrelease 2 7 0\r\n")
+        peer.say(2 * b"RELEASED\r\n")
+        await turns()

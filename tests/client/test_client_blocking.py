@@ -1,5 +1,6 @@
 """The blocking client: with this server, with beanstalkd, and with servers that fail at every byte."""
 
+import array
 import datetime
 import shutil
 import signal
@@ -21,6 +22,7 @@ from beanstalk_client import (
     TimedOutError,
     TooLateError,
     UnauthorizedError,
+    UndecodableError,
     UnknownCommandError,
     UnsupportedError,
     commands,
@@ -579,3 +581,52 @@ def test_whole_seconds_are_rounded_up_and_the_server_is_asked_once_for_each_conn
         queue.put("b", delay=0.5)
     assert queue.put("c", delay=0.25) == 2
     queue.quit()
+
+
+def test_a_batch_with_a_body_that_is_no_text_is_not_lost(either):
+    with Client(either.address, None) as raw, Client(either.address) as queue:
+        bodies = [b"one", b"\xff", b"three"]
+        ids = [raw.put(body) for body in bodies]
+        with pytest.raises(UndecodableError, match=f"job {ids[1]}: ") as refused:
+            queue.reserve_batch(9, 0)
+        assert [(job.id, job.body) for job in refused.value.jobs] == [
+            (ids[0], "one"),
+            (ids[1], b"\xff"),
+            (ids[2], "three"),
+        ]
+        for job in refused.value.jobs:
+            queue.release(job)
+        with pytest.raises(UndecodableError) as refused:
+            queue.peek(ids[1])
+        assert (refused.value.jobs[0].epoch, refused.value.object) == (0, b"\xff")
+
+
+def test_a_reply_too_many_ends_the_connection(scripted):
+    server = scripted(
+        [(b"delete 1\r\n", b"DELETED\r\nDELETED\r\n", SILENCE)],
+        [(b"delete 2\r\n", b"DELETED\r\n"), (b"quit\r\n",)],
+    )
+    queue = Client(server.address)
+    queue.delete(1)
+    queue.delete(2)
+    queue.quit()
+
+
+def test_what_is_no_body_is_refused(run):
+    with Client(run().address) as queue:
+        for body in (5, None, ["a"], bytearray(b"a"), memoryview(array.array("i", [1, 2]))):
+            with pytest.raises(TypeError, match="a body must be"):
+                queue.put(body)
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "rot13"])
+def test_an_encoding_that_there_is_not_is_refused_at_once(encoding):
+    with pytest.raises(ValueError, match="encoding"):
+        Client("127.0.0.1:1", encoding)
+
+
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout"])
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_timeout_that_cannot_be_is_refused_at_once(name, seconds):
+    with pytest.raises(ValueError, match=f"^{name} is "):
+        Client("127.0.0.1:1", **{name: seconds})

@@ -1,7 +1,10 @@
 """The client's half of the protocol: what becomes of commands when replies come, whole, in pieces and as nonsense."""
 
+import pickle
+
 import pytest
 from beanstalk_client import commands, errors
+from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session
 
@@ -210,7 +213,7 @@ def test_all_commands_in_one_conversation_in_pieces_of_every_size():
 def test_a_body_that_cannot_be_decoded_leaves_the_conversation_in_step():
     data = b"RESERVED_BATCH 2\r\nRESERVED 5 1\r\n\xff\r\nRESERVED 6 1\r\na\r\nRESERVED 7 2\r\n\xc3\xa4\r\n"
     found, protocol = say([commands.reserve_batch(2), commands.reserve()], [data], "utf-8")
-    assert found[0][0] is UnicodeDecodeError
+    assert found[0][0] is errors.UndecodableError
     assert found[1] == ("job", 7, "ä")
     assert protocol.session.reserved == {5, 6, 7}
 
@@ -363,3 +366,22 @@ def test_what_no_server_would_take_is_no_command(make):
 def test_durations_are_rounded_up_to_the_millisecond():
     durations = {1: b"1", 0.25: b"0.250", 1.1: b"1.100", 0.0004: b"0.001", 2.0: b"2", 59.9999: b"60.000"}
     assert {duration: commands.seconds("delay", duration) for duration in durations} == durations
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UnknownResponseError(b"NEW", [b"1"]),
+        errors.BuriedError(5),
+        errors.BuriedError(),
+        errors.ExistsError(4),
+        errors.ConnectionLostError("gone", reason="so", maybe_done=True),
+        errors.ReservationLostError("job 3"),
+        commands.undecodable(UnicodeError("x"), Job(1, b"a")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_go_from_process_to_process(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), repr(copy)) == (type(error), str(error), repr(error))
+    assert vars(copy).keys() == vars(error).keys()

@@ -96,6 +96,7 @@ class _Connection(asyncio.Protocol):
 
     Attributes:
         is_lost: it is gone, or given up.
+        loop: the one that it was made in, and can be used in.
         is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
         orphans: reserves that wait at the server and whose callers were cancelled.
     """
@@ -107,7 +108,6 @@ class _Connection(asyncio.Protocol):
         "_is_flushing",  # the end of this turn writes what is there
         "_last",  # the last command
         "_left_over",  # bytes that the transport could not write, when that was looked at last
-        "_loop",
         "_name",
         "_out",  # commands of this turn
         "_out_size",  # their bytes
@@ -121,6 +121,7 @@ class _Connection(asyncio.Protocol):
         "is_full",
         "is_hindered",
         "is_lost",
+        "loop",
         "orphans",
     )
 
@@ -129,11 +130,11 @@ class _Connection(asyncio.Protocol):
     def __init__(self, client: AsyncClient[Any], session: Session, name: str, timeout: float | None) -> None:
         self._client = client
         self._name = name
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._protocol = Protocol(session)
         self._timeout = timeout
         self._timer: asyncio.TimerHandle | None = None
-        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self.loop.create_future()
         self._waiters: deque[Waiter] = deque()
         self._out: list[bytes] = []
         self._out_size = 0
@@ -152,7 +153,7 @@ class _Connection(asyncio.Protocol):
 
     def call(self, command: Command[T]) -> asyncio.Future[T]:
         """Send a command at the end of this turn: return what will have its result, or its error."""
-        waiter: asyncio.Future[T] = self._loop.create_future()
+        waiter: asyncio.Future[T] = self.loop.create_future()
         self.send(command, waiter)
         return waiter
 
@@ -178,7 +179,7 @@ class _Connection(asyncio.Protocol):
             self._flush()
         elif not self._is_flushing:
             self._is_flushing = True
-            self._loop.call_soon(self._flush_at_end_of_turn)
+            self.loop.call_soon(self._flush_at_end_of_turn)
 
     def may_adopt(self, command: Command[Any]) -> bool:
         """Whether the command is what an orphan already asks for, with nothing behind it."""
@@ -223,7 +224,7 @@ class _Connection(asyncio.Protocol):
     def _flush_at_end_of_turn(self) -> None:
         if self._was_idle:  # a loss may wait to be read: then nothing has left, and nothing is in doubt
             self._was_idle = False
-            self._loop.call_soon(self._flush_at_end_of_turn)
+            self.loop.call_soon(self._flush_at_end_of_turn)
             return
         self._is_flushing = False
         self._flush()
@@ -237,7 +238,7 @@ class _Connection(asyncio.Protocol):
 
     def room(self) -> asyncio.Future[None]:
         """Is done when the server has read enough for another command, or the connection is lost."""
-        room: asyncio.Future[None] = self._loop.create_future()
+        room: asyncio.Future[None] = self.loop.create_future()
         if self.is_full and not self.is_lost:
             self._room.append(room)
         else:
@@ -257,7 +258,7 @@ class _Connection(asyncio.Protocol):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
+        self._heard = self.loop.time()
         protocol = self._protocol
         done = protocol.receive(data)
         if protocol.is_lost:
@@ -306,11 +307,11 @@ class _Connection(asyncio.Protocol):
 
     def _expect_a_reply(self) -> None:
         """The server owes a reply from now on. One timer serves them all: it looks whether it may still be silent."""
-        now = self._loop.time()
+        now = self.loop.time()
         self._was_idle = now - self._heard > IDLE
         self._heard = now
         if self._timer is None and self._timeout is not None:
-            self._timer = self._loop.call_later(self._timeout, self._look_at_silence)
+            self._timer = self.loop.call_later(self._timeout, self._look_at_silence)
 
     def _look_at_silence(self) -> None:
         self._timer = None
@@ -318,7 +319,7 @@ class _Connection(asyncio.Protocol):
         timeout = self._timeout
         if first is None or timeout is None:
             return  # it owes nothing
-        now = self._loop.time()
+        now = self.loop.time()
         left_over = self._transport.get_write_buffer_size()
         if left_over < self._left_over:
             self._heard = now  # it reads
@@ -326,7 +327,7 @@ class _Connection(asyncio.Protocol):
         wait = 0 if self._protocol.is_in_reply else first.wait  # who has begun to reply waits for nothing
         patience = timeout if wait is None else timeout + wait + self._heard - now
         if patience > 0:
-            self._timer = self._loop.call_later(min(patience, timeout), self._look_at_silence)
+            self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
         else:
             self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
 
@@ -373,7 +374,7 @@ class _Connection(asyncio.Protocol):
             self._flush()
             self._end(self._protocol.lose(ConnectionLostError(CLOSED, maybe_done=True)))
             self._transport.close()
-        timer = self._loop.call_later(CLOSE_WITHIN, self.abort)
+        timer = self.loop.call_later(CLOSE_WITHIN, self.abort)
         try:
             await self._closed
         except asyncio.CancelledError:
@@ -563,6 +564,7 @@ class AsyncClient(Generic[TBody]):
         """
         self._is_closed = True
         self._session.forget_token()
+        self._look_at_loop()
         connecting, connection = self._connecting, self._connection
         if connecting is not None:
             connecting.cancel()
@@ -689,6 +691,7 @@ class AsyncClient(Generic[TBody]):
         epoch = self._session.epoch if epoch is None else epoch
         reconnects = 0
         while True:
+            self._look_at_loop()
             connection = self._connection
             if connection is None:
                 if reconnects == MOST_RECONNECTS:
@@ -705,12 +708,26 @@ class AsyncClient(Generic[TBody]):
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return connection
 
+    def _look_at_loop(self) -> None:
+        """Leave a connection behind whose loop is closed, as one that is lost: nothing can be done with it, nor to it.
+
+        Raises:
+            RuntimeError: its loop is another one, which still runs or may run again.
+        """
+        connection = self._connection
+        if connection is None or connection.loop is asyncio.get_running_loop():
+            return
+        if not connection.loop.is_closed():
+            raise RuntimeError("the client is connected in another event loop: let each have its own")
+        connection.is_lost = True
+        self._note_loss(connection)
+
     async def _do(self, command: Command[T]) -> T:
         """Give a command and wait for its reply; give it again after a loss, if that does no harm."""
         if command.whole is not None:
             return await self._do_fitting(FRACTIONS, command)
         connection = self._connection
-        if connection is None or connection.is_hindered:
+        if connection is None or connection.is_hindered or connection.loop is not asyncio.get_running_loop():
             connection = await self._usable(command)
         waiter = connection.call(command)
         try:

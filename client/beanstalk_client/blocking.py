@@ -1,8 +1,9 @@
 """The blocking client: one connection at a time, one command at a time.
 
-A thread of its own for each client: nothing here is locked. What is asked, and what replies mean, is in `commands`;
-what outlives a connection, in `session`; bytes and silences, in `connection`. Here is what to do when a connection is
-lost: the next command connects again, and what may safely be said twice is.
+A thread of its own for each client: nothing here is locked, and a second one is refused while the first waits. What is
+asked, and what replies mean, is in `commands`; what outlives a connection, in `session`; bytes and silences, in
+`connection`. Here is what to do when a connection is lost: the next command connects again, and what may safely be said
+twice is.
 
 Must never say twice what may have been done.
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import socket
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, cast, overload
 
@@ -177,6 +180,7 @@ class Client(Generic[TBody]):
             self._open()
         if not self._reconnect:
             self._session.forget_token()
+        _clients.add(self)
 
     def __repr__(self) -> str:
         return f"beanstalk_client.Client({', '.join(map(str, self._target.addresses))})"
@@ -648,6 +652,8 @@ class Client(Generic[TBody]):
         connection, now = self._connection, time.monotonic()
         if connection is None or now - self._used > IDLE:
             connection = self._ready()
+        elif connection.protocol.pending:
+            raise _in_use()
         else:
             self._used = now
         result: Any
@@ -702,9 +708,12 @@ class Client(Generic[TBody]):
     def _ready(self) -> Connection:
         """The connection, which is alive as far as this machine knows; a new one if it must be."""
         connection, now = self._connection, time.monotonic()
-        if connection is not None and now - self._used > IDLE and not connection.is_alive():
-            self._drop()
-            connection = None
+        if connection is not None:
+            if connection.protocol.pending:
+                raise _in_use()
+            if now - self._used > IDLE and not connection.is_alive():
+                self._drop()
+                connection = None
         self._used = now
         return self._open_again() if connection is None else connection
 
@@ -780,6 +789,25 @@ class Client(Generic[TBody]):
 
     def _names(self) -> str:
         return ", ".join(map(str, self._target.addresses))
+
+
+def _in_use() -> RuntimeError:
+    """The error of a second command while the first waits: a thread's, or a signal handler's."""
+    return RuntimeError("another thread, or this one before a signal, is using the client: let each have its own")
+
+
+_clients: weakref.WeakSet[Client[Any]] = weakref.WeakSet()
+"""All clients of this process."""
+
+
+def _part_from_parent() -> None:
+    """This process is a fork: the connections are its parent's, and the next command of each client makes another."""
+    for client in list(_clients):
+        client._drop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_part_from_parent)
 
 
 def _peer(sock: socket.socket) -> tuple[str, int] | str:

@@ -4,8 +4,10 @@ that are killed in the middle of everything: what was acknowledged is there, and
 
 import asyncio
 import contextlib
+import gc
 import random
 import shutil
+import warnings
 from collections import Counter
 
 import pytest
@@ -316,3 +318,24 @@ def test_nothing_acknowledged_is_lost_when_nodes_of_a_cluster_are_killed(tmp_pat
             node.start()
 
         asyncio.run(Worked([node.address for node in nodes], 2)(kill, 4))
+
+
+def test_a_client_goes_on_in_another_loop_when_the_first_is_closed(run):
+    server = run()
+    queue = AsyncClient(server.address, use="mine")
+
+    async def work():
+        return await queue.using()
+
+    with asyncio.Runner() as first:
+        assert first.run(work()) == "mine"
+        with asyncio.Runner() as second, pytest.raises(RuntimeError, match="another event loop"):
+            second.run(work())
+        assert first.run(work()) == "mine"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # what has not been closed says so
+        with asyncio.Runner() as third:
+            assert third.run(work()) == "mine"
+        with asyncio.Runner() as fourth:
+            fourth.run(queue.close())
+        gc.collect()

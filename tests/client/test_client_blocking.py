@@ -2,11 +2,15 @@
 
 import array
 import datetime
+import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from beanstalk_client import (
@@ -34,7 +38,7 @@ from beanstalk_server import TubeConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.config import ListenerConfig, UserConfig
 from harness import servers
-from harness.waiting import eventually
+from harness.waiting import WITHIN, eventually
 
 TOKEN = new_token()
 MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))
@@ -630,3 +634,42 @@ def test_an_encoding_that_there_is_not_is_refused_at_once(encoding):
 def test_a_timeout_that_cannot_be_is_refused_at_once(name, seconds):
     with pytest.raises(ValueError, match=f"^{name} is "):
         Client("127.0.0.1:1", **{name: seconds})
+
+
+FORK = """
+import os, sys
+from beanstalk_client import Client, ReservationLostError
+with Client(sys.argv[1], use="mine") as queue:
+    queue.put("a")
+    queue.watch("mine")
+    job = queue.reserve()
+    child = os.fork()
+    if child == 0:
+        assert queue.using() == "mine" and queue.stats_job(job)["state"] == "reserved"
+        try:
+            queue.release(job)
+        except ReservationLostError:
+            sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    queue.release(job)
+"""
+
+
+def test_a_fork_does_not_use_its_parents_connection(run):
+    host, port = run().address
+    program = [sys.executable, "-P", "-c", FORK, f"{host}:{port}"]
+    subprocess.run(program, env=os.environ | {"PYTHONPATH": str(servers.ROOT / "client")}, timeout=WITHIN, check=True)
+
+
+def test_a_second_thread_is_refused_while_the_first_waits(run):
+    server = run()
+    with Client(server.address) as queue, Client(server.address) as other, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(queue.reserve)
+        eventually(lambda: other.stats()["current-waiting"] == 1, "the first thread waits")
+        with pytest.raises(RuntimeError, match="another thread"):
+            queue.tubes()
+        with pytest.raises(RuntimeError, match="another thread"):
+            queue.run_all([commands.stats()])
+        other.put("a")
+        assert waiting.result().body == "a"
+        assert queue.tubes() == ["default"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from beanstalk_client.address import OneAddress as Address
 from beanstalk_client.blocking import Client
 from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
 from beanstalk_client.errors import (
@@ -40,6 +41,7 @@ from beanstalk_client.errors import (
     UnsupportedError,
 )
 from beanstalk_client.job import Job, JobOrID, TBody
+from beanstalk_client.statistics import Statistics as Stats
 from beanstalk_client.version import VERSION
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_TTR",
     "DEFAULT_TUBE",
+    "Address",
     "AsyncClient",
     "BadFormatError",
     "BeanstalkdError",
@@ -75,6 +78,7 @@ __all__ = [
     "OtherShardError",
     "OutOfMemoryError",
     "ReservationLostError",
+    "Stats",
     "TBody",
     "Tasks",
     "TimedOutError",

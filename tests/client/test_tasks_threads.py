@@ -32,7 +32,12 @@ def test_exceptions_come_back():
         raise kind("oh")
 
     async def story(threads):
-        for kind, seen in ((ValueError, ValueError), (StopIteration, RuntimeError), (SystemExit, SystemExit)):
+        for kind, seen in (
+            (ValueError, ValueError),
+            (StopIteration, RuntimeError),
+            (KeyboardInterrupt, RuntimeError),
+            (SystemExit, SystemExit),
+        ):
             with pytest.raises(seen):
                 await threads.run(fail, (kind,), {})
 

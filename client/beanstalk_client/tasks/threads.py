@@ -140,7 +140,9 @@ class Threads:
                     self._overdue -= 1
             elif error is None:
                 future.set_result(result)
-            elif isinstance(error, StopIteration):  # which no future takes
-                future.set_exception(RuntimeError("the function raised StopIteration"))
+            elif isinstance(error, (StopIteration, KeyboardInterrupt)):  # no future takes one; one would end the loop
+                failure = RuntimeError(f"the function raised {type(error).__name__}")
+                failure.__cause__ = error
+                future.set_exception(failure)
             else:
                 future.set_exception(error)

@@ -147,6 +147,29 @@ def test_a_report_is_no_call(tasks, queue):
     assert "and no call" in reports(queue, "mail.errors")[0]["error"]
 
 
+def test_a_long_report_fits_into_a_job(tasks, queue):
+    """As JSON in ASCII, a character takes up to six bytes, and an end of a line eight."""
+
+    @tasks.task(retries=0)
+    def bad():
+        raise RuntimeError("\u00e4" * 20_000 + "\n" * 20_000 + "the end")
+
+    bad.put()
+    queue.run()
+    (job,) = queue.jobs("default.errors")
+    assert 30_000 < len(job.body) < 65_535
+    assert "the end" in reports(queue, "default.errors")[0]["traceback"][-1]
+
+
+def test_the_name_of_an_unknown_task_cannot_fill_or_forge_the_log(tasks, queue, caplog):
+    queue.client("mail").put(json.dumps({"task": "x\n2026 ERROR " + "y" * 100_000}).encode())
+    queue.run()
+    (record,) = caplog.records
+    assert "\n" not in record.getMessage()
+    assert len(record.getMessage()) < 1000
+    assert len(queue.jobs("mail.errors")[0].body) < 65_535
+
+
 def test_reports_can_be_left_out():
     tasks = Tasks(errors=None)
     with tasks.in_memory() as queue:

@@ -26,8 +26,8 @@ PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 ERRORS = ".errors"
 """What a tube's name ends with that has the errors of another one's jobs."""
 
-REPORT_LENGTH = 32_000
-"""How long a traceback in a report may be, in characters: the longest job that beanstalkd takes has 65,535 bytes."""
+REPORT_LENGTH = 65_000
+"""How long a report may be, in bytes: the longest job that beanstalkd takes has 65,535."""
 
 REPORT_TTL = 30 * 86400.0
 """Seconds that a report is kept, by a server that can be told so."""
@@ -89,7 +89,7 @@ def of_task(error: BaseException) -> BaseException:
 
 def report(job: int, tube: str, task: str, tries: int, error: BaseException) -> bytes:
     """What is put beside a buried job, for people: JSON, one key a line."""
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-REPORT_LENGTH:]
     content = {
         "job": job,
         "tube": tube,
@@ -98,6 +98,9 @@ def report(job: int, tube: str, task: str, tries: int, error: BaseException) -> 
         "tries": tries,
         "buried": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "worker": f"{socket.gethostname()}:{os.getpid()}",
-        "traceback": trace[-REPORT_LENGTH:].splitlines(),
     }
-    return json.dumps(content, indent=1, ensure_ascii=True).encode()
+    while True:  # its end says most
+        body = json.dumps({**content, "traceback": trace.splitlines()}, indent=1).encode()
+        if len(body) <= REPORT_LENGTH or not trace:
+            return body
+        trace = trace[len(trace) // 4 + 1 :]

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 LOOKUP_DELAY = 5.0
 """Seconds after which a job is tried again whose statistics were not to be had when it failed."""
 
+LONGEST_NAME = 200
+"""Characters of the name of an unknown task that are shown."""
+
 log = logging.getLogger("beanstalk_client.worker")
 
 
@@ -89,8 +92,8 @@ class Runner:
             return await self._bury(delivery, None, "", error)
         task = self._tasks.get(message.task)
         if task is None:
-            missing = UnknownTaskError(f"this worker has no task {message.task!r}")
-            return await self._bury(delivery, None, message.task, missing)
+            name = repr(message.task[:LONGEST_NAME])  # anybody may have written it
+            return await self._bury(delivery, None, name[1:-1], UnknownTaskError(f"this worker has no task {name}"))
         debug = log.isEnabledFor(logging.DEBUG)
         began = time.monotonic() if debug else 0.0
         try:

@@ -728,6 +728,29 @@ class Consumer:
         tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
 
 
+async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> None:
+    """Connect, to see whether there is a server that lets us consume these tubes; the client is closed then.
+
+    Raises:
+        OSError, Error: there is none, or it does not take our token.
+        PermissionError: how often a job has been tried could not be asked for: the right to inspect a tube is missing.
+    """
+    try:
+        await client.connect()
+        for tube in tubes:
+            try:
+                await client.stats_tube(tube)
+            except ForbiddenError:
+                message = (
+                    f"the right to inspect tube {tube} is missing: how often jobs have been tried must be asked for"
+                )
+                raise PermissionError(message) from None
+            except NotFoundError:
+                pass  # so far
+    finally:
+        await client.close()
+
+
 class _Link:
     """A connection, and what it has in hand."""
 

@@ -1,14 +1,19 @@
 """The worker as a program: what it runs, how it ends, and what it says to who makes a mistake."""
 
+import asyncio
 import contextlib
 import signal
 
 import pytest
-from beanstalk_client import Client, NotFoundError
+from beanstalk_client import AsyncClient, Client, NotFoundError
+from beanstalk_client.tasks import Tasks
 from beanstalk_client.worker.command import find_tasks, groups_of, main, make_parser, read_group
+from beanstalk_client.worker.serving import Group, Worker
 from consuming import SERVERS, running
 from working import WorkerProcess
 
+from beanstalk_server.access.accounts import hash_of_token, new_token
+from beanstalk_server.config import ListenerConfig, UserConfig
 from harness.servers import unused_port
 from harness.waiting import eventually
 
@@ -96,6 +101,50 @@ def test_what_does_not_end_in_time_or_is_told_twice_is_released(work, client, tm
     assert worker.end() == 0
     found = client.stats_job(job_id)
     assert (found["state"], found["pri"], found["releases"]) == ("ready", 99, 1)
+
+
+WORKER, PRODUCER = new_token(), new_token()
+
+
+def users(*rights):
+    """A worker with these rights to the tube work, and who puts and looks."""
+    worker = UserConfig(name="worker", token_sha256=(hash_of_token(WORKER),), **dict.fromkeys(rights, ("work",)))
+    producer = UserConfig(
+        name="producer", token_sha256=(hash_of_token(PRODUCER),), produce=("*",), inspect=("*",), admin=("*",)
+    )
+    return {"listeners": (ListenerConfig(address="127.0.0.1:0", auth="token"),), "users": (worker, producer)}
+
+
+def test_a_worker_needs_no_right_to_other_tubes(run):
+    server = run(**users("consume", "inspect"))
+    tasks = Tasks(server.address, token=WORKER, tube="work", errors=None)
+    tries = []
+
+    @tasks.task(retries=1, backoff=0)
+    def fail():
+        tries.append(1)
+        raise RuntimeError
+
+    async def story():
+        worker = Worker(tasks, [Group(("work",), 2)], threads=1)
+        work = asyncio.ensure_future(worker.run())
+        async with AsyncClient(server.address, token=PRODUCER, encoding=None, use="work") as client:
+            await client.put(fail.body())
+            while not (await client.stats_tube("work"))["current-jobs-buried"]:
+                assert not work.done()
+                await asyncio.sleep(0.01)
+        worker.stop()
+        await work
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+    assert len(tries) == 2
+
+
+def test_a_worker_that_could_not_count_tries_does_not_begin(run):
+    server = run(**users("consume"))
+    tasks = Tasks(server.address, token=WORKER, tube="work")
+    with pytest.raises(PermissionError, match="the right to inspect tube work is missing"):
+        asyncio.run(Worker(tasks, [Group(("work",), 2)], threads=1).run())
 
 
 def test_a_lifespan_is_around_all_jobs(work, client):

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from beanstalk_client.consumer import Consumer
+from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.deliver.deliveries import Deliveries
 from beanstalk_client.deliver.sending import Sender
 from beanstalk_client.deliver.signatures import Secrets
@@ -111,7 +111,7 @@ class Deliverer:
         """
         loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        await self._look_for_server()
+        await look_for_server(self._connect(), self._tubes)
         reports = Reports(self._connect)
         self._sender = self._make_sender()
         handler = Deliveries(self._sender, self._turns, self._rules, reports)
@@ -172,13 +172,6 @@ class Deliverer:
             consumer.end()
         if self._over is not None:
             asyncio.get_running_loop().call_later(LAST_GRACE, self._over.set)
-
-    async def _look_for_server(self) -> None:
-        client = self._connect()
-        try:
-            await client.connect()
-        finally:
-            await client.close()
 
     async def _consume(self) -> None:
         """Let the consumers run until all have ended; one that fails ends the others."""

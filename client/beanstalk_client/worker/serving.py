@@ -15,7 +15,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from beanstalk_client.consumer import Consumer
+from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.registry import Tasks
 from beanstalk_client.tasks.runner import Runner
@@ -64,7 +64,7 @@ class Worker:
         """
         loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        await self._look_for_server()
+        await look_for_server(self._tasks.connect_async(), [tube for group in self._groups for tube in group.tubes])
         threads = Threads(self._number)
         runner = Runner(self._tasks, threads)
         self._consumers = [
@@ -116,13 +116,6 @@ class Worker:
             consumer.end()
         if self._over is not None:
             asyncio.get_running_loop().call_later(LAST_GRACE, self._over.set)
-
-    async def _look_for_server(self) -> None:
-        client = self._tasks.connect_async()
-        try:
-            await client.connect()
-        finally:
-            await client.close()
 
     async def _consume(self) -> None:
         """Let the consumers run until all have ended; the first that fails ends the others."""

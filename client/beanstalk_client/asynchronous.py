@@ -644,7 +644,8 @@ class AsyncClient(Generic[TBody]):
                 raise failure
             if left <= 0:
                 where = ", ".join(map(str, addresses))
-                raise ConnectionLostError(f"{where}: no server can be reached: {failure}") from failure
+                why = failure.reason if isinstance(failure, ConnectionLostError) else failure  # no command was sent
+                raise ConnectionLostError(f"{where}: no server can be reached: {why}") from failure
             failure = None
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -778,7 +778,8 @@ class Client(Generic[TBody]):
             except OSError as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise ConnectionLostError(f"{self._names()}: no server can be reached: {error}") from error
+                    why = error.reason if isinstance(error, ConnectionLostError) else error  # no command was sent
+                    raise ConnectionLostError(f"{self._names()}: no server can be reached: {why}") from error
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
         self._used = time.monotonic()

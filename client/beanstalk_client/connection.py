@@ -13,6 +13,7 @@ import contextlib
 import selectors
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -242,8 +243,11 @@ class Connection:
         return NoAnswerError(f"{self.name}: {reason}", reason=reason, maybe_done=True)
 
 
-def open_socket(address: tuple[str, int] | str, timeout: float | None) -> socket.socket:
+def open_socket(address: tuple[str, int] | str, timeout: float) -> socket.socket:
     """Connect to a host and a port, or to the path of a UNIX socket.
+
+    A name may have several IP addresses, of which the first may be those that do not answer: each gets its share of the
+    time that is left.
 
     Raises:
         OSError: that cannot be done.
@@ -257,13 +261,35 @@ def open_socket(address: tuple[str, int] | str, timeout: float | None) -> socket
             sock.close()
             raise
         return sock
-    sock = socket.create_connection(address, timeout)
+    sock = _connect_to_any(socket.getaddrinfo(*address, type=socket.SOCK_STREAM), timeout)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE:
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return sock
+
+
+def _connect_to_any(found: list[Any], timeout: float) -> socket.socket:
+    until = time.monotonic() + timeout
+    failure: OSError | None = None
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:  # IPv6, where there is none
+            failure = failure or error
+            continue
+        try:
+            sock.settimeout(max(until - time.monotonic(), 0.001) / (len(found) - number))
+            sock.connect(address)
+        except BaseException as error:
+            sock.close()
+            if not isinstance(error, OSError):
+                raise
+            failure = failure or error
+        else:
+            return sock
+    raise failure or OSError("the name has no address")
 
 
 def speak_tls(

@@ -1,6 +1,7 @@
 """The blocking client: with this server, with beanstalkd, and with servers that fail at every byte."""
 
 import array
+import contextlib
 import datetime
 import os
 import shutil
@@ -673,3 +674,34 @@ def test_a_second_thread_is_refused_while_the_first_waits(run):
         other.put("a")
         assert waiting.result().body == "a"
         assert queue.tubes() == ["default"]
+
+
+def test_a_name_whose_first_address_does_not_answer_is_reached_by_the_next(run, monkeypatch):
+    server = run()
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.2", server.address[1]))
+        deaf.listen(0)
+        with contextlib.ExitStack() as filling:
+            for _ in range(3):  # who comes now is not even refused
+                sock = filling.enter_context(socket.socket())
+                sock.setblocking(False)
+                sock.connect_ex(deaf.getsockname())
+            found = [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, server.address[1]))
+                for host in ("127.0.0.2", "127.0.0.1")
+            ]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+            with Client("queue.example.com", connect_timeout=0.5) as queue:
+                assert queue.put("a") == 1
+
+
+def test_a_server_that_cannot_be_reached_has_done_nothing(scripted):
+    closing = [(b"use t\r\n", CLOSE)]
+    server = scripted([(b"use t\r\n", b"USING t\r\n"), (b"put 65536 0 60 1\r\na\r\n", CLOSE)], *[closing] * 30)
+    with Client(server.address, use="t", connect_timeout=0.1) as queue:
+        with pytest.raises(ConnectionLostError):
+            queue.put("a")
+        with pytest.raises(ConnectionLostError, match="no server can be reached") as lost:
+            queue.put("a")
+        assert "may not" not in str(lost.value)
+        assert not lost.value.maybe_done

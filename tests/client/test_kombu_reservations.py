@@ -177,6 +177,16 @@ def test_a_job_that_is_lost_is_deleted_all_the_same_but_not_released(play, caplo
     assert "delete came too late" in caplog.text
 
 
+def test_a_job_that_is_buried_because_it_was_given_back_too_often_is_told(play, caplog):
+    stage = play()
+    stage.ask()
+    stage.reply(0, "WATCHING 2", "WATCHING 1")
+    (held,) = stage.grant(0, 5)
+    stage.reservations.release(held)
+    stage.reply(0, "BURIED")
+    assert "job 5 of tube mail: release was refused (BuriedError)" in caplog.messages
+
+
 @pytest.mark.parametrize(("reply", "is_refused"), [("TOUCHED", True), ("NOT_FOUND", False)])
 def test_a_job_of_which_nothing_may_be_known_is_an_error_and_one_that_is_gone_is_not(play, reply, is_refused):
     stage = play()

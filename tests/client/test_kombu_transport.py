@@ -19,6 +19,7 @@ from beanstalk_client.errors import (
     UnauthorizedError,
     UnsupportedError,
 )
+from beanstalk_client.integrations import kombu as transport_module
 from beanstalk_client.integrations.kombu import RETRY, TLSTransport, Transport, key_of, moment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -255,6 +256,33 @@ def test_a_broadcast_reaches_every_queue_that_is_bound_by_a_connection_that_is_a
     kombu.Queue("a", exchange, channel=first.default_channel).delete()
     third.Producer().publish("to the other", exchange=exchange)
     assert [third.SimpleQueue(name).qsize() for name in "ab"] == [0, 1]
+
+
+@pytest.mark.parametrize("is_evented", [False, True])
+def test_who_is_bound_stays_so_when_a_connection_is_lost_on_which_nothing_is_said(
+    run, connect, monkeypatch, is_evented
+):
+    server = run()
+    connection, sender, got = connect(server), connect(server), []
+    exchange = kombu.Exchange("all", type="fanout")
+    hub = Hub()
+    if is_evented:
+        hub.call_repeatedly(0.01, lambda: None)
+        connection.transport.register_with_event_loop(connection.connection, hub)
+    queue = kombu.Queue("a", exchange, channel=connection.default_channel)
+    with kombu.Consumer(connection, [queue], callbacks=[lambda body, message: got.append(body)], no_ack=True):
+        monkeypatch.setattr(transport_module, "WAIT", 0.01)
+        connection.transport.commands._connection._sock.shutdown(socket.SHUT_RDWR)
+
+        def heard():
+            sender.Producer().publish("hello", exchange=exchange, declare=[exchange])
+            with contextlib.suppress(socket.timeout):
+                hub.run_once() if is_evented else connection.drain_events(timeout=0.02)
+            return got
+
+        eventually(heard, "it is bound again")
+        connection.close()
+    hub.close()
 
 
 def test_a_reply_reaches_who_waits_for_it_and_nobody_else(run, connect, look):

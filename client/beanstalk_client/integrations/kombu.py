@@ -283,9 +283,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if self.typeof(exchange).type == "fanout":
             with contextlib.suppress(ForbiddenError):
                 self._purge(queue)  # what was said to a consumer of this name that is dead
-            self.connection.commands.watch(self.tube(exchange + BOUND + queue))
+            self.connection.bind(self.tube(exchange + BOUND + queue))
         elif queue == reply_queue(exchange, routing_key):
-            self.connection.commands.watch(self.tube(queue))
+            self.connection.bind(self.tube(queue))
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         client, prefix = self.connection.commands, self.tube(exchange + BOUND)
@@ -472,6 +472,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         }
         self._commands: Client[bytes] | None = None
         self._used = commands.DEFAULT_TUBE
+        self._is_bound = False
+        self._said_at = time.monotonic()
         self._hub: Any = None
         _transports_made.add(self)
 
@@ -524,6 +526,20 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             self._used = tube
         return client
 
+    def bind(self, tube: str) -> None:
+        """Let others believe that something is bound here."""
+        self.commands.watch(tube)
+        self._is_bound = True
+
+    def stay_bound(self) -> None:
+        """Say something now and then: a connection that is lost is noticed by that, and another one watches the same.
+
+        Nothing else may be said on it for days, and what is lost or cut for its silence binds nothing.
+        """
+        if self._is_bound and time.monotonic() - self._said_at > WAIT:
+            self._said_at = time.monotonic()
+            self.commands.using()
+
     def forget(self, tube: str) -> None:
         """Let nobody believe any more that something is bound here."""
         with contextlib.suppress(NotIgnoredError):  # it is the last one, which was never watched for this
@@ -536,6 +552,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
     def _connect(self) -> tuple[socket.socket, Protocol]:
         """Make another connection to the server that is reached first."""
+        self._said_at = -WAIT  # if it replaces one that is lost, the one that binds may be lost as well
         options = dict(self._options)
         patience, timeout = options.pop("timeout"), options.pop("connect_timeout")
         target = read_target(self.addresses(), **options)
@@ -572,10 +589,12 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             if self._commands is not None:
                 self._commands.close()
                 self._commands = None
+                self._is_bound = False
 
     def abandon(self) -> None:
         """In a process that was forked: the connection is the parent's."""
         self._commands = None
+        self._is_bound = False
         self._hub = None
 
     # Without an event loop
@@ -590,6 +609,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         deadline = None if timeout is None else time.monotonic() + timeout
         has_asked = False
         while True:
+            self.stay_bound()
             channels = [channel for channel in self.channels if channel.is_consuming]
             if sum([channel.deliver() for channel in channels]):
                 return
@@ -624,6 +644,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         hub = self._hub
         if hub is None:
             return
+        self.stay_bound()
         for channel in list(self.channels):
             if channel.is_consuming:
                 channel.deliver()

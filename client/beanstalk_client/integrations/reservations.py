@@ -35,7 +35,6 @@ from typing import Any, Final
 from beanstalk_client import commands
 from beanstalk_client.commands import DEFAULT_TUBE, Command
 from beanstalk_client.errors import (
-    BuriedError,
     ConnectionLostError,
     DeadlineSoonError,
     Error,
@@ -497,7 +496,7 @@ class Reservations:
         self._attempt(held.slot, self._flush)
 
     def _ended(self, held: Reservation, command: Command[None], result: Any) -> None:
-        if isinstance(result, (NotFoundError, BuriedError)):
+        if isinstance(result, NotFoundError):
             message = f"job {held.id} of tube {held.tube}: {command.name} came too late ({_text(result)})"
             tell(log, logging.WARNING, "outcome-lost", message, job=held.id, tube=held.tube)
         elif isinstance(result, Exception):

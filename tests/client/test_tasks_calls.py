@@ -12,6 +12,7 @@ from beanstalk_client.tasks import JSON, Message, Middleware, Serializer, Tasks
 from consuming import SERVERS, new_tube, run, running
 
 from harness.servers import BEANSTALKD
+from harness.waiting import eventually
 
 
 @pytest.fixture
@@ -320,3 +321,16 @@ def test_middleware_is_around_each_put(our_server):
 
 def test_a_message_shows_no_arguments():
     assert "secret" not in repr(Message("note", ["secret"], {}, {}))
+
+
+def test_the_client_of_a_thread_that_has_ended_is_closed(our_server):
+    with tasks_at(our_server) as tasks, tasks.connect() as client:
+        note = tasks.task(name="note")(print)
+        note.put()
+        before = client.stats()["current-connections"]
+        for _ in range(5):
+            thread = threading.Thread(target=note.put)
+            thread.start()
+            thread.join()
+        del thread
+        eventually(lambda: client.stats()["current-connections"] == before, "only this thread has a connection")

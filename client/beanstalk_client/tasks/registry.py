@@ -76,7 +76,7 @@ class Tasks:
         self._schedules: dict[str, Schedule] = {}
         self._memory: MemoryQueue | None = None
         self._of_thread = threading.local()
-        self._blocking: list[Client[bytes]] = []  # of all threads
+        self._blocking: weakref.WeakSet[Client[bytes]] = weakref.WeakSet()  # of all threads
         self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, AsyncClient[bytes]]] = (
             weakref.WeakKeyDictionary()
         )
@@ -273,7 +273,7 @@ class Tasks:
         """Close the clients that `put` has made, in all threads. None of them may be at it."""
         for client in list(self._blocking):
             client.close()
-        self._blocking = []
+        self._blocking.clear()
         self._of_thread = threading.local()
 
     async def aclose(self) -> None:
@@ -290,7 +290,9 @@ class Tasks:
         if client is None or mine["process"] != os.getpid():  # a child must not speak on its parent's connection
             client = self.connect(use=tube)
             mine.update(client=client, process=os.getpid(), tube=tube)
-            self._blocking.append(client)
+            self._blocking.add(client)
+            ending = weakref.finalize(threading.current_thread(), _close_in, os.getpid(), client)
+            ending.atexit = False
         elif mine["tube"] != tube:
             client.use(tube)
             mine["tube"] = tube
@@ -400,6 +402,12 @@ class Tasks:
             yield self._memory
         finally:
             self._memory = before
+
+
+def _close_in(process: int, client: Client[bytes]) -> None:
+    """Close the client of a thread that has ended; in a child process, it has only been copied."""
+    if process == os.getpid():
+        client.close()
 
 
 def _demands(options: Options) -> dict[str, Any]:

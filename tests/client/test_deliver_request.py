@@ -179,6 +179,8 @@ def test_a_fragment_is_left_out():
         "http://example.com:/",
         "http://example.com:0/",
         "http://example.com:65536/",
+        "http://example.com:8_0/",
+        "http://example.com:+80/",
         "http://example.com:-1/",
         "http://example.com:80:80/",
         "http://exa mple.com/",

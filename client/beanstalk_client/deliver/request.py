@@ -60,6 +60,7 @@ _NAME: Final = re.compile(
     r"(?=.{1,253}\.?\Z)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_][a-z0-9_-]{0,62})*\.?", re.ASCII
 )
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 _OCTET: Final = r"(?:0|[1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
 _IPV4: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}", re.ASCII)
 _IPV6: Final = re.compile(r"[0-9a-f:.]{2,45}", re.ASCII)
@@ -210,6 +211,9 @@ def check_url(url: str) -> tuple[str, str, int]:
         raise RequestError(f"url must begin with http:// or https://, not with {_shown(parts.scheme or url[:16])}")
     if "@" in parts.netloc:
         raise RequestError("url must not have a user or password: an Authorization header says who asks")
+    digits = parts.netloc.rpartition("]")[2].partition(":")[2]
+    if digits and not _DIGITS.fullmatch(digits):  # Python 3.9 takes 8_0 and +80 for 80
+        raise RequestError(f"url must have a port in digits, not {_shown(digits)}")
     if port is None:
         if parts.netloc.endswith(":"):
             raise RequestError("url must have a port after the colon, or no colon")

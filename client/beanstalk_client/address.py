@@ -44,10 +44,16 @@ class Address(NamedTuple):
         """Whether nobody is on the way to it, as far as the address says."""
         if self.path or self.host == "localhost":
             return True
+        return self.is_ip and ipaddress.ip_address(self.host).is_loopback
+
+    @property
+    def is_ip(self) -> bool:
+        """Whether the host is an IP address, and no name."""
         try:
-            return ipaddress.ip_address(self.host).is_loopback
+            ipaddress.ip_address(self.host)
         except ValueError:
             return False
+        return True
 
 
 OneAddress = Union[Address, tuple[str, int], str]

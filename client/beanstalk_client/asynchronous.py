@@ -69,6 +69,9 @@ WRITE_SIZE: Final = 1 << 16
 IDLE: Final = 1.0
 """Seconds after which a connection may have been lost without anybody having looked."""
 
+NEXT_AFTER: Final = 0.25
+"""Seconds after which the next IP address of a name is tried, while those before have not answered (RFC 8305)."""
+
 CLOSE_WITHIN: Final = 1.0
 """Seconds for the goodbyes of TLS."""
 
@@ -660,8 +663,11 @@ class AsyncClient(Generic[TBody]):
             if address.path:
                 await loop.create_unix_connection(lambda: connection, address.path, ssl=context, server_hostname=name)
             else:
+                how: dict[str, Any] = {}
+                if isinstance(loop, asyncio.BaseEventLoop) and not address.is_ip:  # uvloop tries one after the other
+                    how["happy_eyeballs_delay"] = NEXT_AFTER
                 await loop.create_connection(
-                    lambda: connection, address.host, address.port, ssl=context, server_hostname=name
+                    lambda: connection, address.host, address.port, ssl=context, server_hostname=name, **how
                 )
             greeting = [connection.call(command) for command in self._session.greet()]
             results = await asyncio.gather(*greeting, return_exceptions=True)

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import random
 import shutil
+import socket
 import warnings
 from collections import Counter
 
@@ -339,3 +340,23 @@ def test_a_client_goes_on_in_another_loop_when_the_first_is_closed(run):
         with asyncio.Runner() as fourth:
             fourth.run(queue.close())
         gc.collect()
+
+
+def test_a_name_whose_first_address_does_not_answer_is_reached_by_the_next(run, monkeypatch):
+    server = run()
+    port = server.address[1]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+    async def work():
+        async with AsyncClient("queue.example.com") as queue:
+            assert await queue.put("a") == 1
+
+    with socket.socket() as deaf, contextlib.ExitStack() as filling:
+        deaf.bind(("127.0.0.2", port))
+        deaf.listen(0)
+        for _ in range(3):  # who comes now is not even refused
+            sock = filling.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(deaf.getsockname())
+        asyncio.run(asyncio.wait_for(work(), WITHIN))

@@ -220,7 +220,9 @@ def test_whatever_a_task_does_has_failed_if_it_has_not_returned(our_project, tol
         (b"[]", "not that of a task"),
         (b'{"task": "django_shop.tasks.remind", "args": 1, "kwargs": {}, "meta": {}}', "not that of a task"),
         ("django_shop.tasks.none", "cannot be imported"),
-        ("no_such.module", "cannot be imported"),
+        ("django_shop.no_such.module", "cannot be imported"),
+        ("no_such.module", "of no installed app"),
+        ("antigravity.webbrowser", "of no installed app"),  # which opens one when it is imported
         ("django_shop.tasks.no_task", "and no task"),
         ("os.abort", "and no task"),
         (("django_shop.tasks.remind", {"priority": 1000}), "does not run here"),

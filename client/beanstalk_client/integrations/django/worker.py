@@ -20,11 +20,13 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.apps import apps
 from django.db import close_old_connections, connections
 from django.utils import timezone
 from django.utils.module_loading import import_string
@@ -55,6 +57,13 @@ log = logging.getLogger("beanstalk_client.django")
 
 class UnrunnableError(Exception):
     """No worker of this program can run the task; the message says why."""
+
+
+def _may_be_imported(module: str) -> bool:
+    """Whether a job may name this module: to import one runs it, and whoever may put jobs need not be whoever may run
+    whatever is installed here.
+    """
+    return module in sys.modules or any(f"{module}.".startswith(f"{app.name}.") for app in apps.get_app_configs())
 
 
 class Runner:
@@ -119,6 +128,9 @@ class Runner:
         Raises:
             UnrunnableError: it is no task, or not one of this backend.
         """
+        module = message.path.rpartition(".")[0]
+        if not _may_be_imported(module):
+            raise UnrunnableError(f"{message.path} is of no installed app, and its module is not imported here")
         try:
             found = import_string(message.path)
         except Exception as error:  # a module may raise whatever it likes

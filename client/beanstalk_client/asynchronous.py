@@ -1,9 +1,5 @@
 """The client for asyncio: `AsyncClient`, which any number of tasks may use at once over one connection.
 
-Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
-is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whoever is cancelled when. What
-this decides of itself is
-
     when commands leave      those of one turn of the loop in one write; no more while the server does not read
     what a loss means        the next command connects again, one connection for all who wait; what may be said twice,
                              or has not left yet, is said again
@@ -18,13 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import socket
-from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, overload
 
 from beanstalk_client import commands
 from beanstalk_client.address import Address, Addresses, read_target
+from beanstalk_client.asynchronous_connection import CLOSED, AsyncConnection
 from beanstalk_client.commands import (
     DEFAULT_DELAY,
     DEFAULT_PRIORITY,
@@ -37,7 +32,6 @@ from beanstalk_client.commands import (
     Seconds,
     batch_of,
 )
-from beanstalk_client.connection import KEEPALIVE
 from beanstalk_client.errors import (
     ConnectionLostError,
     Error,
@@ -49,7 +43,6 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import AsyncPipeline, Reply
-from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session, check_patience
 from beanstalk_client.statistics import Statistics
 
@@ -60,23 +53,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Waiter = Union["asyncio.Future[Any]", Reply[Any]]
-"""Who is told what has become of a command."""
-
-WRITE_SIZE: Final = 1 << 16
-"""Bytes of commands that are written at once, without waiting for the end of the turn."""
-
-IDLE: Final = 1.0
-"""Seconds after which a connection may have been lost without anybody having looked."""
-
 NEXT_AFTER: Final = 0.25
 """Seconds after which the next IP address of a name is tried, while those before have not answered (RFC 8305)."""
-
-CLOSE_WITHIN: Final = 1.0
-"""Seconds for the goodbyes of TLS."""
-
-CLOSED: Final = "the client is closed"
-UNSENT: Final = "the connection is lost, and the command was not sent"
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 1.0
@@ -87,304 +65,6 @@ MOST_RECONNECTS: Final = 3
 
 OF_ONE_EPOCH: Final = (b"release ", b"bury ", b"touch ")
 """Commands that mean nothing to another connection than the one that has reserved the job."""
-
-
-class _Connection(asyncio.Protocol):
-    """One connection: what is said on it, and who waits for what.
-
-    Args:
-        client: is told of the loss, and of jobs that are to be given back.
-        name: what errors call the server.
-        timeout: the seconds for which the server may be silent beyond what it was asked to wait.
-
-    Attributes:
-        is_lost: it is gone, or given up.
-        loop: the one that it was made in, and can be used in.
-        is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
-        orphans: reserves that wait at the server and whose callers were cancelled.
-    """
-
-    __slots__ = (
-        "_client",  # is told when it is lost
-        "_closed",  # done when its socket is
-        "_heard",  # when something has come last, or was sent to a server that owed nothing: time of the loop
-        "_is_flushing",  # the end of this turn writes what is there
-        "_last",  # the last command
-        "_left_over",  # bytes that the transport could not write, when that was looked at last
-        "_name",
-        "_out",  # commands of this turn
-        "_out_size",  # their bytes
-        "_protocol",
-        "_room",  # those who wait for the server to read
-        "_timeout",  # seconds
-        "_timer",  # looks after the server's silence while it owes replies
-        "_transport",
-        "_waiters",  # one for each command without a reply, in order
-        "_was_idle",  # nothing was asked for a while
-        "is_full",
-        "is_hindered",
-        "is_lost",
-        "loop",
-        "orphans",
-    )
-
-    _transport: asyncio.Transport
-
-    def __init__(self, client: AsyncClient[Any], session: Session, name: str, timeout: float | None) -> None:
-        self._client = client
-        self._name = name
-        self.loop = asyncio.get_running_loop()
-        self._protocol = Protocol(session)
-        self._timeout = timeout
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed: asyncio.Future[None] = self.loop.create_future()
-        self._waiters: deque[Waiter] = deque()
-        self._out: list[bytes] = []
-        self._out_size = 0
-        self._is_flushing = False
-        self._last: Command[Any] | None = None
-        self._heard = 0.0
-        self._left_over = 0
-        self._was_idle = False
-        self._room: deque[asyncio.Future[None]] = deque()
-        self.orphans: set[Waiter] = set()
-        self.is_full = False
-        self.is_hindered = False
-        self.is_lost = False
-
-    # Commands
-
-    def call(self, command: Command[T]) -> asyncio.Future[T]:
-        """Send a command at the end of this turn: return what will have its result, or its error."""
-        waiter: asyncio.Future[T] = self.loop.create_future()
-        self.send(command, waiter)
-        return waiter
-
-    def send(self, command: Command[Any], waiter: Waiter) -> None:
-        """Send a command at the end of this turn, of whose reply the waiter is told."""
-        if self.orphans and self.may_adopt(command):
-            self.orphans.discard(self._waiters[-1])
-            self._waiters[-1] = waiter
-            self._look_for_hindrances()
-            return
-        waiters = self._waiters
-        if not waiters:
-            if self.is_lost:
-                waiter.set_exception(ConnectionLostError(UNSENT))
-                return
-            self._expect_a_reply()
-        waiters.append(waiter)
-        data = self._protocol.send(command)
-        self._last = command
-        self._out.append(data)
-        self._out_size += len(data)
-        if self._out_size >= WRITE_SIZE:
-            self._flush()
-        elif not self._is_flushing:
-            self._is_flushing = True
-            self.loop.call_soon(self._flush_at_end_of_turn)
-
-    def may_adopt(self, command: Command[Any]) -> bool:
-        """Whether the command is what an orphan already asks for, with nothing behind it."""
-        last = self._last
-        return (
-            command.wait is None
-            and last is not None
-            and last.data == command.data
-            and self._waiters[-1] in self.orphans
-        )
-
-    @property
-    def may_repeat(self) -> bool:
-        """Whether another connection may do better: not if what this one has said makes no sense."""
-        return not self._protocol.is_nonsense
-
-    @property
-    def is_forsaken(self) -> bool:
-        """Whether it waits for a job, and nobody waits for any of its replies."""
-        return bool(self.orphans) and all(waiter.cancelled() for waiter in self._waiters)
-
-    def forsake(self, command: Command[Any], waiter: Waiter) -> None:
-        """Nobody waits for this reply any more. A job that comes with it, or has come, is given back."""
-        if waiter.cancelled():
-            # A future may have been cancelled some time ago, and its reply have come since.
-            if command.wait != 0 and not self.is_lost and (isinstance(waiter, Reply) or waiter in self._waiters):
-                self.orphans.add(waiter)
-                self.is_hindered = True
-        elif waiter.done():
-            error = waiter.exception()  # asyncio wants somebody to look at it
-            self.give_back(waiter.result() if error is None else error)
-
-    def give_back(self, result: Any) -> None:
-        """Give back what nobody waits for, if it is a job, or jobs."""
-        if isinstance(result, UndecodableError):
-            result = result.jobs
-        jobs = result if isinstance(result, list) else [result]
-        jobs = [job for job in jobs if isinstance(job, Job) and job.epoch]
-        if jobs and not self.is_lost:
-            self._client._give_back(self, jobs)
-
-    def _flush_at_end_of_turn(self) -> None:
-        if self._was_idle:  # a loss may wait to be read: then nothing has left, and nothing is in doubt
-            self._was_idle = False
-            self.loop.call_soon(self._flush_at_end_of_turn)
-            return
-        self._is_flushing = False
-        self._flush()
-
-    def _flush(self) -> None:
-        out = self._out
-        if out:
-            self._out = []
-            self._out_size = 0
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-
-    def room(self) -> asyncio.Future[None]:
-        """Is done when the server has read enough for another command, or the connection is lost."""
-        room: asyncio.Future[None] = self.loop.create_future()
-        if self.is_full and not self.is_lost:
-            self._room.append(room)
-        else:
-            room.set_result(None)
-        return room
-
-    # What the loop calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # which uvloop's does not inherit from
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option, value in KEEPALIVE:
-                if hasattr(socket, option):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-    def data_received(self, data: bytes) -> None:
-        self._heard = self.loop.time()
-        protocol = self._protocol
-        done = protocol.receive(data)
-        if protocol.is_lost:
-            if not self.is_lost:
-                self._end(done)
-                self._transport.abort()
-            return
-        waiters = self._waiters
-        for _, result in done:
-            waiter = waiters.popleft()
-            if waiter.cancelled():
-                self._answer_nobody(waiter, result)
-            elif isinstance(result, Exception):
-                waiter.set_exception(result)
-            else:
-                waiter.set_result(result)
-
-    def eof_received(self) -> None:
-        self.lose("the server has closed the connection")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.lose(f"the connection is lost ({error})" if error else "the connection is lost")
-        if not self._closed.done():
-            self._closed.set_result(None)
-
-    def pause_writing(self) -> None:
-        self.is_full = self.is_hindered = True
-
-    def resume_writing(self) -> None:
-        self.is_full = False
-        self._look_for_hindrances()
-        while self._room:
-            room = self._room.popleft()
-            if not room.done():
-                room.set_result(None)
-
-    def _answer_nobody(self, waiter: Waiter, result: Any) -> None:
-        self.orphans.discard(waiter)
-        self._look_for_hindrances()
-        self.give_back(result)
-
-    def _look_for_hindrances(self) -> None:
-        self.is_hindered = self.is_full or bool(self.orphans)
-
-    # Silence
-
-    def _expect_a_reply(self) -> None:
-        """The server owes a reply from now on. One timer serves them all: it looks whether it may still be silent."""
-        now = self.loop.time()
-        self._was_idle = now - self._heard > IDLE
-        self._heard = now
-        if self._timer is None and self._timeout is not None:
-            self._timer = self.loop.call_later(self._timeout, self._look_at_silence)
-
-    def _look_at_silence(self) -> None:
-        self._timer = None
-        first = self._protocol.first
-        timeout = self._timeout
-        if first is None or timeout is None:
-            return  # it owes nothing
-        now = self.loop.time()
-        left_over = self._transport.get_write_buffer_size()
-        if left_over < self._left_over:
-            self._heard = now  # it reads
-        self._left_over = left_over
-        wait = 0 if self._protocol.is_in_reply else first.wait  # who has begun to reply waits for nothing
-        patience = timeout if wait is None else timeout + wait + self._heard - now
-        if patience > 0:
-            self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
-        else:
-            self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
-
-    # The end
-
-    def lose(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
-        """Give up the connection: whoever waits for a reply gets an error."""
-        if not self.is_lost:
-            self._end(self._protocol.lose(kind(f"{self._name}: {why}", reason=why, maybe_done=True)))
-            self.abort()
-
-    def _end(self, done: list[tuple[Command[Any], Any]]) -> None:
-        """Nothing more is said: tell all who wait what has become of their commands."""
-        waiters, unsent = self._waiters, len(self._out)
-        self.is_lost = True
-        self._waiters = deque()
-        self._out = []
-        self.orphans.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._client._note_loss(self)
-        self.resume_writing()  # those who wait for room look again
-        sent = len(waiters) - unsent
-        for number, (waiter, (_, result)) in enumerate(zip(waiters, done)):
-            if waiter.cancelled():
-                continue  # what it was granted, the server itself takes back
-            if isinstance(result, ConnectionLostError):
-                waiter.set_exception(copy.copy(result) if number < sent else ConnectionLostError(UNSENT))
-            elif isinstance(result, Exception):
-                waiter.set_exception(result)
-            else:
-                waiter.set_result(result)
-
-    def abort(self) -> None:
-        """Close the socket at once."""
-        transport = getattr(self, "_transport", None)
-        if transport is not None:
-            transport.abort()
-
-    async def close(self) -> None:
-        """Close the connection, and return when its socket is closed. Whoever waits for a reply gets an error."""
-        if not self.is_lost:
-            self._flush()
-            self._end(self._protocol.lose(ConnectionLostError(CLOSED, maybe_done=True)))
-            self._transport.close()
-        timer = self.loop.call_later(CLOSE_WITHIN, self.abort)
-        try:
-            await self._closed
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        finally:
-            timer.cancel()
 
 
 class AsyncClient(Generic[TBody]):
@@ -514,7 +194,7 @@ class AsyncClient(Generic[TBody]):
         self._timeout = timeout
         self._reconnects = reconnect
         self._on_reconnect = on_reconnect
-        self._connection: _Connection | None = None
+        self._connection: AsyncConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._waiting = 0
         self._next = 0
@@ -581,7 +261,7 @@ class AsyncClient(Generic[TBody]):
         """The same as `close()`."""
         await self.close()
 
-    def _note_loss(self, connection: _Connection) -> None:
+    def _note_loss(self, connection: AsyncConnection) -> None:
         if self._connection is connection:
             self._connection = None
         self._session.lose()
@@ -653,10 +333,10 @@ class AsyncClient(Generic[TBody]):
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _open(self, address: Address) -> _Connection:
+    async def _open(self, address: Address) -> AsyncConnection:
         """A connection that has been told all that it must be told first."""
         loop = asyncio.get_running_loop()
-        connection = _Connection(self, self._session, str(address), self._timeout)
+        connection = AsyncConnection(self._session, str(address), self._timeout, self._note_loss, self._give_back)
         context = self._target.context
         name = (self._target.server_name or address.host) if context else None
         try:
@@ -681,7 +361,7 @@ class AsyncClient(Generic[TBody]):
             raise
         return connection
 
-    def _use(self, connection: _Connection) -> None:
+    def _use(self, connection: AsyncConnection) -> None:
         if self._is_closed or connection.is_lost:  # a cancel may come too late to be heard
             connection.lose(CLOSED)
             raise self._closed_or_lost()
@@ -693,7 +373,7 @@ class AsyncClient(Generic[TBody]):
         if self._on_reconnect is not None and not is_first:
             self._on_reconnect(lost)
 
-    async def _usable(self, command: Command[Any], epoch: int | None = None) -> _Connection:
+    async def _usable(self, command: Command[Any], epoch: int | None = None) -> AsyncConnection:
         """A connection to which the command may be given at once; it was meant for that of `epoch`, or the one now."""
         epoch = self._session.epoch if epoch is None else epoch
         reconnects = 0
@@ -748,7 +428,7 @@ class AsyncClient(Generic[TBody]):
             raise
         return await self._do_once(command, await self._usable_again(command))
 
-    async def _do_once(self, command: Command[T], connection: _Connection) -> T:
+    async def _do_once(self, command: Command[T], connection: AsyncConnection) -> T:
         waiter = connection.call(command)
         try:
             return await waiter
@@ -756,7 +436,7 @@ class AsyncClient(Generic[TBody]):
             connection.forsake(command, waiter)
             raise
 
-    async def _usable_again(self, command: Command[Any]) -> _Connection:
+    async def _usable_again(self, command: Command[Any]) -> AsyncConnection:
         """A connection for a command of the one before."""
         if _is_of_one_epoch(command):
             raise ReservationLostError("the job was reserved on a connection that is lost")
@@ -795,12 +475,12 @@ class AsyncClient(Generic[TBody]):
                     raise
         return self._session.knows(command, answer)
 
-    def _give_back(self, connection: _Connection, jobs: list[Job[Any]]) -> None:
+    def _give_back(self, connection: AsyncConnection, jobs: list[Job[Any]]) -> None:
         task = asyncio.get_running_loop().create_task(self._release(connection, jobs))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _release(self, connection: _Connection, jobs: list[Job[Any]]) -> None:
+    async def _release(self, connection: AsyncConnection, jobs: list[Job[Any]]) -> None:
         """Release jobs that were reserved for nobody, each with its own priority.
 
         If the connection is lost meanwhile, the server itself gives them back. So it is left behind at once if what it

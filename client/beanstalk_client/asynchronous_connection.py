@@ -1,0 +1,352 @@
+"""One connection of the client for asyncio: commands out in one write a turn, and each reply to whoever waits for it.
+
+Each command has a *waiter* of its own, in the order of the commands, and a reply goes to the waiter that is first. What
+is cancelled leaves its waiter where it is: so a reply can never go to somebody else, whoever is cancelled when.
+
+Must never know what a command is or how a reply is read (commands.py, protocol.py), nor whether there will be another
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
+
+from beanstalk_client.commands import Command
+from beanstalk_client.connection import KEEPALIVE
+from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError
+from beanstalk_client.job import Job
+from beanstalk_client.pipeline import Reply
+from beanstalk_client.protocol import Protocol
+
+if TYPE_CHECKING:
+    from beanstalk_client.session import Session
+
+T = TypeVar("T")
+
+Waiter = Union["asyncio.Future[Any]", Reply[Any]]
+"""Who is told what has become of a command."""
+
+WRITE_SIZE: Final = 1 << 16
+"""Bytes of commands that are written at once, without waiting for the end of the turn."""
+
+IDLE: Final = 1.0
+"""Seconds after which a connection may have been lost without anybody having looked."""
+
+CLOSE_WITHIN: Final = 1.0
+"""Seconds for the goodbyes of TLS."""
+
+CLOSED: Final = "the client is closed"
+UNSENT: Final = "the connection is lost, and the command was not sent"
+
+
+class AsyncConnection(asyncio.Protocol):
+    """One connection: what is said on it, and who waits for what.
+
+    Args:
+        session: what outlives it.
+        name: what errors call the server.
+        timeout: the seconds for which the server may be silent beyond what it was asked to wait.
+        on_loss: is called once, when it is lost.
+        on_unclaimed: is called with jobs that were granted to nobody, and are to be given back.
+
+    Attributes:
+        is_lost: it is gone, or given up.
+        loop: the one that it was made in, and can be used in.
+        is_hindered: a command must not go out at once: the server does not read, or nobody waits for what it waits for.
+        orphans: reserves that wait at the server and whose callers were cancelled.
+    """
+
+    __slots__ = (
+        "_closed",  # done when its socket is
+        "_heard",  # when something has come last, or was sent to a server that owed nothing: time of the loop
+        "_is_flushing",  # the end of this turn writes what is there
+        "_last",  # the last command
+        "_left_over",  # bytes that the transport could not write, when that was looked at last
+        "_name",
+        "_on_loss",
+        "_on_unclaimed",
+        "_out",  # commands of this turn
+        "_out_size",  # their bytes
+        "_protocol",
+        "_room",  # those who wait for the server to read
+        "_timeout",  # seconds
+        "_timer",  # looks after the server's silence while it owes replies
+        "_transport",
+        "_waiters",  # one for each command without a reply, in order
+        "_was_idle",  # nothing was asked for a while
+        "is_full",
+        "is_hindered",
+        "is_lost",
+        "loop",
+        "orphans",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        timeout: float | None,
+        on_loss: Callable[[AsyncConnection], None],
+        on_unclaimed: Callable[[AsyncConnection, list[Job[Any]]], None],
+    ) -> None:
+        self._on_loss = on_loss
+        self._on_unclaimed = on_unclaimed
+        self._name = name
+        self.loop = asyncio.get_running_loop()
+        self._protocol = Protocol(session)
+        self._timeout = timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed: asyncio.Future[None] = self.loop.create_future()
+        self._waiters: deque[Waiter] = deque()
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._is_flushing = False
+        self._last: Command[Any] | None = None
+        self._heard = 0.0
+        self._left_over = 0
+        self._was_idle = False
+        self._room: deque[asyncio.Future[None]] = deque()
+        self.orphans: set[Waiter] = set()
+        self.is_full = False
+        self.is_hindered = False
+        self.is_lost = False
+
+    # Commands
+
+    def call(self, command: Command[T]) -> asyncio.Future[T]:
+        """Send a command at the end of this turn: return what will have its result, or its error."""
+        waiter: asyncio.Future[T] = self.loop.create_future()
+        self.send(command, waiter)
+        return waiter
+
+    def send(self, command: Command[Any], waiter: Waiter) -> None:
+        """Send a command at the end of this turn, of whose reply the waiter is told."""
+        if self.orphans and self.may_adopt(command):
+            self.orphans.discard(self._waiters[-1])
+            self._waiters[-1] = waiter
+            self._look_for_hindrances()
+            return
+        waiters = self._waiters
+        if not waiters:
+            if self.is_lost:
+                waiter.set_exception(ConnectionLostError(UNSENT))
+                return
+            self._expect_a_reply()
+        waiters.append(waiter)
+        data = self._protocol.send(command)
+        self._last = command
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size >= WRITE_SIZE:
+            self._flush()
+        elif not self._is_flushing:
+            self._is_flushing = True
+            self.loop.call_soon(self._flush_at_end_of_turn)
+
+    def may_adopt(self, command: Command[Any]) -> bool:
+        """Whether the command is what an orphan already asks for, with nothing behind it."""
+        last = self._last
+        return (
+            command.wait is None
+            and last is not None
+            and last.data == command.data
+            and self._waiters[-1] in self.orphans
+        )
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether another connection may do better: not if what this one has said makes no sense."""
+        return not self._protocol.is_nonsense
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether it waits for a job, and nobody waits for any of its replies."""
+        return bool(self.orphans) and all(waiter.cancelled() for waiter in self._waiters)
+
+    def forsake(self, command: Command[Any], waiter: Waiter) -> None:
+        """Nobody waits for this reply any more. A job that comes with it, or has come, is given back."""
+        if waiter.cancelled():
+            # A future may have been cancelled some time ago, and its reply have come since.
+            if command.wait != 0 and not self.is_lost and (isinstance(waiter, Reply) or waiter in self._waiters):
+                self.orphans.add(waiter)
+                self.is_hindered = True
+        elif waiter.done():
+            error = waiter.exception()  # asyncio wants somebody to look at it
+            self.give_back(waiter.result() if error is None else error)
+
+    def give_back(self, result: Any) -> None:
+        """Give back what nobody waits for, if it is a job, or jobs."""
+        if isinstance(result, UndecodableError):
+            result = result.jobs
+        jobs = result if isinstance(result, list) else [result]
+        jobs = [job for job in jobs if isinstance(job, Job) and job.epoch]
+        if jobs and not self.is_lost:
+            self._on_unclaimed(self, jobs)
+
+    def _flush_at_end_of_turn(self) -> None:
+        if self._was_idle:  # a loss may wait to be read: then nothing has left, and nothing is in doubt
+            self._was_idle = False
+            self.loop.call_soon(self._flush_at_end_of_turn)
+            return
+        self._is_flushing = False
+        self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        if out:
+            self._out = []
+            self._out_size = 0
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def room(self) -> asyncio.Future[None]:
+        """Is done when the server has read enough for another command, or the connection is lost."""
+        room: asyncio.Future[None] = self.loop.create_future()
+        if self.is_full and not self.is_lost:
+            self._room.append(room)
+        else:
+            room.set_result(None)
+        return room
+
+    # What the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # which uvloop's does not inherit from
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, value in KEEPALIVE:
+                if hasattr(socket, option):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self.loop.time()
+        protocol = self._protocol
+        done = protocol.receive(data)
+        if protocol.is_lost:
+            if not self.is_lost:
+                self._end(done)
+                self._transport.abort()
+            return
+        waiters = self._waiters
+        for _, result in done:
+            waiter = waiters.popleft()
+            if waiter.cancelled():
+                self._answer_nobody(waiter, result)
+            elif isinstance(result, Exception):
+                waiter.set_exception(result)
+            else:
+                waiter.set_result(result)
+
+    def eof_received(self) -> None:
+        self.lose("the server has closed the connection")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lose(f"the connection is lost ({error})" if error else "the connection is lost")
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.is_full = self.is_hindered = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self._look_for_hindrances()
+        while self._room:
+            room = self._room.popleft()
+            if not room.done():
+                room.set_result(None)
+
+    def _answer_nobody(self, waiter: Waiter, result: Any) -> None:
+        self.orphans.discard(waiter)
+        self._look_for_hindrances()
+        self.give_back(result)
+
+    def _look_for_hindrances(self) -> None:
+        self.is_hindered = self.is_full or bool(self.orphans)
+
+    # Silence
+
+    def _expect_a_reply(self) -> None:
+        """The server owes a reply from now on. One timer serves them all: it looks whether it may still be silent."""
+        now = self.loop.time()
+        self._was_idle = now - self._heard > IDLE
+        self._heard = now
+        if self._timer is None and self._timeout is not None:
+            self._timer = self.loop.call_later(self._timeout, self._look_at_silence)
+
+    def _look_at_silence(self) -> None:
+        self._timer = None
+        first = self._protocol.first
+        timeout = self._timeout
+        if first is None or timeout is None:
+            return  # it owes nothing
+        now = self.loop.time()
+        left_over = self._transport.get_write_buffer_size()
+        if left_over < self._left_over:
+            self._heard = now  # it reads
+        self._left_over = left_over
+        wait = 0 if self._protocol.is_in_reply else first.wait  # who has begun to reply waits for nothing
+        patience = timeout if wait is None else timeout + wait + self._heard - now
+        if patience > 0:
+            self._timer = self.loop.call_later(min(patience, timeout), self._look_at_silence)
+        else:
+            self.lose(f"the server has been silent for {timeout:g} s", NoAnswerError)
+
+    # The end
+
+    def lose(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
+        """Give up the connection: whoever waits for a reply gets an error."""
+        if not self.is_lost:
+            self._end(self._protocol.lose(kind(f"{self._name}: {why}", reason=why, maybe_done=True)))
+            self.abort()
+
+    def _end(self, done: list[tuple[Command[Any], Any]]) -> None:
+        """Nothing more is said: tell all who wait what has become of their commands."""
+        waiters, unsent = self._waiters, len(self._out)
+        self.is_lost = True
+        self._waiters = deque()
+        self._out = []
+        self.orphans.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._on_loss(self)
+        self.resume_writing()  # those who wait for room look again
+        sent = len(waiters) - unsent
+        for number, (waiter, (_, result)) in enumerate(zip(waiters, done)):
+            if waiter.cancelled():
+                continue  # what it was granted, the server itself takes back
+            if isinstance(result, ConnectionLostError):
+                waiter.set_exception(copy.copy(result) if number < sent else ConnectionLostError(UNSENT))
+            elif isinstance(result, Exception):
+                waiter.set_exception(result)
+            else:
+                waiter.set_result(result)
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        transport = getattr(self, "_transport", None)
+        if transport is not None:
+            transport.abort()
+
+    async def close(self) -> None:
+        """Close the connection, and return when its socket is closed. Whoever waits for a reply gets an error."""
+        if not self.is_lost:
+            self._flush()
+            self._end(self._protocol.lose(ConnectionLostError(CLOSED, maybe_done=True)))
+            self._transport.close()
+        timer = self.loop.call_later(CLOSE_WITHIN, self.abort)
+        try:
+            await self._closed
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        finally:
+            timer.cancel()

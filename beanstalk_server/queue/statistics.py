@@ -21,7 +21,7 @@ class JobStatistics:
         self.job = job
         self.file = file  # the number of the journal's file that its record is in, or 0
         self.size = size
-        self.age = now - job.created_at
+        self.age = max(now - job.created_at, 0)  # commands of one turn follow each other by a nanosecond
         self.time_left = 0  # until a delayed or reserved job becomes ready by itself; 0 for any other
         if job.state == DELAYED:
             moment = now + wall_offset if job.is_timed() else now

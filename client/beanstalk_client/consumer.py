@@ -7,10 +7,10 @@ The protocol answers a connection's commands in order, so one that waits for a j
                  are free slots, let those that come run, all at once
     the waiter   the one link that waits for jobs; it has none in hand
 
-A link with jobs in hand asks too, but does not wait: as long as there is more to do than slots, one link carries
-everything, and ten empty jobs cost one write and one read. Once it has got less than it asked for, the slots that are
-left go to another link, which waits. Each link but the waiter has a job in hand or nothing to do, so there are never
-more than `at_once` + 1.
+A link with jobs in hand asks too, but does not wait. As long as there is more to do than slots, two links take turns,
+each for half of the slots: the server does its part for one while the jobs of the other run, and five empty jobs cost
+one write and one read. Once one of them has got less than it asked for, the slots that are left go to one link, which
+waits. Each link but the waiter has a job in hand or nothing to do, so there are never more than `at_once` + 1.
 
 A job runs on when its connection is lost. Then its reservation is gone, and it is ready again on the server:
 
@@ -226,6 +226,7 @@ class Consumer:
         self._tubes = tuple(tubes)
         self._handle = handle
         self._at_once = at_once
+        self._turn = (at_once + 1) // 2  # for how many jobs a link asks while there is more to do than slots
         self._running = 0  # slots that are taken by jobs
         self._asked = 0  # slots that the reserves under way may fill
         self._more = False  # the last reserve was given all that it had asked for
@@ -329,6 +330,15 @@ class Consumer:
         if len(self._links) <= self._at_once:  # otherwise some are without a server, and ask by themselves
             self._add_link()
 
+    def _rouse(self, asking: _Link) -> None:
+        """Let another link ask, too."""
+        for link in self._links:
+            if link is not asking and not link.in_hand and not link.busy:
+                link.wake()
+                return
+        if len(self._links) < self._at_once:
+            self._add_link()
+
     async def _converse(self, link: _Link) -> None:
         """What a link does from its beginning to its end."""
         pause = FIRST_PAUSE
@@ -390,11 +400,16 @@ class Consumer:
             self._waiter = None
         if free <= 0 or (self._waiter is not None and self._waiter is not link):
             return 0, False
+        if self._more:
+            if self._waiter is link:
+                self._waiter = None
+            number = min(free, self._turn)
+            if number < free:
+                self._rouse(link)
+            return number, False
         if len(link.in_hand) == len(link.finished):
             self._waiter = link
             return free, True
-        if self._more:
-            return free, False
         self._appoint()
         return 0, False
 

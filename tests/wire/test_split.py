@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from virtual import World
 
@@ -66,6 +66,7 @@ def test_any_bytes_give_the_same_replies_wherever_they_are_split(data, cuts):
 
 
 @given(data=conversations)
+@example(data=b"put 0 0 1 3\r\nabc\r\nlist-jobs default ready 0 9\r\n")  # whose job was younger than the list
 def test_bytes_that_come_one_by_one_give_the_same_replies(data):
     data = data[:3000]
     whole = World().connect()

@@ -350,6 +350,7 @@ class Consumer:
                 if not number and not answers:
                     if self._stopping and not link.in_hand:
                         return
+                    link.busy = False
                     await link.sleep()
                     continue
                 link.busy = True

@@ -420,7 +420,7 @@ class Simulation:
         return not any(self.states().values())
 
 
-@pytest.mark.parametrize("seed", [*range(12), 25, 34, 36])
+@pytest.mark.parametrize("seed", [*range(12), 25, 34, 36, 5043, 5161, 5365])
 def test_no_job_is_lost_or_forgotten(seed):
     Simulation(seed).run()
 

@@ -834,7 +834,7 @@ def _attacked(
 def clients_in_python(run: Run) -> None:
     """clients in Python, one connection each, with 100 bytes in a job"""
     jobs = run.sized(20_000)
-    with run.servers(*run.only("ours", "beanstalkd")) as servers:
+    with run.servers(*run.beanstalk) as servers:
         for pair in range(run.pairs):
             for server in servers:
                 for work, of_work in clients.LOADS.items():

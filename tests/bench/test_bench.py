@@ -377,6 +377,7 @@ def test_a_named_peer_is_measured_wherever_beanstalkd_is(run, program, named, mo
     monkeypatch.setattr(run, "peers", ["beanstalkd", "ours", named(f"other={program}")])
     monkeypatch.setattr(run, "servers", servers)
     monkeypatch.setattr("bench.scenarios.Server", start)
+    monkeypatch.setattr("bench.scenarios.workers.QUEUES", {})  # which have peers of their own
     for name, scenario in SCENARIOS.items():
         asked.clear()
         run.scenario = name

@@ -57,3 +57,14 @@ def scripted():
             return server
 
         yield start
+
+
+@pytest.fixture
+def restartable(tmp_path):
+    """A server that keeps its jobs, and may be killed."""
+    port, binlog = servers.unused_port(), tmp_path / "binlog"
+    binlog.mkdir()
+    line = [*servers.command(servers.imported()), "-l", "127.0.0.1", "-p", str(port), "-b", str(binlog)]
+    server = servers.Restartable(servers.imported(), line, port)
+    yield server
+    server.kill()

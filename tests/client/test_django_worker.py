@@ -347,19 +347,8 @@ class Workers:
 
 
 @pytest.fixture
-def server(tmp_path):
-    """A server that keeps its jobs, and may be killed."""
-    port, binlog = servers.unused_port(), tmp_path / "binlog"
-    binlog.mkdir()
-    line = [*servers.command(servers.imported()), "-l", "127.0.0.1", "-p", str(port), "-b", str(binlog)]
-    server = servers.Restartable(servers.imported(), line, port)
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def workers(server, tmp_path):
-    with contextlib.closing(Workers(server.address, tmp_path)) as workers, workers.settings:
+def workers(restartable, tmp_path):
+    with contextlib.closing(Workers(restartable.address, tmp_path)) as workers, workers.settings:
         yield workers
     close_idle()
 
@@ -393,7 +382,7 @@ def test_a_worker_that_is_killed_costs_no_task(workers):
 
 
 @pytest.mark.exhaustive
-def test_a_thousand_deferred_tasks_survive_kills_of_the_worker_and_the_server_and_none_is_early(workers, server):
+def test_a_thousand_deferred_tasks_survive_kills_of_the_worker_and_the_server_and_none_is_early(workers, restartable):
     began = time.time()
     due = {number: began + 4 + number % 7 for number in range(1000)}
     for number, moment in due.items():
@@ -405,8 +394,8 @@ def test_a_thousand_deferred_tasks_survive_kills_of_the_worker_and_the_server_an
     workers.kill(first)
     workers.start()
     eventually(lambda: len(workers.notes) > 500, "more are done")
-    server.kill()
-    server.start()
+    restartable.kill()
+    restartable.start()
     try:
         eventually(lambda: workers.jobs() == (0, 0, 0), "nothing is left to do", 60)
     finally:

@@ -14,7 +14,6 @@ import pytest
 import taskiq_shop
 from beanstalk_client import Client
 
-from harness import servers
 from harness.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -85,19 +84,8 @@ class Shop:
 
 
 @pytest.fixture
-def server(tmp_path):
-    """A server that keeps its jobs, and may be killed."""
-    port, binlog = servers.unused_port(), tmp_path / "binlog"
-    binlog.mkdir()
-    line = [*servers.command(servers.imported()), "-l", "127.0.0.1", "-p", str(port), "-b", str(binlog)]
-    server = servers.Restartable(servers.imported(), line, port)
-    yield server
-    server.kill()
-
-
-@pytest.fixture
-def shop(server, tmp_path):
-    with contextlib.closing(Shop(server.address, tmp_path)) as shop:
+def shop(restartable, tmp_path):
+    with contextlib.closing(Shop(restartable.address, tmp_path)) as shop:
         yield shop
         print(shop.log)
 
@@ -128,7 +116,7 @@ def test_a_worker_that_is_killed_costs_no_task(shop):
 
 
 @pytest.mark.exhaustive
-def test_a_thousand_tasks_with_a_delay_survive_kills_of_the_worker_and_the_server_and_none_is_early(shop, server):
+def test_a_thousand_tasks_with_a_delay_survive_kills_of_the_worker_and_the_server_and_none_is_early(shop, restartable):
     began = time.time()
     due = {number: began + 3 + number % 7 for number in range(1000)}
     shop.send([("remind", {"at": moment}, number, moment) for number, moment in due.items()])
@@ -138,8 +126,8 @@ def test_a_thousand_tasks_with_a_delay_survive_kills_of_the_worker_and_the_serve
     shop.kill_worker()
     shop.start_worker()
     eventually(lambda: len(shop.notes) > 500, "more are done")
-    server.kill()
-    server.start()
+    restartable.kill()
+    restartable.start()
     try:
         eventually(lambda: shop.jobs() == (0, 0, 0), "nothing is left to do", 60)
     finally:

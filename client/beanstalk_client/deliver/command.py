@@ -6,13 +6,12 @@ Must never know how a request is sent.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import logging
 import ssl
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from ipaddress import ip_network
 from pathlib import Path
@@ -25,6 +24,7 @@ from beanstalk_client.deliver.signatures import Secrets
 from beanstalk_client.deliver.turns import Turns
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.errors import Error
+from beanstalk_client.event_loop import run
 from beanstalk_client.version import VERSION
 
 if TYPE_CHECKING:
@@ -284,23 +284,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{PROGRAM}: the job server: {str(error) or type(error).__name__}\n")
         return FAILED
     return 0
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop, uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        loop = asyncio.new_event_loop()
-    else:
-        loop = uvloop.new_event_loop()
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(main)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 class JsonFormatter(logging.Formatter):

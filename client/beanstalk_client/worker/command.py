@@ -6,19 +6,19 @@ Must never know how a worker works.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import importlib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from beanstalk_client.consumer import AT_ONCE
 from beanstalk_client.errors import Error
+from beanstalk_client.event_loop import run
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.version import VERSION
@@ -208,20 +208,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"beanstalk_client.worker: server {tasks.where}: {reason}\n")
         return FAILED
     return 0
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in an event loop, uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        loop = asyncio.new_event_loop()
-    else:
-        loop = uvloop.new_event_loop()
-    try:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(main)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()

@@ -25,7 +25,7 @@ serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-
 	$(VENV)/bin/beanstalk-server $(ARGS)
 
 check: style types                ## in a minute: format, lint, types, and the tests without sockets
-	$(VENV)/bin/pytest $(AT_ONCE) -q -m "not exhaustive" $(IN_MEMORY)
+	$(VENV)/bin/pytest $(AT_ONCE) -q -m "not slow" $(IN_MEMORY)
 
 test: style types check-interpreted check-compiled check-package conformance
 
@@ -38,16 +38,16 @@ types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
 check-interpreted: $(VENV)/developer beanstalkd proxies operators redis debian-clients    ## every test, on the sources as they are
-	$(VENV)/bin/pytest $(AT_ONCE) -m "not exhaustive" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/client tests/cli/test_top.py tests/packaging --cov
-	$(VENV)/bin/pytest $(AT_ONCE) -m exhaustive -rP --show-capture stdout $(IN_MEMORY) tests/client
+	$(VENV)/bin/pytest $(AT_ONCE) -m "not slow" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/client tests/cli/test_top.py tests/packaging --cov
+	$(VENV)/bin/pytest $(AT_ONCE) -m slow -rP --show-capture stdout $(IN_MEMORY) tests/client
 
 check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies operators    ## the queue, the wire and what goes through a socket, on the installed package
 	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not exhaustive" tests/queue tests/access tests/wire tests/admin tests/server
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m exhaustive -rP --show-capture stdout tests/server tests/cluster/test_kills.py
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not slow" tests/queue tests/access tests/wire tests/admin tests/server
+	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m slow -rP --show-capture stdout tests/server tests/cluster/test_kills.py
 
 check-package: $(VENV)/documents    ## what is built of the sources, with and without a compiler, and of the documents
-	$(VENV)/bin/pytest -m exhaustive -rP --show-capture stdout tests/package tests/packaging
+	$(VENV)/bin/pytest -m slow -rP --show-capture stdout tests/package tests/packaging
 
 conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules debian-clients    ## the installed package beside beanstalkd
 	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -rs tests/conformance tests/bench

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from effort import PROFILES
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
@@ -20,9 +21,10 @@ PACKAGES = {
     "pure": "the installed package, interpreted",
 }
 
-# No deadline, because machines are shared; on CI the same examples in each run.
-settings.register_profile("default", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("default")
+# No deadline, because machines are shared.
+for name, number in PROFILES.items():
+    settings.register_profile(name, deadline=None, max_examples=number)
+settings.load_profile("ci")
 
 # What a shell without job control starts in the background ignores SIGINT, and so would the servers and tools that the
 # tests start. A handler that does nothing is not inherited.

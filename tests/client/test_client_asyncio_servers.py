@@ -301,7 +301,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
         server.kill()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing()), reason=missing() or "Redis is installed")
 def test_nothing_acknowledged_is_lost_when_nodes_of_a_cluster_are_killed(tmp_path):
     with contextlib.ExitStack() as stack:

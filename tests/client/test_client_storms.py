@@ -197,7 +197,7 @@ async def test_no_job_is_lost_in_a_storm_of_cancels_and_losses(seed):
     assert weather.cancelled > 50
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("losses", [False, True])
 @run
 async def test_no_job_is_lost_in_three_hundred_storms(losses):

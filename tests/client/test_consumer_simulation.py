@@ -425,7 +425,7 @@ def test_no_job_is_lost_or_forgotten(seed):
     Simulation(seed).run()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_no_job_is_lost_or_forgotten_in_any_of_many_simulations():
     for seed in range(1000, 1250):
         Simulation(seed).run()

@@ -381,7 +381,7 @@ def test_a_worker_that_is_killed_costs_no_task(workers):
     assert workers.stop(worker) == 0
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_thousand_deferred_tasks_survive_kills_of_the_worker_and_the_server_and_none_is_early(workers, restartable):
     began = time.time()
     due = {number: began + 4 + number % 7 for number in range(1000)}

@@ -233,7 +233,7 @@ def test_workers_are_controlled(run, works):
     assert workers[1].wait(30) == 0
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 def test_a_thousand_tasks_with_an_eta_and_kills_of_a_worker_and_of_the_server(restartable, works, late):
     its = works(restartable)

@@ -89,7 +89,7 @@ def test_a_schedule_fires_as_a_clock_shows_its_times_where_clocks_are_set(minute
         assert next(between(cron, start, end), None) == next((moment for moment in fires if moment > start), None)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "tz"),
     [

@@ -28,7 +28,7 @@ async def story() -> None:
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_type_checker_sees_wrong_arguments(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(

@@ -72,7 +72,7 @@ def test_no_job_is_lost_whoever_is_killed(program, whom, tmp_path, record_proper
     assert again <= 3 * 25  # what ten slots, and what was answered in vain, can be
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", ["server", "worker", "both"])
 @pytest.mark.parametrize("program", SERVERS)
 def test_no_job_is_lost_in_many_kills(program, whom, tmp_path, request):

@@ -207,7 +207,7 @@ def test_a_leader_that_stops_anywhere_loses_nothing_that_was_acknowledged(seed):
     stop_anywhere(seed)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @MANY_SEEDS
 @given(st.integers(0, 1 << 32))
 def test_many_leaders_that_stop_anywhere_lose_nothing_that_was_acknowledged(seed):
@@ -245,7 +245,7 @@ def test_with_policies_the_engine_may_lose_everything_too(commit_limit, seed):
     lose_everything(commit_limit, seed, LifeWithPolicies)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("commit_limit", [1000, 1 << 20])
 @MANY_SEEDS
 @given(st.integers(0, 1 << 32))

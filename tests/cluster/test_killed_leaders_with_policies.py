@@ -1,6 +1,6 @@
 """A cluster with policies whose leaders are killed again and again: what promises.py says, whoever leads.
 
-`pytest -m exhaustive -rP --kills 40 tests/cluster/test_killed_leaders_with_policies.py` kills so many, and prints what
+`pytest -m slow -rP --kills 40 tests/cluster/test_killed_leaders_with_policies.py` kills so many, and prints what
 clients were told. With shards, every second leader is stopped instead, and hands over.
 """
 
@@ -87,11 +87,11 @@ def test_nor_does_one_with_shards_whose_dead_tube_is_in_one_of_them(tmp_path):
     kill_leaders(tmp_path, 4, shards=SHARDS, nodes=NODES)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_it_does_so_however_often(tmp_path, request):
     kill_leaders(tmp_path, request.config.getoption("kills"))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_it_does_so_with_shards_however_often(tmp_path, request):
     kill_leaders(tmp_path, request.config.getoption("kills"), shards=SHARDS, nodes=NODES)

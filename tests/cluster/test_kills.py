@@ -1,6 +1,6 @@
 """A cluster that is killed again and again under load keeps what it has acknowledged, and brings nothing back.
 
-Real processes: this server, Redis, and clients in threads. `pytest -m exhaustive -rP --kills 200 tests/cluster/
+Real processes: this server, Redis, and clients in threads. `pytest -m slow -rP --kills 200 tests/cluster/
 test_kills.py` kills so many times in each way, and prints what became of what was acknowledged.
 """
 
@@ -68,13 +68,13 @@ def test_so_does_one_with_shards_whose_workers_wait_for_jobs_of_all_of_them(tmp_
 EACH = [(kind, engine) for kind in KINDS for engine in engines_for(kind)]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "engine"), [each for each in EACH if each[0] not in WITH_SHARDS])
 def test_it_does_so_however_often(tmp_path, request, kind, engine):
     print(kill(tmp_path, kind, engine, request.config.getoption("kills")))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "engine"), [each for each in EACH if each[0] not in WITH_RELAYS])
 def test_it_does_so_with_shards_however_often(tmp_path, request, kind, engine):
     times = request.config.getoption("kills")

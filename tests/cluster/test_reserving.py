@@ -266,7 +266,7 @@ ALL = {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(("shards", "commands", "actions", "ready"), ALL.values(), ids=ALL)
 def test_everything_in_every_order(shards, commands, actions, ready):
     assert explore(lambda: Scenario(shards, commands, actions, ready)) > 15

@@ -142,7 +142,7 @@ def test_jobs_of_several_shards_are_worked_off_whatever_the_order(seed, shards):
     work(seed, shards)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @settings(max_examples=5000, deadline=None)
 @given(seed=st.integers(0, 2**32), shards=st.integers(2, 6))
 def test_the_same_many_times(seed, shards):

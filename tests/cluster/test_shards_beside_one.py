@@ -243,7 +243,7 @@ def test_clients_of_several_shards_are_told_what_those_of_one_server_are(shards,
     compare(shards, script)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(shards=st.integers(1, 6), script=scripts)
 def test_the_same_many_times(shards, script):

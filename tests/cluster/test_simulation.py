@@ -66,7 +66,7 @@ def test_a_seed_replays(monkeypatch):
     assert one.lines != other.lines
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "shards"), [(1001, 1), (1021, 1), (1041, 1), (1001, 3), (1001, SHARDS), (1021, SHARDS)]
 )

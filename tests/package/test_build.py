@@ -14,7 +14,7 @@ import pytest
 
 from harness.servers import OURS, ROOT, Process
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 NOT_BUILT_FROM = (".*", "build", "dist", "*.egg-info", "node_modules", "__pycache__", "bench-*")
 

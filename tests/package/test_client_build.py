@@ -17,7 +17,7 @@ from beanstalk_client.version import VERSION as CLIENT_VERSION
 from beanstalk_server.version import VERSION
 from harness.servers import ROOT, imported, launch
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 NOT_BUILT_FROM = (".*", "build", "dist", "*.egg-info", "__pycache__")
 

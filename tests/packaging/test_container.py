@@ -108,7 +108,7 @@ def test_it_is_well_while_the_server_answers_and_not_afterwards(stages):
     assert subprocess.run(line, capture_output=True, check=False).returncode != 0
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_linter_finds_nothing(tools):
     done = subprocess.run(
         [tools / "hadolint", "--no-color", CONTAINERFILE], capture_output=True, text=True, check=False
@@ -116,7 +116,7 @@ def test_a_linter_finds_nothing(tools):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_its_recipe_makes_a_server_that_runs(stages, tmp_path):
     """The steps of its build, on this machine, and its command; without a compiler, which would take minutes."""
     source, target = tmp_path / "src", tmp_path / "opt"

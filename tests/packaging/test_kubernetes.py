@@ -67,7 +67,7 @@ def server(request):
     return request.param
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_kubernetes_schemas_know_every_field(tools, path):
     done = subprocess.run(

@@ -72,7 +72,7 @@ def build(directory, *before):
 CALL = "import docs.site.build as site; sys.exit(site.build(Path(sys.argv[1])))"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_sphinx_has_nothing_to_say(tmp_path):
     done = build(tmp_path / "site")
     assert (done.returncode, done.stderr) == (0, "")
@@ -83,7 +83,7 @@ def test_sphinx_has_nothing_to_say(tmp_path):
     assert all(f'id="{option.name.replace("_", "-")}"' in shown for option in OPTIONS)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
     text = "# A page\\n\\n[a link](nowhere.md)\\n"
     pages = f"def stage(place): place.mkdir(); (place / 'index.md').write_text('{text}')"

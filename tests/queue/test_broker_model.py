@@ -626,9 +626,7 @@ class LongAgainstModel(BodilessBrokerAgainstModel):
 
 
 LongAgainstModel.TestCase.settings = settings(max_examples=1000, stateful_step_count=150)
-TestLongAgainstModel = pytest.mark.exhaustive(
-    pytest.mark.timeout(3600)(pytest.mark.interpreted(LongAgainstModel.TestCase))
-)
+TestLongAgainstModel = pytest.mark.slow(pytest.mark.timeout(3600)(pytest.mark.interpreted(LongAgainstModel.TestCase)))
 
 
 class KeepingJournal(Journal):

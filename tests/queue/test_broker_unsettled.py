@@ -371,7 +371,7 @@ def test_whatever_comes_before_the_broker_has_settled_it_keeps_its_promises(seed
     Life(seed, monkeypatch).live(100)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("hundred", range(1, 11))
 def test_it_keeps_its_promises_in_many_lives(hundred, monkeypatch):

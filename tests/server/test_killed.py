@@ -186,7 +186,7 @@ def audit(book, address):
     return len(lost), len(doubled) + given_twice, len(returned)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "rounds"),
     [((), 50), (("-f", "50"), 8), (("-F",), 8), (ON_DISK, 25), ((*ON_DISK, "-F"), 8)],

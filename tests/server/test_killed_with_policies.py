@@ -53,7 +53,7 @@ def test_a_server_with_policies_that_is_killed_forgets_no_try_and_frees_no_key(t
     kill_again_and_again(tmp_path, 6)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-f", "50"), ("--body-threshold", "0", "--body-cache", "1000")])
 def test_it_does_so_however_often(tmp_path, options):
     kill_again_and_again(tmp_path, 40, *options)

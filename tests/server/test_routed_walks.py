@@ -258,7 +258,7 @@ def test_each_command_is_answered_once_and_in_its_place_whoever_leads(shards, is
 @pytest.mark.parametrize("shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.interpreted
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_the_same_in_many_walks(shards, is_clean, patience, monkeypatch):
     monkeypatch.setattr(routed, "PATIENCE", patience)
     take_walks(shards, range(100, 500), is_clean=is_clean)

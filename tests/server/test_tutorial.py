@@ -198,7 +198,7 @@ def test_from_nothing_to_a_worker_in_production(begin):
     follow(tutorial)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_on_an_empty_machine(begin, tmp_path, open_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)

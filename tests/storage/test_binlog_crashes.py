@@ -55,7 +55,7 @@ def every_crash(seed, sync_interval=0.0):
     return operations
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_machine_that_stops_at_any_operation_loses_nothing_that_was_acknowledged():
     crash_points = 0
 

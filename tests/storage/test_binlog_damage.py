@@ -273,7 +273,7 @@ def test_the_untouched_directory_is_recovered(written, said):
     assert not said
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_newest_segment_that_is_cut_short_comes_back_to_a_commit(written, said):
     data = written.files[written.newest]
     for size in range(max(written.end - TAIL, 0), written.end + 1):
@@ -331,7 +331,7 @@ def flips(written, count, seed):
         yield name, offset, data
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
     last = written.commits[-1][0]
     before = written.states[written.commits[-2][3]]

@@ -50,7 +50,7 @@ def test_a_machine_that_stops_keeps_tries_held_keys_and_dead_letters():
     assert {"tries", "reason", "letter", "at", "ttl", "held", "moved"} == PolicyLife.met
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=PHASES)
 @given(st.integers(0, 1 << 32))
 def test_a_machine_that_stops_at_any_operation_keeps_tries_held_keys_and_dead_letters(seed):

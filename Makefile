@@ -1,33 +1,57 @@
-# The commands to start with are `make serve`, `make check` (while you work) and `make test` (all there is); each does
-# its own set-up.
+# The commands to start with are `make serve`, `make check` (while you work) and `make test` (before you send a change);
+# each does its own set-up. `make test-all` is everything, for hours or for as many minutes as you say.
 
 PYTHON ?= python3
 VENV := .venv
 CLIENTS := conformance/clients
-DEBIAN_CLIENTS := php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3
-PROXIES := haproxy stunnel4 openssl
-OPERATORS := systemd prometheus strace
 SOURCES := $(shell find beanstalk_server client/beanstalk_client -name '*.py') pyproject.toml setup.py client/pyproject.toml
 ARGS ?=
 SECONDS ?= 60
-PACKAGE := $(if $(filter-out 0,$(BEANSTALK_SERVER_PURE)),pure,compiled)
-WITH_ENGINES := $(wildcard tests/cluster/test_redis_*.py) tests/cluster/test_relays.py tests/cluster/test_conversations_with_nodes.py \
-	tests/cluster/test_kills.py
-IN_MEMORY := tests/queue tests/access tests/wire tests/storage tests/admin $(wildcard tests/test_*.py) tests/conformance/test_format.py \
-	tests/client/test_client_addresses.py tests/client/test_client_protocol.py tests/client/test_client_protocol_model.py \
-	tests/bench/test_report.py tests/bench/test_samples.py $(filter-out tests/cli/test_top.py,$(wildcard tests/cli/test_*.py)) \
-	$(filter-out $(WITH_ENGINES),$(wildcard tests/cluster/test_*.py))
-AT_ONCE := --numprocesses auto --dist worksteal
+SEED ?= $(shell date +%s)
+MINUTES ?=
+CPU_LIMIT ?=
+PACKAGE := $(if $(filter 1,$(BEANSTALK_SERVER_PURE)),pure,$(if $(shell command -v cc || command -v gcc),compiled,pure))
+PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: serve check test style types check-interpreted check-compiled check-package conformance compatibility fuzz beanstalkd proxies operators redis debian-clients cluster bench docs clean
+PIP := $(VENV)/bin/pip --disable-pip-version-check --quiet --quiet install
+REQUIREMENTS := $(VENV)/bin/python -m harness.requirements
+WHEEL := $(VENV)/bin/python -c "import logging, sys, setuptools.build_meta as backend; \
+	logging.disable(logging.WARNING); backend.build_wheel(sys.argv[1], {'--global-option': ['--quiet']})"
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600
+export PIP_ROOT_USER_ACTION := ignore
+
+# Tests that wait for sockets and clocks leave a processor idle: more workers than processors. Half as many workers run
+# on the installed package as on both (tests/conftest.py).
+POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PACKAGE=sources \
+	--tx $(shell expr 2 \* $(PROCESSORS))*popen//env:TEST_PACKAGE=$(PACKAGE)
+
+FOR_TESTS := beanstalkd redis-server
+FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3
+
+.PHONY: serve check test test-all tested everything pool style types debian debian-all compatibility fuzz cluster bench docs clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
 
-check: style types                ## in a minute: format, lint, types, and the tests without sockets
-	$(VENV)/bin/pytest $(AT_ONCE) -q -m "not slow" $(IN_MEMORY)
+check: style types                ## while you work, a minute: format, lint, types, and the tests without sockets
+	$(VENV)/bin/pytest -q --numprocesses auto -m "not slow and not sockets" --hypothesis-profile fast
 
-test: style types check-interpreted check-compiled check-package conformance
+test:                             ## before you send a change: each promise, by its strongest witness
+	@began=$$(date +%s); $(MAKE) --no-print-directory --keep-going tested; status=$$?; \
+	echo "make test took $$(($$(date +%s) - began)) seconds"; exit $$status
+
+test-all: test                    ## everything: SEED says which random examples, MINUTES for how long
+	@began=$$(date +%s); $(MAKE) --no-print-directory everything; status=$$?; \
+	echo "make test-all took $$(($$(date +%s) - began)) seconds after make test; to repeat it: make test-all SEED=$(SEED)"; exit $$status
+
+tested: style types pool
+
+pool: $(VENV)/developer $(VENV)/installed debian
+	$(POOL) -m "not slow" --hypothesis-seed 0 --durations 10 $(CPU_LIMIT)
+
+everything: $(VENV)/developer $(VENV)/installed $(VENV)/documents debian debian-all $(CLIENTS)/node_modules
+	SEED=$(SEED) $(POOL) --everything --hypothesis-profile deep --hypothesis-seed $(SEED) --seed $(SEED) --timeout 3600 \
+		-rs $(if $(MINUTES),--minutes $(MINUTES),--cov)
 
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .
@@ -37,70 +61,13 @@ style: $(VENV)/developer
 types: $(VENV)/developer
 	$(VENV)/bin/mypy
 
-check-interpreted: $(VENV)/developer beanstalkd proxies operators redis debian-clients    ## every test, on the sources as they are
-	$(VENV)/bin/pytest $(AT_ONCE) -m "not slow" $(IN_MEMORY) $(WITH_ENGINES) tests/server tests/client tests/cli/test_top.py tests/packaging --cov
-	$(VENV)/bin/pytest $(AT_ONCE) -m slow -rP --show-capture stdout $(IN_MEMORY) tests/client
-
-check-compiled: $(VENV)/installed $(VENV)/developer beanstalkd proxies operators    ## the queue, the wire and what goes through a socket, on the installed package
-	@test $(PACKAGE) = compiled || echo "BEANSTALK_SERVER_PURE is set: the installed package is tested without compiled modules"
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m "not slow" tests/queue tests/access tests/wire tests/admin tests/server
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -m slow -rP --show-capture stdout tests/server tests/cluster/test_kills.py
-
-check-package: $(VENV)/documents    ## what is built of the sources, with and without a compiler, and of the documents
-	$(VENV)/bin/pytest -m slow -rP --show-capture stdout tests/package tests/packaging
-
-conformance: $(VENV)/installed $(VENV)/developer beanstalkd $(CLIENTS)/node_modules debian-clients    ## the installed package beside beanstalkd
-	$(VENV)/bin/pytest --package $(PACKAGE) $(AT_ONCE) -rs tests/conformance tests/bench
-
-compatibility: $(VENV)/installed $(VENV)/developer beanstalkd    ## writes docs/compatibility.md
+compatibility: $(VENV)/installed $(VENV)/developer debian    ## writes docs/compatibility.md
 	$(VENV)/bin/python -m conformance --both --write docs/compatibility.md
 
-fuzz: $(VENV)/installed $(VENV)/developer beanstalkd    ## as long as wanted: make fuzz SECONDS=600
+fuzz: $(VENV)/installed $(VENV)/developer debian    ## beside beanstalkd, as long as you say: make fuzz SECONDS=600
 	$(VENV)/bin/python -m conformance.fuzz --seconds $(SECONDS) $(ARGS)
 
-beanstalkd:                       ## the server to compare with: installed where that can be done, else told
-	@if command -v beanstalkd >/dev/null; then true; \
-	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends beanstalkd; then true; \
-	elif test "$$CI" = true; then echo "beanstalkd is not installed, and could not be" >&2; false; \
-	else echo "beanstalkd is not installed (Debian: apt-get install beanstalkd): nothing is compared with it"; fi
-
-proxies: export PATH := $(PATH):/usr/sbin
-proxies:                          ## what the recipes of docs/access.md need: installed where that can be done, else told
-	@if command -v haproxy >/dev/null && command -v stunnel4 >/dev/null && command -v openssl >/dev/null; then true; \
-	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends $(PROXIES); then true; \
-	elif test "$$CI" = true; then echo "$(PROXIES): not installed, and could not be" >&2; false; \
-	else echo "not all installed (Debian: apt-get install $(PROXIES)): recipes that need them are not tried"; fi
-
-operators: export PATH := $(PATH):/usr/sbin
-operators:                        ## what looks at the files in packaging/: installed where that can be done, else told
-	@if command -v systemd-analyze >/dev/null && command -v promtool >/dev/null && command -v strace >/dev/null; then true; \
-	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends $(OPERATORS); then true; \
-	elif test "$$CI" = true; then echo "$(OPERATORS): not installed, and could not be" >&2; false; \
-	else echo "not all installed (Debian: apt-get install $(OPERATORS)): units and rules are not looked at"; fi
-
-redis:                            ## the engine of clusters: installed where that can be done, else told
-	@if command -v redis-server >/dev/null; then true; \
-	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& apt-get -qq update && apt-get -qq install -y --no-install-recommends redis-server; then true; \
-	elif test "$$CI" = true; then echo "redis-server is not installed, and could not be" >&2; false; \
-	else echo "redis-server is not installed (Debian: apt-get install redis-server): clusters are not tried"; fi
-
-debian-clients:                   ## clients in PHP and Ruby, and an old Python for ours: installed where that can be done, else told and not tried
-	@if php -r "require 'Pheanstalk/autoload.php';" 2>/dev/null && ruby -e "require 'beaneater'" 2>/dev/null \
-		&& command -v pypy3 >/dev/null; then true; \
-	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null && timeout 60 apt-get -qq update \
-		&& timeout 300 apt-get -qq install -y --no-install-recommends $(DEBIAN_CLIENTS); then true; \
-	else echo "not all installed, and not all tried: clients in PHP and Ruby, and ours on pypy3 (Debian: apt-get install $(DEBIAN_CLIENTS))"; fi
-
-$(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
-	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent --no-audit --no-fund && touch $@; \
-	elif test "$$CI" = true; then echo "npm is not installed: a client in JavaScript cannot be tried" >&2; false; \
-	else echo "npm is not installed (nodejs.org): a client in JavaScript is not tried"; fi
-
-cluster: $(VENV)/installed redis    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
+cluster: $(VENV)/installed debian    ## Redis with two replicas and two nodes on this machine, until Ctrl-C
 	@$(VENV)/bin/python -m harness.cluster $(ARGS)
 
 bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: make bench ARGS="--help"
@@ -109,29 +76,57 @@ bench: $(VENV)/benching           ## figures beside beanstalkd's and Redis's: ma
 docs: $(VENV)/documents           ## the documents as a site, in build/docs
 	$(VENV)/bin/python -m docs.site.build build/docs
 
-$(VENV)/pip:    # dependency groups need 25.1, also in an environment that somebody has made by hand
-	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
-	touch $@
+# Installs Debian packages if it may, and says which are missing if it may not. On CI, a missing one of FOR_TESTS is an error.
+define install-debian
+@missing="$$(for name in $(1); do command -v $$name >/dev/null || dpkg -s $$name >/dev/null 2>&1 || echo $$name; done)"; \
+if test -z "$$missing"; then true; \
+elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing" $$missing "(Debian packages)" \
+	&& { $(APT) install -y --no-install-recommends $$missing >/dev/null 2>&1 \
+	|| { $(APT) update && $(APT) install -y --no-install-recommends $$missing >/dev/null; }; }; then true; \
+else echo "not installed, and tests that need them are skipped:" $$missing >&2; $(2); fi
+endef
 
-$(VENV)/installed: $(VENV)/pip $(SOURCES)
-	rm -rf client/build    # what is left of an earlier build would get into this one
-	$(VENV)/bin/pip install --quiet --upgrade ./client '.[cluster,http]'
-	touch $@
+debian:
+	$(call install-debian,$(FOR_TESTS),test "$$CI" != true)
 
-# What the sources need to be tested as they are: nothing is built for that.
-$(VENV)/developer: $(VENV)/pip pyproject.toml
-	$(VENV)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
-		| $(VENV)/bin/pip install --quiet --upgrade --group dev -r /dev/stdin
-	touch $@
+debian-all: debian
+	$(call install-debian,$(FOR_ALL_TESTS),true)
 
-$(VENV)/benching: $(VENV)/installed pyproject.toml
-	$(VENV)/bin/pip install --quiet --upgrade --group bench
-	touch $@
+$(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
+	@if command -v npm >/dev/null; then npm ci --prefix $(CLIENTS) --silent --no-audit --no-fund && touch $@; \
+	else echo "npm is not installed (nodejs.org): a client in JavaScript is not tried"; fi
 
-$(VENV)/documents: $(VENV)/developer pyproject.toml
-	$(VENV)/bin/pip install --quiet --upgrade --group docs
-	touch $@
+$(VENV)/python:
+	@echo "creating an environment in $(VENV)"
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/builder: $(VENV)/python pyproject.toml
+	@echo "installing what the server and its build need"
+	@$(REQUIREMENTS) build run cluster http | $(PIP) --requirement /dev/stdin
+	@touch $@
+
+$(VENV)/installed: $(VENV)/builder $(SOURCES)
+	@echo "building beanstalk-client and beanstalk-server"
+	@rm -rf build/wheels client/build && mkdir -p build/wheels
+	@cd client && ../$(WHEEL) ../build/wheels
+	@$(WHEEL) build/wheels
+	@$(PIP) --no-deps --force-reinstall build/wheels/*.whl
+	@touch $@
+
+$(VENV)/developer: $(VENV)/builder
+	@echo "installing what the tests need"
+	@$(REQUIREMENTS) run dev | $(PIP) --requirement /dev/stdin
+	@touch $@
+
+$(VENV)/benching: $(VENV)/installed
+	@$(REQUIREMENTS) bench | $(PIP) --requirement /dev/stdin
+	@touch $@
+
+$(VENV)/documents: $(VENV)/developer
+	@echo "installing what the documents' site needs"
+	@$(REQUIREMENTS) docs | $(PIP) --requirement /dev/stdin
+	@touch $@
 
 clean:
-	rm -rf $(VENV) $(CLIENTS)/node_modules build client/build *.egg-info client/*.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CLIENTS)/node_modules build client/build *.egg-info client/*.egg-info .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

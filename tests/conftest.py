@@ -1,10 +1,19 @@
-"""Which package the tests run on, and the settings of the property tests.
+"""Which package the tests run on, which tests those are, and what a test may not do.
 
-`--package` says which: the sources as they are (the default), or the installed package, which must be compiled or
-must not be. Tests that run on anything else prove nothing, so pytest stops before the first of them.
+`--package` says which package: the sources as they are (the default), or the installed package, which must be compiled
+or must not be. Tests that run on anything else prove nothing, so pytest stops before the first of them. A worker of
+pytest-xdist may have a package of its own, in the environment variable TEST_PACKAGE: then one run has tests on both
+(tests/pool.py), and each test runs on the package that it belongs to:
+
+    without sockets            on the sources
+    marked `compiled`          on the installed package: it shows that the compiler has changed nothing
+    marked `sockets`           on the installed package, as users have it
+
+With `--everything`, each runs on both, but for slow ones with sockets, which run on the installed package.
 """
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -20,6 +29,7 @@ PACKAGES = {
     "compiled": "the installed package, compiled",
     "pure": "the installed package, interpreted",
 }
+CPU_SECONDS = 3.0  # a test that uses more is marked `slow`
 
 # No deadline, because machines are shared.
 for name, number in PROFILES.items():
@@ -35,10 +45,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 def pytest_addoption(parser, pluginmanager):
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in PACKAGES.items())
     parser.addoption("--package", choices=PACKAGES, default="sources", help=f"what the tests run on ({meanings})")
+    parser.addoption("--everything", action="store_true", help="run tests on both packages, where workers have both")
+    parser.addoption("--seed", type=int, help="the order in which files are given out; default: the longest first")
+    parser.addoption("--minutes", type=float, help="how long files are given out; default: until there are no more")
+    parser.addoption("--cpu-limit", action="store_true", help="fail if an unmarked test uses too much CPU time")
     parser.addoption("--kills", type=int, default=3, help="how often tests/cluster/test_kills.py kills in each way")
     # At once: the other conftest.py files, which import the package, are read before the options are.
     given = pluginmanager.get_plugin("pytestconfig").invocation_params.args
-    if parser.parse_known_args(given).package != "sources":
+    if os.environ.get("TEST_PACKAGE", parser.parse_known_args(given).package) != "sources":
         sources = [ROOT, ROOT / "client"]
         installed = [path for path in sys.path if Path(path or os.getcwd()) not in sources]
         sys.path = [*installed, *map(str, sources)]
@@ -55,18 +69,142 @@ def found_package():
 
 
 def pytest_configure(config):
-    asked = PACKAGES[config.getoption("package")]
+    if config.getoption("tx", None) and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(Pooled(config))  # the workers have packages, not this process
+        return
+    asked = PACKAGES[os.environ.get("TEST_PACKAGE", config.getoption("package"))]
     found, path = found_package()
     if found != asked:
         raise pytest.UsageError(f"--package asks for {asked}; what is imported is {found} (from {path})")
 
 
+def pytest_report_header():
+    return "beanstalk_server: {}, from {}".format(*found_package())
+
+
+# ------------------------------------------------------------------------------------------- which tests there are
+
+
+def belongs(item, package, pooled, everything):
+    """Whether a test runs on this package; pooled: there are workers with the other one."""
+    sockets, slow = item.get_closest_marker("sockets"), item.get_closest_marker("slow")
+    if package == "compiled" and item.get_closest_marker("interpreted"):
+        return False
+    if not pooled:
+        return True
+    if everything:
+        return package != "sources" or not (sockets and slow)
+    on_installed = sockets or (item.get_closest_marker("compiled") and not item.get_closest_marker("interpreted"))
+    return bool(on_installed) == (package != "sources")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("package") == "compiled":
-        left_out = [item for item in items if item.get_closest_marker("interpreted")]
-        items[:] = [item for item in items if not item.get_closest_marker("interpreted")]
+    for item in items:
+        if any(item.nodeid.startswith(place) for place in SOCKETS) and not item.nodeid.startswith(NO_SOCKETS):
+            item.add_marker(pytest.mark.sockets)
+    pooled = os.environ.get("TEST_PACKAGE")
+    package = pooled or config.getoption("package")
+    left_out = [item for item in items if not belongs(item, package, pooled, config.getoption("everything"))]
+    if left_out:
+        items[:] = [item for item in items if item not in set(left_out)]
         config.hook.pytest_deselected(items=left_out)
 
 
-def pytest_report_header():
-    return "beanstalk_server: {}, from {}".format(*found_package())
+# Where tests open sockets or start processes; others are stopped when they do.
+SOCKETS = (
+    "tests/bench/",
+    "tests/cli/test_top.py",
+    "tests/client/",
+    "tests/cluster/",
+    "tests/conformance/",
+    "tests/package/",
+    "tests/packaging/",
+    "tests/server/",
+    "tests/test_examples.py",
+)
+NO_SOCKETS = ()
+
+
+# ------------------------------------------------------------------------------------------- what a test may not do
+
+_without_sockets = None  # the test that runs, if it is not marked `sockets`
+FORBIDDEN = ("socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn")
+
+
+def _look(event, _):
+    if _without_sockets is not None and event in FORBIDDEN:
+        raise RuntimeError(f"{event} in {_without_sockets}, which is not marked `sockets` (tests/conftest.py)")
+
+
+sys.addaudithook(_look)
+
+
+def _cpu_seconds():
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    global _without_sockets
+    _without_sockets = None if item.get_closest_marker("sockets") else item.nodeid
+    item.stash[_BEGAN] = _cpu_seconds()
+    try:
+        return (yield)
+    finally:
+        _without_sockets = None
+
+
+_BEGAN = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    if call.when == "teardown" and not item.get_closest_marker("slow"):
+        used = _cpu_seconds() - item.stash[_BEGAN]
+        if used > CPU_SECONDS:
+            item.user_properties.append(("cpu_seconds", used))
+
+
+class Pooled:
+    """The run of a pool, in the process that gives out the tests: its scheduler, and what is told at its end."""
+
+    def __init__(self, config):
+        self.config, self.pool, self.greedy = config, None, {}
+
+    @pytest.hookimpl
+    def pytest_sessionstart(self, session):
+        self.session = session
+
+    @pytest.hookimpl
+    def pytest_xdist_make_scheduler(self, config, log):
+        from pool import Pool
+
+        minutes = config.getoption("minutes")
+        self.pool = Pool(config, log, config.getoption("seed"), None if minutes is None else minutes * 60)
+        return self.pool
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report):
+        self.session.testscollected = self.pool.number  # pytest-xdist has counted those of one worker
+        if report.when == "teardown" and "cpu_seconds" in dict(report.user_properties):
+            self.greedy[report.nodeid] = dict(report.user_properties)["cpu_seconds"]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        if self.greedy and self.config.getoption("cpu_limit") and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl
+    def pytest_terminal_summary(self, terminalreporter):
+        for nodeid, seconds in sorted(self.greedy.items()):
+            terminalreporter.write_line(
+                f"{nodeid} used {seconds:.1f} s of CPU time: mark it `slow`, or make it cheaper"
+            )
+        if self.pool is not None and self.pool.left_out:
+            files = sorted({nodeid.split("::")[0] for nodeid in self.pool.left_out})
+            terminalreporter.write_line(
+                f"time was over: left out {len(self.pool.left_out)} tests of {len(files)} files:"
+            )
+            for file in files:
+                terminalreporter.write_line(f"    {file}")

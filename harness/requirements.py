@@ -1,0 +1,24 @@
+"""Prints what pyproject.toml requires for some purposes, for `pip install --requirement`.
+
+`python -m harness.requirements build run dev`: `build` is what the build needs, `run` what the package needs, any other
+name an extra or a dependency group.
+"""
+
+import sys
+import tomllib
+from collections.abc import Sequence
+
+from harness.servers import ROOT
+
+
+def requirements(names: Sequence[str]) -> list[str]:
+    """Return the requirements of these names; raise KeyError for one that pyproject.toml does not have."""
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = read["project"]
+    groups = {"build": read["build-system"]["requires"], "run": project["dependencies"]}
+    groups |= read["dependency-groups"] | project["optional-dependencies"]
+    return [requirement for name in names for requirement in groups[name]]
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(requirements(sys.argv[1:])) + "\n")

@@ -1,0 +1,80 @@
+"""One run of pytest on two packages: which worker runs which tests, in which order, and until when.
+
+pytest-xdist wants all workers to collect the same tests. Here, each worker runs on one of two packages, and collects
+the tests that belong to it; workers with the same tests share a queue of files. A file's tests stay together, because
+its fixtures of module scope do.
+"""
+
+import random
+import time
+from collections import OrderedDict
+
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+FIRST = ()  # files that take longest: given out last, they would run on alone
+
+
+class Pool(LoadScopeScheduling):
+    """Gives out files to workers, each from the queue of the workers that have collected the same tests.
+
+    With `seed`, files come in an order of its own. After `seconds`, no more files are given out; `left_out` has them.
+    """
+
+    def __init__(self, config, log, seed=None, seconds=None):
+        super().__init__(config, log)
+        self.seed = seed
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.left_out = []
+        self.number = 0  # of tests
+        self._queues = {}  # the tests that workers have collected -> their queue of files
+
+    def schedule(self):
+        """Give out the first files, when all workers have collected their tests."""
+        if self.collection is None:
+            self.collection = []
+            for tests in self.registered_collections.values():
+                if tuple(tests) not in self._queues:
+                    self._queues[tuple(tests)] = self._files_of(tests)
+            self.number = sum(map(len, self._queues))
+        for node in self.nodes:
+            self._reschedule(node)
+
+    def add_node_collection(self, node, collection):
+        """Take note of what a worker has collected, also of one that replaces a worker that has crashed."""
+        self.registered_collections[node] = list(collection)
+
+    def _files_of(self, tests):
+        files = {}
+        for test in tests:
+            files.setdefault(self._split_scope(test), {})[test] = False
+        order = sorted(files, key=lambda file: FIRST.index(file) if file in FIRST else len(FIRST))
+        if self.seed is not None:
+            random.Random(self.seed).shuffle(order)
+        return OrderedDict((file, files[file]) for file in order)
+
+    def _split_scope(self, nodeid):
+        return nodeid.split("::", 1)[0]
+
+    def _reschedule(self, node):
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            for queue in self._queues.values():
+                self.left_out.extend(test for tests in queue.values() for test in tests)
+                queue.clear()
+        self.workqueue = self._queue_of(node)  # what the methods of LoadScopeScheduling take from
+        super()._reschedule(node)
+
+    def _queue_of(self, node):
+        return self._queues.setdefault(tuple(self.registered_collections[node]), OrderedDict())
+
+    @property
+    def tests_finished(self):
+        return not any(self._queues.values()) and super().tests_finished
+
+    @property
+    def has_pending(self):
+        return any(self._queues.values()) or super().has_pending
+
+    def remove_node(self, node):
+        if node in self.registered_collections:
+            self.workqueue = self._queue_of(node)
+        return super().remove_node(node)

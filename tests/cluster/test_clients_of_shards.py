@@ -91,21 +91,6 @@ def converse(client):
     assert client.ask(b"use default\r\n") == b"USING default\r\n"
 
 
-def test_a_client_leaves_home_and_comes_back(cluster, alone):
-    node = alone()
-    client = cluster.connect(node)
-    assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    assert (at_home(node), routed(node)) == (1, 0)
-    converse(client)
-    assert (at_home(node), routed(node)) == (0, 1)
-    for _ in range(40):
-        assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    assert (at_home(node), routed(node)) == (1, 0)
-    converse(client)
-    client.close()
-    eventually(lambda: (at_home(node), routed(node)) == (0, 0), "it is gone")
-
-
 def test_clients_over_tls_with_tokens_leave_home_and_come_back(cluster, alone, tmp_path):
     files = Files(tmp_path)
     node = alone(listeners=(files.listener(auth="token"),), users=(user("ann"), user("bob", produce=("tube-*",))))
@@ -137,11 +122,6 @@ def test_clients_of_io_processes_leave_home_and_come_back(cluster, alone):
         assert (at_home(node), routed(node)) == (1, 0)
     client.close()
     eventually(lambda: (at_home(node), routed(node)) == (0, 0), "it is gone")
-
-
-def test_clients_of_both_nodes_reach_all_shards(cluster, two):
-    for node in two:
-        converse(cluster.connect(node))
 
 
 def test_a_reload_that_takes_a_user_away_disconnects_its_clients_wherever_they_are(alone):

@@ -10,7 +10,7 @@ from virtual import World
 
 import beanstalk_server.server
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.operations import SUMMED, AllTubes, PageOfTubes, SummedStatistics, is_summed
+from beanstalk_server.cluster.operations import SUMMED, AllTubes, PageOfTubes, is_summed
 from beanstalk_server.wire.places import Places
 
 OF_ONE_SHARD = {
@@ -73,50 +73,6 @@ def test_stats_has_the_rows_of_a_plain_server_in_their_order(cluster):
     assert list(rows(cluster.send(cluster.connect(), b"stats\r\n"))) == list(World().connect().yaml(b"stats"))
 
 
-def test_stats_adds_up_what_the_shards_say(cluster):
-    client = cluster.connect()
-    for shard in range(SHARDS):
-        tube = cluster.tube(shard)
-        puts = b"put 0 0 60 1\r\nx\r\n" * (shard + 1)
-        assert cluster.send(client, b"use %b\r\nwatch %b\r\n%b" % (tube, tube, puts)).count(b"INSERTED") == shard + 1
-    assert cluster.send(client, b"reserve\r\n").startswith(b"RESERVED ")
-    found = rows(cluster.send(client, b"stats\r\n"))
-    assert {row: found[row] for row in ("current-jobs-ready", "current-jobs-reserved", "total-jobs", "cmd-put")} == {
-        "current-jobs-ready": "5",
-        "current-jobs-reserved": "1",
-        "total-jobs": "6",
-        "cmd-put": "6",
-    }
-    assert found["current-tubes"] == "4", "the default tube is one, though each shard has it"
-    assert found["current-connections"] == found["total-connections"] == "1"
-
-
-def test_a_command_that_asks_all_shards_counts_once(cluster):
-    client = cluster.connect()
-    cluster.send(client, b"stats\r\nlist-tubes\r\nlist-tubes\r\nstats-tubes - 1\r\nstats\r\n")
-    watches = b"".join([b"watch %b\r\n" % cluster.tube(shard) for shard in range(SHARDS)])
-    cluster.send(client, watches + b"reserve-with-timeout 0\r\nreserve-batch 3 0\r\nreserve-batch 1 0\r\n")
-    found = rows(cluster.send(client, b"stats\r\n"))
-    counted = {row: figure for row, figure in found.items() if row.startswith("cmd-") and figure != "0"}
-    assert counted == {
-        "cmd-stats": "3",
-        "cmd-list-tubes": "2",
-        "cmd-stats-tubes": "1",
-        "cmd-watch": "3",
-        "cmd-reserve-with-timeout": "1",
-        "cmd-reserve-batch": "2",
-    }
-
-
-def test_stats_wait_for_a_shard_that_nobody_leads(cluster):
-    client = cluster.connect()
-    cluster.read(client)
-    cluster.lose(1)
-    assert cluster.send(client, b"stats\r\nlist-tube-used\r\n") == b""
-    cluster.lead(1)
-    assert cluster.read(client).endswith(b"USING default\r\n")
-
-
 COMMANDS = [b"stats\r\n", b"list-tubes\r\n", b"stats-tubes - 9\r\n", b"drain\r\n", b"undrain\r\n"]
 
 
@@ -136,19 +92,6 @@ def test_a_shard_that_is_lost_meanwhile_is_asked_again(cluster, command, is_clea
     assert found == expected
 
 
-def test_drain_and_undrain_are_about_all_shards_and_count_once(cluster):
-    client = cluster.connect()
-    puts = [b"use %b\r\nput 0 0 60 1\r\nx\r\n" % cluster.tube(shard) for shard in range(SHARDS)]
-    assert cluster.send(client, b"drain\r\n") == b"DRAINING\r\n"
-    assert [cluster.send(client, put).endswith(b"\r\nDRAINING\r\n") for put in puts] == [True] * SHARDS
-    found = rows(cluster.send(client, b"stats\r\n"))
-    assert (found["draining"], found["cmd-drain"], found["cmd-undrain"]) == ("true", "1", "0")
-    assert cluster.send(client, b"undrain\r\n") == b"NOT_DRAINING\r\n"
-    assert [b"INSERTED" in cluster.send(client, put) for put in puts] == [True] * SHARDS
-    found = rows(cluster.send(client, b"stats\r\n"))
-    assert (found["draining"], found["cmd-drain"], found["cmd-undrain"]) == ("false", "1", "1")
-
-
 def test_a_cluster_of_which_one_shard_takes_jobs_does_not_drain(cluster):
     client = cluster.connect()
     cluster.send(client, b"drain\r\n")
@@ -163,16 +106,6 @@ def test_who_may_not_drain_drains_no_shard():
     cluster = ShardedCluster(SHARDS, users=user)
     assert cluster.send(cluster.connect(user=user("all")), b"drain\r\nundrain\r\n") == b"FORBIDDEN\r\n" * 2
     assert not any(world.broker.draining for world in cluster.worlds)
-
-
-def test_the_tubes_of_all_shards_are_listed_once_each_and_the_default_tube_first(cluster):
-    client = cluster.connect()
-    tubes = [cluster.tube(shard, number) for number in range(2) for shard in range(SHARDS)]
-    for tube in tubes:
-        cluster.send(client, b"watch %b\r\n" % tube)
-    found = names(cluster.send(client, b"list-tubes\r\n"))
-    assert found[0] == b"default"
-    assert sorted(found) == sorted([b"default", *tubes])
 
 
 def user(name):
@@ -233,12 +166,6 @@ def test_a_page_of_tubes_is_merged_from_those_of_all_shards(cluster):
     assert ask_for_page(cluster, client, b"u") == (b"", {})
 
 
-def test_a_page_of_tubes_that_is_malformed_is_refused_by_some_shard(cluster):
-    client = cluster.connect()
-    assert cluster.send(client, b"stats-tubes - 0\r\nstats-tubes \r\nstats-tubes\r\n") == 3 * b"BAD_FORMAT\r\n"
-    assert cluster.send(client, b"shard-tube-stats - 1\r\n") == b"UNKNOWN_COMMAND\r\n"
-
-
 def test_a_user_is_shown_its_tubes_of_all_shards():
     cluster = ShardedCluster(SHARDS, users=user)
     cluster.send(cluster.connect(), b"".join([b"watch t%d\r\n" % number for number in range(30)]))
@@ -277,20 +204,6 @@ def answered(operation, shards, answers):
     return asked.reply
 
 
-@pytest.mark.interpreted  # the router is a double
-def test_a_hundred_thousand_tubes_of_all_shards_are_in_one_list():
-    places = Places(SHARDS)
-    lists = [[b"default"] for _ in range(SHARDS)]
-    for number in range(100_000):
-        name = b"queue-of-tenant-%06d" % number
-        lists[places.of_tube(name)].append(name)
-    answers = []
-    for found in lists:
-        text = b"---\n" + b"".join([b"- %b\n" % name for name in found])
-        answers.append(b"OK %d\r\n%b\r\n" % (len(text), text))
-    assert len(names(answered(AllTubes, SHARDS, answers))) == 100_001
-
-
 @pytest.mark.interpreted
 def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_not_been_asked_for():
     names_of = [[] for _ in range(1024)]
@@ -311,12 +224,6 @@ def test_a_page_of_tubes_of_a_thousand_shards_is_full_and_ends_before_what_has_n
     assert list(entries) == everything[: len(entries)]
     assert following == everything[len(entries)]
     assert len(entries) == 1000
-
-
-@pytest.mark.interpreted
-def test_a_thousand_shards_are_summed():
-    reply = answered(SummedStatistics, 1024, [World().connect().send(b"stats\r\n")] * 1024)
-    assert rows(reply)["cmd-stats"] == "1024"
 
 
 @pytest.mark.interpreted

@@ -1,9 +1,5 @@
-"""What a reserve over several shards gives a client, one thing at a time.
-
-All that may happen meanwhile, in every order, is in `test_reserving.py`.
-"""
-
-import gc
+"""What a reserve over several shards does that neither every order (`test_reserving.py`) nor one server
+(`test_shards_beside_one.py`) shows."""
 
 import pytest
 from orders import STOP, ShardedCluster
@@ -52,109 +48,15 @@ def test_the_best_job_of_all_shards_comes_first(cluster):
         assert cluster.send(client, b"reserve\r\n") == reserved(job_id)
 
 
-def test_of_two_jobs_with_the_same_priority_the_smaller_id_comes_first(cluster):
-    client = watching(cluster)
-    jobs = [put(cluster, shard) for shard in (2, 0, 1)]
-    for job_id in sorted(jobs):
-        assert cluster.send(client, b"reserve-with-timeout 0\r\n") == reserved(job_id)
-
-
-def test_a_client_that_waits_gets_a_job_of_whichever_shard_has_one_first(cluster):
-    client = watching(cluster)
-    for shard in (1, 2, 0):
-        assert cluster.send(client, b"reserve\r\n") == b""
-        job_id = put(cluster, shard)
-        assert cluster.read(client) == reserved(job_id)
-
-
-def test_in_each_shard_whoever_has_waited_longest_comes_first(cluster):
-    first, second = watching(cluster), watching(cluster, (1, 2))
-    assert cluster.send(first, b"reserve\r\n") == b""
-    assert cluster.send(second, b"reserve\r\n") == b""
-    one, two = put(cluster, 1, b"1"), put(cluster, 1, b"2")
-    assert cluster.read(first) == reserved(one, b"1")
-    assert cluster.read(second) == reserved(two, b"2")
-
-
-def test_what_is_given_back_goes_to_whoever_has_waited_next_longest(cluster):
-    first, second = watching(cluster), watching(cluster, (1, 2))
-    cluster.send(first, b"reserve\r\n")
-    cluster.send(second, b"reserve\r\n")
-    one, two = put(cluster, 0), put(cluster, 1)  # both are granted to the first, who is told of one
-    assert cluster.read(first) == reserved(one)
-    assert cluster.read(second) == reserved(two)
-    cluster.check()
-
-
-def test_a_job_that_another_shard_has_granted_too_is_ready_again_where_it_was(cluster):
-    client = watching(cluster)
-    cluster.send(client, b"reserve\r\n")
-    jobs = [put(cluster, shard, priority=7) for shard in (2, 1)]
-    assert cluster.read(client) in map(reserved, jobs)
-    found = sorted((state, reserves) for _, _, state, reserves in cluster.jobs())
-    assert found == [("ready", 0), ("reserved", 1)]
-    assert counts(cluster, "cmd-reserve") == 1
-
-
-def test_commands_behind_a_reserve_are_done_after_it(cluster):
-    client = watching(cluster)
-    tube = cluster.tube(2)
-    assert cluster.send(client, b"reserve\r\nuse %b\r\nput 0 0 60 1\r\ny\r\nlist-tube-used\r\n" % tube) == b""
-    job_id = put(cluster, 0)
-    assert cluster.read(client) == reserved(job_id) + b"USING %b\r\nINSERTED %d\r\nUSING %b\r\n" % (
-        tube,
-        SHARDS + 2,
-        tube,
-    )
-
-
-def test_reserves_in_one_piece_are_answered_one_after_the_other(cluster):
-    client = watching(cluster)
-    assert cluster.send(client, b"reserve\r\nreserve\r\nreserve-with-timeout 0\r\n") == b""
-    first, second = put(cluster, 2), put(cluster, 2)
-    assert cluster.read(client) == reserved(first) + reserved(second) + b"TIMED_OUT\r\n"
-
-
-def test_a_reserve_waits_no_longer_than_it_was_told(cluster):
-    client = watching(cluster)
-    assert cluster.send(client, b"reserve-with-timeout 2\r\n") == b""
-    cluster.sleep(1.9)
-    assert cluster.read(client) == b""
-    cluster.sleep(0.2)
-    assert cluster.read(client) == b"TIMED_OUT\r\n"
-    assert counts(cluster, "current-waiting") == 0
-
-
-def test_a_batch_is_of_the_shard_that_has_the_best_job(cluster):
-    client = watching(cluster)
-    jobs = [put(cluster, shard, priority=priority) for shard, priority in ((0, 2), (1, 1), (1, 4), (2, 3))]
-    assert cluster.send(client, b"reserve-batch 9 0\r\n") == b"RESERVED_BATCH 2\r\n" + reserved(jobs[1]) + reserved(
-        jobs[2]
-    )
-
-
-def test_batches_of_two_shards_at_once_leave_one_of_them_as_it_was(cluster):
-    client = watching(cluster)
-    assert cluster.send(client, b"reserve-batch 9 9\r\n") == b""
-    producers = [cluster.worlds[shard].connect() for shard in (0, 1)]
-    for shard, producer in enumerate(producers):
-        producer.send(b"pause-tube %b 1\r\nuse %b\r\n" % (cluster.tube(shard), cluster.tube(shard)))
-        producer.put(b"a")
-        producer.put(b"b")
-    cluster.sleep(1.1)
-    assert cluster.read(client).startswith(b"RESERVED_BATCH 2\r\n")
-    found = sorted((state, reserves) for _, _, state, reserves in cluster.jobs())
-    assert found == [("ready", 0), ("ready", 0), ("reserved", 1), ("reserved", 1)]
-
-
 # Jobs whose time to run is nearly over
 
 
-def test_a_shard_where_the_client_only_holds_a_job_says_that_its_time_is_nearly_over(cluster):
-    client = watching(cluster)
+@pytest.mark.parametrize("shards", [(0, 1, 2), (0, 2)])
+def test_a_shard_where_the_client_only_holds_a_job_says_that_its_time_is_nearly_over(cluster, shards):
+    client = watching(cluster, shards)
     held = put(cluster, 0, ttr=5)
     assert cluster.send(client, b"reserve\r\n") == reserved(held)
-    assert cluster.send(client, b"ignore %b\r\n" % cluster.tube(0)) == b"WATCHING 2\r\n"
+    assert cluster.send(client, b"ignore %b\r\n" % cluster.tube(0)) == b"WATCHING %d\r\n" % (len(shards) - 1)
     assert cluster.send(client, b"reserve\r\n") == b""
     cluster.sleep(4.1)
     assert cluster.read(client) == b"DEADLINE_SOON\r\n"
@@ -163,25 +65,6 @@ def test_a_shard_where_the_client_only_holds_a_job_says_that_its_time_is_nearly_
     assert cluster.send(client, b"reserve\r\n") == reserved(job_id), "a ready job comes before a warning"
     assert cluster.send(client, b"touch %d\r\n" % held) == b"TOUCHED\r\n"
     assert cluster.send(client, b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-
-
-def test_the_only_watched_shard_is_not_the_only_one_that_counts(cluster):
-    client = watching(cluster, (0, 1))
-    held = put(cluster, 0, ttr=2)
-    assert cluster.send(client, b"reserve\r\n") == reserved(held)
-    cluster.send(client, b"ignore %b\r\n" % cluster.tube(0))
-    assert cluster.send(client, b"reserve\r\n") == b""
-    cluster.sleep(1.1)
-    assert cluster.read(client) == b"DEADLINE_SOON\r\n"
-
-
-def test_who_holds_nothing_any_more_asks_the_watched_shards_only(cluster):
-    client = watching(cluster, (0, 1))
-    held = put(cluster, 0)
-    cluster.send(client, b"reserve\r\ndelete %d\r\nignore %b\r\n" % (held, cluster.tube(0)))
-    client.send(b"reserve-with-timeout 0\r\n")
-    assert {shard for _, shard, _ in cluster.messages()} == {1}
-    assert cluster.read(client) == b"TIMED_OUT\r\n"
 
 
 def test_a_shard_that_got_its_job_back_is_asked_no_more_when_it_is_not_watched(cluster):
@@ -198,21 +81,6 @@ def test_a_shard_that_got_its_job_back_is_asked_no_more_when_it_is_not_watched(c
 # Shards that nobody leads
 
 
-def test_jobs_are_reserved_while_another_shard_has_no_leader(cluster):
-    client = watching(cluster)
-    cluster.lose(1)
-    job_id = put(cluster, 2)
-    assert cluster.send(client, b"reserve-with-timeout 0\r\n") == reserved(job_id)
-
-
-def test_that_nothing_is_ready_is_said_when_every_shard_has_said_so(cluster):
-    client = watching(cluster)
-    cluster.lose(1)
-    assert cluster.send(client, b"reserve-with-timeout 0\r\n") == b""
-    cluster.lead(1)
-    assert cluster.read(client) == b"TIMED_OUT\r\n"
-
-
 def test_a_reserve_whose_time_is_over_gets_a_job_while_another_shard_has_no_leader(cluster):
     client = watching(cluster)
     assert cluster.send(client, b"reserve-with-timeout 1\r\n") == b""
@@ -222,7 +90,11 @@ def test_a_reserve_whose_time_is_over_gets_a_job_while_another_shard_has_no_lead
     job_id = put(cluster, 0)
     assert cluster.read(client) == reserved(job_id)
     cluster.lead(1)
-    assert cluster.read(client) == b""
+    assert cluster.send(client, b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    cluster.lose(1)
+    assert cluster.send(client, b"reserve-with-timeout 0\r\n") == b"", "a shard has not said so"
+    cluster.lead(1)
+    assert cluster.read(client) == b"TIMED_OUT\r\n"
 
 
 def test_a_new_leader_is_asked_for_the_rest_of_the_time(cluster):
@@ -236,17 +108,6 @@ def test_a_new_leader_is_asked_for_the_rest_of_the_time(cluster):
     assert cluster.read(client) == b""
     cluster.sleep(0.2)
     assert cluster.read(client) == b"TIMED_OUT\r\n"
-
-
-def test_a_client_that_has_hung_up_waits_for_a_new_leader_and_for_nothing_else(cluster):
-    client = watching(cluster)
-    cluster.lose(0)
-    assert cluster.send(client, b"reserve\r\n") == b""
-    client.hang_up()
-    assert cluster.read(client) == b""
-    cluster.lead(0)
-    assert cluster.read(client) == b"TIMED_OUT\r\n"
-    assert client.router.closed
 
 
 def test_the_command_counts_once_whoever_leads(cluster):
@@ -295,18 +156,6 @@ def test_a_shard_is_asked_where_the_client_has_never_reserved_or_a_job_of_its_is
 
 
 # Others are quicker
-
-
-def test_a_job_that_another_client_has_taken_is_not_waited_for(cluster):
-    client = watching(cluster)
-    put(cluster, 0, priority=1)
-    second = put(cluster, 1, priority=2)
-    client.send(b"reserve-with-timeout 0\r\n")
-    rival = cluster.worlds[0].connect()
-    while cluster.messages()[-1][2] == "down":  # all have been probed
-        cluster.deliver(cluster.messages()[-1])
-    assert rival.send(b"watch %b\r\nreserve\r\n" % cluster.tube(0)).startswith(b"WATCHING 2\r\nRESERVED ")
-    assert cluster.read(client) == reserved(second)
 
 
 def test_a_client_whose_rivals_are_always_quicker_is_answered_after_a_few_attempts(cluster):
@@ -372,40 +221,6 @@ def test_a_client_that_loses_its_tubes_while_it_waits_is_told_so_once():
     client.router.change_user(user("none"))
     assert cluster.read(client) == b"FORBIDDEN\r\n"
     assert cluster.send(client, b"reserve\r\n") == b"FORBIDDEN\r\n"
-
-
-def left():
-    """How many objects there are of what routed clients have at shards."""
-    names = [type(found).__name__ for found in gc.get_objects()]
-    return {name: names.count(name) for name in ("Branch", "Reserving", "_Part", "_Await", "_Probe")}
-
-
-def test_nothing_is_left_of_reserves_without_the_cycle_collector(cluster):
-    gc.collect()
-    gc.disable()
-    try:
-        before = left()
-        clients = [watching(cluster) for _ in range(3)]
-        for client in clients:
-            assert cluster.send(client, b"reserve\r\n") == b""
-        put(cluster, 0)
-        put(cluster, 1)
-        cluster.settle()
-        clients[0].arrived = b""
-        clients[2].disconnect()  # it waits
-        clients[1].send(b"reserve\r\n")  # it is probing, or waits
-        clients[1].disconnect()
-        cluster.send(clients[0], b"reserve-with-timeout 0\r\n")
-        cluster.settle()
-        assert left()["Reserving"] == before["Reserving"]
-        clients[0].disconnect()
-        cluster.settle()
-        cluster.clients.clear()
-        del client
-        clients.clear()
-        assert left() == before
-    finally:
-        gc.enable()
 
 
 def test_the_ids_of_a_reply_are_found_whatever_is_in_the_bodies():

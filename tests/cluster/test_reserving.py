@@ -232,11 +232,13 @@ EVERY_CLOCK = [(TICK, 0), (TICK, 1)]
         (RESERVE, TWO_GRANTS, ()),
         (A_WHILE, [*EVERY_CLOCK, (PUT, 1)], ()),
         (A_WHILE, [(HANG_UP,), (PUT, 1)], ()),
+        (A_WHILE, [(HANG_UP,), (LOSE, 0)], ()),
         (RESERVE, [(LOSE, 0), (PUT, 1)], ()),
         (RESERVE, [(HAND_OVER, 1), (PUT, 1)], ()),
         (NOW, [(GRAB, 0)], (0, 1)),
         (NOW, [(LOSE, 0)], (0, 1)),
         (BATCH, TWO_GRANTS, (1, 1)),
+        ([*RESERVE, *NOW], TWO_GRANTS, ()),
     ],
 )
 def test_two_shards(commands, actions, ready, near):

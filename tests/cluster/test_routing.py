@@ -1,7 +1,8 @@
 """A routed client gets what it would get from one server, whichever shards its commands concern."""
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from linked import pieces
 from routed import RoutedCluster
@@ -184,59 +185,32 @@ def compare(shards, data, how, back, ends=False, **keywords):
     session = reference.caller.session
     assert client.closed == session.closed
     if not client.closed:
-        assert client.router.used == session.use.name
-        assert client.router.watched.names == [watched.name for watched in session.watched]
-        held = {job.id for job in session.reserved}
-        assert held == {job_id for branch in client.router.branches.values() for job_id in branch.holdings}
-        for place in cluster.places:
-            served = place.session
-            assert {tube.name for tube in served.watched} == {
-                name
-                for name in client.router.watched.names
-                if cluster.shards == 1 or Places(shards).of_tube(name.encode()) == place.branch.shard
-            }
-            assert {job.id for job in served.reserved} == client.router.branches[
-                place.branch.shard
-            ].holdings or shards == 1
+        check_places(client, session)
     check_broker(reference.world.broker)
     cluster.check()
-    return client
 
 
-@settings(max_examples=200)
-@given(data=conversations(mixed, reserves, st.sampled_from(OF_ONE_SHARD)), how=cuts, back=cuts, ends=st.booleans())
-def test_with_one_shard_a_client_gets_byte_for_byte_what_it_would_get_from_the_leader_itself(data, how, back, ends):
-    cluster = RoutedCluster(1, lambda sent: pieces(sent, back))
-    world = World()
-    reference = world.connect()
-    client = cluster.connect()
-    replies = reference.send(data)
-    arrived = b"".join(client.send(piece) for piece in pieces(data, how))
-    if ends:
-        replies += reference.shut_down()
-        arrived += client.shut_down()
-    assert arrived == replies
-    assert client.closed == reference.session.closed
-    if not client.closed:
-        assert client.router.used == reference.session.use.name
-        assert client.router.watched.names == [watched.name for watched in reference.session.watched]
-    cluster.check()
-
-
-def test_a_line_with_a_stray_cr_is_no_command_that_a_leader_waits_for_the_end_of():
-    client = RoutedCluster(8).connect()
-    client.send(b"put-keyed a\rb\r\n" + b"x" * 300)
-    assert client.send(b"\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\nUSING default\r\n"
-    client.shut_down()
-    assert client.closed
+def check_places(client, session):
+    """The router and its places have what a session at one server uses, watches and has reserved."""
+    router = client.router
+    assert router.used == session.use.name
+    assert router.watched.names == [watched.name for watched in session.watched]
+    held = {job_id for branch in router.branches.values() for job_id in branch.holdings}
+    assert held == {job.id for job in session.reserved} or router.places.shards == 1
+    for place in client.cluster.places:
+        served, shard = place.session, place.branch.shard
+        names = [name for name in router.watched.names if router.places.of_tube(name.encode()) == shard]
+        assert {tube.name for tube in served.watched} == set(names)
+        is_used = router.places.of_tube(router.used.encode()) == shard
+        assert served.use.name == (router.used if is_used else "default")
+        assert {job.id for job in served.reserved} == router.branches[shard].holdings or router.places.shards == 1
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("shards", [2, 3, 8])
-@settings(max_examples=150)
-@given(data=conversations(mixed), how=cuts, back=cuts, ends=st.booleans())
-def test_with_several_shards_a_client_gets_byte_for_byte_what_one_server_would_say(shards, data, how, back, ends):
-    compare(shards, data, how, back, ends)
+@settings(max_examples=examples(100))
+@given(data=conversations(mixed, reserves, st.sampled_from(OF_ONE_SHARD)), how=cuts, back=cuts, ends=st.booleans())
+def test_with_one_shard_a_client_gets_byte_for_byte_what_it_would_get_from_the_leader_itself(data, how, back, ends):
+    compare(1, data, how, back, ends)
 
 
 waits = st.sampled_from([b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-with-timeout x\r\n"])
@@ -245,17 +219,30 @@ ranked = st.builds(lambda priority: b"put %d 0 60 1\r\nr\r\n" % priority, st.int
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("shards", [2, 3, 8])
-@settings(max_examples=150)
-@given(data=conversations(mixed, waits, watches, ranked), how=cuts, back=cuts, ends=st.booleans())
-def test_a_client_of_several_shards_reserves_as_at_one_server(shards, data, how, back, ends):
+@settings(max_examples=examples(110))
+@given(
+    shards=st.sampled_from([2, 3, 8]),
+    data=conversations(mixed, waits, watches, ranked),
+    how=cuts,
+    back=cuts,
+    ends=st.booleans(),
+)
+@example(
+    shards=3,
+    data=b"use a\r\nput 0 0 60 3\r\nabc\r\n"
+    + b"x" * 300
+    + b"\r\nuse b\r\npeek-ready\r\nwatch c\r\nreserve\r\nquit\r\n",
+    how=range(400),
+    back=range(400),
+    ends=False,
+)
+def test_with_several_shards_a_client_gets_byte_for_byte_what_one_server_would_say(shards, data, how, back, ends):
     compare(shards, data, how, back, ends)
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("shards", [2, 3])
-@settings(max_examples=100)
-@given(data=conversations(mixed, reserves), how=cuts, back=cuts)
+@settings(max_examples=examples(60))
+@given(shards=st.sampled_from([2, 3]), data=conversations(mixed, reserves), how=cuts, back=cuts)
 def test_a_client_of_one_shard_reserves_as_at_one_server(shards, data, how, back):
     """As long as it watches tubes of this shard only, which the reference knows too."""
     tubes = [tube(0, shards, which) for which in range(3)]
@@ -267,14 +254,11 @@ def test_a_client_of_one_shard_reserves_as_at_one_server(shards, data, how, back
     compare(shards, data, how, back)
 
 
-@pytest.mark.interpreted
-def test_bytes_that_come_one_by_one_are_answered_alike():
-    data = b"use a\r\nput 0 0 60 3\r\nabc\r\n" + b"x" * 300 + b"\r\nuse b\r\npeek-ready\r\nwatch c\r\nquit\r\n"
-    reference = Reference(3)
-    replies = reference.send(data)
-    cluster = RoutedCluster(3, lambda sent: [bytes([byte]) for byte in sent])
-    client = cluster.connect()
-    assert b"".join([client.send(bytes([byte])) for byte in data]) == replies
+def test_a_line_with_a_stray_cr_is_no_command_that_a_leader_waits_for_the_end_of():
+    client = RoutedCluster(8).connect()
+    client.send(b"put-keyed a\rb\r\n" + b"x" * 300)
+    assert client.send(b"\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\nUSING default\r\n"
+    client.shut_down()
     assert client.closed
 
 
@@ -299,16 +283,6 @@ def test_commands_for_one_shard_go_there_in_one_piece_and_the_next_shard_waits()
     assert client.place(1).received == b"stats-tube %b\r\n" % there
 
 
-def test_a_client_that_waits_at_one_shard_is_told_what_it_asks_of_another_afterwards():
-    cluster = RoutedCluster(2)
-    here, there = tube(0, 2), tube(1, 2)
-    client = cluster.connect(watched=[here.decode()])
-    other = cluster.connect(used=here.decode())
-    assert client.send(b"reserve\r\npause-tube %b 1\r\nlist-tube-used\r\n" % there) == b""
-    other.send(b"put 0 0 60 1\r\nj\r\n")
-    assert client.read() == b"RESERVED 2 1\r\nj\r\nNOT_FOUND\r\nUSING default\r\n"
-
-
 def test_many_replies_that_are_made_here_are_made_in_turns():
     cluster = RoutedCluster(2)
     client = cluster.connect(watched=[f"a-tube-with-a-long-name-{number}" for number in range(5000)])
@@ -328,31 +302,6 @@ def test_a_client_that_does_not_read_begins_no_command_that_is_answered_here():
     assert client.read() == b"USING default\r\n" * 3 + b"NOT_FOUND\r\n"
 
 
-# Where it counts
-
-
-def test_a_client_counts_at_the_shard_of_the_default_tube_and_nowhere_else():
-    cluster = RoutedCluster(3)
-    client = cluster.connect(used=tube(0, 3).decode(), watched=[tube(1, 3).decode()])
-    home = Places(3).of_tube(b"default")
-    counted = {place.branch.shard for place in cluster.places if place.opening.counted}
-    assert counted == {home}
-    statistics = [world.broker.server_statistics() for world in cluster.worlds]
-    assert sum(found.connections for found in statistics) == 1
-    client.router.close()
-    assert sum(world.broker.server_statistics().connections for world in cluster.worlds) == 0
-
-
-def test_places_know_of_what_is_used_and_watched_what_belongs_to_their_shard():
-    cluster = RoutedCluster(3)
-    names = [tube(shard, 3, which).decode() for which in range(2) for shard in range(3)]
-    client = cluster.connect(used=names[1], watched=names)
-    for shard in range(3):
-        place = client.place(shard)
-        assert place.opening.used == (names[1] if shard == 1 else "")
-        assert place.opening.watched == [names[shard], names[shard + 3]]
-
-
 # Who it is
 
 
@@ -364,9 +313,8 @@ auths = st.sampled_from([b"auth a\r\n", b"auth b\r\n", b"auth b\r\n", b"auth \r\
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("shards", [1, 2, 3])
-@settings(max_examples=100)
-@given(data=conversations(mixed, auths), how=cuts, back=cuts)
+@settings(max_examples=examples(100))
+@given(shards=st.sampled_from([1, 2, 3]), data=conversations(mixed, auths), how=cuts, back=cuts)
 def test_a_client_that_authenticates_is_answered_in_its_order(shards, data, how, back):
     ann = token("a")
     if shards == 1:
@@ -389,13 +337,6 @@ def test_another_user_is_told_to_the_leaders_when_all_before_it_has_been_answere
     assert not any(b"auth" in place.received for place in cluster.places)
 
 
-def test_a_client_without_a_good_token_is_disconnected():
-    cluster = RoutedCluster(2, users=lambda name: token(name[0]))
-    client = cluster.connect(token, token("a"))
-    assert client.send(b"list-tube-used\r\nauth x\r\nlist-tube-used\r\n") == b"USING default\r\nUNAUTHORIZED\r\n"
-    assert client.closed
-
-
 def test_rights_that_are_lost_are_lost_at_all_shards():
     cluster = RoutedCluster(2, users=lambda name: User(name, consume=["b"]) if cluster.reloaded else token("a"))
     cluster.reloaded = False
@@ -405,14 +346,6 @@ def test_rights_that_are_lost_are_lost_at_all_shards():
     client.read()
     assert client.router.watched.names == ["b"]
     assert sorted(tube.name for place in cluster.places for tube in place.session.watched) == ["b"]
-
-
-def test_a_place_that_is_opened_later_knows_who_the_client_is():
-    cluster = RoutedCluster(2, users=lambda name: token(name[0]))
-    client = cluster.connect(token, token("a"))
-    client.send(b"auth b\r\n")
-    client.send(b"stats-tube %b\r\n" % tube(0, 2))
-    assert [place.session.user.name for place in cluster.places] == ["bob", "bob"]
 
 
 # Where it is at home
@@ -493,14 +426,6 @@ def test_all_that_has_not_been_answered_can_be_taken_when_the_leader_is_gone():
     taken = client.router.take_all()
     assert taken == b"reserve-with-timeout 8.999\r\nuse %b\r\npeek 3\r\nput 0 0 60 1\r\nx" % here
     assert client.router.input_size == 0
-
-
-def test_a_client_that_is_gone_has_no_places():
-    cluster = RoutedCluster(3)
-    client = cluster.connect(used=tube(0, 3).decode(), watched=[tube(1, 3).decode(), tube(2, 3).decode()])
-    assert len(cluster.places) == 3
-    client.router.close()
-    assert cluster.places == []
 
 
 def test_nothing_that_follows_a_quit_is_kept_or_passed_on():

@@ -8,7 +8,7 @@ default tube counts those that use it.
 
 import re
 
-import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orders import ShardedCluster
@@ -154,7 +154,6 @@ def about_jobs(*commands):
 
 PUTS = [
     (b"put", b""),
-    (b"put", b""),
     (b"put-keyed k", b""),
     (b"replace-keyed k", b""),
     (b"put-keyed l", b""),
@@ -164,13 +163,16 @@ PUTS = [
 ]
 """What puts begin with, and what follows their numbers."""
 
-steps = st.one_of(
-    st.tuples(st.sampled_from(PUTS), seconds, st.integers(1, 4)),
+often = st.one_of(
+    st.tuples(st.just((b"put", b"")), st.just(0), st.integers(1, 4)),
     lines(b"use %b", tubes),
     lines(b"watch %b", tubes),
-    lines(b"watch %b", tubes),
-    lines(b"ignore %b", tubes),
     st.sampled_from([(b"reserve\r\n", 0), (b"reserve-with-timeout 0\r\n", 0)]),
+    st.tuples(st.just(b"sleep"), st.sampled_from([0.3, 1, 2.5])),
+)
+sometimes = st.one_of(
+    st.tuples(st.sampled_from(PUTS), seconds, st.integers(1, 4)),
+    lines(b"ignore %b", tubes),
     lines(b"reserve-with-timeout %d", seconds),
     lines(b"reserve-batch 1 %d", seconds),
     about_jobs(b"delete ID", b"release ID 7 0", b"release ID 9 2", b"bury ID 3", b"touch ID", b"kick-job ID"),
@@ -189,7 +191,6 @@ steps = st.one_of(
     lines(b"list-jobs %b %b 0 1000", tubes, st.sampled_from([b"ready", b"delayed", b"reserved", b"buried"])),
     lines(b"stats-tubes %b 1000", st.sampled_from([b"e", b"f"])),
     lines(b"stats-tube %b", tubes.filter(lambda name: name != b"default")),
-    st.tuples(st.just(b"sleep"), st.sampled_from([0.3, 1, 2.5])),
     st.tuples(st.just(b"disconnect"), st.just(0)),
 )
 
@@ -224,7 +225,7 @@ def do(server, clients, client, step, number):
 def compare(shards, script):
     one, several = One(), Several(shards)
     pairs = [(one, [one.connect() for _ in range(CLIENTS)]), (several, [several.connect() for _ in range(CLIENTS)])]
-    for number, (client, step) in enumerate(script):
+    for number, (client, step) in enumerate(BEFORE + script):
         waits = pairs[0][1][client].session.pending is not None
         if waits and step[0] not in (b"sleep", b"disconnect"):
             continue
@@ -234,17 +235,17 @@ def compare(shards, script):
     one.check()
 
 
-scripts = st.lists(st.tuples(st.integers(0, CLIENTS - 1), steps), max_size=60)
+BEFORE = [
+    (0, (b"watch a\r\nwatch b\r\nwatch d\r\n", 0)),
+    (1, (b"use b\r\nwatch b\r\nwatch d\r\n", 0)),
+    (2, (b"use d\r\nwatch e\r\n", 0)),
+]
+"""So that most reserves are of several shards."""
+
+scripts = st.lists(st.tuples(st.integers(0, CLIENTS - 1), st.one_of(often, sometimes)), min_size=20, max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
-@given(shards=st.integers(2, 4), script=scripts)
-def test_clients_of_several_shards_are_told_what_those_of_one_server_are(shards, script):
-    compare(shards, script)
-
-
-@pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(40))
 @given(shards=st.integers(1, 6), script=scripts)
-def test_the_same_many_times(shards, script):
+def test_clients_of_several_shards_are_told_what_those_of_one_server_are(shards, script):
     compare(shards, script)

@@ -4,6 +4,7 @@ import random
 import re
 
 import pytest
+from effort import examples
 from sharded import ShardedNode
 
 from beanstalk_server.queue.check import check_broker
@@ -40,9 +41,7 @@ class Talker:
     def say(self):
         """Think of a command."""
         luck = self.luck
-        kind = luck.choice(
-            ["put", "put", "use", "watch", "ignore", "used", "watched", "reserve", "wait", "delete", "peek", "tubes"]
-        )
+        kind = luck.choice(KINDS)
         tube = luck.choice(self.tubes)
         if kind == "put":
             self.bodies += 1
@@ -235,30 +234,16 @@ def verify(node, talkers, *, is_clean):
         assert not shard.connections.open
 
 
-def take_walks(shards, seeds, *, is_clean):
-    for seed in seeds:
+@pytest.mark.parametrize("patience", [1, 16])
+@pytest.mark.parametrize("shards", [1, 2, 3, 5])
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.interpreted
+def test_each_command_is_answered_once_and_in_its_place_whoever_leads(shards, is_clean, patience, monkeypatch):
+    monkeypatch.setattr(routed, "PATIENCE", patience)
+    for seed in range(examples(10)):
         try:
             node, talkers = walk(seed, shards, is_clean=is_clean)
             verify(node, talkers, is_clean=is_clean)
         except BaseException as error:
             error.add_note(f"in walk {seed} with {shards} shards")
             raise
-
-
-@pytest.mark.parametrize("patience", [1, 16])
-@pytest.mark.parametrize("shards", [1, 2, 3])
-@pytest.mark.parametrize("is_clean", [True, False])
-@pytest.mark.interpreted
-def test_each_command_is_answered_once_and_in_its_place_whoever_leads(shards, is_clean, patience, monkeypatch):
-    monkeypatch.setattr(routed, "PATIENCE", patience)
-    take_walks(shards, range(12), is_clean=is_clean)
-
-
-@pytest.mark.parametrize("patience", [1, 16])
-@pytest.mark.parametrize("shards", [1, 2, 3, 5])
-@pytest.mark.parametrize("is_clean", [True, False])
-@pytest.mark.interpreted
-@pytest.mark.slow
-def test_the_same_in_many_walks(shards, is_clean, patience, monkeypatch):
-    monkeypatch.setattr(routed, "PATIENCE", patience)
-    take_walks(shards, range(100, 500), is_clean=is_clean)

@@ -3,6 +3,7 @@
 from zlib import crc32
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import Caller, World
@@ -238,7 +239,7 @@ lines = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(st.lists(lines, max_size=30))
 def test_at_home_everything_is_as_with_a_plain_session(conversation):
     here, plain = World(shards=SHARDS, shard=HERE), World(shards=SHARDS, shard=HERE)

@@ -25,14 +25,6 @@ def counted(world, command):
     return int(world.connect().yaml(b"stats")[f"cmd-{command}"])
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["probe", "probe reserve", "await 0 0", "unreserve 1", "unuse", "unwatch default", "shard-stats", "shard-tubes"],
-)
-def test_nobody_else_has_them(producer, line):
-    assert producer.send(line.encode() + b"\r\n") == b"UNKNOWN_COMMAND\r\n"
-
-
 def test_a_server_that_answers_as_1_12_has_them_too():
     assert World(compat="1.12").connect(is_place=True).send(b"probe\r\n") == b"NOTHING\r\n"
 
@@ -249,22 +241,6 @@ def test_a_place_can_watch_nothing(world, place):
     assert counted(world, "ignore") == 3
 
 
-# shard-stats and shard-tubes
-
-
-def test_one_command_that_is_asked_at_every_shard_is_counted_once(world, place):
-    assert place.yaml(b"shard-stats").keys() == place.yaml(b"stats").keys()
-    assert place.send(b"shard-tubes\r\n") == place.send(b"list-tubes\r\n")
-    found = place.yaml(b"shard-stats")
-    assert (found["cmd-stats"], found["cmd-list-tubes"]) == ("1", "1")
-
-
-def test_statistics_of_a_shard_ask_for_the_right_to_those_of_all(world):
-    place = world.connect(User("worker", consume=["*"], inspect=["a"]), is_place=True)
-    assert place.send(b"shard-stats\r\n") == b"FORBIDDEN\r\n"
-    assert place.send(b"shard-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
-
-
 # Rights
 
 
@@ -291,12 +267,3 @@ def test_a_connection_that_is_not_to_be_counted_is_a_producer_and_a_worker_never
     first.disconnect()
     stats = producer.yaml(b"stats")
     assert [stats[name] for name in names] == ["1", "2", "0", "0", "0"]
-
-
-# Ids
-
-
-@pytest.mark.parametrize(("shards", "shard", "ids"), [(1, 0, [1, 2, 3]), (8, 0, [8, 16, 24]), (8, 7, [15, 23, 31])])
-def test_a_shard_gives_ids_of_its_own(shards, shard, ids):
-    producer = World(shards=shards, shard=shard).connect()
-    assert [producer.put() for _ in ids] == ids

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 from beanstalk_client import AsyncClient, Client, ConnectionLostError, NotFoundError, UnsupportedError
-from test_client_asyncio import begin, connected, run, turns
 
 from harness.servers import BEANSTALKD, imported, start
 from harness.waiting import WITHIN
+from tests.client.test_client_asyncio import begin, connected, run, turns
 
 MANY = 100_000
 """Commands of a large pipeline."""

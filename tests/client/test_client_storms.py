@@ -12,7 +12,8 @@ import pytest
 from beanstalk_client import AsyncClient, BeanstalkdError, ConnectionLostError
 from fake_network import network
 from served import Served
-from test_client_asyncio import run
+
+from tests.client.test_client_asyncio import run
 
 pytestmark = pytest.mark.interpreted  # the client of a broker in tests/virtual.py
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from linked import pieces
 from routed import RoutedCluster
-from test_routing import Reference, check_places, cuts, named, seen, simple, tube
 
 from beanstalk_server.cluster.branch import KEPT_LIMIT, REPEATABLE
 from beanstalk_server.link.link import WINDOW
 from beanstalk_server.queue.journal import NONE
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, QUIT
+from tests.cluster.test_routing import Reference, check_places, cuts, named, seen, simple, tube
 
 
 def test_every_command_may_be_given_again_or_changes_something():

@@ -7,11 +7,11 @@ from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from orders import ShardedCluster
-from test_reserving import parse
 
 from beanstalk_server.cluster.reserving import reserved_ids
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
+from tests.cluster.test_reserving import parse
 
 WORKERS = 3
 

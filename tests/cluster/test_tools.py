@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 import pytest
 from memory_engine import MemoryConnector, Servers
-from test_transfer import bodies, fill, jobs_of
 
 from beanstalk_server.cli import cluster
 from beanstalk_server.cli.server import main
@@ -13,6 +12,7 @@ from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE
 from beanstalk_server.storage.segment import segment_names
+from tests.cluster.test_transfer import bodies, fill, jobs_of
 
 URL = "redis://engine"
 

@@ -7,8 +7,6 @@ import random
 import pytest
 from fields import fields_of
 from model import Model
-from test_broker_model import MOVED, BrokerAgainstModel
-from test_histogram import naive_counts
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue.broker import Broker
@@ -20,6 +18,8 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import MILLISECOND, SECOND
+from tests.queue.test_broker_model import MOVED, BrokerAgainstModel
+from tests.queue.test_histogram import naive_counts
 
 pytestmark = pytest.mark.interpreted
 

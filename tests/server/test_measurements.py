@@ -4,7 +4,6 @@ that measures all of it, if it is asked to.
 
 import pytest
 from rounds import Loop, Rounds
-from test_commits import ASK, PUT, QuickJournal, committing
 
 from beanstalk_server import Config, Server
 from beanstalk_server.config import ListenerConfig
@@ -18,6 +17,7 @@ from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.reception import Reception
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
+from tests.server.test_commits import ASK, PUT, QuickJournal, committing
 
 # Commits
 

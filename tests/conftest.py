@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(config, items):
 # Where tests open sockets or start processes; others are stopped when they do.
 SOCKETS = (
     "tests/bench/",
-    "tests/cli/test_top.py",
+    "tests/cli/operator/test_top.py",
     "tests/client/",
     "tests/cluster/",
     "tests/conformance/",

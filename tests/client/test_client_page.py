@@ -12,7 +12,7 @@ LISTINGS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "client.md").read
 @pytest.mark.parametrize("listing", LISTINGS, ids=lambda text: text.strip().splitlines()[-1][:40])
 def test_a_listing_runs(run, listing, capsys):
     if "ca.pem" in listing:
-        pytest.skip("the same as in docs/protocol-extensions.md; test_client_blocking.py does what it does")
+        pytest.skip("the same as in docs/protocol-extensions.md; test_blocking.py does what it does")
     address = "{}:{}".format(*run().address)
     namespace = {}
     exec(listing.replace("127.0.0.1:11300", address), namespace)

@@ -1,6 +1,6 @@
 """The broker between its turns: commands come before it has settled, or late, and its budgets are small.
 
-The machines of test_broker_model.py let the broker settle after each step, because a model must know what comes next. A
+The machines of test_broker.py let the broker settle after each step, because a model must know what comes next. A
 server does not: many commands may come in one turn, before it handles the timers that are due. Here are lives of such
 a broker, by seed. Nothing says what comes next in them, only what holds at any moment, and what holds whenever the
 broker has settled: no more jobs are reserved than may be, and no faster; nobody waits in vain; and nothing is left of a

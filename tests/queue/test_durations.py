@@ -18,7 +18,7 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.stored_job import stored_job
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from tests.queue.test_broker_model import MOVED, BrokerAgainstModel
+from tests.queue.test_broker import MOVED, BrokerAgainstModel
 from tests.queue.test_histogram import naive_counts
 
 pytestmark = pytest.mark.interpreted

@@ -14,7 +14,7 @@ from beanstalk_server.cli.operator.manual import ENVIRONMENT, page
 from beanstalk_server.cli.operator.parser import COMMANDS, COMMON, SORTS, WATCHABLE, make_parser, parse
 from beanstalk_server.cli.operator.shells import script
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "beanstalk.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "beanstalk.md"
 NAMES = [command.name for command in COMMANDS]
 
 

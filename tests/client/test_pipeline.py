@@ -11,7 +11,7 @@ from beanstalk_client import AsyncClient, Client, ConnectionLostError, NotFoundE
 
 from harness.servers import BEANSTALKD, imported, start
 from harness.waiting import WITHIN
-from tests.client.test_client_asyncio import begin, connected, run, turns
+from tests.client.test_asynchronous import begin, connected, run, turns
 
 MANY = 100_000
 """Commands of a large pipeline."""

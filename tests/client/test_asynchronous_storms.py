@@ -13,7 +13,7 @@ from beanstalk_client import AsyncClient, BeanstalkdError, ConnectionLostError
 from fake_network import network
 from served import Served
 
-from tests.client.test_client_asyncio import run
+from tests.client.test_asynchronous import run
 
 pytestmark = pytest.mark.interpreted  # the client of a broker in tests/virtual.py
 

@@ -22,7 +22,7 @@ from beanstalk_server.cli.options import parse
 from beanstalk_server.config import LISTENER_KEYS, OPTIONS, TUBE_KEYS, USER_KEYS
 from beanstalk_server.files import LARGEST_FILE
 
-DOCUMENT = Path(__file__).parents[1] / "docs/config.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/config.md"
 HASH, ANOTHER = "ab" * 32, "cd" * 32
 
 GOOD = f"""

@@ -3,13 +3,7 @@
 `--package` says which package: the sources as they are (the default), or the installed package, which must be compiled
 or must not be. Tests that run on anything else prove nothing, so pytest stops before the first of them. A worker of
 pytest-xdist may have a package of its own, in the environment variable TEST_PACKAGE: then one run has tests on both
-(tests/pool.py), and each test runs on the package that it belongs to:
-
-    without sockets            on the sources
-    marked `compiled`          on the installed package: it shows that the compiler has changed nothing
-    marked `sockets`           on the installed package, as users have it
-
-With `--everything`, each runs on both, but for slow ones with sockets, which run on the installed package.
+(tests/pool.py), and each test runs on the package that it belongs to (tests/selection.py).
 """
 
 import os
@@ -21,6 +15,7 @@ from pathlib import Path
 import pytest
 from effort import PROFILES
 from hypothesis import settings
+from selection import opens_sockets, runs_on
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,45 +80,22 @@ def pytest_report_header():
 # ------------------------------------------------------------------------------------------- which tests there are
 
 
-def belongs(item, package, pooled, everything):
-    """Whether a test runs on this package; pooled: there are workers with the other one."""
-    sockets, slow = item.get_closest_marker("sockets"), item.get_closest_marker("slow")
-    if package == "compiled" and item.get_closest_marker("interpreted"):
-        return False
-    if not pooled:
-        return True
-    if everything:
-        return package != "sources" or not (sockets and slow)
-    on_installed = sockets or (item.get_closest_marker("compiled") and not item.get_closest_marker("interpreted"))
-    return bool(on_installed) == (package != "sources")
+def marks_of(item):
+    return {mark.name for mark in item.iter_markers()}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if any(item.nodeid.startswith(place) for place in SOCKETS) and not item.nodeid.startswith(NO_SOCKETS):
+        if opens_sockets(item.nodeid):
             item.add_marker(pytest.mark.sockets)
     pooled = os.environ.get("TEST_PACKAGE")
     package = pooled or config.getoption("package")
-    left_out = [item for item in items if not belongs(item, package, pooled, config.getoption("everything"))]
+    everything = config.getoption("everything")
+    left_out = [item for item in items if not runs_on(package, marks_of(item), pooled, everything)]
     if left_out:
         items[:] = [item for item in items if item not in set(left_out)]
         config.hook.pytest_deselected(items=left_out)
-
-
-# Where tests open sockets or start processes; others are stopped when they do.
-SOCKETS = (
-    "tests/bench/",
-    "tests/cli/operator/test_top.py",
-    "tests/client/",
-    "tests/cluster/",
-    "tests/conformance/",
-    "tests/package/",
-    "tests/packaging/",
-    "tests/server/",
-    "tests/test_examples.py",
-)
-NO_SOCKETS = ()
 
 
 # ------------------------------------------------------------------------------------------- what a test may not do
@@ -134,7 +106,7 @@ FORBIDDEN = ("socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os
 
 def _look(event, _):
     if _without_sockets is not None and event in FORBIDDEN:
-        raise RuntimeError(f"{event} in {_without_sockets}, which is not marked `sockets` (tests/conftest.py)")
+        raise RuntimeError(f"{event} in {_without_sockets}, which is not marked `sockets` (tests/selection.py)")
 
 
 sys.addaudithook(_look)

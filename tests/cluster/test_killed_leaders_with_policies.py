@@ -11,10 +11,8 @@ import time
 import pytest
 from promises import AUDIT, CLIENTS, CONFIG, Auditor, Book, Worker
 
-from harness.engines import KINDS, missing
+from harness.engines import KINDS
 from harness.nodes import Node, leader, spread
-
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "Redis is installed")
 
 SHARDS, NODES = 8, 3
 

@@ -10,10 +10,6 @@ import time
 import pytest
 from killing import AUDIT, KINDS, WITH_RELAYS, WITH_SHARDS, WITHOUT_FAILOVER, UnderLoad
 
-from harness.engines import missing
-
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "Redis is installed")
-
 FEW = [(kind, "alone") for kind in ("leader", "stop", "primary", "silence")] + [("leader-and-primary", "sentinel")]
 """What every run of the tests does, once each."""
 

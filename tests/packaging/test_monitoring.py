@@ -30,7 +30,7 @@ from harness.servers import Process, command, imported, unused_port
 
 
 def promtool(*arguments):
-    line = [programs.find("promtool"), *map(str, arguments)]
+    line = [programs.find("promtool", "prometheus"), *map(str, arguments)]
     done = subprocess.run(line, capture_output=True, text=True, cwd=PROMETHEUS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

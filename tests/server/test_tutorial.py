@@ -280,7 +280,7 @@ def test_the_unit_of_the_worker_is_one(tmp_path):
     path = tmp_path / "shop-worker.service"
     path.write_text(unit.replace(program, "/bin/true"))
     done = subprocess.run(
-        [programs.find("systemd-analyze"), "verify", path], capture_output=True, text=True, check=False
+        [programs.find("systemd-analyze", "systemd"), "verify", path], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -38,7 +38,7 @@ TOKEN = new_token()
 MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
 def at(request):
     """Runs a coroutine to its end in a new loop, and fails if a task is left over or an error was seen by nobody."""
 

@@ -493,6 +493,7 @@ def test_what_no_server_would_take_is_not_sent(scripted, refused):
         assert queue.using() == "default"
 
 
+@pytest.mark.slow
 def test_the_client_runs_on_the_oldest_python_that_it_promises(run):
     """Debian's pypy3 is a real Python 3.9."""
     program = """

@@ -28,11 +28,13 @@ def run(*line):
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_systemd_finds_nothing_wrong(tmp_path):
     done = run(programs.find("systemd-analyze", "systemd"), "verify", *installed(tmp_path, "/bin/true"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_systemd_finds_little_that_it_may_do():
     done = run(programs.find("systemd-analyze", "systemd"), "security", "--offline=true", "--no-pager", SERVICE)
     level = re.search(r"Overall exposure level for .*: ([\d.]+)", done.stdout)
@@ -123,6 +125,7 @@ def allowed_calls():
     return allowed | calls_of("@default")
 
 
+@pytest.mark.slow
 def test_the_server_makes_no_system_call_that_is_forbidden(serve, tmp_path):
     """Its start, a job that is put, taken and deleted through an I/O process, a reload and its stop."""
     trace = tmp_path / "trace"
@@ -170,6 +173,7 @@ def page_of(name):
     return (ROOT / "docs" / f"{name}.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_unit_of_the_deliverer_is_one(tmp_path):
     (unit,) = re.findall(r"```ini\n(.*?)```", page_of("deploy"), re.DOTALL)
     program, *options = re.search(r"^ExecStart=(.*)", unit, re.MULTILINE)[1].split()

@@ -118,6 +118,7 @@ def test_one_connection_serves_for_all_scrapes(run):
     operator.close()
 
 
+@pytest.mark.slow
 def test_promtool_has_nothing_to_say(run, tmp_path):
     server = run(http=HERE, http_tubes=2, binlog=str(tmp_path))
     caller = server.connect()

@@ -15,6 +15,8 @@ from recipes import Recipe, blocks
 from harness.servers import ROOT, command, imported
 from harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "tutorial.md"
 
 SECTIONS = [line.strip("# \n") for line in PAGE.read_text().splitlines() if line.startswith("## ")]
@@ -198,7 +200,6 @@ def test_from_nothing_to_a_worker_in_production(begin):
     follow(tutorial)
 
 
-@pytest.mark.slow
 def test_on_an_empty_machine(begin, tmp_path, open_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)

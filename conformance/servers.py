@@ -108,12 +108,16 @@ class Process(Server):
         return self.process.log
 
     def sockets(self) -> int:
-        """How many sockets it has open, those it listens on included; 0 if the system does not show them."""
+        """The number of open sockets of the server and its I/O processes, those it listens on included; 0 if the
+        system does not show them.
+        """
+        pid = str(self.process.pid)
         found = 0
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            for name in Path(f"/proc/{self.process.pid}/fd").iterdir():
-                with contextlib.suppress(FileNotFoundError):  # closed just now
-                    found += str(name.readlink()).startswith("socket:")
+            for each in (pid, *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+                for name in Path(f"/proc/{each}/fd").iterdir():
+                    with contextlib.suppress(FileNotFoundError):  # closed just now
+                        found += str(name.readlink()).startswith("socket:")
         return found
 
     @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from harness.servers import REDIS, Restartable, ServerError, command, unused_port
+from harness.servers import REDIS, Restartable, command, unused_port
 from harness.waiting import eventually
 
 Reply = bytes | int | list["Reply"] | None
@@ -352,12 +352,3 @@ def _bus(server: RedisServer) -> str:
 
 KINDS: Final = {"alone": Alone, "sentinel": WithSentinel, "cluster": AsCluster}
 """By the names that tests and the runner have for them."""
-
-
-def missing() -> str:
-    """Why there can be no engine here, or ""."""
-    try:
-        command(REDIS)
-    except ServerError as error:
-        return str(error)
-    return ""

@@ -61,6 +61,10 @@ class ServerError(Exception):
     """A server is not installed, or does not start; the message says why."""
 
 
+class NotInstalledError(ServerError):
+    """A server is not installed."""
+
+
 def find(program: str) -> str | None:
     """The path of a program (one of those above, or a path), or None."""
     return sys.executable if program in (OURS, INTERPRETED) else shutil.which(PACKAGES.get(program, program))
@@ -82,12 +86,12 @@ def command(program: str) -> list[str]:
     """The command that runs a program.
 
     Raises:
-        ServerError: it is not installed.
+        NotInstalledError: it is not installed.
     """
     path = find(program)
     if path is None:
         package = PACKAGES.get(program)
-        raise ServerError(f"{package or program} is not installed" + (f" ({advice(program)})" if package else ""))
+        raise NotInstalledError(f"{package or program} is not installed" + (f" ({advice(program)})" if package else ""))
     return [path, "-P", "-m", "beanstalk_server"] if program in (OURS, INTERPRETED) else [path]
 
 

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 
-import pytest
 from programs import missing
 
 from conformance.servers import started
@@ -30,12 +29,12 @@ def jackd():
 
 
 def of_debian(interpreter, load, package, program):
-    """The command of a client from Debian; skips the test without it, because CI may lack Debian and a network."""
+    """The command of a client from Debian; skips the test without it."""
     if (
         not shutil.which(interpreter)
         or subprocess.run([interpreter, *load], capture_output=True, check=False).returncode
     ):
-        pytest.skip(f"{package} is not installed (Debian: apt-get install {package})")
+        missing(package, f"Debian: apt-get install {package}")
     return [interpreter, DIRECTORY / program]
 
 

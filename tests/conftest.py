@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from effort import PROFILES
 from hypothesis import settings
+from programs import skipping
 from selection import opens_sockets, runs_on
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +137,16 @@ def pytest_runtest_makereport(item, call):
         used = _cpu_seconds() - item.stash[_BEGAN]
         if used > CPU_SECONDS:
             item.user_properties.append(("cpu_seconds", used))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup():
+    return (yield from skipping())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    return (yield from skipping())
 
 
 class Pooled:

@@ -1,22 +1,39 @@
-"""Programs that tests need and that are not part of the project: found, or said to be missing."""
+"""Programs that tests need and that are not part of the project.
+
+A test is skipped without them. In CI, one that needs beanstalkd or redis-server fails instead.
+"""
 
 import os
 import shutil
 
 import pytest
 
+from harness.servers import PACKAGES, NotInstalledError
+
 PLACES = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 """Where programs are: Debian's haproxy is where only root looks for it."""
 
+IN_CI = os.environ.get("CI") == "true"
+
 
 def missing(what, how):
-    """Fail in CI, where nothing may be left out; skip elsewhere."""
+    """Skip the test, and say how to install what it needs."""
     reason = f"{what} is not installed ({how})"
-    if os.environ.get("CI") == "true":
+    if IN_CI and what in PACKAGES.values():
         pytest.fail(reason)
     pytest.skip(reason)
 
 
-def find(program):
-    """The path of a program, whose package in Debian has its name."""
-    return shutil.which(program, path=PLACES) or missing(program, f"Debian: apt-get install {program}")
+def find(program, package=""):
+    """The path of a program; its package in Debian has the same name if none is given."""
+    return shutil.which(program, path=PLACES) or missing(program, f"Debian: apt-get install {package or program}")
+
+
+def skipping():
+    """A wrapper of pytest's hooks: skip the test if a server that it starts is not installed."""
+    try:
+        return (yield)
+    except NotInstalledError as error:
+        if IN_CI:
+            raise
+        pytest.skip(str(error))

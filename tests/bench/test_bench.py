@@ -184,6 +184,7 @@ def test_a_peer_that_is_not_installed_is_named_with_its_package(monkeypatch):
 # Doors
 
 
+@pytest.mark.slow
 def test_the_same_process_is_measured_plain_and_with_tls(run):
     run.peers = ["interpreted"]
     run.scenario = "tls"
@@ -194,6 +195,7 @@ def test_the_same_process_is_measured_plain_and_with_tls(run):
     assert points["interpreted, TLS", 1]["cpu"] > points["interpreted", 1]["cpu"] / 2
 
 
+@pytest.mark.slow
 def test_a_server_without_tls_is_measured_behind_stunnel(run):
     if why := missing("beanstalkd") or missing_stunnel():
         pytest.skip(why)
@@ -202,6 +204,7 @@ def test_a_server_without_tls_is_measured_behind_stunnel(run):
     assert sample["commands"] == 2 * 20 * 2 * 3
 
 
+@pytest.mark.slow
 def test_a_node_whose_journal_is_in_redis_is_measured_with_its_engine(run):
     if why := missing("redis"):
         pytest.skip(why)
@@ -219,6 +222,7 @@ def test_a_node_whose_journal_is_in_redis_is_measured_with_its_engine(run):
     assert "engine_cpu" not in points["interpreted", "", 1]
 
 
+@pytest.mark.slow
 def test_a_node_is_measured_with_its_shards_and_beside_one_that_serves_its_clients(run):
     if why := missing("redis"):
         pytest.skip(why)
@@ -239,6 +243,7 @@ def test_a_node_is_measured_with_its_shards_and_beside_one_that_serves_its_clien
     assert all("engine_ms" in points[each] for each in rest), "in so short a time, it may be less than can be measured"
 
 
+@pytest.mark.slow
 def test_each_policy_and_each_attribute_is_measured_alone(run):
     run.peers = ["interpreted"]
     run.scenario = "policies"
@@ -255,6 +260,7 @@ def test_each_policy_and_each_attribute_is_measured_alone(run):
     }
 
 
+@pytest.mark.slow
 def test_metrics_are_measured_unread_and_scraped_and_what_others_wait_for_meanwhile(run):
     run.peers = ["interpreted"]
     run.scenario = "metrics"
@@ -277,6 +283,7 @@ def test_every_policy_that_a_tube_may_have_is_measured():
     assert measured | of_no_effect_alone == {key.name.replace("_", "-") for key in TUBE_KEYS}
 
 
+@pytest.mark.slow
 def test_an_io_process_and_its_engine_process_are_measured_apart(run):
     run.peers = ["interpreted"]
     run.scenario = "io-processes"
@@ -293,6 +300,7 @@ def test_an_io_process_and_its_engine_process_are_measured_apart(run):
         assert carried[name]["engine_cpu"] > 0 and carried[name]["cpu"] > 0
 
 
+@pytest.mark.slow
 def test_clients_that_come_back_and_clients_without_a_token_are_measured(run):
     run.peers = ["interpreted"]
     run.scenario = "arrivals"
@@ -334,6 +342,7 @@ def started(tmp_path):
     return [line.split()[4:] for line in (tmp_path / "started").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_any_server_that_speaks_the_protocol_is_measured_with_its_options(run, program, named, tmp_path):
     other = named(f"other={program},-D,-z,1000")
     assert described(other) == "other: other-queue 3.1 of -D -z 1000"
@@ -348,6 +357,7 @@ def test_any_server_that_speaks_the_protocol_is_measured_with_its_options(run, p
     assert replaced == ["-b", replaced[1], "-z", "1000", "-F"]  # a scenario's policy takes the place of the peer's own
 
 
+@pytest.mark.slow
 def test_a_peer_whose_options_say_its_policy_appears_only_beside_that_policy(run, program, named, monkeypatch):
     asked = []
     monkeypatch.setattr(run, "in_turn", lambda servers, *more, **sizes: None)
@@ -361,6 +371,7 @@ def test_a_peer_whose_options_say_its_policy_appears_only_beside_that_policy(run
     assert all(variant.keeps for variant in asked)
 
 
+@pytest.mark.slow
 def test_a_named_peer_is_measured_wherever_beanstalkd_is(run, program, named, monkeypatch):
     asked = Counter()
 
@@ -410,11 +421,13 @@ def test_a_name_is_given_once():
         parse_peer("fork=/bin/sh", taken={"fork": None})
 
 
+@pytest.mark.slow
 def test_a_peer_that_reports_no_version_is_measured_all_the_same(named):
     assert described(named("silent=/bin/false,-D")) == "silent: unknown version -D"
     assert described(named("garbled=/bin/cat")) == "garbled: unknown version"
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_in_a_part_has_no_figure_there_and_the_others_have_theirs(run, monkeypatch):
     class Named:
         def __init__(self, name):
@@ -448,6 +461,7 @@ socketserver.ThreadingTCPServer(("127.0.0.1", int(sys.argv[4])), Client).serve_f
 """
 
 
+@pytest.mark.slow
 def test_a_server_that_answers_wrongly_among_many_in_flight_is_caught(run, named, tmp_path):
     path = tmp_path / "liar"
     path.write_text(f"#!{sys.executable}\n{LIAR}")
@@ -471,6 +485,7 @@ def phases(run, tmp_path, monkeypatch):
         yield lambda phase, **other: backlog.backlog(subject, phase=phase, **(shape | other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("peer", ["interpreted", "beanstalkd"])
 def test_a_backlog_is_put_a_tenth_is_cancelled_and_all_others_come(run, peer):
     if why := missing(peer):
@@ -489,6 +504,7 @@ def test_a_backlog_is_put_a_tenth_is_cancelled_and_all_others_come(run, peer):
     assert put[-1]["cpu"] > 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_gets_another_body_than_was_put_says_so(phases, tmp_path):
     phases("put")
     ledger = backlog.Ledger(str(tmp_path / "ledger"), 205)
@@ -499,6 +515,7 @@ def test_a_worker_that_gets_another_body_than_was_put_says_so(phases, tmp_path):
         phases("take")
 
 
+@pytest.mark.slow
 def test_a_job_that_comes_again_is_caught(phases, tmp_path):
     phases("put")
     ledger = backlog.Ledger(str(tmp_path / "ledger"), 205)
@@ -508,6 +525,7 @@ def test_a_job_that_comes_again_is_caught(phases, tmp_path):
         phases("take")
 
 
+@pytest.mark.slow
 def test_a_job_that_never_comes_is_waited_for_only_so_long(phases, monkeypatch):
     monkeypatch.setattr(backlog, "PATIENCE", 1)
     phases("put")
@@ -516,24 +534,28 @@ def test_a_job_that_never_comes_is_waited_for_only_so_long(phases, monkeypatch):
     assert stopped["samples"][-1]["jobs"] == 205 - 21
 
 
+@pytest.mark.slow
 def test_an_id_that_is_not_new_is_caught(phases):
     phases("put")
     with pytest.raises(UnexpectedReplyError, match=r"^put: an id that is not new, or too large: 2\d\d$"):
         phases("put")
 
 
+@pytest.mark.slow
 def test_a_cancel_that_is_refused_says_what_came(phases):
     phases("put")
     with pytest.raises(UnexpectedReplyError, match=r"^cancel many \d+, …: b'BAD_FORMAT"):
         phases("cancel", verb="cancel many")
 
 
+@pytest.mark.slow
 def test_a_load_ends_before_the_server_has_taken_all_memory_or_the_disk(phases, run, monkeypatch):
     assert phases("put", memory=1_000_000)["why_stopped"] == "the server holds more than 0.0 GB"
     monkeypatch.setattr(backlog, "FREE", 1 << 60)
     assert phases("take")["why_stopped"] == "the disk is nearly full"
 
 
+@pytest.mark.slow
 def test_the_scenario_notes_why_a_phase_was_stopped_and_keeps_what_was_measured(run, monkeypatch):
     monkeypatch.setattr("bench.scenarios.MEMORY", 1_000_000)
     run.peers, run.backlog, run.scale, run.scenario = ["interpreted"], (100, 100), 1.0, "backlog"
@@ -616,6 +638,7 @@ def processes_that_attack(server):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("peer", ["interpreted", "beanstalkd"])
 def test_during_an_attack_others_are_answered_and_it_leaves_no_connection_and_no_process(run, peer):
     if why := missing(peer):
@@ -635,6 +658,7 @@ def test_during_an_attack_others_are_answered_and_it_leaves_no_connection_and_no
     assert server.process.status is not None
 
 
+@pytest.mark.slow
 def test_a_flood_of_puts_whose_replies_are_not_read_ends(run):
     with run.servers("interpreted") as (server,):
         arguments = {"body": 10, "limit": 1 << 30, "reads": False}
@@ -644,6 +668,7 @@ def test_a_flood_of_puts_whose_replies_are_not_read_ends(run):
         eventually(lambda: connections_of(server) == 1, "only who asks is connected")
 
 
+@pytest.mark.slow
 def test_an_attack_that_fails_says_why(run):
     with run.servers("interpreted") as (server,):
         arguments = {"line": "kick many", "reply": "KICKED"}
@@ -654,6 +679,7 @@ def test_an_attack_that_fails_says_why(run):
         assert processes_that_attack(server) == []
 
 
+@pytest.mark.slow
 def test_an_attack_ends_with_the_generator(run):
     with run.servers("interpreted") as (server,):
 
@@ -671,6 +697,7 @@ def test_an_attack_ends_with_the_generator(run):
         eventually(lambda: connections_of(server) == 1, "only who asks is connected")
 
 
+@pytest.mark.slow
 def test_an_attack_that_fails_costs_its_own_row_only(run, monkeypatch):
     def load(load, server, *, attack="", **arguments):
         if attack == "quitting":
@@ -692,6 +719,7 @@ def test_an_attack_that_fails_costs_its_own_row_only(run, monkeypatch):
     assert all(server.process.status is not None for server in made)
 
 
+@pytest.mark.slow
 def test_a_server_may_begin_with_a_copy_of_jobs(run, tmp_path):
     (tmp_path / "jobs").mkdir()
     server = Server("interpreted", directory=tmp_path / "jobs")
@@ -710,6 +738,7 @@ def test_a_server_may_begin_with_a_copy_of_jobs(run, tmp_path):
 # A whole run
 
 
+@pytest.mark.slow
 def test_a_quick_run_ends_with_tables_results_and_plots(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib comes with `make bench`")
     pytest.importorskip("rich", reason="rich comes with `make bench`")

@@ -10,6 +10,7 @@ PLAIN = JOB_COST + BODY_COST + len(BODY)
 KEY = 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "cost"),
     [

@@ -1,7 +1,11 @@
 """What `beanstalk top` costs is measured: with a few tubes, for a moment."""
 
+import pytest
+
 from bench import watching
 from harness.servers import INTERPRETED
+
+pytestmark = pytest.mark.slow
 
 
 def test_top_is_measured_with_and_without_load(capsys):

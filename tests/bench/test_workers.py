@@ -81,6 +81,7 @@ def test_an_environment_that_cannot_be_made_says_why(monkeypatch, tmp_path):
         workers.install(TaskQueue("none", (), 1, "bench-none"), print)
 
 
+@pytest.mark.slow
 def test_our_worker_is_measured():
     found = workers.measure(dataclasses.replace(workers.QUEUES["ours"], broker=INTERPRETED), 200)
     assert min(found.values()) > 0
@@ -94,12 +95,14 @@ def server():
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", clients.LOADS)
 def test_clients_are_measured(server, work):
     for client in clients.LOADS[work]:
         assert min(clients.measure(server, work, client, 20).values()) > 0
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_is_named(server):
     with pytest.raises(ServerError, match="nobody"):
         clients.measure(server, clients.PUT, "nobody", 20)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import random
-import shutil
 import socket
 import warnings
 from collections import Counter
@@ -30,7 +29,7 @@ from tls_peers import Files, client_context
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.config import ListenerConfig, UserConfig
-from harness.engines import Alone, missing
+from harness.engines import Alone
 from harness.nodes import Node, leader
 from harness.servers import Restartable, command, imported, unused_port
 from harness.waiting import WITHIN, eventually_async
@@ -39,7 +38,7 @@ TOKEN = new_token()
 MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
 def at(request):
     """Runs a coroutine to its end in a new loop, and fails if a task is left over or an error was seen by nobody."""
 
@@ -283,8 +282,6 @@ class Worked:
 
 @pytest.mark.parametrize("program", ["ours", "beanstalkd"])
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(tmp_path, program):
-    if program == "beanstalkd" and shutil.which("beanstalkd") is None:
-        pytest.skip("beanstalkd is not installed")
     port = unused_port()
     kind = imported() if program == "ours" else program
     durable = ["-b", str(tmp_path)] + (["-f", "0"] if program == "beanstalkd" else [])
@@ -302,7 +299,6 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=missing() or "Redis is installed")
 def test_nothing_acknowledged_is_lost_when_nodes_of_a_cluster_are_killed(tmp_path):
     with contextlib.ExitStack() as stack:
         engine = Alone(tmp_path / "engine")

@@ -4,7 +4,6 @@ import array
 import contextlib
 import datetime
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 
+import programs
 import pytest
 from beanstalk_client import (
     Client,
@@ -493,10 +493,9 @@ def test_what_no_server_would_take_is_not_sent(scripted, refused):
         assert queue.using() == "default"
 
 
+@pytest.mark.slow
 def test_the_client_runs_on_the_oldest_python_that_it_promises(run):
     """Debian's pypy3 is a real Python 3.9."""
-    if shutil.which("pypy3") is None:
-        pytest.skip("pypy3 is not installed (Debian: apt-get install pypy3)")
     program = """
 import sys
 import beanstalk_client
@@ -510,7 +509,7 @@ with Client(("127.0.0.1", int(sys.argv[1])), use="t", watch="t") as queue:
     print(len(queue.reserve_batch(5)[0].body))
 """
     port = run().address[1]
-    done = servers.run(["pypy3", "-c", program, str(port)], {"PYTHONPATH": str(servers.ROOT / "client")})
+    done = servers.run([programs.find("pypy3"), "-c", program, str(port)], {"PYTHONPATH": str(servers.ROOT / "client")})
     assert done.stderr == ""
     assert done.stdout.split() == ["x", "1", "[1]", "60000"]
 

@@ -6,6 +6,8 @@ import pytest
 
 from harness.servers import ROOT
 
+pytestmark = pytest.mark.slow
+
 LISTINGS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "client.md").read_text(), re.DOTALL)
 
 

@@ -6,6 +6,8 @@ from listings import Program
 from harness import servers
 from harness.servers import ROOT
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "coming-from.md"
 
 

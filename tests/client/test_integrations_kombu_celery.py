@@ -121,7 +121,13 @@ def times_of(lines):
 
 
 @pytest.mark.parametrize(
-    ("pool", "either"), [("prefork", "ours"), ("solo", "beanstalkd"), ("threads", "ours")], indirect=["either"]
+    ("pool", "either"),
+    [
+        ("threads", "ours"),
+        pytest.param("prefork", "ours", marks=pytest.mark.slow),
+        pytest.param("solo", "beanstalkd", marks=pytest.mark.slow),
+    ],
+    indirect=["either"],
 )
 def test_a_worker_does_what_is_due_when_it_is_due_and_once(either, works, pool):
     its = works(either)
@@ -143,6 +149,7 @@ def test_a_worker_does_what_is_due_when_it_is_due_and_once(either, works, pool):
     assert [left[f"current-jobs-{state}"] for state in ("ready", "delayed", "reserved", "buried")] == [0] * 4
 
 
+@pytest.mark.slow
 def test_a_task_that_is_acknowledged_late_is_done_again_when_its_worker_is_killed(run, works):
     """Also while processes of its pool live on that were forked when it was connected."""
     its = works(run())
@@ -155,6 +162,7 @@ def test_a_task_that_is_acknowledged_late_is_done_again_when_its_worker_is_kille
     eventually(lambda: ["begin", "a", "True"] in its.lines(), "it is being done again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["solo", "prefork"])
 def test_tasks_that_take_longer_than_their_time_to_run_are_done_once(run, works, pool):
     """Also those that the worker has reserved, and not begun."""
@@ -168,6 +176,7 @@ def test_tasks_that_take_longer_than_their_time_to_run_are_done_once(run, works,
     assert its.lines() == [line for name in "abc" for line in (["begin", name, "False"], ["end", name])]
 
 
+@pytest.mark.slow
 def test_the_highest_priority_is_done_first(run, works):
     its = works(run())
     for priority in (0, 5, 9, 1):
@@ -177,6 +186,7 @@ def test_the_highest_priority_is_done_first(run, works):
     assert [line[0] for line in its.lines()] == ["9", "5", "1", "0"]
 
 
+@pytest.mark.slow
 def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(restartable, works):
     its = works(restartable)
     its.start("prefork")
@@ -191,6 +201,7 @@ def test_a_worker_goes_on_when_its_server_is_killed_and_comes_back(restartable, 
     assert list(times.values()).count(2) <= 2  # those of which the server had not heard that they were taken
 
 
+@pytest.mark.slow
 def test_a_task_may_be_cancelled_before_it_is_due(run, works):
     its = works(run())
     later = its.tasks.note.apply_async(("x",), countdown=1000)
@@ -203,6 +214,7 @@ def test_a_task_may_be_cancelled_before_it_is_due(run, works):
     assert its.app.control.purge() == 1
 
 
+@pytest.mark.slow
 def test_the_listings_of_the_documents_work_as_they_stand(run, tmp_path, capsys):
     host, port = run().address
     page = (ROOT / "docs" / "celery.md").read_text()
@@ -214,6 +226,7 @@ def test_the_listings_of_the_documents_work_as_they_stand(run, tmp_path, capsys)
     names["app"].close()
 
 
+@pytest.mark.slow
 def test_workers_are_controlled(run, works):
     its = works(run())
     workers = [its.start("solo"), its.start("prefork")]

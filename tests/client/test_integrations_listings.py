@@ -7,6 +7,8 @@ from listings import Program
 from harness import servers
 from harness.servers import ROOT
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "integrations.md"
 
 MORE_SETTINGS = """

@@ -4,10 +4,13 @@ import re
 import subprocess
 import sys
 
+import pytest
 from beanstalk_client.blocking import Client
 
 from harness import servers
 from harness.servers import ROOT
+
+pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs" / "schedules.md").read_text()
 PROGRAM, BESIDE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -47,6 +47,7 @@ def taken(queue):
             done.append(Tasks().serializer.read(job.body)["args"])
 
 
+@pytest.mark.slow
 def test_eight_schedulers_that_are_killed_at_random_put_each_firing_once(run):
     address = address_of(run())
     chance = random.Random(8)

@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from importlib import util
 
+import pytest
 from consuming import SERVERS, restartable, running
 from working import WorkerProcess
 
@@ -39,6 +40,7 @@ def test_an_order_is_paid_or_cancelled_after_15_minutes(capsys):
     assert capsys.readouterr().out.splitlines() == promised(module.__doc__)
 
 
+@pytest.mark.slow
 def test_an_order_at_a_server():
     with running(SERVERS[0]) as server:
         host, port = server.address
@@ -53,6 +55,7 @@ def test_an_order_at_a_server():
     assert done.stdout.splitlines() == promised(load("order").__doc__)
 
 
+@pytest.mark.slow
 def test_task_types_survive_restarts_of_server_and_worker(tmp_path):
     """The server is killed with everything in it, then the worker, in the midst; each task is done all the same."""
     source = (EXAMPLES / "task_types.py").read_text()

@@ -16,6 +16,7 @@ LISTINGS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SHOP, ORDER, *OTHERS = LISTINGS
 
 
+@pytest.mark.slow
 def test_the_shop_and_its_worker(tmp_path):
     with running(SERVERS[0]) as server:
         host, port = server.address
@@ -41,6 +42,7 @@ def test_the_shop_and_its_worker(tmp_path):
             worker.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "listing", OTHERS, ids=[re.findall(r"from beanstalk_client\S* import .*", each)[0] for each in OTHERS]
 )

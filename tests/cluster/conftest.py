@@ -1,19 +1,15 @@
 """Engines in real servers, where they are installed, and clusters whose engine is in memory."""
 
-import os
-
 import pytest
 from memory_engine import OneShard
 from node_threads import Cluster
 
-from harness.engines import Alone, missing
+from harness.engines import Alone
 
 
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory):
-    """Where servers keep what they keep; without Redis, tests that need it are skipped, but not on CI."""
-    if missing() and not os.environ.get("CI"):
-        pytest.skip(missing())
+    """Where servers keep what they keep."""
     return tmp_path_factory.mktemp("redis")
 
 

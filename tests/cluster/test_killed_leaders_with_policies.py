@@ -11,10 +11,10 @@ import time
 import pytest
 from promises import AUDIT, CLIENTS, CONFIG, Auditor, Book, Worker
 
-from harness.engines import KINDS, missing
+from harness.engines import KINDS
 from harness.nodes import Node, leader, spread
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "Redis is installed")
+pytestmark = pytest.mark.slow
 
 SHARDS, NODES = 8, 3
 
@@ -79,19 +79,9 @@ def kill_leaders(directory, rounds, *, shards=1, nodes=2):
     assert bool(kicked) == (shards > 1)
 
 
-def test_a_cluster_with_policies_whose_leader_is_killed_forgets_no_try_and_frees_no_key(tmp_path):
-    kill_leaders(tmp_path, 3)
-
-
-def test_nor_does_one_with_shards_whose_dead_tube_is_in_one_of_them(tmp_path):
-    kill_leaders(tmp_path, 4, shards=SHARDS, nodes=NODES)
-
-
-@pytest.mark.slow
-def test_it_does_so_however_often(tmp_path, request):
+def test_a_cluster_with_policies_whose_leader_is_killed_forgets_no_try_and_frees_no_key(tmp_path, request):
     kill_leaders(tmp_path, request.config.getoption("kills"))
 
 
-@pytest.mark.slow
-def test_it_does_so_with_shards_however_often(tmp_path, request):
-    kill_leaders(tmp_path, request.config.getoption("kills"), shards=SHARDS, nodes=NODES)
+def test_nor_does_one_with_shards_whose_dead_tube_is_in_one_of_them(tmp_path, request):
+    kill_leaders(tmp_path, max(4, request.config.getoption("kills")), shards=SHARDS, nodes=NODES)

@@ -1,15 +1,13 @@
 """Fixtures of the conformance tests: the installed servers."""
 
 import pytest
-from programs import missing
 
-from harness.servers import BEANSTALKD, advice, find, imported
+from harness.servers import BEANSTALKD, command, imported
 
 
 @pytest.fixture(scope="session")
 def beanstalkd():
-    if find(BEANSTALKD) is None:
-        missing(BEANSTALKD, advice(BEANSTALKD))
+    command(BEANSTALKD)  # which raises an error without it
     return BEANSTALKD
 
 

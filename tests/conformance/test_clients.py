@@ -5,6 +5,8 @@ from clients_of_others import COMMANDS, talk_to
 
 from harness.servers import BEANSTALKD, imported
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("program", ["ours", BEANSTALKD], indirect=True)

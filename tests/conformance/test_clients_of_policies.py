@@ -9,6 +9,8 @@ from conformance.servers import started
 from harness.caller import Caller
 from harness.servers import imported
 
+pytestmark = pytest.mark.slow
+
 EVERY_POLICY = """
 [[tube]]
 match = "dead"

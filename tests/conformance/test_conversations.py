@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from selected import sixty, words
 
 from conformance import differences, report
 from conformance.conversation import read, read_all
@@ -45,14 +46,42 @@ def test_every_difference_that_is_named_is_intended():
     assert [(found.place, found.differs) for found in CONVERSATIONS if found.differs not in {"", *intended}] == []
 
 
+def test_sixty_of_them_show_every_command_and_every_reply():
+    chosen = sixty(CONVERSATIONS)
+    assert len(chosen) == 60
+    assert set().union(*map(words, CONVERSATIONS)) == set().union(*map(words, chosen))
+    assert sum(found.waits for found in chosen) < 2
+
+
+def parts():
+    """All conversations: those that wait, those that do not, and in batches those that need a server of their own."""
+    alone = [found for found in CONVERSATIONS if found.options is not None]
+    shared = [found for found in CONVERSATIONS if found.options is None]
+    yield pytest.param([found for found in shared if found.waits], 12, id="waiting")
+    yield pytest.param([found for found in shared if not found.waits], 2, id="not-waiting")
+    for first in range(0, len(alone), 14):
+        yield pytest.param(alone[first : first + 14], 1, id=f"alone-{first}")
+
+
+@pytest.mark.parametrize(("conversations", "at_once"), list(parts()))
 @pytest.mark.parametrize("program", ["ours", BEANSTALKD], indirect=True)
-def test_every_conversation_passes(program):
-    run = started(program, CONVERSATIONS)
+def test_every_conversation_passes(program, conversations, at_once):
+    run = started(program, conversations, at_once)
     assert run.passed, report.failures([run])
 
 
-def test_every_conversation_passes_with_compat_1_12():
-    run = started(imported(), CONVERSATIONS, options=["--compat", "1.12"])
+def of_versions(conversations):
+    """Those that show a difference between versions of beanstalkd."""
+    return [
+        found
+        for found in conversations
+        if found.guards & {"before 1.13", "since 1.13"} or any('{"' in step.source for step in found.steps)
+    ]
+
+
+@pytest.mark.parametrize("select", [of_versions, pytest.param(list, id="all", marks=pytest.mark.slow)])
+def test_every_conversation_passes_with_compat_1_12(select):
+    run = started(imported(), select(CONVERSATIONS), options=["--compat", "1.12"])
     assert run.name == "ours as beanstalkd 1.12.0"
     assert run.passed, report.failures([run])
     held = [outcome.conversation for outcome in run.outcomes if outcome.status == "passed"]
@@ -92,7 +121,7 @@ is closed
 > list-tube-used
 < USING {"default"}
 """
-    run = started(imported(), list(read(wrong, "wrong.txt")))
+    run = started(imported(), list(read(wrong, "wrong.txt")), 2)
     assert not run.passed
     assert [outcome.status for outcome in run.outcomes] == ["failed"] * 7
     assert [outcome.transcript[-1] for outcome in run.outcomes] == [

@@ -24,6 +24,7 @@ def pair(beanstalkd):
         yield pair
 
 
+@pytest.mark.slow
 def test_hundreds_of_scripts_are_answered_the_same(pair):
     found = [conversation for seed in range(2) if (conversation := compare_round(pair, seed))]
     assert not found, "\n".join(found)
@@ -34,6 +35,7 @@ def test_hundreds_of_scripts_are_answered_the_same(pair):
     assert [kind for kind in KINDS if pair.replies[kind] < pair.scripts / 100] == []
 
 
+@pytest.mark.slow
 def test_a_difference_shrinks_to_a_conversation_that_shows_it(pair, beanstalkd):
     different = st.builds(Say, st.integers(0, 3), st.tuples(valid, line(b"cancel", b"1")), st.integers(0, 3))
     found = compare_round(

@@ -1,4 +1,6 @@
-"""Clients of a server with I/O processes notice nothing of them: every conversation passes, with no difference."""
+"""Clients of a server with I/O processes notice nothing of them: conversations pass, with no difference."""
+
+from selected import each_selection
 
 from conformance import report
 from conformance.conversation import read_all
@@ -6,6 +8,7 @@ from conformance.pool import started
 from harness.servers import imported
 
 
-def test_every_conversation_passes():
-    run = started(imported(), read_all(), options=["--io-processes", "2"])
+@each_selection
+def test_conversations_pass(select, at_once):
+    run = started(imported(), select(read_all()), at_once, ["--io-processes", "2"])
     assert run.passed, report.failures([run])

@@ -225,6 +225,7 @@ def answers(client):
         return False
 
 
+@pytest.mark.slow
 def test_redis_is_a_primary_with_replicas_that_the_server_takes(start_redis):
     first, second = start_redis(0), start_redis(1)
     eventually(lambda: first.info("replication")["connected_slaves"] == 1, "the replica is connected", 20)
@@ -242,6 +243,7 @@ def test_redis_is_a_primary_with_replicas_that_the_server_takes(start_redis):
         client.close()
 
 
+@pytest.mark.slow
 def test_a_node_with_these_arguments_leads_is_ready_and_shows_every_metric_of_a_node(start_redis):
     start_redis(1)
     engine = start_redis(0).config_get("port")["port"]

@@ -30,16 +30,18 @@ from harness.servers import Process, command, imported, unused_port
 
 
 def promtool(*arguments):
-    line = [programs.find("promtool"), *map(str, arguments)]
+    line = [programs.find("promtool", "prometheus"), *map(str, arguments)]
     done = subprocess.run(line, capture_output=True, text=True, cwd=PROMETHEUS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+@pytest.mark.slow
 def test_promtool_finds_nothing_wrong_with_the_rules():
     assert promtool("check", "rules", *RULES).count("SUCCESS") == len(RULES)
 
 
+@pytest.mark.slow
 def test_alerts_fire_when_they_should_and_not_before():
     assert "SUCCESS" in promtool("test", "rules", "alerts.test.yaml")
 
@@ -113,6 +115,7 @@ def stats():
         process.kill()
 
 
+@pytest.mark.slow
 def test_promtool_reads_every_expression_of_the_dashboard(tmp_path):
     found = [
         target["expr"].replace("$__rate_interval", "5m").replace("$job", "beanstalkd")

@@ -28,13 +28,15 @@ def run(*line):
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_systemd_finds_nothing_wrong(tmp_path):
-    done = run(programs.find("systemd-analyze"), "verify", *installed(tmp_path, "/bin/true"))
+    done = run(programs.find("systemd-analyze", "systemd"), "verify", *installed(tmp_path, "/bin/true"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_systemd_finds_little_that_it_may_do():
-    done = run(programs.find("systemd-analyze"), "security", "--offline=true", "--no-pager", SERVICE)
+    done = run(programs.find("systemd-analyze", "systemd"), "security", "--offline=true", "--no-pager", SERVICE)
     level = re.search(r"Overall exposure level for .*: ([\d.]+)", done.stdout)
     assert level, done.stdout + done.stderr
     assert float(level[1]) <= LARGEST_EXPOSURE
@@ -111,7 +113,7 @@ def allowed_calls():
     def calls_of(name):
         if not name.startswith("@"):
             return {name}
-        done = run(programs.find("systemd-analyze"), "syscall-filter", "--no-pager", name)
+        done = run(programs.find("systemd-analyze", "systemd"), "syscall-filter", "--no-pager", name)
         assert done.returncode == 0, done.stderr
         listed = [line.strip() for line in done.stdout.splitlines()[1:]]
         return {call for each in listed if each and not each.startswith("#") for call in calls_of(each)}
@@ -123,6 +125,7 @@ def allowed_calls():
     return allowed | calls_of("@default")
 
 
+@pytest.mark.slow
 def test_the_server_makes_no_system_call_that_is_forbidden(serve, tmp_path):
     """Its start, a job that is put, taken and deleted through an I/O process, a reload and its stop."""
     trace = tmp_path / "trace"
@@ -170,13 +173,14 @@ def page_of(name):
     return (ROOT / "docs" / f"{name}.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_unit_of_the_deliverer_is_one(tmp_path):
     (unit,) = re.findall(r"```ini\n(.*?)```", page_of("deploy"), re.DOTALL)
     program, *options = re.search(r"^ExecStart=(.*)", unit, re.MULTILINE)[1].split()
     assert deliver_parser().parse_args(options).tube == ["webhooks"]
     path = tmp_path / "beanstalk-deliver.service"
     path.write_text(unit.replace(program, "/bin/true"))
-    done = run(programs.find("systemd-analyze"), "verify", path)
+    done = run(programs.find("systemd-analyze", "systemd"), "verify", path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -17,7 +17,7 @@ from harness import servers
 from harness.in_thread import ServerThread
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
+@pytest.fixture(params=["uvloop", pytest.param("asyncio", marks=pytest.mark.slow)])
 def loop_factory(request):
     return uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 

@@ -53,7 +53,7 @@ class Wakings:
             self.loop.run_until_complete(asyncio.sleep(0.001))
 
 
-@pytest.fixture(params=[uvloop.new_event_loop, asyncio.new_event_loop])
+@pytest.fixture(params=[uvloop.new_event_loop, pytest.param(asyncio.new_event_loop, marks=pytest.mark.slow)])
 def loop(request):
     loop = request.param()
     yield loop

@@ -12,14 +12,14 @@ import sys
 
 import pytest
 from crc32c import crc32c
-from on_directory import Beanstalkd, needs_beanstalkd
+from on_directory import Beanstalkd
 
 from beanstalk_server import Config, Server
 from beanstalk_server.storage.binlog import Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from harness import servers
 from harness.caller import Caller
-from harness.servers import BEANSTALKD, find, run_to_end
+from harness.servers import run_to_end
 from harness.waiting import eventually
 
 UNUSABLE = 10
@@ -140,7 +140,6 @@ def test_a_directory_that_another_server_uses_is_refused(launch, tmp_path):
     assert process.stop() == 0
 
 
-@needs_beanstalkd
 def test_a_directory_that_beanstalkd_uses_is_refused(tmp_path):
     real = Beanstalkd(tmp_path)
     real.put()
@@ -150,14 +149,16 @@ def test_a_directory_that_beanstalkd_uses_is_refused(tmp_path):
     assert line.endswith("another server uses this directory")
 
 
-@needs_beanstalkd
 def test_a_second_lock_in_the_same_process_keeps_beanstalkd_out_too(tmp_path):
     first, second = RealDirectory(tmp_path), RealDirectory(tmp_path / "." / ".." / tmp_path.name)
     assert first.lock()
     assert not second.lock()
     second.unlock()
     done = subprocess.run(
-        [find(BEANSTALKD), "-p", "0", "-b", str(tmp_path)], capture_output=True, timeout=10, check=False
+        [*servers.command(servers.BEANSTALKD), "-p", "0", "-b", str(tmp_path)],
+        capture_output=True,
+        timeout=10,
+        check=False,
     )
     assert done.returncode == 10, done
     first.unlock()

@@ -5,7 +5,7 @@ import os
 import re
 
 import pytest
-from on_directory import Beanstalkd, Ours, needs_beanstalkd
+from on_directory import Beanstalkd, Ours
 
 from harness.waiting import eventually
 
@@ -45,7 +45,6 @@ def story(start):
     return shown
 
 
-@needs_beanstalkd
 def test_stats_reports_the_files_as_beanstalkd_does(tmp_path):
     ours = story(lambda: Ours(tmp_path / "ours", "-s", "4096"))
     (tmp_path / "theirs").mkdir()
@@ -54,7 +53,6 @@ def test_stats_reports_the_files_as_beanstalkd_does(tmp_path):
     assert [len(set(files)) for files in ours[1::2]] == [0, 1, 3, 3, 3, 3, 3, 4]
 
 
-@needs_beanstalkd
 @pytest.mark.parametrize("start", [Ours, Beanstalkd])
 def test_stats_shows_the_size_of_a_file_as_configured(tmp_path, start):
     server = start(tmp_path, "-s", "4000")

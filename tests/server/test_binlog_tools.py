@@ -10,7 +10,6 @@ import sys
 import threading
 
 import pytest
-from on_directory import needs_beanstalkd
 
 from beanstalk_server.cli import binlog as binlog_cli
 from harness.caller import Caller
@@ -123,7 +122,6 @@ def as_after_a_restart(shown):
     return expected
 
 
-@needs_beanstalkd
 def test_ten_thousand_jobs_from_beanstalkd_and_back(launch, launch_beanstalkd, tmp_path):
     ids = range(1, JOBS + 10)
     path, back = tmp_path / "jobs", tmp_path / "back"

@@ -14,6 +14,8 @@ from recipes import Proxy, Recipe, blocks
 from harness.servers import ROOT, Process, accepts, command, environment_of, imported, unused_port
 from harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "cluster.md"
 
 PORTS = ("6379", "6380", "6381", "11300", "11301")

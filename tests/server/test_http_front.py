@@ -4,13 +4,13 @@ import asyncio
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 
+import programs
 import pytest
 from activation import activated
 from prometheus_client.parser import text_string_to_metric_families
@@ -31,10 +31,6 @@ HERE = "127.0.0.1:0"
 OPERATOR = UserConfig(name="operator", token_sha256=(hash_of_token("secret"),), inspect=("*",), uid=(os.getuid(),))
 LIMITED = UserConfig(name="limited", token_sha256=(hash_of_token("small"),), inspect=("mail-*",))
 BEARER = {"Authorization": "Bearer secret"}
-
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None and os.environ.get("CI") != "true", reason="promtool is not installed"
-)
 
 
 class Operator(http.client.HTTPConnection):
@@ -122,7 +118,7 @@ def test_one_connection_serves_for_all_scrapes(run):
     operator.close()
 
 
-@needs_promtool
+@pytest.mark.slow
 def test_promtool_has_nothing_to_say(run, tmp_path):
     server = run(http=HERE, http_tubes=2, binlog=str(tmp_path))
     caller = server.connect()
@@ -131,7 +127,12 @@ def test_promtool_has_nothing_to_say(run, tmp_path):
         caller.ask(b"put 0 0 60 1\r\nx\r\n")
     body = ask(place(server), "/metrics")[1]
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=body, capture_output=True, text=True, timeout=60, check=False
+        [programs.find("promtool", "prometheus"), "check", "metrics"],
+        input=body,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     caller.close()

@@ -66,7 +66,9 @@ def fill(address):
     return found(address, ids)
 
 
-@pytest.mark.parametrize("options", [(), ("--body-threshold", "0", "--body-cache", "1000")])
+@pytest.mark.parametrize(
+    "options", [(), pytest.param(("--body-threshold", "0", "--body-cache", "1000"), marks=pytest.mark.slow)]
+)
 def test_every_job_is_in_one_tube_and_as_it_was_whenever_the_server_is_killed(tmp_path, options):
     rng = random.Random(1)
     source, target = b"a", b"b"

@@ -14,6 +14,8 @@ from recipes import Recipe
 from harness.servers import ROOT
 from harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "operating.md"
 
 PORTS = ("11300", "11301", "11302", "6379", "6380")

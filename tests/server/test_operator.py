@@ -43,8 +43,6 @@ def loop_factory():
 
 @pytest.fixture(scope="module")
 def stock():
-    if servers.find(servers.BEANSTALKD) is None:
-        pytest.skip(servers.advice(servers.BEANSTALKD))
     process = servers.start(servers.BEANSTALKD)
     yield process
     process.kill()

@@ -99,8 +99,6 @@ def work(tmp_path, tube):
 
 @pytest.fixture(scope="module", params=[servers.imported(), servers.BEANSTALKD])
 def server(request):
-    if servers.find(request.param) is None:
-        pytest.skip(servers.advice(request.param))
     process = servers.start(request.param)
     yield process
     process.kill()
@@ -358,8 +356,6 @@ def test_a_job_that_another_worker_had_meanwhile_is_left_to_it(server, queue, wo
 @pytest.mark.parametrize("when", ["while it runs", "when it has ended"])
 def test_a_server_that_is_killed_and_comes_back_with_its_jobs(program, when, work, tube, tmp_path):
     """The job is deleted once the server is back, and its command has run once."""
-    if servers.find(program) is None:
-        pytest.skip(servers.advice(program))
     port = servers.unused_port()
     (tmp_path / "binlog").mkdir()
     line = [*servers.command(program), "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path / "binlog"), "-f", "0"]

@@ -107,6 +107,7 @@ def check_what_mail_may(queue):
     assert queue.reserve(timeout=5).body == large
 
 
+@pytest.mark.slow
 def test_through_stunnel_a_client_has_the_name_in_its_certificate(place, run):
     through_tls(place, run)
     place.write("")
@@ -115,6 +116,7 @@ def test_through_stunnel_a_client_has_the_name_in_its_certificate(place, run):
         check_what_mail_may(queue)
 
 
+@pytest.mark.slow
 def test_through_stunnel_and_haproxy_it_has_the_same(place, run):
     _, place.ports["11302"] = through_haproxy(place, run)
     place.write("")
@@ -123,14 +125,17 @@ def test_through_stunnel_and_haproxy_it_has_the_same(place, run):
         check_what_mail_may(queue)
 
 
-@pytest.mark.parametrize("way", [through_haproxy, through_tls])
+each_way = pytest.mark.parametrize("way", [pytest.param(through_haproxy, marks=pytest.mark.slow), through_tls])
+
+
+@each_way
 def test_a_socket_that_speaks_tls_already(place, run, way):
     sock = over_tls(place, way(place, run), "worker")
     with greenstalk.Client(sock, use="mail-out", watch="mail-out") as queue:
         check_what_mail_may(queue)
 
 
-@pytest.mark.parametrize("way", [through_haproxy, through_tls])
+@each_way
 def test_each_certificate_is_a_user_of_its_own(place, run, way):
     address = way(place, run)
     with (
@@ -149,7 +154,7 @@ def put_one(place, address, certificate):
         queue.put("x")
 
 
-@pytest.mark.parametrize("way", [through_haproxy, through_tls])
+@each_way
 @pytest.mark.parametrize("certificate", ["stranger", "nobody", ""])
 def test_a_client_that_the_server_cannot_know_gets_nothing(place, run, way, certificate):
     """Of another authority, with a name that is no user's, and without a certificate."""
@@ -158,12 +163,14 @@ def test_a_client_that_the_server_cannot_know_gets_nothing(place, run, way, cert
         put_one(place, address, certificate)
 
 
+@pytest.mark.slow
 def test_haproxy_may_look_whether_the_server_is_alive(place, run, caplog):
     address = through_haproxy(place, run)
     put_one(place, address, "worker")
     assert "refused" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("certificate", ["stranger", ""])
 def test_a_name_that_haproxy_has_not_verified_is_not_believed(place, run, certificate):
     address = through_haproxy(place, run, CARELESS)

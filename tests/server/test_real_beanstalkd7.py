@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from on_directory import needs_beanstalkd
 
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, STATES
 from beanstalk_server.queue.stored_job import StoredJob
@@ -17,8 +16,6 @@ from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.disk import RealDirectory
 from harness.waiting import eventually
-
-pytestmark = needs_beanstalkd
 
 
 def files(path):

@@ -84,6 +84,7 @@ def is_refused(address, context):
     return True
 
 
+@pytest.mark.slow
 def test_one_application_on_one_host(follow, open_path):
     is_root = os.getuid() == 0
     shop = 1000 if is_root else os.getuid()
@@ -118,6 +119,7 @@ def test_one_application_on_one_host(follow, open_path):
             assert is_closed(stranger)
 
 
+@pytest.mark.slow
 def test_workers_in_another_network(follow):
     recipe = follow("Workers in another network")
     recipe.run()
@@ -153,6 +155,7 @@ def test_workers_in_another_network(follow):
             assert worker.reserve(timeout=5).body == "dog.jpeg"
 
 
+@pytest.mark.slow
 def test_many_teams(follow):
     recipe = follow("Many teams")
     recipe.write()
@@ -194,6 +197,7 @@ def test_many_teams(follow):
         assert mail.reserve(timeout=0).body == "an invoice to send"
 
 
+@pytest.mark.slow
 def test_a_proxy_in_front(follow):
     recipe = follow("A proxy in front")
     recipe.run()
@@ -226,6 +230,7 @@ def test_a_proxy_in_front(follow):
             assert past_the_proxy.recv(100) == b""
 
 
+@pytest.mark.slow
 def test_moving_from_an_open_beanstalkd_without_a_stop(follow):
     recipe = follow("Moving from an open beanstalkd without a stop")
     recipe.write()

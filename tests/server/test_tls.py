@@ -2,13 +2,13 @@
 
 import os
 import random
-import shutil
 import socket
 import ssl
 import struct
 import subprocess
 import threading
 
+import programs
 import pytest
 from connected import nobody_is_left
 from tls_peers import DAY, TODAY, Files, TlsCaller, TlsClient, client_certificate, client_context
@@ -21,10 +21,6 @@ from harness.waiting import eventually
 TLS_1_2, TLS_1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 MIB = 1 << 20
 BILLING = UserConfig(name="billing", produce=("*",), consume=("*",), inspect=("*",))
-
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None and "CI" not in os.environ, reason="the command openssl is not installed"
-)
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +301,7 @@ class SClient:
     def __init__(self, server, *options):
         host, port = server.address
         self._process = subprocess.Popen(
-            ["openssl", "s_client", "-connect", f"{host}:{port}", *options],
+            [programs.find("openssl"), "s_client", "-connect", f"{host}:{port}", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -348,7 +344,6 @@ def s_client():
         client.end()
 
 
-@needs_openssl
 @pytest.mark.parametrize("option", ["-tls1_2", "-tls1_3"])
 def test_openssl_talks_to_the_server(server, files, s_client, option):
     client = s_client(server, option, "-CAfile", files.ca, "-verify_return_error", "-crlf")
@@ -356,7 +351,6 @@ def test_openssl_talks_to_the_server(server, files, s_client, option):
     assert b"Verify return code: 0 (ok)" in client.has_said(b"INSERTED 1")
 
 
-@needs_openssl
 def test_a_change_of_keys_is_followed(server, s_client):
     client = s_client(server, "-tls1_3", "-crlf")
     for number in range(1, 4):
@@ -366,7 +360,6 @@ def test_a_change_of_keys_is_followed(server, s_client):
         client.has_said(b"KEYUPDATE", number)
 
 
-@needs_openssl
 def test_a_new_handshake_on_an_old_connection_is_refused(server, s_client):
     client = s_client(server, "-tls1_2", "-crlf")
     client.type(b"list-tube-used\n")

@@ -3,12 +3,11 @@
 import importlib
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
+import programs
 import pytest
-from programs import missing
 
 from beanstalk_server.cli.operator.manual import ENVIRONMENT, page
 from beanstalk_server.cli.operator.parser import COMMANDS, COMMON, SORTS, WATCHABLE, make_parser, parse
@@ -131,9 +130,7 @@ def test_tables_of_the_parser_agree_with_the_commands():
 def test_the_script_of_a_shell_can_be_read_by_it(shell):
     text = script(shell)
     assert all(name in text for name in NAMES)
-    if shell != "bash" and not shutil.which(shell):
-        pytest.skip(f"{shell} is not installed")
-    subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=20)
+    subprocess.run([programs.find(shell), "-n"], input=text, text=True, check=True, timeout=20)
 
 
 @pytest.mark.parametrize(
@@ -163,9 +160,8 @@ def test_bash_completes_commands_options_and_tubes(words, offers, tmp_path):
 
 
 def test_the_manual_page_is_good_troff_and_has_everything():
-    groff = shutil.which("groff") or missing("groff", "Debian: apt-get install groff")
     done = subprocess.run(
-        [groff, "-man", "-Tutf8", "-ww", "-rLL=100n"],
+        [programs.find("groff"), "-man", "-Tutf8", "-ww", "-rLL=100n"],
         input=page(),
         capture_output=True,
         text=True,

@@ -393,7 +393,6 @@ def test_what_cannot_be_done_is_told(start):
     assert (done.returncode, "no server can be reached" in done.stderr) == (69, True)
 
 
-@pytest.mark.skipif(servers.find(servers.BEANSTALKD) is None, reason=servers.advice(servers.BEANSTALKD))
 def test_beside_beanstalkd(cleanup, top):
     server = servers.start(servers.BEANSTALKD)
     cleanup.callback(server.kill)

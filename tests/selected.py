@@ -1,0 +1,47 @@
+"""Conversations for servers of other shapes: sixty that show every command and every reply, or all of them."""
+
+from itertools import combinations
+
+import pytest
+
+from conformance import report
+
+NUMBER = 60
+
+
+def words(conversation):
+    """What a conversation shows: commands, replies, what clients do besides; and the file that it is in."""
+    actions = {step.action for step in conversation.steps}
+    return report.commands(conversation) | report.replies(conversation) | actions | {conversation.theme + ".txt"}
+
+
+def _cost(conversation):
+    """Roughly the time it takes: a server of its own takes as long as dozens of others, a wait passes in real time."""
+    return 1 + 30 * conversation.waits + 30 * (conversation.options is not None)
+
+
+def sixty(conversations):
+    """Those that show most for their cost: first all words, by a greedy set cover, then as many pairs of words."""
+    left = [(each, found := words(each), set(combinations(sorted(found), 2)), _cost(each)) for each in conversations]
+    chosen, shown, together = [], set(), set()
+    while left and len(chosen) < NUMBER:
+        best = max(left, key=lambda each: (len(each[1] - shown) / each[3], len(each[2] - together) / each[3]))
+        left.remove(best)
+        chosen.append(best[0])
+        shown |= best[1]
+        together |= best[2]
+    return [each for each in conversations if each in chosen]
+
+
+def sixty_with_one_server(conversations):
+    """Sixty of those that need no server of their own, because starting one takes long."""
+    return sixty([each for each in conversations if each.options is None])
+
+
+each_selection = pytest.mark.parametrize(
+    ("select", "at_once"), [(sixty_with_one_server, 1), pytest.param(list, 6, id="all", marks=pytest.mark.slow)]
+)
+"""For servers of other shapes: which conversations `make test` holds with them, and which `make test-all` does. Drain
+mode and memory in `make test`: server/test_io_processes.py, cluster/test_operators_of_nodes.py and
+conformance/test_through_a_standby.py.
+"""

@@ -261,10 +261,13 @@ class Wheel:
             assert unit == self.present[0] // RATIO**level, f"level {level} has another present"
         for level, slots in enumerate(self.levels):
             width = self.widths[level]
+            occupied = self.occupied[level]
             for index, slot in enumerate(slots):
+                if slot.after is slot is slot.before and not occupied >> index & 1:
+                    continue  # as nearly all of them are
                 held = slot.check()
                 count += held
-                assert bool(held) == bool(self.occupied[level] >> index & 1), f"the bit of slot {index}, level {level}"
+                assert bool(held) == bool(occupied >> index & 1), f"the bit of slot {index}, level {level}"
                 unit = self.present[level] + (index - self.present[level]) % SLOTS
                 link = slot.after
                 while link is not slot:

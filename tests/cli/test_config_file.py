@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from effort import examples
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -681,7 +682,7 @@ def pieces():
     return st.one_of(words.map(str.encode), st.binary(max_size=3))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, len(GOOD)), st.integers(0, 30), pieces()), min_size=1, max_size=4))
 @example([(0, 0, b"port = 0x" + b"f" * 5000 + b"\n")])
 @example([(0, 0, b"port = " + b"[" * 200 + b"]" * 200 + b"\n")])

@@ -6,6 +6,7 @@ and everything else is the same.
 """
 
 import pytest
+from effort import examples
 from fields import fields_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -611,7 +612,7 @@ class ShardAgainstModel(BrokerAgainstModel):
         assert all(job_id % 2 == 1 for job_id in self.broker.jobs)
 
 
-BrokerAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60)
+BrokerAgainstModel.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=60)
 BodilessBrokerAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
 PacedBrokerAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
 ShardAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
@@ -625,7 +626,7 @@ class LongAgainstModel(BodilessBrokerAgainstModel):
     """A hundred thousand steps and more, in longer lives."""
 
 
-LongAgainstModel.TestCase.settings = settings(max_examples=1000, stateful_step_count=150)
+LongAgainstModel.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=150)
 TestLongAgainstModel = pytest.mark.slow(pytest.mark.timeout(3600)(pytest.mark.interpreted(LongAgainstModel.TestCase)))
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from math import inf
 
 import pytest
+from effort import seeded
 from virtual import MemoryJournal, RecordingClient
 
 from beanstalk_server.queue import broker as broker_module
@@ -366,18 +367,6 @@ STEPS = {
 """How often each step comes, compared with the others."""
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeded(100)
 def test_whatever_comes_before_the_broker_has_settled_it_keeps_its_promises(seed, monkeypatch):
     Life(seed, monkeypatch).live(100)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("hundred", range(1, 11))
-def test_it_keeps_its_promises_in_many_lives(hundred, monkeypatch):
-    for seed in range(100 * hundred, 100 * hundred + 100):
-        try:
-            Life(seed, monkeypatch).live(100)
-        except Exception as error:
-            error.add_note(f"seed {seed}")
-            raise

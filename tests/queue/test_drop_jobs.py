@@ -13,10 +13,12 @@ MOST = PAGE_SIZE
 def test_the_jobs_of_a_broker_are_freed_in_steps():
     world = World()
     producer, worker = world.connect(), world.connect()
-    count = 3 * PAGE_SIZE
+    count = 2 * PAGE_SIZE
+    puts = []
     for number in range(count):
         key = "" if number % 3 else f" k{number}"
-        producer.send(f"put{'-keyed' if key else ''}{key} 0 {number % 2 * 60} 60 1\r\n!\r\n".encode())
+        puts.append(f"put{'-keyed' if key else ''}{key} 0 {number % 2 * 60} 60 1\r\n!\r\n")
+    producer.send("".join(puts).encode())
     worker.send(b"reserve\r\n")
     worker.disconnect()
     world.settle()

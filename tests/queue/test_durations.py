@@ -5,6 +5,7 @@ times and policies; and a broker that counts none does everything else as it wou
 import random
 
 import pytest
+from effort import seeded
 from fields import fields_of
 from model import Model
 from virtual import MemoryJournal, RecordingClient
@@ -228,7 +229,7 @@ def live_on(machine, rng):
         machine.change_policy("default", rng.choice(POLICIES))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeded(2)
 def test_the_durations_of_a_broker_are_those_that_a_recorder_computes(seed):
     rng = random.Random(seed)
     machine = MeasuredBrokerAgainstModel()

@@ -4,6 +4,7 @@ import random
 from itertools import pairwise
 
 import pytest
+from effort import seeded
 from virtual import RecordingClient, World
 
 from beanstalk_server.queue import job_search, table
@@ -127,7 +128,7 @@ def way(request, monkeypatch):
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("seed", range(40))
+@seeded(20)
 def test_each_job_that_stays_is_found_once_and_in_order(way, state, seed):
     life = Life(seed)
     broker, rng = life.broker, life.rng
@@ -172,7 +173,7 @@ def order(state, key, job_id, wall):
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("seed", range(10))
+@seeded(5)
 def test_both_ways_find_the_same(state, seed, monkeypatch):
     life = Life(seed)
     for _ in range(200):

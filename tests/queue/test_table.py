@@ -1,6 +1,7 @@
 """The tables of jobs, compared with dictionaries."""
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ runs = st.builds(range, near_page_ends, near_page_ends, st.sampled_from([1, 3, 1
 strides = st.sampled_from([(1, 0), (1, 0), (2, 1), (8, 0), (8, 7), (1000, 1)])
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(50))
 @given(strides, st.lists(st.tuples(st.booleans(), runs, st.randoms(use_true_random=False)), max_size=12))
 def test_the_table_is_a_dictionary_of_jobs_by_id(ids, steps):
     stride, offset = ids

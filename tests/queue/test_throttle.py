@@ -133,7 +133,7 @@ def test_a_rate_holds_whatever_the_tick_and_the_clients():
         for workers in (1, 5):
             world = World(interval=interval)
             clients = [world.connect() for _ in range(workers)]
-            total = 200
+            total = 100
             world.put(total)
             moments = world.work(clients, interval * (total // 2))
             lag = TICK // interval + 2

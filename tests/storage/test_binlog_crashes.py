@@ -11,8 +11,7 @@ import errno
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from effort import seeded, some_of
 from lives import SEGMENT, Clocks, History, Life, assert_bound, live, run_life
 from memory_disk import MemoryDirectory
 from virtual import put, reserve_job
@@ -24,15 +23,15 @@ from beanstalk_server.storage.binlog import NO_SYNC
 pytestmark = pytest.mark.usefixtures("places")
 
 AN_HOUR = 3_600_000.0  # of sync_interval: its timer goes by real time, so it must not come by itself
-PHASES = [Phase.generate]  # a seed does not shrink
 
 
-def crash_and_recover(seed, crash_at, sync_interval=0.0):
+def crash_and_recover(seed, crash_at, sync_interval, places):
     """Live, stop at an operation, come back; return how many operations there were."""
+    until_killed = 0.0 if places == "in-engine" else sync_interval  # what was not synced may not have left the process
     rng = random.Random(seed)
     history = History()
     clocks = Clocks()
-    first = run_life(history, MemoryDirectory(), rng, clocks, 40, sync_interval=sync_interval)
+    first = run_life(history, MemoryDirectory(), rng, clocks, 40, sync_interval=until_killed)
     clocks.come_back(rng)
     directory = first.directory.after_a_kill()
     directory.crash_at = crash_at
@@ -48,60 +47,55 @@ def crash_and_recover(seed, crash_at, sync_interval=0.0):
     return directory.operations
 
 
-def every_crash(seed, sync_interval=0.0):
-    operations = crash_and_recover(seed, None, sync_interval)
-    for crash_at in range(1, operations + 1):
-        crash_and_recover(seed, crash_at, sync_interval)
-    return operations
+def some_crashes(seed, sync_interval, places):
+    """Crash at some of the operations, at all under the profile `deep`."""
+    operations = crash_and_recover(seed, None, sync_interval, places)
+    assert operations > 20
+    for crash_at in some_of(range(1, operations + 1), 20, seed):
+        crash_and_recover(seed, crash_at, sync_interval, places)
 
 
-@pytest.mark.slow
-def test_a_machine_that_stops_at_any_operation_loses_nothing_that_was_acknowledged():
-    crash_points = 0
-
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=PHASES)
-    @given(st.integers(0, 1 << 32))
-    def live_and_crash(seed):
-        nonlocal crash_points
-        crash_points += every_crash(seed)
-
-    live_and_crash()
-    print(f"{crash_points} crash points")
-    assert crash_points > 1000
+@seeded(6)
+def test_a_machine_that_stops_at_any_operation_loses_nothing_that_was_acknowledged(places, seed):
+    some_crashes(seed, 0.0, places)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=PHASES)
-@given(st.integers(0, 1 << 32), st.sampled_from((AN_HOUR, NO_SYNC)))
-def test_without_a_sync_for_each_reply_a_crash_goes_back_to_what_was_recorded_at_some_moment(seed, sync_interval):
-    assert every_crash(seed, sync_interval) > 20
+@seeded(2)
+@pytest.mark.parametrize("sync_interval", [AN_HOUR, NO_SYNC])
+def test_without_a_sync_for_each_reply_a_crash_goes_back_to_what_was_recorded_at_some_moment(
+    places, seed, sync_interval
+):
+    some_crashes(seed, sync_interval, places)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeded(4)
 def test_a_start_relies_on_nothing_that_is_not_on_the_disk(seed, needs_a_disk):
     """Killed at any operation without a sync, then started with one for each reply; then the power fails."""
-    kill_at = None  # the first life is complete, and shows how many operations it takes
-    operations = 0
-    while kill_at is None or kill_at <= operations:
+
+    def live_until(kill_at):
         rng = random.Random(seed)
         history = History()
         clocks = Clocks()
         directory = MemoryDirectory()
         directory.crash_at = kill_at
         run_life(history, directory, rng, clocks, 60, sync_interval=NO_SYNC)
-        operations = max(directory.operations, operations)
         clocks.come_back(rng)
         second = run_life(history, directory.after_a_kill(), rng, clocks, 10)
         clocks.come_back(rng, has_crashed=True)
         run_life(history, second.directory.after_a_crash(rng), rng, clocks, 5)
-        kill_at = (kill_at or 0) + 1
+        return directory.operations
+
+    operations = live_until(None)
     assert operations > 20
+    for kill_at in some_of(range(1, operations + 1), 12, seed):
+        live_until(kill_at)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
-@given(st.integers(0, 1 << 32), st.sampled_from((0.0, AN_HOUR, NO_SYNC)))
+@seeded(10)
+@pytest.mark.parametrize("sync_interval", [0.0, AN_HOUR, NO_SYNC])
 def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(places, seed, sync_interval):
-    if places == "in-engine":
-        sync_interval = 0.0  # what was written without a sync may not have left the process
+    if places == "in-engine" and sync_interval:
+        pytest.skip("what was written without a sync may not have left the process")
     rng = random.Random(seed)
     history = History()
     directory = MemoryDirectory()
@@ -112,11 +106,11 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(places, se
         clocks.come_back(rng)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, phases=PHASES)
-@given(st.integers(0, 1 << 32), st.integers(2, 8))
-def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
+@seeded(14)
+def test_a_full_disk_refuses_puts_and_nothing_else(seed):
     """Until the disk has room again: then puts succeed by themselves."""
     rng = random.Random(seed)
+    segments = 2 + seed % 7
     history = History()
     life = Life(history, MemoryDirectory(capacity=segments * SEGMENT), rng, Clocks())
 
@@ -165,24 +159,24 @@ def test_a_full_disk_refuses_puts_and_nothing_else(seed, segments):
     run_life(history, life.directory.after_a_kill(), rng, life.clocks, 10)
 
 
+@seeded(5)
 @pytest.mark.parametrize("operation", ["write", "sync", "rename", "sync_directory"])
-def test_a_disk_that_fails_once_is_never_trusted_again(operation):
+def test_a_disk_that_fails_once_is_never_trusted_again(operation, seed):
     """After a failed commit all others fail, and what comes back is what was acknowledged before."""
-    for seed in range(20):
-        rng = random.Random(seed)
-        history = History()
-        life = run_life(history, MemoryDirectory(), rng, Clocks(), 20)
-        life = Life(history, life.directory.after_a_kill(), rng, life.clocks)
+    rng = random.Random(seed)
+    history = History()
+    life = run_life(history, MemoryDirectory(), rng, Clocks(), 20)
+    life = Life(history, life.directory.after_a_kill(), rng, life.clocks)
 
-        async def work(life=life, history=history):
-            life.start()
-            history.compare(life)
-            life.directory.fail[operation] = errno.EIO
-            with pytest.raises(OSError, match="failed on demand"):
-                await live(life, 1000)
-            with pytest.raises(OSError, match="failed on demand"):
-                await life.commit()
-            await life.binlog.close()
+    async def work():
+        life.start()
+        history.compare(life)
+        life.directory.fail[operation] = errno.EIO
+        with pytest.raises(OSError, match="failed on demand"):
+            await live(life, 1000)
+        with pytest.raises(OSError, match="failed on demand"):
+            await life.commit()
+        await life.binlog.close()
 
-        asyncio.run(work())
-        run_life(history, life.directory.after_a_crash(rng), rng, life.clocks, 10)
+    asyncio.run(work())
+    run_life(history, life.directory.after_a_crash(rng), rng, life.clocks, 10)

@@ -8,8 +8,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from effort import seeded
 from memory_disk import MemoryDirectory
 from virtual import RecordingClient, reserve_job
 
@@ -23,9 +22,6 @@ from beanstalk_server.storage.room import COMMIT_LIMIT
 from harness.waiting import eventually_async
 
 pytestmark = pytest.mark.usefixtures("bodies")
-
-EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-PHASES = [Phase.explicit, Phase.generate]  # a seed does not shrink
 
 
 class NoRoomError(Exception):
@@ -112,22 +108,19 @@ class Queue:
         return Queue(directory, self.log.room.segment_size, self.now)
 
 
-sizes = st.sampled_from((0, 10, 100, 1000, 3000, 4000, 9000, 20_000, 60_000))
-segment_sizes = st.sampled_from((4096, 8192, 12_288, 65_536, 1 << 20))
+SIZES = (0, 10, 100, 1000, 3000, 4000, 9000, 20_000, 60_000)
+SEGMENT_SIZES = (4096, 8192, 12_288, 65_536, 1 << 20)
 
 
-@settings(EXAMPLES, phases=PHASES)
-@given(
-    segment_size=segment_sizes,
-    lasting=st.lists(sizes, max_size=20),
-    passing=st.lists(sizes, min_size=1, max_size=3),
-    alive=st.integers(1, 30),
-    batch=st.sampled_from((1, 5, 50)),
-)
-def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segments(
-    segment_size, lasting, passing, alive, batch
-):
+@seeded(20)
+def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segments(seed):
     """Whatever the sizes of jobs against those of segments, and however long they live."""
+    rng = random.Random(seed)
+    segment_size = rng.choice(SEGMENT_SIZES)
+    lasting = rng.choices(SIZES, k=rng.randrange(21))
+    passing = rng.choices(SIZES, k=rng.randrange(1, 4))
+    alive = rng.randrange(1, 31)
+    batch = rng.choice((1, 5, 50))
 
     async def work():
         queue = Queue(MemoryDirectory(), segment_size)
@@ -162,20 +155,16 @@ def test_the_directory_takes_no_more_than_twice_the_live_records_and_two_segment
     asyncio.run(work())
 
 
-@settings(EXAMPLES, phases=PHASES)
-@given(
-    seed=st.integers(0, 1 << 32),
-    segment_size=segment_sizes,
-    segments=st.integers(3, 12),
-    job_sizes=st.lists(sizes, min_size=1, max_size=3),
-    taken_by_others=st.booleans(),
-)
-def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed, segment_size, segments, job_sizes, taken_by_others):
+@seeded(20)
+def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(seed):
     """No matter how large the jobs are and what fills the disk, and across stops, kills and starts."""
-    capacity = segments * max(segment_size, *[size + 200 for size in job_sizes])
+    rng = random.Random(seed)
+    segment_size = rng.choice(SEGMENT_SIZES)
+    job_sizes = rng.choices(SIZES, k=rng.randrange(1, 4))
+    taken_by_others = rng.random() < 0.5
+    capacity = rng.randrange(3, 13) * max(segment_size, *[size + 200 for size in job_sizes])
 
     async def work():
-        rng = random.Random(seed)
         is_mixed = max(job_sizes) > segment_size // 4
         queue = Queue(MemoryDirectory(capacity=capacity), segment_size)
         jobs = []

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from effort import seeded
 from memory_disk import MemoryDirectory
 from virtual import RecordingClient, reserve_job
 
@@ -104,7 +105,7 @@ class Process:
         await self.binlog.commit()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeded(10)
 def test_whatever_fails_moves_and_comes_back_survives(seed):
     rng = random.Random(seed)
     directory = MemoryDirectory()

@@ -1,6 +1,6 @@
 """A binlog that is cut short or has a flipped bit is recovered as promised, or refused; it is never silently wrong.
 
-The binlog writes a real directory, with every kind of record. Then the files, in memory, are cut off at each of their
+The binlog writes a real directory, with every kind of record. Then the files, in memory, are cut off at any of their
 last bytes, and random bits are flipped, one at a time. What must come back is known for each commit.
 """
 
@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 
 import pytest
+from effort import BASE_SEED, examples, some_of
 from memory_disk import MemoryDirectory, Node
 from virtual import RecordingClient, put, reserve_job
 
@@ -37,9 +38,7 @@ OFFSET = 1_700_000_000 * SECOND
 CLOCKS = {"clock": lambda: SECOND, "wall_clock": lambda: OFFSET + SECOND}
 SEGMENT = 8192
 COMMITS = 900
-TAIL = 4096  # bytes that are cut off, one after the other
-FLIPS = 10_000
-SALVAGES = 300
+TAIL = 4096  # bytes in which the newest segment is cut off
 
 
 def shape(job, body):
@@ -273,10 +272,9 @@ def test_the_untouched_directory_is_recovered(written, said):
     assert not said
 
 
-@pytest.mark.slow
 def test_a_newest_segment_that_is_cut_short_comes_back_to_a_commit(written, said):
     data = written.files[written.newest]
-    for size in range(max(written.end - TAIL, 0), written.end + 1):
+    for size in some_of(range(max(written.end - TAIL, 0), written.end + 1), 200, BASE_SEED):
         said.clear()
         directory = written.directory(written.newest, data[:size])
         whole = bisect_right(written.ends, size)  # commits that are whole
@@ -316,9 +314,9 @@ def test_a_segment_that_is_missing_is_refused(written):
     assert_refused_at(caught.value, name, 0)
 
 
-def flips(written, count, seed):
+def flips(written, count):
     """(name, offset, the file with that bit flipped), bits of all files alike."""
-    rng = random.Random(seed)
+    rng = random.Random(BASE_SEED)
     total = sum(map(len, written.files.values()))
     for _ in range(count):
         offset = rng.randrange(total)
@@ -331,12 +329,13 @@ def flips(written, count, seed):
         yield name, offset, data
 
 
-@pytest.mark.slow
 def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
     last = written.commits[-1][0]
+    newest = written.files[written.newest]
+    places = [(written.newest, at, flipped(newest, at)) for at in range(last, written.end + 20)]
     before = written.states[written.commits[-2][3]]
     counts = {"refused": 0, "the last commit cut off": 0, "in free space": 0}
-    for name, offset, data in flips(written, FLIPS, 11):
+    for name, offset, data in [*places, *flips(written, examples(300))]:
         said.clear()
         try:
             found = recovered(written.directory(name, data))
@@ -353,7 +352,6 @@ def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
             assert offset >= last, (name, offset)
             assert found == before
             counts["the last commit cut off"] += 1
-    print(counts)
     assert all(counts.values()), counts
 
 
@@ -372,7 +370,7 @@ def test_what_is_damaged_can_be_salvaged(written, said):
     salvaged = 0
     places = [(name, offset) for name in written.names for offset in (0, 9, 13, 20, 30, HEADER_SIZE)]
     places = [(name, at, flipped(written.files[name], at)) for name, at in places]
-    for name, offset, data in [*places, *flips(written, SALVAGES, 12)]:
+    for name, offset, data in [*places, *flips(written, examples(60))]:
         said.clear()
         directory = written.directory(name, data)
         found = recovered(directory, salvage=True)
@@ -391,7 +389,7 @@ def test_what_is_damaged_can_be_salvaged(written, said):
         said.clear()
         assert recovered(directory) == found, "the next start needs no salvage"
         assert not said
-    assert salvaged > SALVAGES // 2
+    assert salvaged > examples(60) // 2
 
 
 def flipped(data, offset):
@@ -402,7 +400,7 @@ def flipped(data, offset):
 
 def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
     """With all that a server does at its start and its end."""
-    for name, _, data in flips(written, 40, 13):
+    for name, _, data in flips(written, examples(20)):
 
         async def work(name=name, data=data):
             directory = written.directory(name, data)

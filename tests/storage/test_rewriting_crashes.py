@@ -1,6 +1,6 @@
 """Wherever the machine stops during a takeover, a salvage or an export, no job is lost or doubled.
 
-Each of them is repeated for every operation on the disk at which it can be stopped. Then a broker starts on what the
+Each of them is repeated for operations on the disk at which it can be stopped. Then a broker starts on what the
 machine comes back with, and may be stopped once more.
 """
 
@@ -9,6 +9,7 @@ import contextlib
 import random
 
 import pytest
+from effort import BASE_SEED, some_of
 from memory_disk import Crash, MemoryDirectory, Node
 from virtual import RecordingClient
 
@@ -67,18 +68,21 @@ def copied(directory):
     return MemoryDirectory({name: Node(node.data) for name, node in directory.nodes.items()})
 
 
-def after_each_crash(origin, work):
-    """Yield the number of each operation at which `work` on a copy can be stopped, and the directory then."""
-    crash_at = 0
-    while True:
-        crash_at += 1
+def after_crashes(origin, work):
+    """Yield the number of an operation at which `work` on a copy is stopped, and the directory then.
+
+    Some operations are drawn, under the profile `deep` all; last comes the directory after work that was not stopped.
+    """
+    whole = copied(origin)
+    work(whole)
+    for crash_at in some_of(range(1, whole.operations + 1), 16, BASE_SEED):
         directory = copied(origin)
         directory.crash_at = crash_at
         with contextlib.suppress(Crash):
             work(directory)
+        assert directory.crashed
         yield crash_at, directory
-        if not directory.crashed:
-            return
+    yield whole.operations + 1, whole
 
 
 def assert_starts_again(directory, expected, seed, salvage=False):
@@ -113,11 +117,9 @@ def test_an_interrupted_takeover_loses_nothing(beanstalkd_directory, monkeypatch
     for job_id, job in jobs.items():
         assert job == stored(job_id).replace(bury_sequence=job.bury_sequence)
     assert sorted((2, 5), key=lambda job_id: jobs[job_id].bury_sequence) == [2, 5]
-    crashes = 0
-    for crash_at, directory in after_each_crash(beanstalkd_directory, start):
-        crashes += directory.crashed
+    for crash_at, directory in after_crashes(beanstalkd_directory, start):
         assert_starts_again(directory, expected, crash_at)
-    assert crashes > 30  # an engine has fewer operations than a disk
+    assert crash_at > 30  # an engine has fewer operations than a disk
     for name, node in beanstalkd_directory.nodes.items():
         assert directory.nodes[f"beanstalkd/{name}"].data == node.data
         assert name not in directory.nodes
@@ -152,11 +154,9 @@ def test_an_interrupted_salvage_loses_nothing_more():
     origin.nodes[damaged].data[300] ^= 1
     expected = jobs, _ = start(copied(origin), salvage=True)
     assert sorted(jobs) == list(range(2, 13))
-    crashes = 0
-    for crash_at, directory in after_each_crash(origin, lambda directory: start(directory, salvage=True)):
-        crashes += directory.crashed
+    for crash_at, directory in after_crashes(origin, lambda directory: start(directory, salvage=True)):
         assert_starts_again(directory, expected, crash_at, salvage=True)
-    assert crashes > 40
+    assert crash_at > 40
     assert directory.nodes[f"damaged/{damaged}"].data == origin.nodes[damaged].data
 
 
@@ -172,13 +172,11 @@ def assert_whole_or_not_begun(directory, seed, jobs):
 
 def test_files_for_beanstalkd_are_all_there_once_the_first_one_is():
     jobs = [stored(job_id) for job_id in range(1, 9)]
-    crashes = 0
-    for crash_at, directory in after_each_crash(
+    for crash_at, directory in after_crashes(
         MemoryDirectory(), lambda directory: writer.write(directory, jobs, next_id=21, size=2000)
     ):
-        crashes += directory.crashed
         assert_whole_or_not_begun(directory, crash_at, jobs)
-    assert crashes > 8
+    assert crash_at > 8
     assert sorted(directory.nodes) == sorted(f"binlog.{number}" for number in range(1, len(directory.nodes) + 1))
 
 
@@ -195,7 +193,7 @@ def test_an_export_leaves_its_binlog_as_it_is(beanstalkd_directory):
     with inspect(source) as binlog:
         jobs = [job.replace(bury_sequence=0) for job in binlog.live(pytest.fail)]
     assert len(jobs) == 8
-    for crash_at, directory in after_each_crash(MemoryDirectory(), back):
+    for crash_at, directory in after_crashes(MemoryDirectory(), back):
         assert_whole_or_not_begun(directory, crash_at, jobs)
         assert {name: bytes(node.data) for name, node in source.nodes.items()} == before
         source.locked = False

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import BodilessJournal, World
@@ -314,7 +315,7 @@ auth_lines = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(50))
 @given(
     data=st.lists(st.one_of(auth_lines, auth_lines, st.binary(max_size=8)), max_size=10).map(b"".join),
     cuts=st.lists(st.integers(0, 1000), max_size=20),

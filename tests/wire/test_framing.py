@@ -4,6 +4,7 @@ import io
 from itertools import pairwise
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,7 +130,7 @@ streams = st.lists(st.one_of(pieces_of_lines, st.binary(max_size=4)), max_size=1
 places = st.lists(st.integers(0, 2500), max_size=20)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(100))
 @given(data=streams, cuts=places)
 def test_the_framer_finds_what_the_model_finds_however_the_bytes_are_split(data, cuts):
     expected, rest = model(data)

@@ -1,5 +1,6 @@
 """Whatever the policies of tubes are: whoever gives commands of the protocol gets replies of the protocol only."""
 
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import World
@@ -66,7 +67,7 @@ lines = st.one_of(
 steps = st.one_of(lines, lines, lines, lines, st.sampled_from([0.5, 1.5, 4]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(30))
 @given(demanded=st.dictionaries(tubes, policies), steps=st.lists(st.tuples(st.booleans(), steps), max_size=60))
 def test_a_client_of_the_protocol_gets_replies_of_the_protocol(demanded, steps):
     world = World(policies=demanded)

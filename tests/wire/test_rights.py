@@ -8,7 +8,9 @@ one nothing at all.
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import World
@@ -210,8 +212,13 @@ class Side:
         return reply
 
 
+@cache
+def names_in(kind):
+    return [name for name in dir(kind) if not name.startswith("_")]
+
+
 def attributes(of):
-    return {name: getattr(of, name) for name in dir(of) if not name.startswith("_")}
+    return {name: getattr(of, name) for name in names_in(type(of))}
 
 
 def fields(statistics):
@@ -247,7 +254,7 @@ def visible_entries(reply, patterns):
     return [entry for entry in entries if rights_to(patterns, entry.split('"')[1])]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(40))
 @given(first=users, steps=steps)
 def test_a_user_may_do_what_the_rules_allow_and_what_they_refuse_changes_nothing(first, steps):
     patterns = first
@@ -304,7 +311,7 @@ mine = {"produce": ["a"], "consume": ["ab", "a"], "inspect": ["a*"], "admin": ["
 USING_UP_AN_ID = b"put 0 0 60 0\r\nxx"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.one_of(

@@ -894,8 +894,8 @@ def test_a_client_that_held_thousands_of_jobs_gives_them_back_in_slices(world, c
 def test_jobs_of_a_client_that_is_gone_may_time_out_and_be_reserved_before_they_are_given_back(world, client):
     holder = world.connect()
     for ttr in (1, 60):
-        client.send(b"put 0 0 %d 1\r\nx\r\n" % ttr * 5000)
-    holder.send(b"reserve\r\n" * 10000)
+        client.send(b"put 0 0 %d 1\r\nx\r\n" % ttr * 1000)
+    holder.send(b"reserve\r\n" * 2000)
     holder.session.disconnect(world.now)
     world.check()
     world.now += 2_000_000_000
@@ -907,8 +907,8 @@ def test_jobs_of_a_client_that_is_gone_may_time_out_and_be_reserved_before_they_
     held = [job.id for job in worker.session.reserved]
     assert held[0] == 1
     assert len(set(held)) == len(held) == world.broker.reserved
-    assert world.broker.ready == 10000 - len(held)
-    assert 0 < world.broker.timeouts <= 5000
+    assert world.broker.ready == 2000 - len(held)
+    assert 0 < world.broker.timeouts <= 1000
 
 
 # Tubes

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from virtual import World
@@ -49,7 +50,7 @@ commands = st.sampled_from(
 conversations = st.lists(st.one_of(commands, st.binary(max_size=8)), max_size=12).map(b"".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(50))
 @given(data=conversations, cuts=st.lists(st.integers(0, 2000), max_size=20))
 def test_any_bytes_give_the_same_replies_wherever_they_are_split(data, cuts):
     whole = World().connect()

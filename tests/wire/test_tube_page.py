@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import World
@@ -140,7 +141,7 @@ def test_a_page_goes_on_at_another_server(world):
 tubes = st.sampled_from([f"{first}{second}" for first in "ab" for second in "0123456789"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20))
 @given(
     start=st.sets(tubes),
     churn=st.lists(st.lists(st.tuples(st.booleans(), tubes), max_size=3), max_size=30),

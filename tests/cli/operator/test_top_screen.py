@@ -1,5 +1,6 @@
 """Screens of `beanstalk top`, compared line by line, and of every size."""
 
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -223,7 +224,7 @@ def test_colours_are_for_terminals_that_want_them():
     assert not any("\n" in line for line in styled)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 200),
     st.integers(0, 40),

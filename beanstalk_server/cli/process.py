@@ -118,6 +118,8 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     for stop_signal in STOP_SIGNALS:
         signal.signal(stop_signal, stop_starting)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    drains: list[int] = []  # clients may be served, and drain mode be asked for, before start() returns
+    signal.signal(signal.SIGUSR1, lambda number, _: drains.append(number))
     try:
         await server.start()
     except RestoreInterruptedError:
@@ -126,6 +128,8 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     for stop_signal in STOP_SIGNALS:
         loop.add_signal_handler(stop_signal, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, server.drain)
+    if drains:
+        server.drain()
     reloads = Reloads(server, read_config or (lambda: config), systemd.notify)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
     systemd.notify("READY=1")

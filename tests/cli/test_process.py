@@ -1,0 +1,62 @@
+"""What signals do to a server that has not started yet, with a server that only takes note of calls."""
+
+import asyncio
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from beanstalk_server import Config
+from beanstalk_server.cli import process
+
+
+class Recording:
+    """A server that sends its own process a signal while it starts, and fails when it has started."""
+
+    failure = None
+
+    def __init__(self, number):
+        self.number, self.calls, self.failed, self.config = number, [], asyncio.Event(), Config()
+
+    async def start(self):
+        os.kill(os.getpid(), self.number)
+        self.calls.append("started")
+        self.failed.set()
+
+    def interrupt(self):
+        self.calls.append("interrupted")
+
+    def drain(self):
+        self.calls.append("drained")
+
+    async def stop(self):
+        self.calls.append("stopped")
+
+
+@pytest.fixture(autouse=True)
+def _handlers():
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("number", "calls"),
+    [
+        (signal.SIGUSR1, ["started", "drained", "stopped"]),
+        (signal.SIGHUP, ["started", "stopped"]),
+        (signal.SIGTERM, ["interrupted", "started", "stopped"]),
+    ],
+)
+def test_a_signal_during_the_start_takes_effect_when_the_server_has_started(monkeypatch, number, calls):
+    async def run():
+        server = Recording(number)
+        monkeypatch.setattr(process, "server_of", lambda _: server)
+        monkeypatch.setattr(process.sdnotify, "SystemdNotifier", lambda: SimpleNamespace(notify=lambda _: None))
+        assert await process.serve(Config()) == 0
+        return server.calls
+
+    assert asyncio.run(run()) == calls

@@ -89,7 +89,7 @@ def marks_of(item):
 #
 #   server/test_routed_walks.py     a constant (PATIENCE); with its real value, the test runs on both
 #   wire/test_pending.py            a function of a compiled module that compiled code calls
-#   server/test_goodbyes.py         the class of a Connection, which stays closed to subclasses: it is called for each
+#   server/test_link_end.py         the class of a Connection, which stays closed to subclasses: it is called for each
 #                                   command
 #   cluster/test_operations.py      the RoutingSession, likewise
 #   cluster/test_simulation.py      clocks that are defaults of arguments, Listeners, and `set`

@@ -27,6 +27,8 @@ from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
+pytestmark = pytest.mark.compiled
+
 tubes = st.sampled_from(["default", "a", "b", "dead"])
 MOVED = ["ready", "delayed", "buried"]
 priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])

@@ -85,16 +85,6 @@ def marks_of(item):
     return {mark.name for mark in item.iter_markers()}
 
 
-# A test is `interpreted` if it replaces what a compiled module does not look up again when it runs:
-#
-#   server/test_routed_walks.py     a constant (PATIENCE); with its real value, the test runs on both
-#   wire/test_pending.py            a function of a compiled module that compiled code calls
-#   server/test_link_end.py         the class of a Connection, which stays closed to subclasses: it is called for each
-#                                   command
-#   cluster/test_operations.py      the RoutingSession, likewise
-#   cluster/test_simulation.py      clocks that are defaults of arguments, Listeners, and `set`
-#
-# Tests that only make a constant smaller, to need fewer steps, run on both: compiled, with its real value.
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(config, items):
     for item in items:

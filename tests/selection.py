@@ -5,10 +5,19 @@ In `make test`, where pytest has workers with the sources and workers with the i
     without sockets            on the sources
     marked `compiled`          on the installed package: they show that the compiler has changed nothing
     marked `sockets`           on the installed package, as users have it
-    marked `interpreted`       on the sources: they inherit from what is compiled, or replace a function there
+    marked `interpreted`       on the sources: they replace what the compiler has fixed (below)
 
 `make check` leaves out those with sockets, and has the sources alone. With `--everything`, each test runs on both, but
 interpreted ones on the sources, and slow ones with sockets on the installed package.
+
+What is interpreted, and why:
+
+    server/test_routed_walks.py    replaces a constant (PATIENCE); with its real value, the test runs on both
+    wire/test_pending.py           replaces a function of a compiled module, called by compiled code
+    server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it
+    cluster/test_simulation.py     replaces clocks that are defaults of arguments, the Listeners, and `set`
+
+A test that only makes a constant smaller, to need fewer steps, runs on both: compiled, with the real value.
 """
 
 # Tests that open sockets or start processes, by directory or file; any other that does so fails.

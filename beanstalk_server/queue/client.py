@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.reserved_jobs import ReservedJobs
 from beanstalk_server.queue.ring import UNLINKED, Link
@@ -25,6 +26,8 @@ class Wait(Link):
         self.client = client
 
 
+# Tests subclass it, and so all its bases must allow that. Compiled subclasses are called as before.
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Client(Timer):
     """A client of the queue, from `Queue.connect` on. Only the broker changes it; others may read.
 

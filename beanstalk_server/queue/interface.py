@@ -17,6 +17,7 @@ from typing import Final
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.outcome import Outcome
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
@@ -25,6 +26,7 @@ FOREVER: Final = -1
 """The timeout of a reserve that waits until there is a job."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Queue:
     """The interface; `Broker` is the queue.
 

@@ -14,7 +14,7 @@ from beanstalk_server.queue.native import mypyc_attr
 
 # Without the collector's 16 bytes, which each job would have. A subclass that is `acyclic` as well is never freed while
 # it is in a cycle, as a linked job is with its ring. One that is not is collected as usual.
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, allow_interpreted_subclasses=True)
 class Link:
     """A member of at most one ring. While it is in none, `before` and `after` are UNLINKED."""
 

@@ -60,7 +60,7 @@ SLOTS: Final = 60
 """How many slots a level has: twice the ratio, so that a slot can cascade while the one before it runs."""
 
 
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, allow_interpreted_subclasses=True)
 class Timer(Link):
     """Anything with a deadline, in nanoseconds. It is in a slot, in `due`, or in neither."""
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.alarm import Alarm, LoopAlarm
 from beanstalk_server.server.process import clock_offset
@@ -63,6 +64,7 @@ AlarmMaker = Callable[[asyncio.AbstractEventLoop, Callable[[], int], Callable[[]
 log = logging.getLogger("beanstalk_server")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Runnable:
     """Anything that takes turns. Both flags belong to the scheduler."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.listing import Listing
@@ -43,6 +44,7 @@ class ListedClient:
         self.is_blocked = is_blocked
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Roll:
     """The clients who are served, from the moment at which it is made. This one has none."""
 

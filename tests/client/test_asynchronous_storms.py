@@ -15,8 +15,6 @@ from served import Served
 
 from tests.client.test_asynchronous import run
 
-pytestmark = pytest.mark.interpreted  # the client of a broker in tests/virtual.py
-
 STEPS = 60
 """Commands of each task of a storm."""
 

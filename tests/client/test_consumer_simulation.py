@@ -21,8 +21,6 @@ from virtual import MemoryJournal, World
 
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted  # the client of a broker in tests/virtual.py
-
 TUBE = "work"
 
 LONG = 100_000

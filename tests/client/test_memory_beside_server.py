@@ -1,6 +1,5 @@
 """The queue in memory beside a real server, both in virtual time: the same script of calls, the same answers."""
 
-import pytest
 from beanstalk_client.job import Job
 from beanstalk_client.memory import MemoryQueue
 from beanstalk_client.tasks import Tasks
@@ -10,8 +9,6 @@ from virtual import World
 from virtual_client import connect
 
 from beanstalk_server.queue.units import SECOND
-
-pytestmark = pytest.mark.interpreted
 
 TUBE = "default"
 

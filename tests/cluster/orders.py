@@ -381,6 +381,13 @@ def explore(make):
     return len(seen)
 
 
+@cache
+def slots_of(kind):
+    """The names of the attributes of such an instance: none if neither its slots nor a compiler has told them."""
+    names = [getattr(each, "__slots__", getattr(each, "__mypyc_attrs__", ())) for each in kind.__mro__]
+    return tuple(dict.fromkeys(name for each in names for name in each))
+
+
 def frozen(found, known=None):
     """What a router is made of, such that two that are alike are equal. Whatever is not of the cluster is left out."""
     known = {} if known is None else known
@@ -395,11 +402,10 @@ def frozen(found, known=None):
     if id(found) in known:
         return known[id(found)]
     owner = getattr(found, "__self__", None)
-    if owner is not None and hasattr(owner, "__slots__"):
+    if owner is not None and slots_of(type(owner)):
         return frozen(owner, known), found.__name__
     module = type(found).__module__
     if not module.startswith(("beanstalk_server.cluster", "beanstalk_server.wire.framing")):
         return type(found).__name__
     known[id(found)] = len(known)
-    slots = [name for each in type(found).__mro__ for name in getattr(each, "__slots__", ())]
-    return type(found).__name__, tuple([frozen(getattr(found, name, None), known) for name in slots])
+    return type(found).__name__, tuple([frozen(getattr(found, name, None), known) for name in slots_of(type(found))])

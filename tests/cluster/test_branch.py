@@ -167,7 +167,6 @@ keeping = st.one_of(
 )
 
 
-@pytest.mark.interpreted
 @settings(max_examples=examples(200))
 @given(
     shards=st.integers(1, 3),

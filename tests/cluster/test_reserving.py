@@ -7,8 +7,6 @@ from beanstalk_server.cluster.reserving import reserved_ids
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted  # what a router is made of is compared, to tell the states apart
-
 TIMEOUT = 5
 PUT = "put"
 GRAB = "grab"  # another client reserves the best job

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from linked import pieces
 from routed import RoutedCluster
-from virtual import Caller, World
+from virtual import Caller, ForwardingQueue, World
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.broker import Broker
@@ -17,24 +17,29 @@ from beanstalk_server.wire.commands import PLACE_COMMANDS
 from beanstalk_server.wire.places import Places
 
 
-def one_broker(shards, now):
+class OneQueue(ForwardingQueue):
     """A broker of one server that gives ids as the shards of a cluster do."""
 
-    class OneBroker(Broker):  # not where it is compiled
-        def __init__(self):
-            super().__init__(Journal(), now, TICK, 0)
-            self.places = Places(shards)
-            self.given = [0] * shards
-            self.session = None
+    def __init__(self, shards, now):
+        super().__init__(Broker(Journal(), now, TICK))
+        self.broker.stride = shards
+        self.places = Places(shards)
+        self.next_ids = list(range(shards, 2 * shards))  # of each shard
+        self.session = None
 
-        def take_id(self):
-            shard = self.places.of_tube(self.session.use.name.encode())
-            self.given[shard] += 1
-            job_id = self.given[shard] * shards + shard
-            self.next_id = max(self.next_id, job_id + 1)
-            return job_id
+    def take_id(self):
+        return self._with_next_id(super().take_id)
 
-    return OneBroker()
+    def put_with(self, *arguments):
+        return self._with_next_id(super().put_with, *arguments)
+
+    def _with_next_id(self, call, *arguments):
+        shard = self.places.of_tube(self.session.use.name.encode())
+        self.broker.next_id = self.next_ids[shard]
+        result = call(*arguments)
+        self.next_ids[shard] = self.broker.next_id
+        self.broker.next_id = max(self.next_ids)
+        return result
 
 
 class Reference:
@@ -42,7 +47,7 @@ class Reference:
 
     def __init__(self, shards, **how):
         self.world = World()
-        self.world.broker = one_broker(shards, self.world.now)
+        self.world.broker = OneQueue(shards, self.world.now)
         self.caller = Caller(self.world, **how)
         self.world.broker.session = self.caller.session
 
@@ -186,7 +191,7 @@ def compare(shards, data, how, back, ends=False, **keywords):
     assert client.closed == session.closed
     if not client.closed:
         check_places(client, session)
-    check_broker(reference.world.broker)
+    check_broker(reference.world.broker.broker)
     cluster.check()
 
 
@@ -206,7 +211,6 @@ def check_places(client, session):
         assert {job.id for job in served.reserved} == router.branches[shard].holdings or router.places.shards == 1
 
 
-@pytest.mark.interpreted
 @settings(max_examples=examples(100))
 @given(data=conversations(mixed, reserves, st.sampled_from(OF_ONE_SHARD)), how=cuts, back=cuts, ends=st.booleans())
 def test_with_one_shard_a_client_gets_byte_for_byte_what_it_would_get_from_the_leader_itself(data, how, back, ends):
@@ -218,7 +222,6 @@ watches = st.builds(lambda tube: b"watch %b\r\nuse %b\r\n" % (tube, tube), st.sa
 ranked = st.builds(lambda priority: b"put %d 0 60 1\r\nr\r\n" % priority, st.integers(0, 3))
 
 
-@pytest.mark.interpreted
 @settings(max_examples=examples(110))
 @given(
     shards=st.sampled_from([2, 3, 8]),
@@ -240,7 +243,6 @@ def test_with_several_shards_a_client_gets_byte_for_byte_what_one_server_would_s
     compare(shards, data, how, back, ends)
 
 
-@pytest.mark.interpreted
 @settings(max_examples=examples(60))
 @given(shards=st.sampled_from([2, 3]), data=conversations(mixed, reserves), how=cuts, back=cuts)
 def test_a_client_of_one_shard_reserves_as_at_one_server(shards, data, how, back):
@@ -312,7 +314,6 @@ def token(given):
 auths = st.sampled_from([b"auth a\r\n", b"auth b\r\n", b"auth b\r\n", b"auth \r\n", b"auth x\r\n", b"auth\r\n"])
 
 
-@pytest.mark.interpreted
 @settings(max_examples=examples(100))
 @given(shards=st.sampled_from([1, 2, 3]), data=conversations(mixed, auths), how=cuts, back=cuts)
 def test_a_client_that_authenticates_is_answered_in_its_order(shards, data, how, back):

@@ -27,6 +27,8 @@ from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
+pytestmark = pytest.mark.compiled
+
 tubes = st.sampled_from(["default", "a", "b", "dead"])
 MOVED = ["ready", "delayed", "buried"]
 priorities = st.sampled_from([0, 1, 1023, 1024, 2**32 - 1])
@@ -616,10 +618,10 @@ BrokerAgainstModel.TestCase.settings = settings(max_examples=examples(25), state
 BodilessBrokerAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
 PacedBrokerAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
 ShardAgainstModel.TestCase.settings = BrokerAgainstModel.TestCase.settings
-TestBrokerAgainstModel = pytest.mark.interpreted(BrokerAgainstModel.TestCase)
-TestBodilessBrokerAgainstModel = pytest.mark.interpreted(BodilessBrokerAgainstModel.TestCase)
-TestPacedBrokerAgainstModel = pytest.mark.interpreted(PacedBrokerAgainstModel.TestCase)
-TestShardAgainstModel = pytest.mark.interpreted(ShardAgainstModel.TestCase)
+TestBrokerAgainstModel = BrokerAgainstModel.TestCase
+TestBodilessBrokerAgainstModel = BodilessBrokerAgainstModel.TestCase
+TestPacedBrokerAgainstModel = PacedBrokerAgainstModel.TestCase
+TestShardAgainstModel = ShardAgainstModel.TestCase
 
 
 class LongAgainstModel(BodilessBrokerAgainstModel):
@@ -627,7 +629,7 @@ class LongAgainstModel(BodilessBrokerAgainstModel):
 
 
 LongAgainstModel.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=150)
-TestLongAgainstModel = pytest.mark.slow(pytest.mark.timeout(3600)(pytest.mark.interpreted(LongAgainstModel.TestCase)))
+TestLongAgainstModel = pytest.mark.slow(pytest.mark.timeout(3600)(LongAgainstModel.TestCase))
 
 
 class KeepingJournal(Journal):
@@ -650,7 +652,6 @@ class KeepingJournal(Journal):
         return self.next
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("job_ids", "known", "shards", "shard", "following"),
     [
@@ -671,7 +672,6 @@ def test_after_a_start_the_next_id_is_a_new_one_of_the_shard(job_ids, known, sha
     assert (broker.take_id(), broker.take_id()) == (following, following + shards)
 
 
-@pytest.mark.interpreted
 def test_a_journal_of_another_shard_is_refused():
     with pytest.raises(JournalError, match="the journal is not that of this shard: job 12 is none of shard 3 of 8"):
         Broker(KeepingJournal([11, 12]), 0, TICK, 0, 8, 3).restore(0, 0)

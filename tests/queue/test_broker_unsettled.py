@@ -24,7 +24,7 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 
-pytestmark = pytest.mark.interpreted
+pytestmark = pytest.mark.compiled
 
 TUBES = ["default", "a", "dead"]
 BUDGETS = [1, 2, 5, 512]

@@ -12,8 +12,6 @@ from beanstalk_server.queue.table import PAGE_SIZE
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
-pytestmark = pytest.mark.interpreted
-
 NOW = SECOND
 FULL = Policy(max_jobs=1)
 

@@ -11,8 +11,6 @@ from beanstalk_server.queue.outcome import DEADLINE_SOON, DONE, NOT_FOUND, PENDI
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted
-
 NOW = SECOND
 
 

@@ -22,8 +22,6 @@ from beanstalk_server.queue.units import MILLISECOND, SECOND
 from tests.queue.test_broker import MOVED, BrokerAgainstModel
 from tests.queue.test_histogram import naive_counts
 
-pytestmark = pytest.mark.interpreted
-
 NAMES = ("waited", "ran", "lateness")
 
 

@@ -15,8 +15,6 @@ from beanstalk_server.queue.outcome import DONE, PENDING
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted
-
 STATES = [READY, DELAYED, RESERVED, BURIED]
 
 

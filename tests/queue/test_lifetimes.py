@@ -14,8 +14,6 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import TICK
 
-pytestmark = pytest.mark.interpreted
-
 HOUR = 3600 * SECOND
 
 

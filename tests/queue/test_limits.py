@@ -10,8 +10,6 @@ from beanstalk_server.queue.outcome import DONE, DRAINING, EXISTS, REPLACED, TOO
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted
-
 NOW = SECOND
 
 

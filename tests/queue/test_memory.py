@@ -119,7 +119,6 @@ def test_a_plain_put_makes_one_object():
     assert 10_000 <= sys.getallocatedblocks() - before < 10_100, "the job; now and then a page of ids, or a longer list"
 
 
-@pytest.mark.interpreted
 def test_nothing_that_happens_to_a_job_without_a_policy_gives_it_terms():
     broker = Broker(MemoryJournal())
     client = RecordingClient(broker)
@@ -147,7 +146,6 @@ def test_nothing_that_happens_to_a_job_without_a_policy_gives_it_terms():
     check_broker(broker)
 
 
-@pytest.mark.interpreted
 def test_terms_count_as_the_extras_that_they_are():
     broker = Broker(MemoryJournal())
     client = RecordingClient(broker)
@@ -165,7 +163,6 @@ def test_terms_count_as_the_extras_that_they_are():
     check_broker(broker)
 
 
-@pytest.mark.interpreted
 def test_a_held_key_counts_little_more_than_a_key():
     broker = Broker(MemoryJournal(), policy_of=lambda _: Policy(key_hold=SECOND))
     client = RecordingClient(broker)

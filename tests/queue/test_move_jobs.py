@@ -13,8 +13,6 @@ from beanstalk_server.queue.outcome import DONE, NOT_FOUND, PENDING
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted
-
 OFFSET = 1_700_000_000 * SECOND
 
 

@@ -11,8 +11,6 @@ from beanstalk_server.queue.outcome import DONE, EXISTS, REPLACED, TOO_LATE
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted  # clients of the tests inherit from what may be compiled
-
 NOW = SECOND
 
 

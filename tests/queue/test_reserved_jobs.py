@@ -16,7 +16,6 @@ def new_job(job_id):
     return Job(job_id, 0, 0, 0, b"", TUBE, 0)
 
 
-@pytest.mark.interpreted
 @given(
     steps=st.lists(st.one_of(st.just("add"), st.integers(0, 100)), max_size=200),
     page_jobs=st.integers(1, 5),

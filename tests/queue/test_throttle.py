@@ -12,8 +12,6 @@ from beanstalk_server.queue.policy import NO_POLICY, Policy, no_policies
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 
-pytestmark = pytest.mark.interpreted
-
 
 class World:
     """A broker whose tubes named `t…` have a policy, in virtual time; all clients watch `t` alone."""

@@ -25,8 +25,6 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.tries import LONGEST_DELAY
 from beanstalk_server.queue.units import SECOND
 
-pytestmark = pytest.mark.interpreted
-
 
 class World:
     """A broker with a journal, one client, and the policies of some tubes."""

@@ -15,8 +15,6 @@ from beanstalk_server.queue.policy import Attributes, Policy
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME
 
-pytestmark = pytest.mark.interpreted  # clients of the tests inherit from what may be compiled
-
 MINUTE = 60 * SECOND
 EIGHT = 1_800_000_000 * SECOND
 """Eight o'clock, say."""

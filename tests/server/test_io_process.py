@@ -381,7 +381,6 @@ def test_a_process_with_more_clients_than_another_is_ahead():
     assert not first.is_ahead() and third.is_ahead()
 
 
-@pytest.mark.interpreted  # shares of its own
 def test_one_that_is_ahead_leaves_clients_to_the_others_for_a_moment(with_engine):
     class Ahead:
         def note(self, count): ...

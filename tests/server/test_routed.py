@@ -474,7 +474,6 @@ def test_nothing_is_left_of_clients_that_are_gone_without_the_cycle_collector(li
         gc.enable()
 
 
-@pytest.mark.interpreted
 def test_many_clients_leave_in_many_rounds_and_nothing_that_they_say_meanwhile_is_lost(monkeypatch):
     monkeypatch.setattr(clients, "MOVES", 1)
     node = ShardedNode(2, (0, 1))

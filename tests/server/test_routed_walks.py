@@ -234,10 +234,9 @@ def verify(node, talkers, *, is_clean):
         assert not shard.connections.open
 
 
-@pytest.mark.parametrize("patience", [1, 16])
+@pytest.mark.parametrize("patience", [pytest.param(1, marks=pytest.mark.interpreted), 16])
 @pytest.mark.parametrize("shards", [1, 2, 3, 5])
 @pytest.mark.parametrize("is_clean", [True, False])
-@pytest.mark.interpreted
 def test_each_command_is_answered_once_and_in_its_place_whoever_leads(shards, is_clean, patience, monkeypatch):
     monkeypatch.setattr(routed, "PATIENCE", patience)
     for seed in range(examples(10)):

@@ -95,7 +95,6 @@ def test_what_a_round_spends_beyond_its_budget_the_next_one_has_less(rounds):
     assert turns_taken(callers) == -(-ROUND_QUANTUM // 4 // (SESSION_QUANTUM + IO_COST)), "never less than a quarter"
 
 
-@pytest.mark.interpreted
 def test_what_is_spent_within_a_turn_counts_besides_its_cost(rounds):
     scheduler = rounds.scheduler
 
@@ -140,7 +139,6 @@ def test_one_client_that_watches_many_tubes_has_a_turn_in_each_round(rounds):
     assert all(caller.connection.queued for caller in busy)
 
 
-@pytest.mark.interpreted
 def test_one_whose_every_turn_costs_more_than_a_round_leaves_turns_to_others(rounds):
     scheduler = rounds.scheduler
 
@@ -344,7 +342,6 @@ def test_who_gets_a_job_that_is_due_has_it_before_the_next_slice(rounds):
     assert all(before - after <= ADVANCE_SLICE for before, after in pairwise(left))
 
 
-@pytest.mark.interpreted
 def test_a_timer_that_fails_keeps_nothing_else_from_being_due_and_does_not_fail_again(rounds, caplog):
     class Failing(RecordingClient):
         def on_outcome(self, outcome):

@@ -9,8 +9,6 @@ from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.server.process import clock_offset
 
-pytestmark = pytest.mark.interpreted  # its clients inherit from what may be compiled
-
 
 class Watched(Rounds):
     """Counts the looks at the wall clock."""

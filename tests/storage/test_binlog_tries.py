@@ -17,7 +17,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import Binlog
 from harness.waiting import eventually_async
 
-pytestmark = [pytest.mark.usefixtures("bodies"), pytest.mark.interpreted]
+pytestmark = pytest.mark.usefixtures("bodies")
 
 POLICIES = {
     "a": Policy(max_tries=2, dead_tube="dead"),

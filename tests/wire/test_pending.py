@@ -2,7 +2,7 @@
 body, a conversation is the same."""
 
 import pytest
-from virtual import BodilessJournal, World
+from virtual import BodilessJournal, ForwardingQueue, World
 
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import PENDING
@@ -15,10 +15,12 @@ REPORTED_LATER = (
 FOUND_LATER = "peek peek_keyed peek_ready peek_delayed peek_buried".split()
 
 
-class LateBroker(Broker):
+class LateQueue(ForwardingQueue):
     """Does a command at once, or a peek later, and gives the answer when `report` is called."""
 
-    owed = None
+    def __init__(self, *arguments):
+        super().__init__(Broker(*arguments))
+        self.owed = None
 
     def report(self):
         client, outcome_of = self.owed
@@ -29,7 +31,7 @@ class LateBroker(Broker):
 
 
 def reported_later(name):
-    done_at_once = getattr(Broker, name)
+    done_at_once = getattr(ForwardingQueue, name)
 
     def done_late(self, client, *arguments):
         outcome = done_at_once(self, client, *arguments)
@@ -40,7 +42,7 @@ def reported_later(name):
 
 
 def found_later(name):
-    found_at_once = getattr(Broker, name)
+    found_at_once = getattr(ForwardingQueue, name)
 
     def found_late(self, client, *arguments):
         self.owed = client, lambda: found_at_once(self, client, *arguments)
@@ -50,9 +52,9 @@ def found_later(name):
 
 
 for name in REPORTED_LATER:
-    setattr(LateBroker, name, reported_later(name))
+    setattr(LateQueue, name, reported_later(name))
 for name in FOUND_LATER:
-    setattr(LateBroker, name, found_later(name))
+    setattr(LateQueue, name, found_later(name))
 
 
 CONVERSATION = [
@@ -104,17 +106,13 @@ RESERVATIONS = [
 """Several commands at once, which are answered in order."""
 
 
-on_late_broker = pytest.mark.interpreted  # because LateBroker inherits from a broker that may be compiled
-
-
 @pytest.fixture
 def late_world(monkeypatch):
     with monkeypatch.context() as only_here:
-        only_here.setattr("virtual.Broker", LateBroker)
+        only_here.setattr("virtual.Broker", LateQueue)
         return World()
 
 
-@on_late_broker
 def test_a_conversation_is_the_same_when_outcomes_come_later(late_world):
     at_once = World().connect()
     client = late_world.connect()
@@ -129,7 +127,6 @@ def test_a_conversation_is_the_same_when_outcomes_come_later(late_world):
         assert reply == at_once.send(command + b"list-tube-used\r\n"), command
 
 
-@on_late_broker
 def test_a_reply_that_comes_later_waits_for_the_commit_of_what_it_reports(late_world):
     client = late_world.connect()
     client.send(b"put 0 0 60 1\r\nx\r\n")
@@ -138,7 +135,6 @@ def test_a_reply_that_comes_later_waits_for_the_commit_of_what_it_reports(late_w
     assert client.session.reply_lsn == late_world.broker.last_lsn
 
 
-@on_late_broker
 def test_a_client_that_may_not_wait_still_gets_an_outcome_that_comes_later(late_world):
     client = late_world.connect()
     client.send(b"delete 1\r\nlist-tube-used\r\n")

@@ -155,7 +155,6 @@ class BuildExt(build_ext):
                 if os.path.exists(path):
                     os.remove(path)
             self.leave_out(str(error))
-        self.distribution.have_run["build_ext"] = True  # said again, because translate() has set the command up anew
 
     def translate(self) -> None:
         """Make extension modules of HOT, as C files."""
@@ -250,6 +249,7 @@ class BdistWheel(bdist_wheel):
 
     def run(self) -> None:
         self.run_command("build")
+        self.skip_build = True  # or the installation into the wheel would build once more
         self.root_is_pure = not self.distribution.has_ext_modules()
         super().run()
 

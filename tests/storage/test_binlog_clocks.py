@@ -219,7 +219,8 @@ def test_a_full_segment_has_room_to_record_a_step(machine):
         machine.put(n * HOUR)
         machine.binlog._log.check()
     assert machine.binlog._log.sequence > 3
-    assert [machine.start().left(n) for n in range(2, 300)] == [(n - 1) * HOUR for n in range(2, 300)]
+    started = machine.start()
+    assert [started.left(n) for n in range(2, 300)] == [(n - 1) * HOUR for n in range(2, 300)]
 
 
 def test_salvaged_jobs_keep_their_delay(machine):

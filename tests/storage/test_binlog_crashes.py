@@ -55,7 +55,7 @@ def some_crashes(seed, sync_interval, places):
         crash_and_recover(seed, crash_at, sync_interval, places)
 
 
-@seeded(6)
+@seeded(3)
 def test_a_machine_that_stops_at_any_operation_loses_nothing_that_was_acknowledged(places, seed):
     some_crashes(seed, 0.0, places)
 
@@ -68,7 +68,7 @@ def test_without_a_sync_for_each_reply_a_crash_goes_back_to_what_was_recorded_at
     some_crashes(seed, sync_interval, places)
 
 
-@seeded(4)
+@seeded(3)
 def test_a_start_relies_on_nothing_that_is_not_on_the_disk(seed, needs_a_disk):
     """Killed at any operation without a sync, then started with one for each reply; then the power fails."""
 
@@ -91,7 +91,7 @@ def test_a_start_relies_on_nothing_that_is_not_on_the_disk(seed, needs_a_disk):
         live_until(kill_at)
 
 
-@seeded(10)
+@seeded(4)
 @pytest.mark.parametrize("sync_interval", [0.0, AN_HOUR, NO_SYNC])
 def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(places, seed, sync_interval):
     if places == "in-engine" and sync_interval:
@@ -106,7 +106,7 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(places, se
         clocks.come_back(rng)
 
 
-@seeded(14)
+@seeded(10)
 def test_a_full_disk_refuses_puts_and_nothing_else(seed):
     """Until the disk has room again: then puts succeed by themselves."""
     rng = random.Random(seed)

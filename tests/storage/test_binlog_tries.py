@@ -105,7 +105,7 @@ class Process:
         await self.binlog.commit()
 
 
-@seeded(10)
+@seeded(5)
 def test_whatever_fails_moves_and_comes_back_survives(seed):
     rng = random.Random(seed)
     directory = MemoryDirectory()

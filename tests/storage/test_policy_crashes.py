@@ -41,7 +41,7 @@ def test_tries_held_keys_and_dead_letters_come_about():
         crash_and_recover(next(seeds), None)
 
 
-@seeded(4)
+@seeded(2)
 def test_a_machine_that_stops_at_any_operation_keeps_tries_held_keys_and_dead_letters(seed):
     operations = crash_and_recover(seed, None)
     assert operations > 20
@@ -49,7 +49,7 @@ def test_a_machine_that_stops_at_any_operation_keeps_tries_held_keys_and_dead_le
         crash_and_recover(seed, crash_at)
 
 
-@seeded(10)
+@seeded(5)
 def test_a_process_that_is_killed_keeps_them(seed):
     rng = random.Random(seed)
     history = History()

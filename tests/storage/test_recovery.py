@@ -299,7 +299,7 @@ def test_an_older_segment_that_is_cut_short_is_refused(written):
     name = written.names[-2]
     data = written.files[name]
     end = written.records[name][-1][1]  # zeros follow
-    for size in range(end - 300, end):
+    for size in some_of(range(end - 300, end), 60, BASE_SEED):
         with pytest.raises(StorageError) as caught:
             recovered(written.directory(name, data[:size]))
         assert caught.value.status == DAMAGED
@@ -335,7 +335,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(written, said):
     places = [(written.newest, at, flipped(newest, at)) for at in range(last, written.end + 20)]
     before = written.states[written.commits[-2][3]]
     counts = {"refused": 0, "the last commit cut off": 0, "in free space": 0}
-    for name, offset, data in [*places, *flips(written, examples(300))]:
+    for name, offset, data in [*places, *flips(written, examples(150))]:
         said.clear()
         try:
             found = recovered(written.directory(name, data))
@@ -370,7 +370,7 @@ def test_what_is_damaged_can_be_salvaged(written, said):
     salvaged = 0
     places = [(name, offset) for name in written.names for offset in (0, 9, 13, 20, 30, HEADER_SIZE)]
     places = [(name, at, flipped(written.files[name], at)) for name, at in places]
-    for name, offset, data in [*places, *flips(written, examples(60))]:
+    for name, offset, data in [*places, *flips(written, examples(40))]:
         said.clear()
         directory = written.directory(name, data)
         found = recovered(directory, salvage=True)
@@ -389,7 +389,7 @@ def test_what_is_damaged_can_be_salvaged(written, said):
         said.clear()
         assert recovered(directory) == found, "the next start needs no salvage"
         assert not said
-    assert salvaged > examples(60) // 2
+    assert salvaged > examples(40) // 2
 
 
 def flipped(data, offset):
@@ -400,7 +400,7 @@ def flipped(data, offset):
 
 def test_a_broker_starts_on_what_was_salvaged_and_goes_on(written):
     """With all that a server does at its start and its end."""
-    for name, _, data in flips(written, examples(20)):
+    for name, _, data in flips(written, examples(10)):
 
         async def work(name=name, data=data):
             directory = written.directory(name, data)

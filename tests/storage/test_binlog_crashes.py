@@ -48,7 +48,7 @@ def crash_and_recover(seed, crash_at, sync_interval, places):
 
 
 def some_crashes(seed, sync_interval, places):
-    """Crash at some of the operations, at all under the profile `deep`."""
+    """Crash at some of the operations, under the profile `deep` at nearly all."""
     operations = crash_and_recover(seed, None, sync_interval, places)
     assert operations > 20
     for crash_at in some_of(range(1, operations + 1), 20, seed):

@@ -45,7 +45,7 @@ def test_tries_held_keys_and_dead_letters_come_about():
 def test_a_machine_that_stops_at_any_operation_keeps_tries_held_keys_and_dead_letters(seed):
     operations = crash_and_recover(seed, None)
     assert operations > 20
-    for crash_at in some_of(range(1, operations + 1), 12, seed):
+    for crash_at in some_of(range(1, operations + 1), 15, seed):
         crash_and_recover(seed, crash_at)
 
 

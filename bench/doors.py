@@ -129,7 +129,7 @@ def opened(peer: str, options: str = "") -> Iterator[tuple[servers.Process, dict
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         directory = Path(name)
         made = Certificates(directory)
-        ports = {door: servers.free_port() for door in ("plain", "tls", "mutual", "token")}
+        ports = {door: servers.unused_port() for door in ("plain", "tls", "mutual", "token")}
         config = directory / "server.toml"
         config.write_text(CONFIG.format(options=options, hash="0" * 64, **ports))
         program = PEERS[peer].program
@@ -184,7 +184,7 @@ def measured(peer: str) -> Iterator[tuple[Door, int]]:
     Raises:
         ServerError: it does not start.
     """
-    port = servers.free_port()
+    port = servers.unused_port()
     asked = ["--http", f"127.0.0.1:{port}"]
     running = servers.start(PEERS[peer].program, asked, within=START_WITHIN, processor=SERVER_CPU)
     try:
@@ -316,7 +316,7 @@ def behind_stunnel(server: Server) -> Iterator[Door]:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         directory = Path(name)
         made = Certificates(directory)
-        port = servers.free_port()
+        port = servers.unused_port()
         config = directory / "stunnel.conf"
         config.write_text(STUNNEL.format(port=port, behind=server.port, directory=directory))
         log = directory / "log"

@@ -8,7 +8,7 @@ from typing import Final
 Address = tuple[str, int] | str
 """Host and port, or the path of a UNIX socket."""
 
-TIMEOUT: Final = 20.0
+TIMEOUT: Final = 60.0
 """Seconds that a server may take to accept, to answer, or to read."""
 
 

@@ -12,7 +12,7 @@ from harness.caller import Address, Caller
 
 T = TypeVar("T")
 
-WITHIN: Final = 20.0
+WITHIN: Final = 60.0
 """Seconds that a start, a call or a stop may take."""
 
 

@@ -25,7 +25,7 @@ AHEAD: Final = 16
 RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: a close that the other end sees as a reset."""
 
-WITHIN: Final = 20.0
+WITHIN: Final = 60.0
 """Seconds that a change of its ways, or its end, may take."""
 
 

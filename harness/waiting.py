@@ -12,8 +12,9 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-WITHIN: Final = 20.0
-"""Seconds that a condition may take: many times what it takes on a machine that is busy with something else."""
+WITHIN: Final = 60.0
+"""Seconds that a condition may take: many times what it takes on a machine that is busy with something else, and less
+than pytest gives to a test, so that the condition is named."""
 
 LONGEST_PAUSE: Final = 0.02
 """The longest pause between two looks at a condition, in seconds."""

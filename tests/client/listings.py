@@ -52,6 +52,6 @@ class Program:
             eventually(lambda: until <= set(self.read("log").splitlines()), f"its output has {until}")
         finally:
             worker.terminate()
-            worker.wait(20)
+            worker.wait(60)
             log.close()
         return self.read("log")

@@ -35,7 +35,7 @@ def main(address, began, speed):
     while True:
         with contextlib.suppress(Error):
             one.make_pass(queue)
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":

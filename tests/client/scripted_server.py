@@ -14,7 +14,7 @@ RESET = object()
 SILENCE = object()
 """Instead of a reply: nothing, until the client goes."""
 
-WITHIN = 20
+WITHIN = 60
 """Seconds that a client may take."""
 
 

@@ -166,9 +166,9 @@ def test_a_job_is_touched_as_long_as_it_runs(server, tube):
         handler = Handler()
         gates = [handler.gate("one"), handler.gate("two")]
         async with connected(server, tube) as client, consuming(server, tube, handler, at_once=3):
-            ids = [await client.put(b"one", ttr=1), await client.put(b"two", ttr=2)]
-            while (await client.stats_job(ids[1]))["age"] < 3:
-                await asyncio.sleep(0.05)
+            ids = [await client.put(b"one", ttr=3), await client.put(b"two", ttr=4)]
+            while (await client.stats_job(ids[1]))["age"] < 5:
+                await asyncio.sleep(0.2)
             for job_id in ids:
                 found = await client.stats_job(job_id)
                 assert (found["state"], found["timeouts"], found["reserves"]) == ("reserved", 0, 1)

@@ -17,6 +17,7 @@ import selectors
 import pytest
 from beanstalk_client import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Consumer, Release
+from effort import examples
 from virtual import MemoryJournal, World
 
 from beanstalk_server.queue.units import SECOND
@@ -418,7 +419,7 @@ class Simulation:
         return not any(self.states().values())
 
 
-@pytest.mark.parametrize("seed", [*range(12), 25, 34, 36, 5043, 5161, 5365])
+@pytest.mark.parametrize("seed", [*range(examples(8)), 25, 34, 36, 5043, 5161, 5365])
 def test_no_job_is_lost_or_forgotten(seed):
     Simulation(seed).run()
 

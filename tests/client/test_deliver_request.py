@@ -5,7 +5,8 @@ import json
 
 import pytest
 from beanstalk_client.deliver.request import LONGEST_URL, METHODS, Request, RequestError, check_url
-from hypothesis import given
+from effort import examples
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 URL = "https://example.com/hook?a=b"
@@ -234,6 +235,7 @@ def test_whatever_a_job_is_it_is_read_or_refused(job):
     assert isinstance(request, Request) or request.isascii()
 
 
+@settings(max_examples=examples(40))
 @given(
     some.dictionaries(
         some.sampled_from(["url", "method", "headers", "body", "body_base64", "timeout", "id", "x"]),

@@ -18,7 +18,7 @@ def test_the_blocking_client_needs_neither_asyncio_nor_tls_nor_anybody_elses_pac
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=60,
     )
     loaded = set(found.stdout.split())
     assert not loaded & {"asyncio", "ssl", "json", "concurrent", "multiprocessing"}

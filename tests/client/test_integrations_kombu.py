@@ -71,7 +71,7 @@ def consume(connection, queue, count, *, prefetch=0, act=lambda message: message
     ) as consumer:
         consumer.qos(prefetch_count=prefetch)
         while len(got) < count:
-            connection.drain_events(timeout=20)
+            connection.drain_events(timeout=60)
     return got
 
 
@@ -97,7 +97,7 @@ def test_what_is_put_is_got_in_order_with_its_headers(either, connect):
             queue.put({"n": number}, headers={"h": number})
         assert queue.qsize() == 20
         for number in range(20):
-            message = queue.get(timeout=20)
+            message = queue.get(timeout=60)
             assert (message.payload, message.headers) == ({"n": number}, {"h": number})
             assert message.delivery_info["redelivered"] is False
             message.ack()
@@ -122,7 +122,7 @@ def test_what_is_acknowledged_is_deleted_before_the_connection_ends(either, conn
         for number in range(50):
             queue.put(number)
         for _ in range(50):
-            queue.get(timeout=20).ack()
+            queue.get(timeout=60).ack()
     connection.release()
     client = look(either)
     client.use("q")
@@ -132,9 +132,9 @@ def test_what_is_acknowledged_is_deleted_before_the_connection_ends(either, conn
 def test_what_is_not_acknowledged_comes_again_when_the_connection_ends(either, connect):
     first, second = connect(either), connect(either)
     first.SimpleQueue("q").put("x")
-    first.SimpleQueue("q").get(timeout=20)
+    first.SimpleQueue("q").get(timeout=60)
     first.release()
-    message = second.SimpleQueue("q").get(timeout=20)
+    message = second.SimpleQueue("q").get(timeout=60)
     assert message.payload == "x"
     assert message.delivery_info["redelivered"] is True
 
@@ -143,8 +143,8 @@ def test_what_is_requeued_comes_again_and_what_is_rejected_is_buried(either, con
     connection, client = connect(either), look(either)
     queue = connection.SimpleQueue("q")
     queue.put("x")
-    queue.get(timeout=20).requeue()
-    message = queue.get(timeout=20)
+    queue.get(timeout=60).requeue()
+    message = queue.get(timeout=60)
     assert message.delivery_info["redelivered"] is True
     message.reject()
     eventually(lambda: counts(client) == NONE | {"buried": 1}, "it is buried")
@@ -155,7 +155,7 @@ def test_what_is_rejected_is_deleted_if_that_is_wanted(run, connect, look):
     queue = connect(server, reject="delete").SimpleQueue("q")
     client = look(server)
     queue.put("x")
-    queue.get(timeout=20).reject()
+    queue.get(timeout=60).reject()
     eventually(lambda: counts(client) == NONE, "it is gone")
     with pytest.raises(ValueError, match="must be 'bury' or 'delete'"):
         connect(server, reject="burn").channel()
@@ -178,12 +178,12 @@ def test_no_more_is_reserved_than_the_prefetch_count_allows(either, connect, loo
     with kombu.Consumer(connection, [kombu.Queue("q")], callbacks=[lambda body, message: got.append(message)]) as c:
         c.qos(prefetch_count=3)
         while len(got) < 3:
-            connection.drain_events(timeout=20)
+            connection.drain_events(timeout=60)
         with pytest.raises(socket.timeout):
             connection.drain_events(timeout=0.1)
         assert counts(client)["reserved"] == 3
         got[0].ack()
-        connection.drain_events(timeout=20)
+        connection.drain_events(timeout=60)
         assert len(got) == 4
         assert counts(client) == NONE | {"ready": 6, "reserved": 3}
 
@@ -308,12 +308,12 @@ def test_several_queues_are_consumed_at_once_and_one_may_be_cancelled(either, co
 
     with kombu.Consumer(connection, [kombu.Queue("a"), kombu.Queue("b")], callbacks=[receive]) as consumer:
         while len(got) < 2:
-            connection.drain_events(timeout=20)
+            connection.drain_events(timeout=60)
         consumer.cancel_by_queue("a")
         a.put(3)
         b.put(4)
         while len(got) < 3:
-            connection.drain_events(timeout=20)
+            connection.drain_events(timeout=60)
     assert sorted(got) == [1, 2, 4]
     assert a.qsize() == 1
 
@@ -322,7 +322,7 @@ def test_without_acknowledgements_messages_are_deleted_when_they_come(either, co
     queue = connect(either).SimpleBuffer("q")
     client = look(either)
     queue.put("x")
-    assert queue.get(timeout=20).payload == "x"
+    assert queue.get(timeout=60).payload == "x"
     eventually(lambda: counts(client) == NONE, "it is gone")
 
 
@@ -342,7 +342,7 @@ def test_purge_takes_what_nobody_has_reserved(either, connect, look):
     queue.put(0, priority=9)
     queue.put(1, headers=task(eta=in_seconds(1000)))
     queue.put(2)
-    reserved = queue.get(timeout=20)
+    reserved = queue.get(timeout=60)
     while queue.buffer:
         queue.buffer.pop().requeue()
     eventually(lambda: counts(client) == NONE | {"reserved": 1, "ready": 1, "delayed": 1}, "one is reserved")
@@ -501,7 +501,7 @@ def test_two_channels_of_a_connection_are_drained_together(either, connect):
             stack.enter_context(consumer)
         for name in ("b", "a", "b"):
             connection.Producer().publish(name, routing_key=name)
-            connection.drain_events(timeout=20)
+            connection.drain_events(timeout=60)
         assert got == ["b", "a", "b"]
         with pytest.raises(socket.timeout):
             connection.drain_events(timeout=0)
@@ -514,14 +514,14 @@ def test_of_several_addresses_one_that_answers_is_taken(either, connect):
     host, port = either.address
     queue = connect(f"beanstalk://127.0.0.1:{unused_port()},{host}:{port}").SimpleQueue("q")
     queue.put("x")
-    assert queue.get(timeout=20).payload == "x"
+    assert queue.get(timeout=60).payload == "x"
 
 
 def test_of_several_urls_the_next_is_taken(either, connect):
     connection = connect(f"beanstalk://127.0.0.1:{unused_port()};{url_of(either)}")
     queue = connection.SimpleQueue("q")
     queue.put("x")
-    assert queue.get(timeout=20).payload == "x"
+    assert queue.get(timeout=60).payload == "x"
 
 
 def test_a_server_that_is_not_there_is_a_connection_error(connect):
@@ -616,15 +616,15 @@ def test_a_lost_connection_is_an_error_for_those_who_consume_and_the_next_one_go
     connection = connect(server)
     queue = connection.SimpleQueue("q")
     queue.put("x")
-    message = queue.get(timeout=20)
+    message = queue.get(timeout=60)
     for slot in connection.default_channel.reservations.slots:
         slot.sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(connection.connection_errors):
-        queue.get(timeout=20)
+        queue.get(timeout=60)
     with pytest.raises(ConnectionLostError):
         message.ack()
     connection.close()
-    again = connection.SimpleQueue("q").get(timeout=20)
+    again = connection.SimpleQueue("q").get(timeout=60)
     assert again.delivery_info["redelivered"] is True
     with pytest.raises(ConnectionLostError, match="the channel is closed"):
         message.ack()
@@ -636,7 +636,7 @@ def test_a_process_that_is_forked_neither_uses_nor_keeps_its_parents_connections
     connection, client = connect(server), look(server)
     queue = connection.SimpleQueue("q")
     queue.put("x")
-    assert queue.get(timeout=20).payload == "x"  # and it is reserved
+    assert queue.get(timeout=60).payload == "x"  # and it is reserved
     before = client.stats()["total-connections"]
     reading, writing = os.pipe()
     child = os.fork()

@@ -349,5 +349,5 @@ def test_the_thread_touches_what_nobody_else_does(play):
     stage.ask()
     stage.reply(0, "WATCHING 2", "WATCHING 1")
     stage.grant(0, 5, ttr=1)
-    stage.peers[0].sock.settimeout(20)
+    stage.peers[0].sock.settimeout(60)
     assert stage.peers[0].sock.recv(100) == b"touch 5\r\n"

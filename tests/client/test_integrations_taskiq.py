@@ -103,7 +103,7 @@ def the_job(address, tube, state):
 
 
 async def all_of(listening, number):
-    return [await asyncio.wait_for(anext(listening), 20) for _ in range(number)]
+    return [await asyncio.wait_for(anext(listening), 60) for _ in range(number)]
 
 
 def readable(broker):
@@ -115,7 +115,7 @@ def test_tasks_run_and_their_results_come_back(address, tube):
     async def main():
         async with broker_of(address, tube) as broker, received(broker):
             sent = [await broker.find_task(name).kiq(n) for n in range(5) for name in ("double", "slow_double")]
-            assert [(await task.wait_result(timeout=20)).return_value for task in sent] == [
+            assert [(await task.wait_result(timeout=60)).return_value for task in sent] == [
                 0,
                 0,
                 2,
@@ -185,12 +185,11 @@ def test_what_is_never_acknowledged_is_ready_again_once_the_broker_is_shut_down(
 
 def test_a_job_is_touched_while_its_message_is_not_acknowledged(address, tube):
     async def main():
-        async with broker_of(address, tube, ttr=1) as broker:
+        async with broker_of(address, tube, ttr=3) as broker:
             await broker.kick(message(readable(broker)))
             (got,) = await all_of(broker.listen(), 1)
             with Client(address, watch=tube) as client:
-                began = time.monotonic()
-                await eventually_async(lambda: time.monotonic() > began + 1.5, "its time to run is over")
+                await asyncio.sleep(4)  # real time: its time to run is over
                 assert client.stats_tube(tube)["current-jobs-reserved"] == 1
                 assert client.stats()["job-timeouts"] == 0
             await got.ack()
@@ -335,7 +334,7 @@ def test_what_nobody_can_run_is_buried_and_the_log_says_why(address, tube, caplo
             await other.shutdown()
             with caplog.at_level(logging.ERROR, "beanstalk_client.taskiq"):
                 async with received(broker):
-                    await (await broker.find_task("double").kiq(1)).wait_result(timeout=20)
+                    await (await broker.find_task("double").kiq(1)).wait_result(timeout=60)
                     await eventually_async(lambda: jobs(address, tube) == {"buried": 2}, "both are buried")
             assert [record.event for record in caplog.records] == ["message-buried"] * 2
             assert "no message of taskiq" in caplog.text
@@ -365,7 +364,7 @@ def test_a_job_is_deleted_when_taskiq_acknowledges(ours, tube, ack_type):
                 else:
                     assert jobs(ours, tube) == {"reserved": 1}
                 go_on.set()
-                assert not (await sent.wait_result(timeout=20)).is_err
+                assert not (await sent.wait_result(timeout=60)).is_err
                 await eventually_async(lambda: jobs(ours, tube) == {}, "the job is deleted")
 
     asyncio.run(main())
@@ -385,7 +384,7 @@ def test_a_task_that_fails_is_sent_again_by_taskiqs_retries_even_if_its_job_has_
 
             async with received(broker):
                 sent = await fail.kicker().with_labels(**labels).kiq()
-                assert (await sent.wait_result(timeout=20)).is_err
+                assert (await sent.wait_result(timeout=60)).is_err
             assert len(runs) == 3
             assert jobs(ours, tube) == {}
 
@@ -404,7 +403,7 @@ def test_a_task_may_send_itself_again(ours, tube):
                     await context.requeue()
 
             async with received(broker):
-                await (await again.kicker().with_labels(key="a").kiq()).wait_result(timeout=20)
+                await (await again.kicker().with_labels(key="a").kiq()).wait_result(timeout=60)
             assert runs == [None, "1", "2"]
 
     asyncio.run(main())
@@ -457,7 +456,7 @@ def test_a_broker_speaks_tls_and_gives_its_token_and_says_when_it_is_not_let_in(
         settings = {"tls": client_context(), "server_name": "localhost"}
         async with broker_of(server.address, "mails", token=token, **settings) as broker, received(broker):
             sent = await broker.find_task("double").kiq(2)
-            assert (await sent.wait_result(timeout=20)).return_value == 4
+            assert (await sent.wait_result(timeout=60)).return_value == 4
         async with broker_of(server.address, "mails", token=new_token(), **settings) as broker:
             with pytest.raises(UnauthorizedError):
                 await anext(broker.listen())

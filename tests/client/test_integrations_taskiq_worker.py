@@ -47,7 +47,7 @@ class Shop:
     def stop_worker(self):
         worker = self._workers.pop()
         worker.terminate()
-        worker.wait(20)
+        worker.wait(60)
 
     def kill_worker(self):
         """As a machine that fails does: its processes are gone, all of them."""

@@ -3,6 +3,7 @@
 from beanstalk_client.job import Job
 from beanstalk_client.memory import MemoryQueue
 from beanstalk_client.tasks import Tasks
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual import World
@@ -136,7 +137,7 @@ def _look(client, job_id):
     return {name: found[name] for name in FIELDS}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(100))
 @given(st.lists(STEPS, max_size=25))
 def test_the_queue_in_memory_answers_as_a_server_does(script):
     answers = []

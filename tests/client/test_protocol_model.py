@@ -5,6 +5,7 @@ from beanstalk_client import commands, errors
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session
+from effort import examples
 from hypothesis import given, settings
 
 IDS = st.integers(0, 2**64 - 1)
@@ -65,7 +66,7 @@ def exchanges(draw):
     return command, word + b"\r\n", errors.REPLIES[word], set(), set()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(st.lists(exchanges(), max_size=12), st.data())
 def test_any_conversation_in_any_pieces(conversation, data):
     session = Session()
@@ -94,7 +95,7 @@ def test_any_conversation_in_any_pieces(conversation, data):
     assert not protocol.is_lost
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(st.lists(exchanges(), min_size=1, max_size=4), st.binary(max_size=60), st.data())
 def test_any_bytes_are_read_the_same_in_any_pieces_and_raise_nothing(conversation, noise, data):
     wire = b"".join(reply for _, reply, _, _, _ in conversation)

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from beanstalk_client.schedules.moments import Cron, Every, between, last
 from cronsim import CronSim
+from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ hours = st.sampled_from(["*", "*/2", "*/5", "0", "1", "2", "3", "2,3", "0-4", "2
 days = st.sampled_from(["* * *", "* * sun", "* * mon,sat", "29 * *", "1-7 * 6", "L * *", "* * sun#1"])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40))
 @given(minutes, hours, days, days_of_change(), st.lists(st.floats(0, 1), max_size=4))
 @example("*/7", "1", "* * sun", ("Asia/Beirut", unix("2022-03-25T12:00+00:00"), unix("2022-03-28T12:00+00:00")), [])
 @example(

@@ -5,6 +5,7 @@ import datetime
 import pytest
 from beanstalk_client.schedules.moments import Cron, Every, between
 from beanstalk_client.schedules.planner import ALL, MOST, ONCE, RULES, SKIP, Plan, plan
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,7 +169,7 @@ expressions = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(expressions, st.sampled_from(RULES), st.lists(st.integers(1, 5000), min_size=1, max_size=8))
 def test_whenever_passes_are_made_each_moment_fires_as_the_rule_says(moments, missed, pauses):
     now = start = 1_774_742_400  # the evening before a clock is set forward

@@ -248,7 +248,7 @@ def test_a_plain_function_that_takes_too_long_is_given_up_and_goes_on(tasks, cap
 
     @tasks.task(timeout=0.01)
     def slow():
-        release.wait(20)
+        release.wait(60)
         ended.append("slow")
 
     class Delivery:

@@ -136,7 +136,7 @@ def test_a_worker_needs_no_right_to_other_tubes(run):
         worker.stop()
         await work
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 60))
     assert len(tries) == 2
 
 

@@ -8,7 +8,7 @@ import sys
 from harness.servers import ROOT
 from harness.waiting import eventually
 
-ENDS_WITHIN = 30
+ENDS_WITHIN = 60
 """Seconds until a worker must have ended that was told to."""
 
 PROGRAM = """

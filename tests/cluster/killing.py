@@ -9,7 +9,7 @@ import time
 from collections import Counter
 
 from histories import Survivor, kinds_of, problems_of
-from load import DEPTH, WITHIN, Auditor, Load
+from load import DEPTH, PAUSE, WITHIN, Auditor, Load
 
 from harness.caller import Caller
 from harness.engines import KINDS as ENGINES
@@ -45,14 +45,25 @@ class UnderLoad:
             alone.
         shards: how many the cluster has.
         options: more options of the nodes.
+        pause: seconds from one batch of a client to the next.
     """
 
     def __init__(
-        self, directory, engine="alone", nodes=2, clients=4, seed=1, *, with_relays=False, shards=1, options=()
+        self,
+        directory,
+        engine="alone",
+        nodes=2,
+        clients=4,
+        seed=1,
+        *,
+        with_relays=False,
+        shards=1,
+        options=(),
+        pause=PAUSE,
     ):
         self.stack = contextlib.ExitStack()
         self.clients, self.rng = clients, random.Random(seed)
-        self.shards = shards
+        self.shards, self.pause = shards, pause
         self.load = None
         self.first_ids = [1] * shards  # that the clients of this load may have been given, by shard
         self.looked = time.monotonic_ns()  # when somebody looked last who leads what
@@ -94,7 +105,7 @@ class UnderLoad:
             self.leader()
 
     def _begin_load(self):
-        self.load = Load([node.address for node in self.nodes], self.clients, self.rng, self.shards)
+        self.load = Load([node.address for node in self.nodes], self.clients, self.rng, self.shards, self.pause)
         self.note_moves(self.load.history)
         self.load.__enter__()
         self.everybody_is_answered()

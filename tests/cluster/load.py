@@ -30,6 +30,9 @@ TTR = 600
 KEYS = 40
 """How many keys there are in each tube."""
 
+PAUSE = 0.002
+"""Seconds from one batch of a client to the next: a machine with two processors has more to do than to be a client."""
+
 TUBES = (b"t0", b"t1")
 """What the clients of a cluster without shards use."""
 
@@ -44,15 +47,8 @@ def tubes_of(shards, prefix=b"t"):
     return tuple(found[shard] for shard in range(shards))
 
 
-PAUSE = 0.002
-"""Seconds from one batch of a client to the next: a machine with two processors has more to do than to be a client."""
-
-
 WORKERS = 3
 """How many workers wait for jobs of all shards."""
-
-FEED_EVERY = 0.005
-"""Seconds from one job for them to the next."""
 
 
 class Client(threading.Thread):
@@ -63,8 +59,9 @@ class Client(threading.Thread):
         failure: why it has ended too early.
     """
 
-    def __init__(self, history, addresses, number, rng, tubes=TUBES):
+    def __init__(self, history, addresses, number, rng, tubes=TUBES, pause=PAUSE):
         super().__init__(daemon=True)
+        self.pause = pause
         self.history, self.addresses, self.rng = history, addresses, rng
         self.number = number
         self.tubes = tubes
@@ -115,7 +112,7 @@ class Client(threading.Thread):
                 if self.commutes and not self.rng.randrange(100):
                     self._ask(sock, self._move())
                 self._ask(sock, [self._command() for _ in range(self.rng.randrange(1, DEPTH))])
-                time.sleep(PAUSE)
+                time.sleep(self.pause)
         except (ConnectionError, EOFError):
             recorder.leave(by_itself=False)
         else:
@@ -181,7 +178,7 @@ class Feeder(Client):
                 self.tube = self.rng.choice(self.tubes)
                 body = self.prefix + b"%d" % next(self.names)
                 self._ask(sock, [(b"use " + self.tube, None), (b"put 0 0 %d %d" % (TTR, len(body)), body)])
-                time.sleep(FEED_EVERY)
+                time.sleep(2 * self.pause)
         except (ConnectionError, EOFError):
             self.recorder.leave(by_itself=False)
         else:
@@ -225,7 +222,7 @@ class Load:
         tubes: all that clients use.
     """
 
-    def __init__(self, addresses, clients, rng, shards=1):
+    def __init__(self, addresses, clients, rng, shards=1, pause=PAUSE):
         self.history = History()
         tubes = TUBES if shards == 1 else tubes_of(shards)
         kinds = [(Client, tubes)] * clients
@@ -235,7 +232,7 @@ class Load:
             tubes += fed
         self.tubes = tubes
         self.clients = [
-            make(self.history, addresses, number, random.Random(rng.random()), names)
+            make(self.history, addresses, number, random.Random(rng.random()), names, pause)
             for number, (make, names) in enumerate(kinds)
         ]
 

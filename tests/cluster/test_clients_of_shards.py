@@ -52,7 +52,7 @@ def alone(cluster):
 
     def start(**options):
         node = cluster.add(shards=SHARDS, **options)
-        eventually(lambda: len(led(node)) == SHARDS, "it leads all shards", 40)
+        eventually(lambda: len(led(node)) == SHARDS, "it leads all shards", 60)
         return node
 
     return start

@@ -13,6 +13,7 @@ from promises import AUDIT, CLIENTS, CONFIG, Auditor, Book, Worker
 
 from harness.engines import KINDS
 from harness.nodes import Node, leader, spread
+from harness.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +55,11 @@ def kill_leaders(directory, rounds, *, shards=1, nodes=2):
             ]
             for worker in workers:
                 worker.start()
-            longest = 0.6 if shards == 1 else 1.5  # clients wait for each reply where they change the shard
-            time.sleep(rng.uniform(0.1, longest))  # real time: so long it works before its leader is killed
+            work = book.told.total() + rng.randrange(200, 2000)  # until then it works, and then it is killed
+            eventually(
+                lambda work=work, workers=workers: book.told.total() >= work or any(each.failure for each in workers),
+                "clients are answered",
+            )
             book.begin_kill()
             if shards > 1 and number % 2:
                 assert leads.process.stop() == 0, leads.process.log

@@ -9,8 +9,12 @@ import time
 
 import pytest
 from killing import AUDIT, KINDS, WITH_RELAYS, WITH_SHARDS, WITHOUT_FAILOVER, UnderLoad
+from load import PAUSE
 
 SHARDS, NODES = 8, 3
+
+SLOWLY = 0.02
+"""Seconds from one batch of a client to the next, where one kill is enough: it costs most while nobody leads."""
 
 A_FEW = 3
 """The default of --kills."""
@@ -22,12 +26,12 @@ def engines_for(kind):
     return ["alone", "sentinel", "cluster"] if "primary" in kind else ["alone", "cluster"]
 
 
-def kill(directory, kind, engine, times, *, shards=1, nodes=2):
+def kill(directory, kind, engine, times, *, shards=1, nodes=2, pause=PAUSE):
     """Kill a cluster so many times; return what is to be printed."""
     rng = random.Random(times)
     began = time.monotonic()
     relays = kind in WITH_RELAYS
-    with UnderLoad(directory, engine, nodes, with_relays=relays, shards=shards) as cluster:
+    with UnderLoad(directory, engine, nodes, with_relays=relays, shards=shards, pause=pause) as cluster:
         while cluster.kills < times:
             cluster.kill(kind, rng.uniform(0.05, 0.3))
             if cluster.kills % AUDIT == 0:
@@ -46,7 +50,7 @@ def kill(directory, kind, engine, times, *, shards=1, nodes=2):
 
 
 def test_a_cluster_whose_leader_is_killed_keeps_what_it_has_acknowledged(tmp_path):
-    kill(tmp_path, "leader", "alone", 1)
+    kill(tmp_path, "leader", "alone", 1, pause=SLOWLY)
 
 
 EACH = [(kind, engine) for kind in KINDS for engine in engines_for(kind)]

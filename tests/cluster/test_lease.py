@@ -1,6 +1,7 @@
 """The lease: a leader stops before anybody else begins, and somebody begins as soon as that is safe."""
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -267,7 +268,7 @@ def test_the_margin_is_a_tenth_of_the_ttl_and_a_second_at_least():
 # Both
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100))
 @given(data=st.data(), ttl=st.integers(2, 60).map(lambda seconds: seconds * SECOND))
 def test_a_leader_has_stopped_before_anybody_may_take_its_lease(data, ttl):
     """Whenever messages come, in whatever time: here each clock may be wrong by up to a twentieth of the margin."""

@@ -23,7 +23,7 @@ def test_clients_stay_when_the_leader_changes_and_when_their_own_node_leads(clus
     assert at_standby.ask(b"delete 1\r\n") == b"DELETED\r\n"
     at_leader.send(b"reserve\r\n")
     leader.call(leader.server.drain)
-    eventually(lambda: role(standby) == LEADS, "the other node leads", 30)
+    eventually(lambda: role(standby) == LEADS, "the other node leads", 60)
     assert put(at_standby, b"two").startswith(b"INSERTED ")
     assert reserved(at_leader)[1] == b"two"
     assert at_leader.ask(b"list-tube-used\r\n") == b"USING default\r\n"

@@ -14,7 +14,7 @@ HERE = "127.0.0.1:0"
 
 def ask(node, path):
     host, port = node.call(lambda: node.server._http.listeners.addresses[0])
-    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

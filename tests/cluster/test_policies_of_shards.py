@@ -72,7 +72,7 @@ def test_whoever_leads_next_has_the_policies_of_its_own_settings(cluster):
     leader, standby = cluster.two(tubes=[TubeConfig(match="mail", ttl=5)])
     assert policy_in(leader, 0, "mail").ttl > 0
     cluster.stop(leader)
-    eventually(lambda: standby.server.shards[0].leads and standby.server.shards[0].roles.role == LEADS, "it leads", 30)
+    eventually(lambda: standby.server.shards[0].leads and standby.server.shards[0].roles.role == LEADS, "it leads", 60)
     assert policy_in(standby, 0, "mail").ttl > 0
 
 
@@ -131,7 +131,7 @@ def test_the_jobs_of_the_clients_of_a_node_that_stops_have_not_failed(cluster):
 def test_nor_have_those_of_a_leader_that_stops(cluster):
     leader, standby, _ = reserved_at_both(cluster)
     cluster.stop(leader)
-    eventually(lambda: standby.server.shards[0].leads, "it leads", 30)
+    eventually(lambda: standby.server.shards[0].leads, "it leads", 60)
     assert [tries(standby, job_id) for job_id in (1, 2)] == [0, 0]
 
 
@@ -170,7 +170,7 @@ def test_a_client_that_leaves_while_the_journal_is_closed_does_no_harm(cluster, 
         cluster.stop(leader)
     else:
         leader.call(leader.server.drain)
-    eventually(lambda: standby.server.shards[0].leads, "it leads", 30)
+    eventually(lambda: standby.server.shards[0].leads, "it leads", 60)
     assert cluster.connect(standby).ask(b"peek 1\r\n") == b"FOUND 1 1\r\n"
 
 
@@ -180,16 +180,16 @@ def test_a_reload_while_a_node_takes_over_is_in_effect_when_it_leads(cluster, mo
 
     def slow(service):
         restoring.set()
-        assert restored.wait(20)
+        assert restored.wait(60)
         restore(service)
 
     leader, standby = cluster.two(tubes=[TubeConfig(match="default", ttl=5)])
     monkeypatch.setattr(Service, "restore", slow)
     cluster.stop(leader)
-    assert restoring.wait(20)
+    assert restoring.wait(60)
     reload(standby, TubeConfig(match="default", ttl=6))
     restored.set()
-    eventually(lambda: standby.server.shards[0].leads, "it leads", 30)
+    eventually(lambda: standby.server.shards[0].leads, "it leads", 60)
     eventually(
         lambda: standby.call(lambda: standby.server.shards[0].service.broker.tubes.default.policy.ttl == 6 * SECOND),
         "the tube has its policy",

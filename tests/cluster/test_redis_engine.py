@@ -275,7 +275,7 @@ def test_another_thread_closes_an_engine_that_waits(redis, name, open_engine):
     clients = redis.servers[0]
     eventually(lambda: int(clients.info("clients")["blocked_clients"]), "the commit waits for a third replica")
     engine.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert errors
 

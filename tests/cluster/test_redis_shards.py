@@ -292,7 +292,7 @@ def test_another_thread_closes_a_committer_that_waits(redis, name, connect):
     thread.start()
     eventually(lambda: int(redis.servers[0].info("clients")["blocked_clients"]), "commits wait for a third replica")
     committer.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert [type(each) for each in answers] == [EngineError] * 3
 

@@ -38,7 +38,7 @@ def echo():
     yield server
     server.listener.shutdown(socket.SHUT_RDWR)
     server.listener.close()
-    server.join(20)
+    server.join(60)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_it_passes_everything_in_both_directions(connect):
     sender = threading.Thread(target=caller.send, args=(text,))
     sender.start()
     assert caller.read(len(text)) == text
-    sender.join(20)
+    sender.join(60)
 
 
 def test_an_end_is_passed_and_what_comes_from_the_other_side_too(connect):
@@ -98,7 +98,7 @@ def test_what_is_silent_passes_nothing_until_it_is_mended(relay, connect):
         each.socket.settimeout(0.1)
         with pytest.raises(TimeoutError):
             each.socket.recv(1)
-        each.socket.settimeout(20)
+        each.socket.settimeout(60)
     relay.mend()
     assert caller.socket.recv(10) == b"b\n"
     assert newcomer.socket.recv(10) == b"c\n"

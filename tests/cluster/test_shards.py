@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from node_threads import TTL, put, stats
+from node_threads import put, stats
 
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.server.routed import PATIENCE
@@ -58,7 +58,7 @@ def test_a_node_that_joins_gets_its_share(cluster, nodes, caplog):
 def test_what_a_node_has_led_that_stops_is_spread_over_the_others(cluster, nodes):
     first, second, third = nodes(3, shards=6)
     cluster.stop(first)
-    eventually(lambda: counts(second, third) == [3, 3], "the others have its shards", TTL)
+    eventually(lambda: counts(second, third) == [3, 3], "the others have its shards")
 
 
 def test_a_node_that_is_drained_gives_all_its_shards_away_and_gets_none_back(cluster, nodes):

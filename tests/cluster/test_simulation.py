@@ -6,6 +6,7 @@ More of it: python -m tests.cluster.simulation --seconds 3600
 import os
 
 import pytest
+from effort import examples
 
 from tests.cluster.simulation.cluster import run
 
@@ -29,7 +30,7 @@ def check(seed, **options):
     return cluster
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", range(1, 1 + examples(3)))
 def test_nothing_acknowledged_is_lost_whatever_fails(seed):
     cluster = check(seed, seconds=40)  # the first of which nobody leads
     answered, _ = cluster.history.counts()
@@ -37,30 +38,30 @@ def test_nothing_acknowledged_is_lost_whatever_fails(seed):
     assert cluster.faults
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, 1 + examples(2)))
 def test_nor_is_it_with_shards_that_move(seed):
-    cluster = check(seed, seconds=25, shards=SHARDS)
+    cluster = check(seed, seconds=18, shards=SHARDS)
     assert cluster.history.counts()[0] > 50
     assert sum(map(len, cluster.epochs.values())) > SHARDS
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, 1 + examples(2)))
 def test_while_nothing_fails_nobody_is_disconnected_and_nobody_waits_for_long(seed):
-    cluster = check(seed, seconds=25, shards=SHARDS, is_calm=True)
+    cluster = check(seed, seconds=18, shards=SHARDS, is_calm=True)
     assert cluster.faults["move shard"]
     assert set(cluster.faults) <= {"move shard", "restart", "drain", "join", "leave"}
 
 
 def test_a_seed_replays_also_with_shards():
-    one, same = run(5, 8, SHARDS), run(5, 8, SHARDS)
+    one, same = run(5, 6, SHARDS), run(5, 6, SHARDS)
     assert one.lines == same.lines
     assert list(map(repr, one.history.calls)) == list(map(repr, same.history.calls))
 
 
 def test_a_seed_replays(monkeypatch):
-    one, other = run(3, 10), run(4, 10)
+    one, other = run(3, 6), run(4, 6)
     monkeypatch.setattr(os, "getpid", lambda: 123456789)  # stats is longer in this process
-    same = run(3, 10)
+    same = run(3, 6)
     assert one.lines == same.lines
     assert list(map(repr, one.history.calls)) == list(map(repr, same.history.calls))
     assert one.lines != other.lines

@@ -11,6 +11,7 @@ import struct
 import threading
 
 import pytest
+from effort import examples
 
 from beanstalk_server import Config, Server
 from beanstalk_server.storage.binlog import Binlog
@@ -39,7 +40,7 @@ class GatedFile:
 
     def read(self, offset, size):
         self._disk.reading += 1
-        assert self._disk.gate.wait(20)
+        assert self._disk.gate.wait(60)
         if self._disk.fails:
             raise OSError(errno.EIO, "Input/output error")
         return self._file.read(offset, size)
@@ -62,10 +63,10 @@ class Client:
         return await self.line()
 
     async def line(self):
-        return await asyncio.wait_for(self.reader.readline(), 20)
+        return await asyncio.wait_for(self.reader.readline(), 60)
 
     async def read(self, size):
-        return await asyncio.wait_for(self.reader.readexactly(size), 20)
+        return await asyncio.wait_for(self.reader.readexactly(size), 60)
 
     async def job(self):
         """The job that a reply brings: its id and its body."""
@@ -81,7 +82,7 @@ class Client:
     async def rest(self):
         """What comes until the server hangs up."""
         with contextlib.suppress(ConnectionError):
-            return await asyncio.wait_for(self.reader.read(), 20)
+            return await asyncio.wait_for(self.reader.read(), 60)
 
     async def close(self):
         self.writer.close()
@@ -115,7 +116,7 @@ def serve(loop_factory, tmp_path):
                 await work(server, disk, connect)
             finally:
                 disk.gate.set()
-                await asyncio.wait_for(server.stop(), 20)
+                await asyncio.wait_for(server.stop(), 60)
                 for client in clients:
                     await client.close()
             again = RealDirectory(tmp_path)
@@ -208,7 +209,7 @@ def test_a_stop_awaits_the_read_that_is_under_way(serve):
         await eventually_async(lambda: not server.connections.open, "the connections are closed")
         assert not stopping.done(), "a read is under way"
         disk.gate.set()
-        await asyncio.wait_for(stopping, 20)
+        await asyncio.wait_for(stopping, 60)
         assert not any([await worker.rest() for worker in workers])
 
     serve(work)
@@ -223,7 +224,7 @@ def test_a_body_that_cannot_be_read_ends_the_server_and_its_client_gets_nothing(
         worker.writer.write(b"reserve\r\n")
         assert not await worker.rest()
         assert not await other.rest()
-        await asyncio.wait_for(server.failed.wait(), 20)
+        await asyncio.wait_for(server.failed.wait(), 60)
         assert server.failure.errno == errno.EIO
 
     serve(work)
@@ -246,7 +247,7 @@ def test_a_journal_that_fails_during_a_read_leaves_nothing_hanging(serve, monkey
 
         monkeypatch.setattr(server.journal._writer, "write", fail)
         other.writer.write(b"put 0 0 60 1\r\nx\r\n")
-        await asyncio.wait_for(server.failed.wait(), 20)
+        await asyncio.wait_for(server.failed.wait(), 60)
         assert not await other.rest()
         assert not await worker.rest()
         disk.gate.set()
@@ -257,7 +258,7 @@ def test_a_journal_that_fails_during_a_read_leaves_nothing_hanging(serve, monkey
 def test_many_workers_that_come_and_go_get_every_body_byte_for_byte(serve):
     async def work(server, disk, connect):
         rng = random.Random(1)
-        count = 200
+        count = examples(80)
         bodies = {}
         gone = set()
         producer = await connect()

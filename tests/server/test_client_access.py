@@ -63,7 +63,7 @@ def test_a_client_with_a_token_works_in_its_tubes(server, trusting, encoding):
     with Client(server().address, encoding, "mail-out", "mail-out", tls=trusting, token=TOKEN) as queue:
         queue.put(body)
         queue.put_keyed("k", body, delay=100)
-        job = queue.reserve(timeout=5)
+        job = queue.reserve(timeout=60)
         assert job.body == body
         queue.delete(job)
         queue.cancel_keyed("k")

@@ -101,6 +101,7 @@ class Machine:
         self.running.clear()
 
 
+@pytest.mark.slow
 def test_on_three_machines(stack, open_path):
     programs.find("redis-server")
     machines = []
@@ -127,6 +128,7 @@ def test_on_three_machines(stack, open_path):
         queue.delete(job)
 
 
+@pytest.mark.slow
 def test_make_cluster_prints_what_to_connect_to_and_ends_all_of_it(stack):
     programs.find("redis-server")
     line = [sys.executable, "-m", "harness.cluster", "--program", imported()]

@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_server.access.accounts import hash_of_token
 from harness.caller import Caller
-from harness.servers import free_port, run_to_end
+from harness.servers import run_to_end, unused_port
 from harness.waiting import eventually
 
 TOKEN = "a token"
@@ -69,7 +69,7 @@ def test_what_is_probably_not_meant_is_logged_at_the_start_and_after_a_reload(pa
 
 
 def test_a_file_that_goes_back_to_what_it_was_takes_effect(path, launch):
-    first, second = free_port(), free_port()
+    first, second = unused_port(), unused_port()
     contents = (f"port = {first}\n", f"[[listener]]\naddress = '127.0.0.1:{second}'\n", f"port = {first}\n")
     path.write_text(contents[0])
     process = launch("--config", str(path))

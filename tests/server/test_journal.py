@@ -135,7 +135,7 @@ class Conversation:
 
     async def ask(self, data):
         self.writer.write(data)
-        return await asyncio.wait_for(self.reader.readline(), 10)
+        return await asyncio.wait_for(self.reader.readline(), 60)
 
     async def close(self):
         self.writer.close()
@@ -143,7 +143,7 @@ class Conversation:
 
 
 def run(work):
-    asyncio.run(asyncio.wait_for(work(), 30))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_each_acknowledged_change_is_there_after_a_crash_right_then(kept):
@@ -204,11 +204,11 @@ def test_a_body_that_is_not_in_memory_is_fetched_for_whoever_asks(journal_of, tm
                 b"FOUND 2 3\r\ntwo\r\nRESERVED_BATCH 2\r\nRESERVED 1 3\r\none\r\nRESERVED 2 3\r\ntwo\r\n"
                 b"RELEASED\r\nDELETED\r\nFOUND 3 3\r\nsix\r\n"
             )
-            assert await asyncio.wait_for(client.reader.readexactly(len(expected)), 10) == expected
+            assert await asyncio.wait_for(client.reader.readexactly(len(expected)), 60) == expected
             client.writer.write(b"peek 3\r\n")
             other.writer.write(b"peek 3\r\nreplace-keyed six 0 0 60 4\r\nmore\r\nreserve-job 3\r\n")
             expected = b"FOUND 3 3\r\nsix\r\nREPLACED 3\r\nRESERVED 3 4\r\nmore\r\n"
-            assert await asyncio.wait_for(other.reader.readexactly(len(expected)), 10) == expected
+            assert await asyncio.wait_for(other.reader.readexactly(len(expected)), 60) == expected
             assert await client.ask(b"") in (b"FOUND 3 3\r\n", b"FOUND 3 4\r\n")
             check_broker(server.broker)
             await client.close()
@@ -358,7 +358,7 @@ def test_a_client_that_half_closes_gets_the_replies_that_wait_for_a_commit():
             client.writer.write_eof()
             await recorded(server, 2)
             journal.may_commit.set()
-            assert await asyncio.wait_for(client.reader.read(), 10) == b"INSERTED 1\r\nDELETED\r\n"
+            assert await asyncio.wait_for(client.reader.read(), 60) == b"INSERTED 1\r\nDELETED\r\n"
             await client.close()
 
     run(work)
@@ -398,7 +398,7 @@ def test_replies_that_pile_up_behind_a_slow_commit_stop_the_reading():
             journal.may_commit.set()
             replies = b""
             while replies.count(b"INSERTED") < count:
-                replies += await asyncio.wait_for(client.reader.read(1 << 20), 10)
+                replies += await asyncio.wait_for(client.reader.read(1 << 20), 60)
             await sent
             await client.close()
 
@@ -422,7 +422,7 @@ def test_changes_that_wait_for_a_slow_commit_count_with_their_commands(size):
             journal.may_commit.set()
             replies = 0
             while replies < count:
-                replies += (await asyncio.wait_for(client.reader.read(1 << 20), 10)).count(b"INSERTED")
+                replies += (await asyncio.wait_for(client.reader.read(1 << 20), 60)).count(b"INSERTED")
             await sent
             await client.close()
 
@@ -466,7 +466,7 @@ def test_when_a_commit_fails_nothing_more_is_acknowledged_and_the_server_stops(c
             journal.error = OSError(5, "Input/output error")
             journal.may_commit.set()
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                await asyncio.wait_for(client.reader.readexactly(1), 10)
+                await asyncio.wait_for(client.reader.readexactly(1), 60)
             await eventually_async(lambda: not server.connections.open, "nobody is connected")
             assert server.failure is journal.error
             with pytest.raises(OSError, match=r"refused|Connect call failed"):

@@ -39,8 +39,9 @@ def found(address, ids):
     """What is told of each job: its tube, state, priority and key."""
     caller = Caller(address)
     told = {}
+    caller.send(b"".join(b"stats-job %d\r\n" % job_id for job_id in ids))
     for job_id in ids:
-        size = int(caller.ask(b"stats-job %d\r\n" % job_id).split()[1])
+        size = int(caller.line().split()[1])
         rows = dict(line.split(": ", 1) for line in caller.read(size + 2).decode().splitlines() if ": " in line)
         told[job_id] = (rows["tube"].strip('"'), rows["state"], rows["pri"], rows.get("key", ""))
     caller.close()

@@ -7,6 +7,7 @@ import pytest
 from promises import AUDIT, CLIENTS, CONFIG, Auditor, Book, Worker
 
 from harness.servers import launch
+from harness.waiting import eventually
 
 
 def kill_again_and_again(directory, rounds, *options):
@@ -36,12 +37,16 @@ def kill_again_and_again(directory, rounds, *options):
             workers = [Worker(book, process.address, number, random.Random(rng.random())) for number in range(CLIENTS)]
             for worker in workers:
                 worker.start()
-            time.sleep(rng.uniform(0.05, 0.6))  # real time: so long it works before it is killed
+            work = book.told.total() + rng.randrange(200, 2000)  # until then it works, and then it is killed
+            eventually(
+                lambda work=work, workers=workers: book.told.total() >= work or any(each.failure for each in workers),
+                "clients are answered",
+            )
             book.begin_kill()
         finally:
             process.kill()
         for worker in workers:
-            worker.join(20)
+            worker.join(60)
             assert worker.failure is None, worker.failure
         assert not book.problems, (round_number, book.problems, book.stories[:5], process.log[-500:])
     told = ", ".join(f"{count:,} {word.decode()}" for word, count in sorted(book.told.items()))
@@ -50,7 +55,7 @@ def kill_again_and_again(directory, rounds, *options):
 
 
 def test_a_server_with_policies_that_is_killed_forgets_no_try_and_frees_no_key(tmp_path):
-    kill_again_and_again(tmp_path, 6)
+    kill_again_and_again(tmp_path, 4)
 
 
 @pytest.mark.slow

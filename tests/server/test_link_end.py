@@ -5,6 +5,7 @@ import asyncio
 import re
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounds import Rounds
@@ -485,7 +486,7 @@ class Story:
 
 
 @given(STEPS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_has_an_answer_has_been_done_and_what_has_none_has_not(steps):
     story = Story()
     for step in steps:

@@ -10,7 +10,7 @@ from activation import activated, run_shell
 from beanstalk_server import Config, ListenerConfig, Server, StartError, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
 from harness.caller import Caller
-from harness.servers import free_port
+from harness.servers import unused_port
 
 TOKEN = "a token"
 USER = UserConfig(name="billing", token_sha256=(hash_of_token("token"),), uid=(os.getuid(),), produce=("bill-*",))
@@ -49,7 +49,7 @@ def test_each_listener_knows_users_in_its_own_way(run, tmp_path, caplog):
 
 def test_a_listener_that_cannot_be_opened_closes_the_others(run, tmp_path):
     taken = run().address
-    port = free_port()
+    port = unused_port()
     listeners = (
         ListenerConfig(address=f"127.0.0.1:{port}"),
         ListenerConfig(address=f"unix:{tmp_path}/s"),

@@ -76,14 +76,14 @@ def test_upgrade_from_beanstalkd_and_back(follow, open_path):
     recipe.serve()
     assert "3 jobs" in recipe.server.log
     with connect(recipe, use="mail", watch="mail") as queue:
-        assert queue.reserve(timeout=5).body == "0"
+        assert queue.reserve(timeout=60).body == "0"
         queue.put("3")
         assert queue.stats()["current-jobs-delayed"] == 1
     stop(recipe)
     assert "exported 4 jobs" in recipe.run()
     beanstalkd = recipe.serve_proxy("11300")
     with beanstalk_client.Client(address(recipe), watch="mail") as queue:
-        assert [queue.reserve(timeout=5).body for _ in range(3)] == ["0", "1", "3"]
+        assert [queue.reserve(timeout=60).body for _ in range(3)] == ["0", "1", "3"]
         assert queue.stats()["current-jobs-delayed"] == 1
     beanstalkd.kill()
 
@@ -98,7 +98,7 @@ def test_upgrade_of_this_server(follow):
         assert queue.peek_ready().body == "x"  # nobody was disconnected by that
     assert "total" in restart(recipe)
     with connect(recipe) as queue:
-        assert queue.reserve(timeout=5).body == "x"
+        assert queue.reserve(timeout=60).body == "x"
 
 
 def test_backup_and_restore(follow):
@@ -108,12 +108,12 @@ def test_backup_and_restore(follow):
         queue.put("before the backup")
     restart(recipe)
     with connect(recipe) as queue:
-        queue.delete(queue.reserve(timeout=5))
+        queue.delete(queue.reserve(timeout=60))
         queue.put("after the backup")
     assert '"body": "before the backup"' in recipe.run()
     restart(recipe)
     with connect(recipe) as queue:
-        assert queue.reserve(timeout=5).body == "before the backup"
+        assert queue.reserve(timeout=60).body == "before the backup"
         with pytest.raises(beanstalk_client.TimedOutError):
             queue.reserve(timeout=0)
 
@@ -134,12 +134,12 @@ def test_move_to_another_host(follow):
     with connect(recipe) as queue:
         with pytest.raises(beanstalk_client.DrainingError):
             queue.put("late")
-        job = queue.reserve(timeout=5)
+        job = queue.reserve(timeout=60)
         assert job.body == "moved"
         queue.bury(job)
         assert recipe.run_program() == "1\n"
         queue.kick_job(1)
-        queue.delete(queue.reserve(timeout=5))
+        queue.delete(queue.reserve(timeout=60))
     recipe.again()
     assert recipe.run_program() == "0\n"
 
@@ -179,7 +179,7 @@ def test_a_full_disk(follow, open_path):
         with connect(recipe, use="debug", watch="debug") as queue:
             put = fill(queue)
             assert put > 1
-            queue.delete(queue.reserve(timeout=5))  # which goes on
+            queue.delete(queue.reserve(timeout=60))  # which goes on
             while True:
                 try:
                     queue.put("x" * 100)
@@ -211,7 +211,7 @@ def test_a_slow_consumer(follow):
     with connect(recipe, use="pictures") as producer, connect(recipe, watch="pictures") as worker:
         for _ in range(1000):
             producer.put("x")
-        job = worker.reserve(timeout=5)
+        job = worker.reserve(timeout=60)
         assert recipe.run_program().splitlines()[0] == "pictures 999 1 1"
         recipe.write()
         recipe.run()
@@ -232,7 +232,7 @@ def test_a_poisoned_job(follow):
     with connect(recipe, use="mail", watch="mail") as queue:
         queue.put("poison")
         for _ in range(2):
-            queue.release(queue.reserve(timeout=5))
+            queue.release(queue.reserve(timeout=60))
         assert recipe.run_program() == "1 reserves=2 timeouts=0 releases=2 poison\n"
         recipe.run_program()
         assert queue.stats_job(1)["state"] == "buried"
@@ -241,13 +241,13 @@ def test_a_poisoned_job(follow):
         eventually(lambda: "reloaded" in recipe.server.log, "the server has read the file")
         queue.kick_job(1)
         for _ in range(3):
-            queue.release(queue.reserve(timeout=5))
+            queue.release(queue.reserve(timeout=60))
         assert re.fullmatch(r"1 \w+ mail poison\n", recipe.run_program())
         with pytest.raises(beanstalk_client.TimedOutError):
             queue.reserve(timeout=0)
         assert recipe.run_program() == "sent back 1\n"
         eventually(lambda: queue.stats_job(1)["tube"] == "mail", "the job is back")
-        assert queue.reserve(timeout=5).body == "poison"
+        assert queue.reserve(timeout=60).body == "poison"
 
 
 def is_listed(recipe, node):
@@ -258,6 +258,7 @@ def is_listed(recipe, node):
     return False
 
 
+@pytest.mark.slow
 def test_replace_a_node_of_a_cluster(follow):
     programs.find("redis-server")
     recipe = follow("Replace a node of a cluster")

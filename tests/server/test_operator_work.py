@@ -69,7 +69,7 @@ class Working:
     def ends(self, *signals):
         for number in signals:
             self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def close(self):
         self.go()
@@ -193,7 +193,7 @@ def test_a_worker_whose_reader_has_gone_stops_after_the_job(server, queue, tube,
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     assert done.stdout.splitlines()[1:] == ["141"]
     assert "Traceback" not in done.stdout + done.stderr
@@ -205,11 +205,11 @@ def test_a_worker_whose_reader_has_gone_stops_after_the_job(server, queue, tube,
 
 
 def test_a_job_whose_command_takes_longer_than_its_ttr_stays_with_the_worker(server, queue, work):
-    job = queue.put("x", ttr=1)
+    job = queue.put("x", ttr=3)
     worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(job)
     touched = queue.stats()["cmd-touch"]
-    eventually(lambda: queue.stats()["cmd-touch"] >= touched + 4, "the job is touched for longer than a second")
+    eventually(lambda: queue.stats()["cmd-touch"] >= touched + 4, "the job is touched for longer than its time to run")
     assert queue.stats_job(job)["timeouts"] == 0
     worker.go()
     becomes(queue, job, "deleted")
@@ -266,7 +266,7 @@ def test_a_worker_that_is_process_one_waits_for_what_is_left_behind(tmp_path):
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     assert (done.stdout, done.stderr) == ("ended\n", "")
 
@@ -287,7 +287,7 @@ def test_a_signal_lets_commands_end_and_takes_no_more(server, queue, work, numbe
     worker.starts(first)
     worker.process.send_signal(number)
     worker.go()
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     assert (state(queue, first), state(queue, second)) == ("deleted", "ready")
 
 
@@ -334,12 +334,12 @@ def test_a_worker_that_was_stopped_beyond_the_ttr_takes_its_job_back(server, que
 
 @pytest.mark.parametrize("server", [servers.imported()], indirect=True)
 def test_a_job_that_another_worker_had_meanwhile_is_left_to_it(server, queue, work, tube):
-    job = queue.put("x", ttr=1)
+    job = queue.put("x", ttr=3)
     worker = work(server, "--", "sh", "-c", UNTIL_TOLD)
     worker.starts(job)
     worker.process.send_signal(signal.SIGSTOP)
     with beanstalk_client.Client(server.address, watch=tube) as other:
-        taken = other.reserve(timeout=20)
+        taken = other.reserve(timeout=60)
         other.touch(taken)
         worker.go()
         worker.process.send_signal(signal.SIGCONT)
@@ -421,7 +421,7 @@ def test_a_worker_stops_although_there_is_no_server_any_more(work, tube):
     worker.says("the connection is lost")
     worker.process.send_signal(signal.SIGTERM)
     worker.go()
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     assert "there is no connection; it may run twice" in worker.said()
 
 
@@ -429,8 +429,8 @@ def test_a_worker_without_a_server_or_a_command_does_not_begin(server, work, tmp
     class Nowhere:
         address = ("127.0.0.1", servers.unused_port())
 
-    assert work(Nowhere, "--", "true").process.wait(20) == 69
-    assert work(server, "--", str(tmp_path / "nothing")).process.wait(20) == 2
+    assert work(Nowhere, "--", "true").process.wait(60) == 69
+    assert work(server, "--", str(tmp_path / "nothing")).process.wait(60) == 2
 
 
 def test_a_command_that_cannot_be_started_leaves_its_job(server, queue, work, tmp_path):
@@ -476,10 +476,10 @@ def test_a_worker_needs_the_right_to_look(work, tube, tmp_path):
         with Client(server.address, token=token, use=tube, watch=tube) as queue:
             queue.put("x")
             worker = work(server, "--", "true", BEANSTALK_TOKEN=token)
-            assert worker.process.wait(20) == 1
+            assert worker.process.wait(60) == 1
             worker.says("a worker must be allowed to look at its jobs (inspect): refused")
-            assert queue.reserve(timeout=20).body == "x"
+            assert queue.reserve(timeout=60).body == "x"
         worker = work(server, "--", "true", BEANSTALK_TOKEN=new_token())
-        assert worker.process.wait(20) == 1
+        assert worker.process.wait(60) == 1
     finally:
         server.kill()

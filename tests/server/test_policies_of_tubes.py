@@ -15,7 +15,7 @@ from beanstalk_server.queue.policy import NO_POLICY
 from harness import servers
 from harness.caller import Caller
 from harness.in_thread import ServerThread
-from harness.servers import ROOT, free_port
+from harness.servers import ROOT, unused_port
 from harness.waiting import eventually
 
 MAIL = TubeConfig(match="mail-*", max_tries=3)
@@ -193,7 +193,7 @@ def test_sighup_reads_the_policies_again_all_or_none(launch, tmp_path):
         (tmp_path / "new").write_text(text)
         os.replace(tmp_path / "new", path)
 
-    port = free_port()
+    port = unused_port()
     write(ONE_TUBE.format(port=port, most=1))
     process = launch("--config", str(path))
     caller = Caller(process.address)
@@ -267,13 +267,13 @@ def test_what_greenstalk_sees(run):
         assert queue.put("x" * 10, delay=1) > 0
         queue.use("once")
         queue.put("x")
-        job = queue.reserve(timeout=10)
+        job = queue.reserve(timeout=60)
         with pytest.raises(greenstalk.BuriedError):
             queue.release(job)
         assert queue.stats_job(job)["state"] == "buried"
         queue.use("moved")
         queue.put("x")
-        job = queue.reserve(timeout=10)
+        job = queue.reserve(timeout=60)
         queue.release(job)
         assert queue.stats_job(job)["tube"] == "dead"
 
@@ -290,7 +290,7 @@ def test_what_pystalkd_sees(run):
     queue.use("once")
     queue.watch("once")
     queue.put("x")
-    job = queue.reserve(timeout=10)
+    job = queue.reserve(timeout=60)
     with pytest.raises(CommandFailed, match="BURIED"):
         job.release()
     queue.close()

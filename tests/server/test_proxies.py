@@ -94,17 +94,17 @@ def over_tls(place, address, certificate):
 def check_what_mail_may(queue):
     """What the user `mail` may do, and what not."""
     queue.put("hello")
-    job = queue.reserve(timeout=5)
+    job = queue.reserve(timeout=60)
     assert job.body == "hello"
     queue.touch(job)
     queue.release(job)
-    queue.delete(queue.reserve(timeout=5))
+    queue.delete(queue.reserve(timeout=60))
     for refused in (lambda: queue.use("bill"), lambda: queue.watch("bill"), queue.stats):
         with pytest.raises(greenstalk.UnknownResponseError, match="FORBIDDEN"):
             refused()
     large = "x" * 60_000
     queue.put(large)
-    assert queue.reserve(timeout=5).body == large
+    assert queue.reserve(timeout=60).body == large
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_each_certificate_is_a_user_of_its_own(place, run, way):
         for refused in (lambda: billing.delete(job), lambda: billing.reserve_job(job), lambda: billing.peek(job)):
             with pytest.raises(greenstalk.NotFoundError):
                 refused()
-        assert mail.reserve(timeout=5).body == "for mail only"
+        assert mail.reserve(timeout=60).body == "for mail only"
 
 
 def put_one(place, address, certificate):

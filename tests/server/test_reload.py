@@ -18,7 +18,7 @@ from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.server import server as server_module
 from harness.caller import Caller
 from harness.in_thread import ServerThread
-from harness.servers import free_port
+from harness.servers import unused_port
 from harness.waiting import eventually
 
 
@@ -201,7 +201,7 @@ def test_whoever_is_not_known_yet_begins_anew_when_the_listener_asks_otherwise(s
 
 def test_listeners_come_and_go_and_their_connections_stay(serve, tmp_path, caplog):
     caplog.set_level("INFO")
-    gone, path = free_port(), f"unix:{tmp_path}/s"
+    gone, path = unused_port(), f"unix:{tmp_path}/s"
     server = serve(listener(), listener(gone, user="mail"), ListenerConfig(address=path))
     first, second, third = addresses(server)
     callers = [Caller(address) for address in (first, second, third)]
@@ -209,7 +209,7 @@ def test_listeners_come_and_go_and_their_connections_stay(serve, tmp_path, caplo
         assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
     waiting = Caller(second)
     limit = server.server.listeners.limit
-    new = free_port()
+    new = unused_port()
     reload(server, listener(new, user="billing"), listener(), users=(BILLING, user("mail", produce="bill-*")))
     assert addresses(server) == [("127.0.0.1", new), first]
     assert server.server.listeners.limit - limit in (0, 1)
@@ -240,7 +240,7 @@ def test_whoever_may_still_do_everything_after_its_listener_is_gone_is_told(serv
 
 
 def test_whoever_is_not_known_yet_goes_with_its_listener(serve):
-    server = serve(listener(), listener(free_port(), auth="token"))
+    server = serve(listener(), listener(unused_port(), auth="token"))
     caller = Caller(addresses(server)[1])
     caller.send(b"auth bil")
     eventually(lambda: arrivals(server) == 1, "it has arrived")
@@ -255,7 +255,7 @@ def test_a_listener_that_stays_keeps_its_socket_and_who_waits_there(serve):
     first, waiting = Caller(server.address), Caller(server.address)
     assert first.ask(b"use mail\r\n") == b"USING mail\r\n"
     eventually(lambda: server.server.listeners._full, "it accepts nobody")
-    new = free_port()
+    new = unused_port()
     reload(server, listener(), listener(new))
     other = Caller(("127.0.0.1", new))
     waiting.send(b"use mail\r\n")
@@ -284,7 +284,7 @@ def pem(tmp_path):
 
 def test_what_fails_is_said_in_a_line_each_and_nothing_has_changed(serve, tmp_path, pem):
     authority = trustme.CA()
-    server = serve(TOKENS, listener(free_port()))
+    server = serve(TOKENS, listener(unused_port()))
     before = addresses(server)
     caller = authenticated(server, "billing")
     (tmp_path / "bad.pem").write_text("no certificate")
@@ -294,7 +294,7 @@ def test_what_fails_is_said_in_a_line_each_and_nothing_has_changed(serve, tmp_pa
             listener(auth="token", tls_cert=f"{tmp_path}/bad.pem"),
             ListenerConfig(address=f"unix:{tmp_path}/s"),
             listener(taken),
-            listener(free_port(), tls_cert=pem(authority)),
+            listener(unused_port(), tls_cert=pem(authority)),
             ListenerConfig(address="no.such.host.invalid:1"),
         )
         with pytest.raises(ConfigError) as failure:
@@ -391,11 +391,11 @@ def test_reloads_while_clients_come_and_work(serve):
     for thread in threads:
         thread.start()
     for number in range(30):
-        more = [listener(free_port())] if number % 2 else []
+        more = [listener(unused_port())] if number % 2 else []
         reload(server, TOKENS, listener(user="mail"), *more)
     over.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert failures == []
 
 
@@ -407,17 +407,17 @@ def test_a_server_that_stops_while_it_reloads_leaves_no_socket(loop_factory, mon
     def slow(host, *arguments, **keywords):
         if host == "slow":
             resolving.set()
-            assert resolved.wait(20)
+            assert resolved.wait(60)
             host = "127.0.0.1"
         return look_up(host, *arguments, **keywords)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    port = free_port()
+    port = unused_port()
     config = Config(
         listeners=(ListenerConfig(address=f"unix:{tmp_path}/s"), ListenerConfig(address=f"slow:{port}")), users=()
     )
     work = asyncio.run_coroutine_threadsafe(server.server.reload(config), server._loop)
-    assert resolving.wait(20)
+    assert resolving.wait(60)
     threading.Timer(0.05, resolved.set).start()
     server.stop()
     assert work.done()
@@ -451,7 +451,7 @@ produce = ["{}"]
 
 
 def test_sighup_reads_the_config_file_again(launch, config_file):
-    port = free_port()
+    port = unused_port()
     process = launch("--config", config_file(ONE_USER.format(port, "bill-*")))
     caller = Caller(process.address)
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
@@ -486,7 +486,7 @@ def test_sighup_reads_the_token_file_of_the_command_line_again(launch, tmp_path)
 
 
 def test_many_sighups_at_once_are_one_reload_after_the_other(launch, config_file):
-    port = free_port()
+    port = unused_port()
     path = config_file(ONE_USER.format(port, "tube"))
     process = launch("--config", path)
     caller = Caller(process.address)
@@ -502,9 +502,9 @@ def test_many_sighups_at_once_are_one_reload_after_the_other(launch, config_file
 
 def test_systemd_is_told_when_a_reload_begins_and_when_it_is_over(launch, tmp_path, config_file):
     supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    supervisor.settimeout(20)
+    supervisor.settimeout(60)
     supervisor.bind(f"{tmp_path}/notify")
-    path = config_file(ONE_USER.format(free_port(), "*"))
+    path = config_file(ONE_USER.format(unused_port(), "*"))
     process = launch("--config", path, environment={"NOTIFY_SOCKET": f"{tmp_path}/notify"})
     assert supervisor.recv(100) == b"READY=1"
     for text in (None, "nonsense"):

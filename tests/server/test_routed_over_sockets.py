@@ -408,7 +408,7 @@ def test_whoever_is_no_node_is_refused(pair, sent, caplog):
     server = pair()
     with socket.create_connection(("127.0.0.1", int(server.leader.lease.address.split(":")[1]))) as sock:
         sock.sendall(sent)
-        sock.settimeout(20)
+        sock.settimeout(60)
         while sock.recv(1000):
             pass
     assert server.connect().ask(b"list-tube-used\r\n") == b"USING default\r\n"

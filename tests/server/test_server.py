@@ -301,7 +301,7 @@ def test_an_inherited_file_that_is_no_listening_socket_is_refused():
 
 def test_systemd_is_notified_of_readiness_and_of_the_stop(launch, tmp_path):
     supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    supervisor.settimeout(10)
+    supervisor.settimeout(60)
     supervisor.bind(f"{tmp_path}/notify")
     process = launch("-p", "0", environment={"NOTIFY_SOCKET": f"{tmp_path}/notify"})
     assert supervisor.recv(100) == b"READY=1"
@@ -370,7 +370,7 @@ def test_a_connection_that_arrives_while_the_server_stops_does_not_keep_it(loop_
         await server.start()
         callers = [Caller(server.address) for _ in range(50)]  # all of them wait to be accepted
         await asyncio.sleep(0)
-        await asyncio.wait_for(server.stop(), 5)
+        await asyncio.wait_for(server.stop(), 60)
         for caller in callers:
             caller.close()
 

@@ -3,6 +3,7 @@
 import ssl
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounds import Rounds, Transport
@@ -414,7 +415,7 @@ def test_a_record_that_claims_too_much_is_refused_at_once(context):
     assert meeting.failures and meeting.plain.closed
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_a_hello_that_is_damaged_somewhere_fails_or_waits_for_more_and_nothing_else(context, data):
     whole = bytearray(hello())
@@ -443,7 +444,7 @@ def test_random_bytes_after_a_hello_fail_or_wait_for_more_and_nothing_else(conte
 # Reading
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(1, 40_000)), max_size=12), st.booleans(), st.data())
 def test_what_is_sent_is_what_is_received_however_it_is_cut(context, exchanges, pauses, data):
     meeting = Meeting(context).shake_hands()

@@ -92,7 +92,7 @@ def test_a_time_that_is_none_is_refused(given):
 
 def test_a_server_tells_it_from_the_start_to_the_stop(launch, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
-        supervisor.settimeout(20)
+        supervisor.settimeout(60)
         supervisor.bind(f"{tmp_path}/notify")
         process = launch("-p", "0", environment={"NOTIFY_SOCKET": f"{tmp_path}/notify", "WATCHDOG_USEC": "100000"})
         said = [supervisor.recv(100) for _ in range(4)]

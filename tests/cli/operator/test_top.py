@@ -216,7 +216,7 @@ def test_a_terminal_that_has_gone_ends_it(start, top):
     terminal.process.send_signal(signal.SIGSTOP)
     terminal.hang_up()
     terminal.process.send_signal(signal.SIGCONT)
-    assert terminal.process.wait(20) == 129
+    assert terminal.process.wait(60) == 129
 
 
 def test_ctrl_z_gives_the_terminal_back_until_fg(start, on_terminal):
@@ -336,7 +336,7 @@ def test_a_server_that_talks_nonsense(cleanup, top):
     terminal.type("q")
     assert terminal.ends() == 0
     listener.shutdown(socket.SHUT_RDWR)
-    thread.join(20)
+    thread.join(60)
 
 
 def beanstalk(*arguments, **environment):

@@ -94,6 +94,7 @@ class Process:
 
     async def live(self, steps):
         for _ in range(steps):
+            self.sleep(0)  # a redrive that has to wait goes on
             await eventually_async(lambda: not self.client.busy, "the body is fetched")
             if self.broker.admits == ALL:
                 self.step()

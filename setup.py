@@ -30,7 +30,8 @@ from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError, CompileError
 
-# In the order of their imports. journal.py stays interpreted: others implement its interface in Python.
+# In the order of their imports. Where a class is compiled, so are the classes that inherit from it, and those that it
+# inherits from. journal.py stays interpreted: others implement its interface in Python.
 HOT = [
     "beanstalk_server/queue/units.py",
     "beanstalk_server/queue/costs.py",
@@ -82,6 +83,7 @@ HOT = [
     "beanstalk_server/wire/replies.py",
     "beanstalk_server/wire/statistics.py",
     "beanstalk_server/wire/listing.py",
+    "beanstalk_server/wire/client_listing.py",
     "beanstalk_server/wire/tube_listing.py",
     "beanstalk_server/wire/tube_page.py",
     "beanstalk_server/wire/job_page.py",
@@ -100,6 +102,7 @@ HOT = [
     "beanstalk_server/server/arrivals.py",
     "beanstalk_server/cluster/watched.py",
     "beanstalk_server/cluster/reply_framer.py",
+    "beanstalk_server/cluster/operation.py",
     "beanstalk_server/cluster/reserving.py",
     "beanstalk_server/cluster/branch.py",
     "beanstalk_server/cluster/routing.py",

@@ -8,6 +8,8 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire.client_listing import ListedClient, Roll
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
+pytestmark = pytest.mark.compiled
+
 
 class Named(Roll):
     """The clients in a list of pairs: a caller of the world, and a name."""

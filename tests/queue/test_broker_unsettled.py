@@ -24,8 +24,6 @@ from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import END_OF_TIME, TICK
 
-pytestmark = pytest.mark.compiled
-
 TUBES = ["default", "a", "dead"]
 BUDGETS = [1, 2, 5, 512]
 ROUNDING = 0.001  # of a token: a rate that changes rounds to a nanosecond

@@ -20,7 +20,7 @@ from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage.binlog import NO_SYNC
 
-pytestmark = pytest.mark.usefixtures("places")
+pytestmark = [pytest.mark.usefixtures("places"), pytest.mark.compiled]
 
 AN_HOUR = 3_600_000.0  # of sync_interval: its timer goes by real time, so it must not come by itself
 

@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from math import inf
 
-import pytest
 from effort import seeded
 from virtual import MemoryJournal, RecordingClient
 

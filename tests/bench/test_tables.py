@@ -183,6 +183,7 @@ def test_tables_are_written_between_markers_and_nowhere_else(results, tmp_path):
     assert document.read_text() == text
 
 
+@pytest.mark.slow
 def test_plots_are_small_and_the_same_each_time(results, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib comes with `make bench`")
     from bench import plots

@@ -710,6 +710,7 @@ def test_there_may_be_ten_thousand_users(write):
     assert 10 * len(users) < LARGEST_FILE
 
 
+@pytest.mark.sockets
 def test_a_start_without_a_config_file_imports_nothing_of_it(directory):
     script = (
         "import sys; before = set(sys.modules); from beanstalk_server.cli.options import parse;"

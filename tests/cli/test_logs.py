@@ -176,6 +176,7 @@ def test_a_note_that_is_no_line_is_refused(note):
         io_notes.log_line(note)
 
 
+@pytest.mark.sockets
 def test_no_token_and_no_body_is_in_a_line(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     token, body = "t0k3n-of-a-user", "b0dy-of-a-job"
@@ -216,6 +217,7 @@ def lines_of(*options, code=None, **environment):
     return run.stderr.splitlines(), run.returncode
 
 
+@pytest.mark.sockets
 def test_why_a_server_does_not_start_is_told_in_the_format():
     lines, status = lines_of("-p", "0", "-u", "nosuchuser", "--log-format", "json")
     (line,) = map(json.loads, lines)
@@ -223,6 +225,7 @@ def test_why_a_server_does_not_start_is_told_in_the_format():
     assert line["message"] == line["mistake"] == "-u/--user nosuchuser: no such user"
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     ("options", "environment"),
     [
@@ -237,6 +240,7 @@ def test_bad_options_are_told_in_the_format(options, environment):
     assert (line["event"], line["status"], status) == ("start-failed", 5, 5)
 
 
+@pytest.mark.sockets
 def test_bad_options_are_told_as_text_where_nobody_asks_for_json():
     assert lines_of("--log-format", "xml") == (
         ["beanstalk-server: --log-format: bad value 'xml': must be text or json"],
@@ -268,6 +272,7 @@ raise LookupError("the end")
 """
 
 
+@pytest.mark.sockets
 def test_what_nobody_handles_is_one_line_of_json_each():
     lines, status = lines_of(code=UNCAUGHT.format(level="info"))
     found = [json.loads(line) for line in lines]
@@ -283,6 +288,7 @@ def test_what_nobody_handles_is_one_line_of_json_each():
     assert status == 1
 
 
+@pytest.mark.sockets
 def test_less_grave_lines_are_left_out():
     lines, _ = lines_of(code=UNCAUGHT.format(level="critical"))
     assert [json.loads(line)["level"] for line in lines] == ["critical"] * 3

@@ -126,6 +126,7 @@ def test_tables_of_the_parser_agree_with_the_commands():
     assert set(WATCHABLE) < set(NAMES)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_can_be_read_by_it(shell):
     text = script(shell)
@@ -133,6 +134,7 @@ def test_the_script_of_a_shell_can_be_read_by_it(shell):
     subprocess.run([programs.find(shell), "-n"], input=text, text=True, check=True, timeout=20)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     ("words", "offers"),
     [
@@ -159,6 +161,7 @@ def test_bash_completes_commands_options_and_tubes(words, offers, tmp_path):
     assert sorted(word.strip() for word in done.stdout.split()) == offers, done.stderr
 
 
+@pytest.mark.sockets
 def test_the_manual_page_is_good_troff_and_has_everything():
     done = subprocess.run(
         [programs.find("groff"), "-man", "-Tutf8", "-ww", "-rLL=100n"],

@@ -15,6 +15,7 @@ What is interpreted, and why:
     server/test_routed_walks.py    replaces a constant (PATIENCE); with its real value, the test runs on both
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code
     server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it
+    cluster/test_engine_binlog.py  replaces the pauses between attempts to reach the engine
     cluster/test_simulation.py     replaces clocks that are defaults of arguments, the Listeners, and `set`
 
 A test that only makes a constant smaller, to need fewer steps, runs on both: compiled, with the real value.

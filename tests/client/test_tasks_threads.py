@@ -104,14 +104,17 @@ def test_threads_in_a_row_and_after_rests_lose_no_call():
 
 
 def test_a_quick_batch_wakes_the_loop_once():
-    wakes = []
+    wakes, ended = [], threading.Semaphore(0)
 
     async def story(threads):
         loop = asyncio.get_running_loop()
         await threads.run(int, (), {})
         wake = loop.call_soon_threadsafe
         loop.call_soon_threadsafe = lambda *arguments: (wakes.append(1), wake(*arguments))
-        await asyncio.gather(*(threads.run(int, (), {}) for _ in range(10)))
+        batch = [asyncio.ensure_future(threads.run(ended.release, (), {})) for _ in range(10)]
+        await asyncio.sleep(0)
+        assert all(ended.acquire(timeout=60) for _ in batch)  # the loop does not turn until all have run
+        await asyncio.gather(*batch)
         assert 1 <= len(wakes) < 10
 
     with_threads(10, story)

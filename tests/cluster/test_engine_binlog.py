@@ -32,6 +32,8 @@ from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
 from beanstalk_server.queue.units import SECOND
 from harness.waiting import eventually_async
 
+pytestmark = pytest.mark.interpreted
+
 KEPT = 8192
 """Bytes of commits that can be sent again: a few dozen."""
 

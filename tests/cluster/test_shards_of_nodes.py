@@ -163,6 +163,7 @@ def test_what_a_routed_client_uses_and_watches_is_not_counted_when_it_asks(clien
 
 
 @shows("totals")
+@pytest.mark.slow
 def test_totals_begin_anew_for_a_shard_whose_leader_changes(cluster, node, client):
     for shard in range(SHARDS):
         put_into(client, tube_of(shard))

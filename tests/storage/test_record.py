@@ -2,6 +2,7 @@
 
 import pytest
 from crc32c import crc32c
+from fields import fields_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,7 +76,7 @@ def jobs(draw, has_terms=True):
 def change_of(job, keeps_key=True):
     """What can change of a stored job."""
     change = StoredChange(job.id)
-    for name in StoredChange.__slots__:
+    for name in fields_of(StoredChange):
         if name != "keeps_key":
             setattr(change, name, getattr(job, name))
     change.keeps_key = keeps_key
@@ -89,7 +90,7 @@ def scanned(data, version=VERSION):
 
 
 def values(change):
-    return {name: getattr(change, name) for name in StoredChange.__slots__}
+    return {name: getattr(change, name) for name in fields_of(StoredChange)}
 
 
 def live(stored):

@@ -13,7 +13,7 @@ CPU_LIMIT ?=
 PACKAGE := $(if $(filter 1,$(BEANSTALK_SERVER_PURE)),pure,$(if $(shell command -v cc || command -v gcc),compiled,pure))
 PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
 
-PIP := $(VENV)/bin/pip --disable-pip-version-check --quiet --quiet install
+PIP := $(VENV)/bin/pip --disable-pip-version-check --quiet --quiet install --no-compile
 REQUIREMENTS := $(VENV)/bin/python -m harness.requirements
 WHEEL := $(VENV)/bin/python -c "import logging, sys, setuptools.build_meta as backend; \
 	logging.disable(logging.WARNING); backend.build_wheel(sys.argv[1], {'--global-option': ['--quiet']})"

@@ -200,6 +200,7 @@ class BuildExt(build_ext):
                 pool.shutdown(cancel_futures=True)
                 raise
         self.compiler.compile = lambda sources, **_: [objects[source] for source in sources]
+        self.parallel = os.cpu_count()
         super().build_extensions()
         for path in OBJECTS.iterdir():
             if time.time() - path.stat().st_mtime > UNUSED_AFTER:

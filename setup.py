@@ -115,7 +115,7 @@ HOT = [
 ]
 
 PURE = os.environ.get("BEANSTALK_SERVER_PURE", "")
-OPT_LEVEL = "2"  # -O3 takes three times as long to compile, and no figure is better (docs/performance.md)
+OPT_LEVEL = "2"  # the lowest that costs no figure (docs/design.md, "What is compiled, and why")
 OBJECTS = Path("build/objects")
 UNUSED_AFTER = 7 * 24 * 3600  # seconds after which an object that no build has used is removed
 LINE_EVERY = 3.0  # seconds

@@ -206,6 +206,21 @@ def test_what_a_begun_commit_has_written_survives(run):
     run(test)
 
 
+def test_what_a_commit_has_only_written_is_synced_within_the_interval_every_time(run):
+    async def test(process, directory, monkeypatch):
+        for count in range(1, 4):
+            process.put()
+            await process.binlog.commit()
+            await eventually_async(
+                lambda: not directory.nodes["segment.0000000001"].pending, f"the sync of put {count}"
+            )
+        found = Process(directory.after_a_crash(None))
+        assert len(found.broker.jobs) == 3
+        await found.binlog.close()
+
+    run(test, sync_interval=1.0)
+
+
 def test_a_commit_does_not_overtake_who_waits_for_the_end_of_another_write(run):
     async def test(process, directory, monkeypatch):
         writing = process.binlog._writing

@@ -159,12 +159,14 @@ def test_a_commit_upon_another_one_is_not_made(engine, journal):
     assert engine.append(lost, may_exceed=False).position == later.position
 
 
-def test_a_leader_of_an_earlier_epoch_is_fenced(connect, journal):
+@pytest.mark.parametrize("epoch", [1, 9])
+def test_a_leader_of_an_earlier_epoch_is_fenced(connect, engine, epoch):
+    journal = Journal(engine, epoch)
     journal.append((CREATE, "file", 9))
     other = connect()
-    assert other.take(Lease(1), OTHER).epoch == 2
-    answer = journal.engine.append(journal.commit((WRITE, "file", 0, b"late")), may_exceed=False)
-    assert (answer.epoch, answer.position) == (2, Position(1, 1))
+    assert other.take(Lease(epoch), OTHER._replace(epoch=epoch + 1)).epoch == epoch + 1
+    answer = engine.append(journal.commit((WRITE, "file", 0, b"late")), may_exceed=False)
+    assert (answer.epoch, answer.position) == (epoch + 1, Position(epoch, 1))
     assert other.files() == {"file": File(9, 0)}
 
 
@@ -200,11 +202,13 @@ def test_only_one_of_two_contenders_takes_the_lease(connect):
     assert connect().take(Lease(), rival) == MINE
 
 
-def test_whoever_was_fenced_renews_nothing(engine):
-    engine.take(Lease(), MINE)
-    engine.take(MINE, OTHER)
-    assert engine.renew(MINE) == OTHER
-    assert engine.renew(OTHER).renewals == 1
+@pytest.mark.parametrize("epoch", [1, 9])
+def test_whoever_was_fenced_renews_nothing(engine, epoch):
+    mine, other = MINE._replace(epoch=epoch), OTHER._replace(epoch=epoch + 1)
+    engine.take(Lease(), mine)
+    engine.take(mine, other)
+    assert engine.renew(mine) == other
+    assert engine.renew(other).renewals == 1
 
 
 def test_a_renewal_restores_the_lease_that_the_engine_has_lost(engine):

@@ -177,7 +177,7 @@ def test_what_a_tube_has_lost_comes_back(times):
 
 def test_a_firing_whose_job_is_deleted_stays_off_until_its_moment_is_past(times):
     queue = times.queue()
-    one = scheduler(schedule(Cron("0 12 * * *")))
+    one = scheduler(schedule(Cron("0 12 * * *")), hold=HOUR)  # half a day ahead, which is longer than keys are held
     one.make_pass(queue)
     queue.use("work")
     queue.delete(queue.peek_delayed())

@@ -15,8 +15,6 @@ from harness.engines import KINDS
 from harness.nodes import Node, leader, spread
 from harness.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 SHARDS, NODES = 8, 3
 
 
@@ -83,9 +81,15 @@ def kill_leaders(directory, rounds, *, shards=1, nodes=2):
     assert bool(kicked) == (shards > 1)
 
 
-def test_a_cluster_with_policies_whose_leader_is_killed_forgets_no_try_and_frees_no_key(tmp_path, request):
+def test_a_cluster_with_policies_whose_leader_is_killed_forgets_no_try(tmp_path):
+    kill_leaders(tmp_path, 1)
+
+
+@pytest.mark.slow
+def test_it_forgets_no_try_and_frees_no_key_however_often(tmp_path, request):
     kill_leaders(tmp_path, request.config.getoption("kills"))
 
 
+@pytest.mark.slow
 def test_nor_does_one_with_shards_whose_dead_tube_is_in_one_of_them(tmp_path, request):
     kill_leaders(tmp_path, max(4, request.config.getoption("kills")), shards=SHARDS, nodes=NODES)

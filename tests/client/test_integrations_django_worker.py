@@ -368,7 +368,6 @@ def test_a_worker_that_is_told_to_stop_lets_tasks_end_and_gives_back_those_that_
     assert workers.jobs() == (3, 0, 0)
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_no_task(workers):
     for number in range(30):
         shop.bake.enqueue(number, 0.1)

@@ -16,8 +16,6 @@ from beanstalk_client import Client
 
 from harness.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 HERE = Path(__file__).parent
 
 
@@ -92,6 +90,7 @@ def shop(restartable, tmp_path):
         print(shop.log)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_told_to_stop_ends_what_runs_and_gives_back_what_does_not(shop):
     shop.send([("bake", {}, number, 0.5) for number in range(20)])
     worker = shop.start_worker("--max-async-tasks", "3")
@@ -117,6 +116,7 @@ def test_a_worker_that_is_killed_costs_no_task(shop):
     assert sum(done.values()) <= 40, "those that it had reserved may have run twice: ten at most"
 
 
+@pytest.mark.slow
 def test_a_thousand_tasks_with_a_delay_survive_kills_of_the_worker_and_the_server_and_none_is_early(shop, restartable):
     began = time.time()
     due = {number: began + 3 + number % 7 for number in range(1000)}
@@ -144,6 +144,7 @@ def test_a_thousand_tasks_with_a_delay_survive_kills_of_the_worker_and_the_serve
     assert twice <= 30, "ten at most in hand of each worker, and each of three was interrupted once"
 
 
+@pytest.mark.slow
 def test_a_task_is_tried_again_in_another_process(shop):
     shop.send([("deliver", {}, 17), ("grind", {}, 18)])
     shop.start_worker()

@@ -62,6 +62,9 @@ class Pool(LoadScopeScheduling):
                 queue.clear()
         self.workqueue = self._queue_of(node)  # what the methods of LoadScopeScheduling take from
         super()._reschedule(node)
+        # A worker runs a test when it knows which one is next: one file with one test would leave it idle.
+        while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 3:
+            self._assign_work_unit(node)
 
     def _queue_of(self, node):
         return self._queues.setdefault(tuple(self.registered_collections[node]), OrderedDict())

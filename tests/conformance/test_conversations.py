@@ -59,8 +59,8 @@ def parts():
     shared = [found for found in CONVERSATIONS if found.options is None]
     yield pytest.param([found for found in shared if found.waits], 12, id="waiting")
     yield pytest.param([found for found in shared if not found.waits], 2, id="not-waiting")
-    for first in range(0, len(alone), 14):
-        yield pytest.param(alone[first : first + 14], 1, id=f"alone-{first}")
+    for first in range(0, len(alone), 7):
+        yield pytest.param(alone[first : first + 7], 1, id=f"alone-{first}")
 
 
 @pytest.mark.parametrize(("conversations", "at_once"), list(parts()))

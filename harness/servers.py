@@ -98,9 +98,13 @@ def command(program: str) -> list[str]:
 
 
 def environment_of(program: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of this process, without settings of this server, and with its sources only for INTERPRETED."""
+    """The environment of this process, without settings of this server, and with its sources only for INTERPRETED.
+
+    Output is buffered, as users have it: PYTHONUNBUFFERED hides what fails at the exit.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BEANSTALK_SERVER_")}
-    kept.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "PYTHONUNBUFFERED"):
+        kept.pop(name, None)
     return kept | ({"PYTHONPATH": SOURCES} if program == INTERPRETED else {}) | dict(more or {})
 
 

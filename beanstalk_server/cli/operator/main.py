@@ -17,7 +17,7 @@ from typing import Final
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, OperatorError
 from beanstalk_server.cli.operator.output import OutputError
 from beanstalk_server.cli.operator.parser import make_parser
-from beanstalk_server.cli.output import OUTPUT_FAILED, abandon_output
+from beanstalk_server.cli.output import OUTPUT_FAILED, abandon_output, settle_errors
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
@@ -30,6 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; return the exit status."""
     if sys.stderr is None:  # then print would take standard output instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        return _main(arguments)
+    finally:
+        settle_errors()
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = make_parser()
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     name = f"{parser.prog} {options.name}"

@@ -41,6 +41,7 @@ test:                             ## before you send a change: each promise, by 
 		&& $(MAKE) --no-print-directory --keep-going --jobs 2 style types pool; status=$$?; \
 	echo "make test took $$(($$(date +%s) - began)) seconds"; exit $$status
 
+test-all: export CPU_LIMIT := --cpu-limit
 test-all: test                    ## everything: SEED says which random examples, MINUTES for how long
 	@began=$$(date +%s); $(MAKE) --no-print-directory everything; status=$$?; \
 	echo "make test-all took $$(($$(date +%s) - began)) seconds after make test; to repeat it: make test-all SEED=$(SEED)"; exit $$status

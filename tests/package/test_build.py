@@ -1,6 +1,6 @@
 """What is built from the sources: wheels, compiled as a whole or not at all, and the archive of the sources.
 
-Slow, and asks a package index for what the build requires: `make check-package` runs it, and so does `make test`.
+Slow, and asks a package index for what the build requires: only `make test-all` runs it.
 """
 
 import os

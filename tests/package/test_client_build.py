@@ -1,6 +1,6 @@
 """What is built of client/: a wheel that needs nothing but Python, and the archive of its sources.
 
-Slow, and asks a package index for what the build requires: `make check-package` runs it, and so does `make test`.
+Slow, and asks a package index for what the build requires: only `make test-all` runs it.
 """
 
 import email

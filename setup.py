@@ -220,9 +220,9 @@ class BuildExt(build_ext):
         )
         if not os.path.exists(made):
             raise CompileError(f"the C compiler did not create {made}, and reported no error")
-        partial = f"{made}.partial"
+        partial = f"{kept}.{os.getpid()}"  # beside it, so that an interrupted build leaves no part of an object
         shutil.copy(made, partial)
-        shutil.move(partial, kept)
+        os.replace(partial, kept)
         return str(kept)
 
     def fingerprint(self, source: str, extension: Extension) -> str:

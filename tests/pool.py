@@ -11,8 +11,6 @@ from collections import OrderedDict
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-FIRST = ()  # files that take longest: given out last, they would run on alone
-
 
 class Pool(LoadScopeScheduling):
     """Gives out files to workers, each from the queue of the workers that have collected the same tests.
@@ -47,7 +45,7 @@ class Pool(LoadScopeScheduling):
         files = {}
         for test in tests:
             files.setdefault(self._split_scope(test), {})[test] = False
-        order = sorted(files, key=lambda file: FIRST.index(file) if file in FIRST else len(FIRST))
+        order = list(files)
         if self.seed is not None:
             random.Random(self.seed).shuffle(order)
         return OrderedDict((file, files[file]) for file in order)

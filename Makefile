@@ -28,7 +28,7 @@ POOL := $(VENV)/bin/pytest -q --dist load --tx $(PROCESSORS)*popen//env:TEST_PAC
 FOR_TESTS := beanstalkd redis-server
 FOR_ALL_TESTS := haproxy stunnel4 openssl systemd prometheus strace php-cli php-pda-pheanstalk ruby ruby-beaneater pypy3
 
-.PHONY: serve check test test-all everything pool style types debian debian-all compatibility fuzz cluster bench docs clean
+.PHONY: serve check test test-all everything coverage pool style types debian debian-all compatibility fuzz cluster bench docs clean
 
 serve: $(VENV)/installed          ## run the server; options: make serve ARGS="-p 11400 -V"
 	$(VENV)/bin/beanstalk-server $(ARGS)
@@ -43,7 +43,7 @@ test:                             ## before you send a change: each promise, by 
 
 test-all: export CPU_LIMIT := --cpu-limit
 test-all: test                    ## everything: SEED says which random examples, MINUTES for how long
-	@began=$$(date +%s); $(MAKE) --no-print-directory everything; status=$$?; \
+	@began=$$(date +%s); $(MAKE) --no-print-directory --keep-going everything $(if $(MINUTES),,coverage); status=$$?; \
 	echo "make test-all took $$(($$(date +%s) - began)) seconds after make test; to repeat it: make test-all SEED=$(SEED)"; exit $$status
 
 pool: $(VENV)/developer $(VENV)/installed debian
@@ -51,7 +51,11 @@ pool: $(VENV)/developer $(VENV)/installed debian
 
 everything: $(VENV)/developer $(VENV)/installed $(VENV)/documents debian debian-all $(CLIENTS)/node_modules
 	SEED=$(SEED) $(POOL) --everything --hypothesis-profile deep --hypothesis-seed $(SEED) --seed $(SEED) --timeout 3600 \
-		-rs $(if $(MINUTES),--minutes $(MINUTES),--cov)
+		-rs $(if $(MINUTES),--minutes $(MINUTES))
+
+coverage: $(VENV)/developer debian    ## of the sources by all tests but the slow ones: at least 95 %
+	$(VENV)/bin/pytest -q --dist loadfile --numprocesses $(shell expr 2 \* $(PROCESSORS)) -m "not slow" \
+		--hypothesis-profile fast --cov
 
 style: $(VENV)/developer
 	$(VENV)/bin/ruff format --check .

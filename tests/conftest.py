@@ -41,7 +41,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 def pytest_addoption(parser, pluginmanager):
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in PACKAGES.items())
     parser.addoption("--package", choices=PACKAGES, default="sources", help=f"what the tests run on ({meanings})")
-    parser.addoption("--everything", action="store_true", help="run tests on both packages, where workers have both")
+    parser.addoption("--everything", action="store_true", help="run all tests on the installed package, in a pool")
     parser.addoption("--seed", type=int, help="the order in which files are given out; default: as collected")
     parser.addoption("--minutes", type=float, help="how long files are given out; default: until there are no more")
     parser.addoption("--cpu-limit", action="store_true", help="fail if an unmarked test uses too much CPU time")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 TESTS = Path(__file__).parent
-PROFILES = {"fast": 20, "ci": 100, "deep": 1000}  # max_examples, which is also the percentage that others draw
+PROFILES = {"fast": 20, "ci": 100, "deep": 500}  # max_examples, which is also the percentage that others draw
 BASE_SEED = int(os.environ.get("SEED") or 0)  # the first seed of this run
 
 

@@ -7,8 +7,8 @@ In `make test`, where pytest has workers with the sources and workers with the i
     marked `sockets`           on the installed package, as users have it
     marked `interpreted`       on the sources: they replace what the compiler has fixed (below)
 
-`make check` leaves out those with sockets, and has the sources alone. With `--everything`, each test runs on both, but
-interpreted ones on the sources, and slow ones with sockets on the installed package.
+`make check` leaves out those with sockets, and has the sources alone. With `--everything`, all tests run on the
+installed package, but interpreted ones on the sources.
 
 What is interpreted, and why:
 
@@ -78,5 +78,5 @@ def runs_on(package, marks, pooled, everything):
     if not pooled:
         return True
     if everything:
-        return package != "sources" or not {"sockets", "slow"} <= marks
+        return package != "sources"
     return bool(marks & {"sockets", "compiled"}) == (package != "sources")

@@ -16,7 +16,10 @@ from beanstalk_server.wire.session import Session
 
 
 class World:
-    """A broker, its clients, the policies of its tubes by name, and a clock that only `sleep` moves."""
+    """A broker, its clients, the policies of its tubes by name, and a clock.
+
+    The clock moves with `sleep`, and by `pace` nanoseconds when a client sends something.
+    """
 
     def __init__(
         self,
@@ -28,8 +31,10 @@ class World:
         shards=1,
         shard=0,
         policies=None,
+        pace=1000,
     ):
         self.now = 7 * SECOND + 1234567
+        self.pace = pace
         self.policies = policies or {}
         self.broker = Broker(
             journal or Journal(),
@@ -82,7 +87,7 @@ class Caller:
 
     def send(self, data):
         """Send bytes; return what has come back by now, with anything that had come before."""
-        self.world.now += 1000
+        self.world.now += self.world.pace
         self.session.receive(data, self.world.now)
         self.go_on()
         self.world.settle()

@@ -10,7 +10,7 @@ import random
 
 import pytest
 from beanstalk_client import AsyncClient, BeanstalkdError, ConnectionLostError
-from effort import examples
+from effort import seeded
 from fake_network import network
 from served import Served
 
@@ -182,7 +182,7 @@ async def storm(seed, losses, **how):
     return weather
 
 
-@pytest.mark.parametrize("seed", range(examples(5)))
+@seeded(5)
 @run
 async def test_no_job_is_lost_in_a_storm_of_cancels(seed):
     weather = await storm(seed, losses=False)
@@ -190,7 +190,7 @@ async def test_no_job_is_lost_in_a_storm_of_cancels(seed):
     assert weather.lost == 0
 
 
-@pytest.mark.parametrize("seed", range(examples(5)))
+@seeded(5)
 @run
 async def test_no_job_is_lost_in_a_storm_of_cancels_and_losses(seed):
     weather = await storm(seed, losses=True)

@@ -17,7 +17,7 @@ import selectors
 import pytest
 from beanstalk_client import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Consumer, Release
-from effort import examples
+from effort import seeded, seeds
 from virtual import MemoryJournal, World
 
 from beanstalk_server.queue.units import SECOND
@@ -419,12 +419,12 @@ class Simulation:
         return not any(self.states().values())
 
 
-@pytest.mark.parametrize("seed", [*range(examples(8)), 25, 34, 36, 5043, 5161, 5365])
+@seeded(8)
 def test_no_job_is_lost_or_forgotten(seed):
     Simulation(seed).run()
 
 
 @pytest.mark.slow
 def test_no_job_is_lost_or_forgotten_in_any_of_many_simulations():
-    for seed in range(1000, 1250):
+    for seed in seeds(50):
         Simulation(seed).run()

@@ -11,7 +11,7 @@ from beanstalk_client.deliver.addresses import Guard
 from beanstalk_client.deliver.request import Request
 from beanstalk_client.deliver.sending import FailedError, Limits, Sender
 from beanstalk_client.deliver.signatures import Secrets
-from effort import examples
+from effort import seeded
 from receivers import Receiver, response
 from standardwebhooks import Webhook
 
@@ -322,7 +322,7 @@ def test_whatever_a_resolver_raises_it_is_a_failure(error):
     run(story, lookup=lookup)
 
 
-@pytest.mark.parametrize("seed", range(examples(5)))
+@seeded(5)
 def test_whatever_is_answered_it_is_an_answer_or_a_failure(seed):
     """Answers that were good, with bytes of them changed, left out and said twice."""
     chance = random.Random(seed)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 from beanstalk_client.deliver.turns import LONGEST, MOST_IDLE_HOSTS, SHORTEST, SHORTEST_STEP, PutOff, Stopped, Turns
-from effort import examples
+from effort import seeded
 
 
 def run(coroutine):
@@ -200,7 +200,7 @@ def test_hosts_are_forgotten_when_they_are_many():
     run(story())
 
 
-@pytest.mark.parametrize("seed", range(examples(10)))
+@seeded(10)
 def test_whatever_comes_ends_and_is_cancelled_everybody_has_a_turn(seed):
     chance = random.Random(seed)
 

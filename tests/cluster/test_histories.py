@@ -4,7 +4,7 @@ import random
 from zlib import crc32
 
 import pytest
-from effort import examples
+from effort import seeded
 
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.journal import Journal
@@ -973,7 +973,7 @@ class RandomTalk:
         )
 
 
-@pytest.mark.parametrize("seed", range(examples(12)))
+@seeded(12)
 def test_a_server_that_keeps_its_promises_has_no_problems(seed):
     talk = RandomTalk(seed)
     for _ in range(300):

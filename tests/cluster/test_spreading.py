@@ -3,8 +3,7 @@
 import random
 from collections import Counter
 
-import pytest
-from effort import examples
+from effort import seeded
 
 from beanstalk_server.cluster.spreading import heirs, transfers
 
@@ -63,7 +62,7 @@ def test_nodes_that_have_seen_the_same_decide_the_same_in_whatever_order_they_ha
         assert transfers({name: counts[name] for name in names}) == transfers(counts)
 
 
-@pytest.mark.parametrize("seed", range(examples(50)))
+@seeded(50)
 def test_any_figures_become_even_with_the_fewest_transfers(seed):
     rng = random.Random(seed)
     counts = {f"n{number}": rng.randrange(20) for number in range(rng.randrange(1, 12))}
@@ -75,7 +74,7 @@ def test_any_figures_become_even_with_the_fewest_transfers(seed):
     assert transfers(after) == []
 
 
-@pytest.mark.parametrize("seed", range(examples(20)))
+@seeded(20)
 def test_nodes_that_see_late_what_the_others_have_done_come_to_rest(seed):
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(rng.randrange(2, 9))]

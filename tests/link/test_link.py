@@ -113,6 +113,7 @@ class Impostor(Link):
         pass
 
 
+@pytest.mark.interpreted
 def test_a_standby_that_does_not_know_the_secret_is_told_nothing():
     leader = link(dials=False)
     standby = Impostor(
@@ -253,6 +254,7 @@ def test_what_a_client_has_told_the_server_may_take_many_frames():
     assert accepted.opening == opening
 
 
+@pytest.mark.interpreted
 def test_who_has_told_the_server_too_much_is_not_passed_on(monkeypatch):
     pair = Pair()
     monkeypatch.setattr(frames, "OPENING_LIMIT", 100)
@@ -262,6 +264,7 @@ def test_who_has_told_the_server_too_much_is_not_passed_on(monkeypatch):
         pair.wire.run()
 
 
+@pytest.mark.interpreted
 def test_there_is_a_most_of_clients(monkeypatch):
     pair = Pair()
     pair.open()

@@ -401,9 +401,11 @@ def test_a_server_that_comes_back_without_its_jobs_is_told_of_none(work, tube, t
         worker.starts(job)
         server.kill()
         worker.says("the connection is lost")
+        worker.process.send_signal(signal.SIGSTOP)  # it connects again when the other job is there
         server = servers.Process(program, line, ("127.0.0.1", port))
         with beanstalk_client.Client(server.address, use="other") as queue:
             assert queue.put("of somebody else") == job  # ids begin anew
+            worker.process.send_signal(signal.SIGCONT)
             worker.go()
             worker.says("lost: another worker has had the job; it may run twice")
             assert state(queue, job) == "ready"

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from effort import examples
+from effort import seeded
 
 from beanstalk_server.queue.job import BURIED, DELAYED, READY, STATES
 from beanstalk_server.queue.stored_job import StoredJob
@@ -159,7 +159,7 @@ def test_a_job_that_is_moved_from_file_to_file_is_read(launch_beanstalkd, restar
     assert_same(jobs, restarted(directory, "-s", "8192").shows(jobs), restarts=1)
 
 
-@pytest.mark.parametrize("seed", range(examples(2)))
+@seeded(2)
 def test_any_history(launch_beanstalkd, restarted, directory, seed):
     """Whatever beanstalkd does, we read what beanstalkd itself reads when it starts again."""
     chance = random.Random(seed)

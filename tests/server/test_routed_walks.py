@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from effort import examples
+from effort import seeds
 from sharded import ShardedNode
 
 from beanstalk_server.queue.check import check_broker
@@ -239,7 +239,7 @@ def verify(node, talkers, *, is_clean):
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_each_command_is_answered_once_and_in_its_place_whoever_leads(shards, is_clean, patience, monkeypatch):
     monkeypatch.setattr(routed, "PATIENCE", patience)
-    for seed in range(examples(10)):
+    for seed in seeds(10):
         try:
             node, talkers = walk(seed, shards, is_clean=is_clean)
             verify(node, talkers, is_clean=is_clean)

@@ -22,6 +22,9 @@ S = 65536
 FULL = S - SEGMENT_OVERHEAD
 """Bytes of records that fill a segment."""
 
+REPORTED = []
+"""What the last room has reported as admitted."""
+
 
 def room(*segments, spares=(), size=S):
     """A room with segments of (bytes of records, bytes of them that are live, size), oldest first."""
@@ -32,9 +35,8 @@ def room(*segments, spares=(), size=S):
         segment.live = live
         segment.is_closed = number < len(segments)
         made.append(segment)
-    reported = []
-    room = Room(made, size, reported.append)
-    room.reported = reported
+    room = Room(made, size, REPORTED.append)
+    REPORTED.clear()
     room.adopt()
     for number, spare_size in enumerate(spares, 1):
         room.add_spare(Spare(f"spare.{number}", spare_size))
@@ -94,7 +96,7 @@ def test_when_changes_have_used_up_the_headroom_they_wait_for_cleaning_or_for_de
     crowded.disk_is_full = True
     crowded.review()
     assert crowded.admits == admits
-    assert crowded.reported[-1] == admits
+    assert REPORTED[-1] == admits
 
 
 def test_while_many_records_wait_to_be_written_every_change_waits():
@@ -104,7 +106,7 @@ def test_while_many_records_wait_to_be_written_every_change_waits():
     assert busy.admits == NONE
     busy.pending = 0
     busy.review()
-    assert busy.reported == [NONE, ALL], "and each change is reported once"
+    assert REPORTED == [NONE, ALL], "and each change is reported once"
 
 
 def test_a_segment_without_live_jobs_is_removed_first():

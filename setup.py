@@ -19,6 +19,7 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -138,6 +139,8 @@ class Build(build):
 class BuildExt(build_ext):
     """Turns HOT into C, and the C into extension modules: all of them, or none."""
 
+    has_reused = False  # objects of earlier builds
+
     def run(self) -> None:
         if self.inplace:
             self.leave_out(
@@ -147,7 +150,15 @@ class BuildExt(build_ext):
         self.ensure_finalized()
         try:
             self.translate()
-            super().run()
+            try:
+                super().run()
+            except (BaseError, CCompilerError):
+                if not self.has_reused:
+                    raise
+                say("that failed; compiling everything anew, in case a kept object is damaged")
+                shutil.rmtree(OBJECTS)
+                self.compiler = None
+                super().run()
             for path in self.get_outputs():
                 if not os.path.exists(path):
                     raise CompileError(f"the C compiler did not create {path}, and reported no error")
@@ -157,7 +168,7 @@ class BuildExt(build_ext):
             for path in self.get_outputs():
                 if os.path.exists(path):
                     os.remove(path)
-            self.leave_out(str(error))
+            self.leave_out(textwrap.shorten(str(error), 200))
 
     def translate(self) -> None:
         """Make extension modules of HOT, as C files."""
@@ -210,6 +221,7 @@ class BuildExt(build_ext):
         """Return the path of a C file's object: one of an earlier build, or a new one."""
         kept = OBJECTS / f"{self.fingerprint(source, extension)}.o"
         if kept.exists():
+            self.has_reused = True
             os.utime(kept)
             return str(kept)
         (made,) = self.compiler.compile(

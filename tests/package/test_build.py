@@ -76,6 +76,28 @@ def test_a_compiler_that_fails_can_be_an_error(builder, sources):
     assert "/bin/false" in said
 
 
+COMPILER = """#!/bin/sh
+for argument; do case "$argument" in *.o) grep -qs damaged "$argument" && exit 1;; esac; done
+while test "$1" != -o; do shift; done
+echo made > "$2"
+"""
+
+
+def test_a_kept_object_that_is_damaged_is_made_anew(builder, sources, tmp_path):
+    compiler = tmp_path / "cc"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    first, _ = build(builder, sources, CC=str(compiler))
+    compiled = files_of(first)
+    first.unlink()
+    kept = sorted((sources / "build/objects").iterdir())
+    kept[0].write_text("damaged")
+    again, said = build(builder, sources, CC=str(compiler))
+    assert "compiling everything anew" in said
+    assert files_of(again) == compiled > modules_of(sources)
+    assert sorted((sources / "build/objects").iterdir()) == kept
+
+
 def test_nothing_that_is_left_of_earlier_builds_gets_into_a_wheel(builder, sources):
     expected = {*modules_of(sources), "beanstalk_server/py.typed"}
     for left in (

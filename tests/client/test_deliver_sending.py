@@ -465,9 +465,21 @@ def test_another_origin_learns_no_credentials_and_gets_its_own_signature():
     run(story, secrets=Secrets.parse(f"one.test {SECRET}\ntwo.test {OTHER}"))
 
 
+@pytest.mark.parametrize("location", ["/a/../b/stolen", "/a/%2e%2e/b/stolen", "../b/stolen", "/a/.%2E/b/stolen"])
+def test_a_redirect_is_signed_with_the_secret_of_where_it_leads(location):
+    async def story(sender, receiver):
+        receiver.ways["/b/x"] = leads_to(receiver.url(location) if location[0] == "/" else location, 307)
+        assert (await sender.send(Request(receiver.url("/b/x"), body="17"), "m")).status == 200
+        assert receiver.asked[1].target == "/b/stolen"
+        assert Webhook(OTHER).verify(b"17", receiver.asked[1].headers) == 17
+
+    run(story, secrets=Secrets.parse(f"127.0.0.1/a/* {SECRET}\n127.0.0.1/b/* {OTHER}"))
+
+
 @pytest.mark.parametrize(
     ("location", "kind", "said"),
     [
+        ("/a/..%2fb", "redirect", "leads to no URL"),
         ("/a", "redirect", "more than 3 redirects"),
         ("file:///etc/passwd", "redirect", "leads to no URL"),
         ("gopher://example.com/", "redirect", "leads to no URL"),

@@ -40,7 +40,6 @@ CLOSE_WITHIN: Final = 1.0
 """Seconds for the goodbyes of TLS."""
 
 CLOSED: Final = "the client is closed"
-UNSENT: Final = "the connection is lost, and the command was not sent"
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -135,7 +134,7 @@ class AsyncConnection(asyncio.Protocol):
         waiters = self._waiters
         if not waiters:
             if self.is_lost:
-                waiter.set_exception(ConnectionLostError(UNSENT))
+                waiter.set_exception(self._unsent())
                 return
             self._expect_a_reply()
         waiters.append(waiter)
@@ -324,11 +323,14 @@ class AsyncConnection(asyncio.Protocol):
             if waiter.cancelled():
                 continue  # what it was granted, the server itself takes back
             if isinstance(result, ConnectionLostError):
-                waiter.set_exception(copy.copy(result) if number < sent else ConnectionLostError(UNSENT))
+                waiter.set_exception(copy.copy(result) if number < sent else self._unsent())
             elif isinstance(result, Exception):
                 waiter.set_exception(result)
             else:
                 waiter.set_result(result)
+
+    def _unsent(self) -> ConnectionLostError:
+        return ConnectionLostError(f"{self._name}: the connection is lost, and the command was not sent")
 
     def abort(self) -> None:
         """Close the socket at once."""

@@ -40,6 +40,7 @@ from beanstalk_client.errors import (
     NotFoundError,
     UndecodableError,
     UnknownCommandError,
+    of_attempt,
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import Pipeline, Reply
@@ -735,7 +736,7 @@ class Client(Generic[TBody]):
                 sock = open_socket(address.path or (address.host, address.port), self._connect_timeout)
                 return self._greet(sock, address)
             except OSError as error:
-                failure = failure or error
+                failure = failure or of_attempt(error, address)
         assert failure is not None
         raise failure
 
@@ -768,7 +769,7 @@ class Client(Generic[TBody]):
         if self._is_closed:
             raise ConnectionLostError("the client is closed")
         if not self._reconnect:
-            raise ConnectionLostError("the connection is lost, and the client does not reconnect")
+            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
         deadline = time.monotonic() + self._connect_timeout
         pause = FIRST_PAUSE
         while True:
@@ -778,7 +779,7 @@ class Client(Generic[TBody]):
             except OSError as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    why = error.reason if isinstance(error, ConnectionLostError) else error  # no command was sent
+                    why = error.reason if isinstance(error, ConnectionLostError) else error.strerror or error
                     raise ConnectionLostError(f"{self._names()}: no server can be reached: {why}") from error
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -166,6 +166,15 @@ class NoAnswerError(ConnectionLostError, TimeoutError):
     """The server has been silent for too long, and the connection was given up."""
 
 
+def of_attempt(error: OSError, address: object) -> OSError:
+    """The error of an attempt to connect: it names the address, and no command was sent."""
+    if isinstance(error, ConnectionLostError):
+        return type(error)(f"{address}: {error.reason}", reason=error.reason)
+    if error.errno is not None and error.filename is None:
+        error.filename = str(address)
+    return error
+
+
 REPLIES: dict[bytes, type[BeanstalkdError]] = {
     b"BAD_FORMAT": BadFormatError,
     b"DEADLINE_SOON": DeadlineSoonError,

@@ -311,6 +311,30 @@ def test_a_server_that_dies_at_each_byte_is_an_error(scripted, give_up):
             converse(server.address)
 
 
+@pytest.mark.parametrize("give_up", [CLOSE, RESET], ids=["closed", "reset"])
+def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(scripted, give_up, monkeypatch):
+    monkeypatch.setattr("beanstalk_client.blocking.LONGEST_PAUSE", 0.001)
+    greeting = [
+        (b"auth secret\r\n", b"AUTHENTICATED\r\n"),
+        (b"use t\r\nwatch t\r\nignore default\r\n", b"USING t\r\nWATCHING 2\r\nWATCHING 1\r\n"),
+    ]
+    cuts = []
+    for at, (request, reply) in enumerate(greeting):
+        cuts += [[*greeting[:at], (request, reply[:size], give_up)] for size in range(len(reply))]
+    asked = b"list-tube-used\r\n"
+    server = scripted([*greeting, (asked, CLOSE)], *cuts, [*greeting, (asked, b"USING t\r\n")])
+    with Client(server.address, use="t", watch="t", token="secret", connect_timeout=WITHIN) as queue:
+        assert queue.using() == "t"
+    assert len(server.said) == len(cuts) + 2
+
+
+def test_a_first_connection_that_is_lost_while_it_is_set_up_has_done_nothing(scripted):
+    server = scripted([(b"use t\r\n", b"USI", CLOSE)])
+    with pytest.raises(ConnectionLostError, match="the server has closed it") as lost:
+        Client(server.address, use="t")
+    assert not lost.value.maybe_done
+
+
 def test_a_server_that_is_silent_at_each_byte_is_an_error(scripted):
     scripts = []
     for at, (request, reply) in enumerate(CONVERSATION):

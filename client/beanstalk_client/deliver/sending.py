@@ -23,18 +23,19 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 try:
+    import aiodns  # noqa: F401 which AsyncResolver needs
     import aiohttp
     from aiohttp.abc import AbstractResolver, ResolveResult
+    from aiohttp.resolver import AsyncResolver
     from yarl import URL
 except ImportError as _error:
-    raise ImportError("beanstalk-deliver needs aiohttp: pip install 'beanstalk-client[deliver]'") from _error
+    raise ImportError("beanstalk-deliver needs aiohttp and aiodns: pip install 'beanstalk-client[deliver]'") from _error
 
 from beanstalk_client.deliver import signatures
 from beanstalk_client.deliver.addresses import Guard, NotAllowedError
@@ -138,11 +139,10 @@ class Sender:
         guard: what may be reached.
         secrets: what signs; None: nothing.
         limits: bounds of each attempt.
-        lookups: threads that ask for addresses: as many as there are requests at once, so that a name server that
-            does not answer for one host does not hold up the others.
         tls: which certificates are trusted; None: those that the system does.
         proxies_of_environment: whether to use those that HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
-        lookup: how addresses are found; None: getaddrinfo.
+        lookup: how addresses are found; None: by c-ares, which takes no thread while a name server is silent, so that
+            slow names hold up nobody else's.
         clock: seconds since 1970, for signatures.
     """
 
@@ -152,7 +152,6 @@ class Sender:
         *,
         secrets: Secrets | None = None,
         limits: Limits | None = None,
-        lookups: int = 100,
         tls: ssl.SSLContext | None = None,
         proxies_of_environment: bool = False,
         lookup: Lookup | None = None,
@@ -163,7 +162,7 @@ class Sender:
         self._limits = limits or Limits()
         self._proxies = getproxies() if proxies_of_environment else {}
         self._clock = clock
-        self._resolver = _GuardedConnections(guard, lookup, lookups)
+        self._resolver = _GuardedConnections(guard, lookup or Names())
         self._trace = aiohttp.TraceConfig()
         self._trace.on_connection_reuseconn.append(_note_reuse)
         context: Any = tls or True
@@ -202,6 +201,7 @@ class Sender:
         await self._direct.close()
         if self._proxied is not None:
             await self._proxied.close()
+        await self._resolver.close()  # which the connector does only for one that it has made
 
     def check(self, request: Request) -> None:
         """Check what can be checked of a request before it is its turn.
@@ -325,10 +325,9 @@ class Sender:
 class _GuardedConnections(AbstractResolver):
     """Finds addresses and makes sockets, both only of addresses that the guard allows."""
 
-    def __init__(self, guard: Guard, lookup: Lookup | None, lookups: int) -> None:
+    def __init__(self, guard: Guard, lookup: Lookup) -> None:
         self._guard = guard
-        self._lookup = lookup or self._getaddrinfo
-        self._threads = ThreadPoolExecutor(lookups, "lookup")
+        self._lookup = lookup
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -361,12 +360,6 @@ class _GuardedConnections(AbstractResolver):
             return allowed
         raise refusal or OSError(None, "no address")
 
-    async def _getaddrinfo(self, host: str, port: int, family: int) -> Sequence[str]:
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
-        )
-        return [str(each[4][0]) for each in found]
-
     def socket(self, address_info: tuple[Any, ...]) -> socket.socket:
         """A socket for an address: the last moment to look at it, and the one that counts."""
         family, kind, protocol, _, address = address_info
@@ -374,7 +367,25 @@ class _GuardedConnections(AbstractResolver):
         return socket.socket(family, kind, protocol)
 
     async def close(self) -> None:
-        self._threads.shutdown(wait=False)
+        if isinstance(self._lookup, Names):
+            await self._lookup.close()
+
+
+class Names:
+    """Finds addresses as /etc/hosts and the name servers of /etc/resolv.conf say.
+
+    Args:
+        options: of aiodns, instead of what the system is set to.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._resolver = AsyncResolver(**options)
+
+    async def __call__(self, host: str, port: int, family: int) -> Sequence[str]:
+        return [each["host"] for each in await self._resolver.resolve(host, port, socket.AddressFamily(family))]
+
+    async def close(self) -> None:
+        await self._resolver.close()
 
 
 class _Response(aiohttp.ClientResponse):

@@ -11,6 +11,18 @@ if TYPE_CHECKING:
     from beanstalk_client.job import Job
 
 
+def shown(what: object, longest: int = 160) -> str:
+    """A text that came from outside, for a message or a log: on one line, without what steers a terminal.
+
+    Args:
+        longest: characters after which it is cut off.
+    """
+    text = str(what)[: longest + 1]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 class Error(Exception):
     """Whatever this package raises about a server."""
 

@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, Final, TypeVar, Union
 
 from beanstalk_client.commands import MAX_BODY_DIGITS, RESERVED, Command, batch_of, nonsense
-from beanstalk_client.errors import ConnectionLostError, Error
+from beanstalk_client.errors import ConnectionLostError, Error, shown
 from beanstalk_client.session import Session
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ class Protocol:
                 done.append((command, result))
         except ValueError as error:
             self.is_nonsense = True
-            reason = f"the server's reply makes no sense ({error})"
+            reason = f"the server's reply makes no sense ({shown(error)})"
             done += self.lose(ConnectionLostError(reason, reason=reason, maybe_done=True))
         return done
 

@@ -93,7 +93,7 @@ def test_lines_for_programs():
     records = []
     log = logging.getLogger("a.log.of.its.own")
     log.addFilter(lambda record: records.append(record) or False)
-    tell(log, logging.ERROR, "delivery-buried", "job 7: größer\nals", job=7, seconds=0.5, kind="status")
+    tell(log, logging.ERROR, "delivery-buried", "job 7: größer\n\x1b[31mals", job=7, seconds=0.5, kind="status")
     (record,) = records
     line = JsonFormatter().format(record)
     found = json.loads(line)
@@ -102,7 +102,7 @@ def test_lines_for_programs():
     assert found == {
         "level": "error",
         "event": "delivery-buried",
-        "message": "job 7: größer\nals",
+        "message": r"job 7: größer\n\x1b[31mals",
         "job": 7,
         "seconds": 0.5,
         "kind": "status",

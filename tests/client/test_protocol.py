@@ -385,3 +385,17 @@ def test_errors_go_from_process_to_process(error):
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), repr(copy)) == (type(error), str(error), repr(error))
     assert vars(copy).keys() == vars(error).keys()
+
+
+@pytest.mark.parametrize("reply", [b"\x1b[2J\n2026-05-04 ERROR forged", "\u202e\u2028\x9b".encode(), b"\0" * 900])
+def test_what_a_server_says_steers_no_terminal_and_forges_no_line(reply):
+    for command in (commands.stats(), commands.put(b"", 0, 0, 1), commands.touch(1)):
+        protocol = Protocol()
+        protocol.send(command)
+        ((_, lost),) = protocol.receive(reply + b"\r\n")
+        assert str(lost).startswith("the server's reply makes no sense (") and str(lost).isprintable()
+        assert len(lost.reason) < 300
+    protocol = Protocol()
+    protocol.send(commands.stats())
+    ((_, lost),) = protocol.receive(b"OK %d\r\n---\n%b\r\n" % (len(reply) + 4, reply))
+    assert lost.reason.isprintable() and len(lost.reason) < 300

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from beanstalk_client.errors import shown
+
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 """What a job may ask for. CONNECT and TRACE are for proxies and for debugging."""
 
@@ -373,6 +375,5 @@ def _decoded(body: object) -> bytes:
 
 
 def _shown(what: object) -> str:
-    """Something of a job in a message: short, on one line, in ASCII."""
-    text = ascii(what) if isinstance(what, str) else ascii(str(what))
-    return text if len(text) <= 64 else f"{text[:60]}...{text[-1]}"
+    """Something of a job in a message."""
+    return f"'{shown(what, 60)}'"

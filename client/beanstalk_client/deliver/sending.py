@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import re
 import socket
 import ssl
 import time
@@ -41,6 +40,7 @@ from beanstalk_client.deliver import signatures
 from beanstalk_client.deliver.addresses import Guard, NotAllowedError
 from beanstalk_client.deliver.request import Request, RequestError, check_url
 from beanstalk_client.deliver.signatures import Secrets
+from beanstalk_client.errors import shown
 from beanstalk_client.version import VERSION
 
 USER_AGENT: Final = f"beanstalk-deliver/{VERSION}"
@@ -71,8 +71,6 @@ _DESCRIBES: Final = frozenset(
     {"accept", "accept-language", "content-encoding", "content-language", "content-type", "user-agent"}
 )
 """The header fields of a job that another origin is sent too: all others may be credentials."""
-
-_UNPRINTABLE: Final = re.compile(r"[^ -~\u00a1-\ud7ff]+")
 
 _CLOSED: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
@@ -437,27 +435,25 @@ def _failure(error: Exception, timeout: float, connect_timeout: float) -> Failed
     if isinstance(error, asyncio.TimeoutError):
         return FailedError("timeout", f"no answer within {timeout:g} s")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return FailedError("dns", f"the host's name is not found: {_shown(cause)}")
+        return FailedError("dns", f"the host's name is not found: {_reason(cause)}")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return FailedError("tls", f"the certificate is not good: {_shown(error.certificate_error)}")
+        return FailedError("tls", f"the certificate is not good: {_reason(error.certificate_error)}")
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
-        return FailedError("tls", f"TLS fails: {_shown(cause)}")
+        return FailedError("tls", f"TLS fails: {_reason(cause)}")
     if isinstance(error, aiohttp.ClientConnectorError):
-        return FailedError("connect", f"no connection: {_shown(cause)}")
+        return FailedError("connect", f"no connection: {_reason(cause)}")
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return FailedError("connect", "the connection was closed before an answer")
     if isinstance(error, aiohttp.ClientResponseError):
-        return FailedError("protocol", f"the answer is no HTTP: {_shown(error.message)}")
+        return FailedError("protocol", f"the answer is no HTTP: {_reason(error.message)}")
     if isinstance(error, (aiohttp.ClientOSError, OSError)):
-        return FailedError("connect", f"the connection was lost: {_shown(cause)}")
-    return FailedError("protocol", f"{type(error).__name__}: {_shown(error)}")
+        return FailedError("connect", f"the connection was lost: {_reason(cause)}")
+    return FailedError("protocol", f"{type(error).__name__}: {_reason(error)}")
 
 
-def _shown(what: object) -> str:
-    """Something that a receiver may have had its hand in: short, in one line, printable."""
-    text = _UNPRINTABLE.sub(" ", str(getattr(what, "strerror", None) or what)).strip()
-    return text if len(text) <= 160 else f"{text[:157]}..."
+def _reason(what: object) -> str:
+    return shown(getattr(what, "strerror", None) or what)
 
 
 def _excerpt(content: bytes) -> str:
-    return _UNPRINTABLE.sub(" ", content[: 4 * EXCERPT].decode(errors="replace")).strip()[:EXCERPT]
+    return shown(content[: 4 * EXCERPT].decode(errors="replace").strip(), EXCERPT)

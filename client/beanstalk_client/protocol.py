@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, TypeVar, Union
 
-from beanstalk_client.commands import MAX_BODY_DIGITS, RESERVED, Command, batch_of, nonsense
+from beanstalk_client.commands import MAX_BODY, MAX_DIGITS, RESERVED, Command, batch_of, nonsense
 from beanstalk_client.errors import ConnectionLostError, Error, shown
 from beanstalk_client.session import Session
 
@@ -115,9 +115,10 @@ class Protocol:
                 if reply.opening and line.startswith(reply.opening):
                     words = line.split(b" ")
                     digits = words[-1]
-                    if not digits.isdigit() or len(digits) > MAX_BODY_DIGITS:
+                    length = int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else -1
+                    if not 0 <= length <= MAX_BODY:
                         nonsense(line)
-                    body_end = end + int(digits)
+                    body_end = end + length
                     if size < body_end + 2:
                         self.missing = body_end + 2 - size
                         self._pieces.append(data[position:])

@@ -399,3 +399,30 @@ def test_what_a_server_says_steers_no_terminal_and_forges_no_line(reply):
     protocol.send(commands.stats())
     ((_, lost),) = protocol.receive(b"OK %d\r\n---\n%b\r\n" % (len(reply) + 4, reply))
     assert lost.reason.isprintable() and len(lost.reason) < 300
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        (commands.reserve(), b"RESERVED 1 %d\r\n"),
+        (commands.peek(1), b"FOUND 1 %d\r\n"),
+        (commands.stats(), b"OK %d\r\n"),
+    ],
+)
+def test_no_more_is_awaited_than_a_job_may_have(command, reply):
+    protocol = Protocol()
+    protocol.send(command)
+    assert protocol.receive(reply % 2**30) == []
+    for size in (2**30 + 1, 9_999_999_999, 10**30):
+        protocol = Protocol()
+        protocol.send(command)
+        ((_, lost),) = protocol.receive(reply % size)
+        assert isinstance(lost, errors.ConnectionLostError) and protocol.is_nonsense
+
+
+def test_a_batch_has_at_most_as_many_jobs_as_servers_give():
+    for count, is_nonsense in ((512, False), (513, True), (99_999_999_999, True)):
+        protocol = Protocol()
+        protocol.send(commands.reserve_batch(512))
+        protocol.receive(b"RESERVED_BATCH %d\r\n" % count)
+        assert protocol.is_nonsense == is_nonsense

@@ -444,6 +444,9 @@ class Consumer:
         try:
             if not link.watching:
                 await link.watch()
+            if self._lost:
+                await client.using()  # is answered at once, where what follows may wait for a job
+                self._tell_back()
             await self._look_up(
                 link,
                 [
@@ -473,9 +476,7 @@ class Consumer:
         if lost is not None:
             raise lost
         if not number or self._stopping:
-            jobs = [] if asked is None or asked.exception() else asked.result()
-            self._tell_back()
-            return jobs
+            return [] if asked is None or asked.exception() else asked.result()
         try:
             if asked is not None and not isinstance(asked.exception(), UnsupportedError):
                 jobs = asked.result()
@@ -487,7 +488,6 @@ class Consumer:
             jobs = []
         finally:
             link.waiting = False
-        self._tell_back()
         return jobs
 
     def _hear(
@@ -729,7 +729,8 @@ class Consumer:
     def _tell_lost(self, error: BaseException) -> None:
         if not self._lost:
             self._lost = True
-            tell(log, logging.WARNING, "server-lost", f"the server is not reached: {error}", running=self._running)
+            why = error.reason if isinstance(error, ConnectionLostError) else error  # what is in doubt is said again
+            tell(log, logging.WARNING, "server-lost", f"the server is not reached: {why}", running=self._running)
 
     def _tell_back(self) -> None:
         if self._lost:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command
 from beanstalk_client.connection import KEEPALIVE
-from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError
+from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError, of_command
 from beanstalk_client.job import Job
 from beanstalk_client.pipeline import Reply
 from beanstalk_client.protocol import Protocol
@@ -234,12 +234,12 @@ class AsyncConnection(asyncio.Protocol):
                 self._transport.abort()
             return
         waiters = self._waiters
-        for _, result in done:
+        for command, result in done:
             waiter = waiters.popleft()
             if waiter.cancelled():
                 self._answer_nobody(waiter, result)
             elif isinstance(result, Exception):
-                waiter.set_exception(result)
+                waiter.set_exception(of_command(result, command.line, self._name))
             else:
                 waiter.set_result(result)
 

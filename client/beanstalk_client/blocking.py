@@ -41,6 +41,7 @@ from beanstalk_client.errors import (
     UndecodableError,
     UnknownCommandError,
     of_attempt,
+    of_command,
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import Pipeline, Reply
@@ -668,7 +669,7 @@ class Client(Generic[TBody]):
                 self._drop()
                 if command.repeatable and self._reconnect and connection.may_repeat:
                     return self._run_again(command)
-            raise result
+            raise of_command(result, command.line, connection.name)
         if connection.protocol.is_lost:  # more has come than was asked for
             self._drop()
         return result  # type: ignore[no-any-return]  # where typing.cast would be a call
@@ -684,7 +685,7 @@ class Client(Generic[TBody]):
         if connection.is_lost:
             self._drop()
         if isinstance(result, Exception):
-            raise result
+            raise of_command(result, command.line, connection.name)
         return cast(T, result)
 
     def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
@@ -704,6 +705,9 @@ class Client(Generic[TBody]):
             raise
         if connection.is_lost:
             self._drop()
+        for command, result in zip(batch, results):
+            if isinstance(result, Exception):
+                of_command(result, command.line, connection.name)
         return results
 
     def _ready(self) -> Connection:
@@ -760,9 +764,9 @@ class Client(Generic[TBody]):
         return connection
 
     def _say(self, connection: Connection, greeting: Sequence[Command[Any]]) -> None:
-        for result in connection.run_all(greeting) if greeting else ():
+        for command, result in zip(greeting, connection.run_all(greeting) if greeting else ()):
             if isinstance(result, Exception):
-                raise result
+                raise of_command(result, command.line, connection.name)
 
     def _open_again(self) -> Connection:
         """Connect after a loss, and tell of the reservations that it has cost."""

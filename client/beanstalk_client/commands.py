@@ -380,6 +380,11 @@ class Command(Generic[T]):
         """Its first word. What follows may be a token, or a body."""
         return self.data.split(b"\r", 1)[0].split(b" ", 1)[0].decode("ascii")
 
+    @property
+    def line(self) -> str:
+        """What may be shown of it: its first line, without a token."""
+        return self.name if self.reply is AUTHENTICATED else self.data[: self.data.index(b"\r")].decode("ascii")
+
     def settle(self, result: T | Error, session: Session) -> None:
         """Tell the session what has become of it."""
 

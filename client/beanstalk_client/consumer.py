@@ -364,7 +364,7 @@ class Consumer:
                     self._fail(error)
                     jobs = None
                 except BeanstalkdError as error:  # INTERNAL_ERROR, OUT_OF_MEMORY: it may pass
-                    tell(log, logging.ERROR, "reserve-refused", f"the server refuses to hand out jobs: {error!r}")
+                    tell(log, logging.ERROR, "reserve-refused", f"the server refuses to hand out jobs: {error}")
                     jobs = None
                 finally:
                     self._asked -= number
@@ -717,7 +717,7 @@ class Consumer:
             elif trouble is not None:
                 delivery._touch_at = NEVER
                 if self._in_hand.get(delivery.job_id) is delivery and delivery._link is link:
-                    message = f"job {delivery.job_id}: not ours any more ({trouble!r}); it runs on, and may run twice"
+                    message = f"job {delivery.job_id}: not ours any more ({trouble}); it runs on, and may run twice"
                     tell(log, logging.WARNING, "reservation-lost", message, job=delivery.job_id, tube=delivery.tube)
             elif delivery._touch_at != NEVER:
                 link.note_heard(delivery, now)
@@ -740,7 +740,7 @@ class Consumer:
     def _tell_untold(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
         if isinstance(outcome, Release):
             return  # it is ready again as it is
-        why = "it is not ours any more" if isinstance(error, NotFoundError) else str(error) or repr(error)
+        why = "it is not ours any more" if isinstance(error, NotFoundError) else str(error)
         message = f"job {delivery.job_id}: {outcome!r} came to nothing: {why}; it may run twice"
         tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
 

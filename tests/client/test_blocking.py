@@ -685,6 +685,19 @@ def test_a_fork_does_not_use_its_parents_connection(run):
     subprocess.run(program, env=os.environ | {"PYTHONPATH": str(servers.ROOT / "client")}, timeout=WITHIN, check=True)
 
 
+def test_an_error_says_what_was_asked_of_whom(either):
+    where = "{}:{}".format(*either.address)
+    with Client(either.address) as queue:
+        with pytest.raises(NotFoundError, match=f"^{where}: delete 999999999: NOT_FOUND: there is no such job"):
+            queue.delete(999999999)
+        with queue.pipeline(raise_errors=False) as together:
+            reply = together.peek(999999999)
+        assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
+    port = servers.unused_port()
+    with pytest.raises(ConnectionRefusedError, match=f"'127.0.0.1:{port}'"):
+        Client(("127.0.0.1", port))
+
+
 def test_a_second_thread_is_refused_while_the_first_waits(run):
     server = run()
     with Client(server.address) as queue, Client(server.address) as other, ThreadPoolExecutor() as threads:

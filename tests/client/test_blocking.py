@@ -685,6 +685,13 @@ def test_a_fork_does_not_use_its_parents_connection(run):
     subprocess.run(program, env=os.environ | {"PYTHONPATH": str(servers.ROOT / "client")}, timeout=WITHIN, check=True)
 
 
+def test_what_beanstalkd_does_not_know_is_said(beanstalkd):
+    with Client(beanstalkd.address) as queue:
+        for ask in (queue.drain, queue.undrain, lambda: queue.clear_tube("t"), lambda: queue.redrive("t", 1)):
+            with pytest.raises(UnknownCommandError, match="beanstalk-server has commands that beanstalkd has not"):
+                ask()
+
+
 def test_an_error_says_what_was_asked_of_whom(either):
     where = "{}:{}".format(*either.address)
     with Client(either.address) as queue:

@@ -218,9 +218,15 @@ def test_what_beanstalkd_lacks_is_said_in_one_sentence(stock, ask):
 
 def test_a_body_never_becomes_commands_of_a_server_that_lacks_put_with(stock, ask, read):
     before = read(stock, "stats")
-    ask(stock, "put", "t", "put 0 0 60 1\r\nx", "--delay", "0.5")
+    ask(stock, "put", "t", "put 0 0 60 1\r\nx", "--tries", "2")
     after = read(stock, "stats")
     assert after["total-jobs"] == before["total-jobs"]
+
+
+def test_a_fraction_of_a_second_is_rounded_up_where_the_server_knows_none(stock, read):
+    job = read(stock, "put", "fractions", "x", "--delay", "1.5s", "--ttr", "2.5")["id"]
+    found = read(stock, "stats", "--job", str(job))
+    assert (found["delay"], found["ttr"]) == (2, 3)
 
 
 def test_put_with_all_that_can_be_demanded(ours, ask, read):

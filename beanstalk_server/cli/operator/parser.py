@@ -367,7 +367,8 @@ COMMANDS: Final = (
         Argument(
             "--ttl", metavar="DURATION", type=positive_duration, help="it expires when it has been ready for so long"
         ),
-        about="Durations with a fraction and the options from --key on need put-with, which beanstalkd does not have.",
+        about="The options from --key on need put-with, which beanstalkd does not have. There, durations are rounded up "
+        "to seconds.",
     ),
     Command(
         "tail",

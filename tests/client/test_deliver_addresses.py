@@ -84,6 +84,15 @@ def test_what_a_translator_leads_to_must_be_allowed_as_well():
         guard.check_address("64:ff9b::a9fe:a9fe")
 
 
+def test_what_would_open_an_address_is_said():
+    with pytest.raises(NotAllowedError, match=r"127\.0\.0\.1 is forbidden: --allow-net 127\.0\.0\.1 would open it"):
+        Guard().check_address("127.0.0.1")
+    with pytest.raises(NotAllowedError, match=r"8\.8\.8\.8 is forbidden$"):
+        Guard(forbidden_networks=networks("8.8.8.8")).check_address("8.8.8.8")
+    assert "--allow-net" in Guard().reach
+    assert Guard(allowed_networks=networks("127.0.0.0/8")).reach == "public addresses and to 127.0.0.0/8"
+
+
 def test_what_is_forbidden_by_name_stays_so():
     guard = Guard(allowed_networks=networks("10.0.0.0/8"), forbidden_networks=networks("10.1.0.0/16", "8.8.8.0/24"))
     assert allows(guard, "10.2.0.1")

@@ -103,6 +103,12 @@ class Guard:
         self.allowed_networks = (*allowed_networks, *(PRIVATE if allow_private else ()))
         self.forbidden_networks = tuple(forbidden_networks)
 
+    @property
+    def reach(self) -> str:
+        """Where requests may go, for people."""
+        also = ", ".join(map(str, self.allowed_networks))
+        return f"public addresses and to {also}" if also else "public addresses alone: --allow-net opens others"
+
     def check_host(self, host: str, port: int) -> None:
         """Check what a URL says.
 
@@ -141,7 +147,8 @@ class Guard:
 
     def _check(self, address: Address, shown: str) -> None:
         if not self._allows(address):
-            raise NotAllowedError(f"the address {shown} is forbidden")
+            opened = "" if _in(address, self.forbidden_networks) else f": --allow-net {address} would open it"
+            raise NotAllowedError(f"the address {shown} is forbidden{opened}")
 
     def _allows(self, address: Address) -> bool:
         if _in(address, self.forbidden_networks):

@@ -195,6 +195,11 @@ class Sender:
             trace_configs=[self._trace],
         )
 
+    @property
+    def reach(self) -> str:
+        """Where requests may go, for people."""
+        return self._guard.reach
+
     async def close(self) -> None:
         await self._direct.close()
         if self._proxied is not None:

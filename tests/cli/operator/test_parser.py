@@ -122,6 +122,12 @@ def test_what_is_refused(line, capsys):
     assert "beanstalk" in capsys.readouterr().err
 
 
+def test_a_pause_of_no_time_names_what_ends_one(capsys):
+    with pytest.raises(SystemExit):
+        parse(["pause", "t", "0"])
+    assert "`beanstalk resume` ends a pause" in capsys.readouterr().err
+
+
 def test_tables_of_the_parser_agree_with_the_commands():
     from beanstalk_server.cli.operator.looking import TUBE_COLUMNS
 

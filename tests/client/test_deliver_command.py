@@ -72,7 +72,8 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("beanstalk_client.deliver.s")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(
-        UsageError, match=r"beanstalk-deliver needs aiohttp and aiodns: pip install 'beanstalk-client\[deliver\]'"
+        UsageError,
+        match=r"beanstalk-deliver needs aiohttp and aiodns: pip install './client\[deliver\]' in a clone",
     ):
         make_deliverer(make_parser().parse_args(["--tube", "a"]))
 

@@ -674,7 +674,7 @@ def test_without_the_extra_it_says_how_to_get_it(ours, arguments, lacks, status)
         [*COMMAND[:-1], script, *arguments], env=environment(ours), cwd="/", capture_output=True, text=True, timeout=60
     )
     assert done.returncode == status
-    needs = f"beanstalk {arguments[0]}: needs {lacks}: pip install 'beanstalk-server[cli]'\n"
+    needs = f"beanstalk {arguments[0]}: needs {lacks}: pip install ./client '.[cli]' in a clone of beanstalk-server\n"
     assert done.stderr == (needs if status else "")
 
 

@@ -53,7 +53,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in LIBRARIES:
             raise
-        return _fail(name, f"needs {error.name}: pip install 'beanstalk-server[cli]'", UNAVAILABLE)
+        return _fail(
+            name, f"needs {error.name}: pip install ./client '.[cli]' in a clone of beanstalk-server", UNAVAILABLE
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputError as error:

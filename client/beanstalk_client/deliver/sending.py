@@ -34,7 +34,9 @@ try:
     from aiohttp.resolver import AsyncResolver
     from yarl import URL
 except ImportError as _error:
-    raise ImportError("beanstalk-deliver needs aiohttp and aiodns: pip install 'beanstalk-client[deliver]'") from _error
+    raise ImportError(
+        "beanstalk-deliver needs aiohttp and aiodns: pip install './client[deliver]' in a clone of beanstalk-server"
+    ) from _error
 
 from beanstalk_client.deliver import signatures
 from beanstalk_client.deliver.addresses import Guard, NotAllowedError

@@ -45,6 +45,9 @@ class Kind:
     shows = True
     """Whether a message may show a value: not what may be secret."""
 
+    bounds = ""
+    """Between which numbers a value is, for the help."""
+
     def __init__(self, wanted: str, metavar: str = "", typed: str = "") -> None:
         self.wanted = wanted
         self.metavar = metavar
@@ -251,7 +254,8 @@ class Whole(Kind):
     """A whole number within bounds."""
 
     def __init__(self, metavar: str, least: int, most: int, what: str = "a whole number") -> None:
-        super().__init__(f"{what} from {least} to {most}", metavar)
+        self.bounds = f"{least} to {most}"
+        super().__init__(f"{what} from {self.bounds}", metavar)
         self._least = least
         self._most = most
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_server import Config, ConfigError
-from beanstalk_server.cli.options import BEHIND_THEM, parse
+from beanstalk_server.cli.options import BEHIND_THEM, help_text, parse
 from beanstalk_server.config import OPTIONS
 
 README = Path(__file__).parents[1] / "README.md"
@@ -261,3 +261,8 @@ def rows_of_options():
             yield f"| `{option.also[0]}` |  | the same as `{option.short} {option.also[1]}` |"
     for flags, meaning in BEHIND_THEM:
         yield f"| `{flags}` |  | {meaning} |"
+
+
+def test_the_help_says_between_which_numbers_a_value_is():
+    text = " ".join(help_text().split())
+    assert "--lease-ttl S seconds after which another node takes over from one that is not heard of (2 to 300; " in text

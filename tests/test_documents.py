@@ -101,3 +101,12 @@ def test_the_interface_of_the_queue_fits_on_a_page_and_is_all_there():
     answers = {name for name in vars(Client) if name.startswith("on_")}
     assert set(re.findall(r"(\w+)\(", block)) == methods
     assert set(re.findall(r"→ (\w+)", block)) == answers
+
+
+def test_nobody_is_told_to_install_a_name_that_is_on_no_index():
+    """Whoever registered it would run code on that machine."""
+    files = [*PAGES, *(ROOT / "beanstalk_server").rglob("*.py"), *(ROOT / "client").rglob("*.py")]
+    told = [
+        path for path in files if re.search(r"pip install (-\S+ )*['\"]?beanstalk-(server|client)", path.read_text())
+    ]
+    assert [name(path) for path in told] == []

@@ -179,5 +179,7 @@ def help_text() -> str:
 
 
 def _meaning(option: Option) -> str:
-    shown = option.kind.metavar and option.default != ""
-    return f"{option.meaning} (default: {option.default})" if shown else option.meaning
+    told = [option.kind.bounds] if option.kind.bounds else []
+    if option.kind.metavar and option.default != "":
+        told.append(f"default: {option.default}")
+    return f"{option.meaning} ({'; '.join(told)})" if told else option.meaning

@@ -27,7 +27,7 @@ _OF_A_DIRECTORY: Final = {
 }
 """The options that only a server with a directory of its own has, and why a node has none of them."""
 
-NO_LIBRARY: Final = "needs redis, which is not installed: pip install 'beanstalk-server[cluster]'"
+NO_LIBRARY: Final = "needs redis, which is not installed: pip install '.[cluster]' in a clone of beanstalk-server"
 
 LARGEST: Final = 1 << 28
 """Bytes of a segment, and of a job. A string of Redis has 512 MiB at most, and so has an argument of a script."""

@@ -6,9 +6,10 @@ Must never know how they are formatted. Moments and durations are in nanoseconds
 from __future__ import annotations
 
 from beanstalk_server.queue.counters import Counters
-from beanstalk_server.queue.job import DELAYED, RESERVED, SAFETY_MARGIN, Job
+from beanstalk_server.queue.job import DELAYED, RESERVED, SAFETY_MARGIN, Job, Terms
 from beanstalk_server.queue.journal import Files
 from beanstalk_server.queue.policy import NO_POLICY
+from beanstalk_server.queue.tries import counts_failures
 from beanstalk_server.queue.tube import Tube
 
 
@@ -29,7 +30,10 @@ class JobStatistics:
         elif job.state == RESERVED:
             end = job.deadline if job.in_safety_margin else job.deadline + SAFETY_MARGIN
             self.time_left = max(end - now, 0)
-        self.terms = terms = job.terms()
+        terms = job.terms()
+        if terms is None and counts_failures(job):
+            terms = Terms()
+        self.terms = terms
         self.max_tries = 0  # that of the job, or else of its tube; 0 for no limit
         self.expires_in = 0  # until a ready job expires; 0 if it does not
         if terms is not None:

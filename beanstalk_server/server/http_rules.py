@@ -11,7 +11,7 @@ from typing import Final
 
 from beanstalk_server.config import ListenerConfig
 
-NO_LIBRARY: Final = "needs h11, which is not installed: pip install 'beanstalk-server[http]'"
+NO_LIBRARY: Final = "needs h11, which is not installed: pip install '.[http]' in a clone of beanstalk-server"
 
 
 def http_mistakes(listeners: Iterable[ListenerConfig]) -> list[str]:

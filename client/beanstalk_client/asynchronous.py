@@ -40,6 +40,7 @@ from beanstalk_client.errors import (
     ReservationLostError,
     UndecodableError,
     UnknownCommandError,
+    of_attempt,
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import AsyncPipeline, Reply
@@ -203,8 +204,10 @@ class AsyncClient(Generic[TBody]):
         self._is_closed = False
 
     def __repr__(self) -> str:
-        where = ", ".join(map(str, self._target.addresses))
-        return f"beanstalk_client.AsyncClient({where}{' over TLS' if self._target.context else ''})"
+        return f"beanstalk_client.AsyncClient({self._names()}{' over TLS' if self._target.context else ''})"
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self._target.addresses))
 
     async def __aenter__(self) -> AsyncClient[TBody]:
         return await self.connect()
@@ -271,26 +274,26 @@ class AsyncClient(Generic[TBody]):
         if self._is_closed:
             raise ConnectionLostError(CLOSED)
         if self._was_connected and not self._reconnects:
-            raise ConnectionLostError("the connection is lost, and the client does not reconnect")
-        connecting = self._connecting
-        if connecting is None:
-            connecting = self._connecting = asyncio.get_running_loop().create_task(self._connect())
-            connecting.add_done_callback(self._note_connected)
-        self._waiting += 1
-        try:
-            await asyncio.wait([connecting])
-        finally:
-            self._waiting -= 1
-            if not self._waiting and not connecting.done():
-                connecting.cancel()
-        if connecting.cancelled():
-            raise self._closed_or_lost()
+            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
+        while True:
+            connecting = self._connecting
+            if connecting is None:
+                connecting = self._connecting = asyncio.get_running_loop().create_task(self._connect())
+                connecting.add_done_callback(self._note_connected)
+            self._waiting += 1
+            try:
+                await asyncio.wait([connecting])
+            finally:
+                self._waiting -= 1
+                if not self._waiting and not connecting.done():
+                    connecting.cancel()
+            if self._is_closed:
+                raise ConnectionLostError(CLOSED)
+            if not connecting.cancelled():  # else all who waited before had gone
+                break
         error = connecting.exception()
         if error is not None:
             raise _fresh(error)
-
-    def _closed_or_lost(self) -> ConnectionLostError:
-        return ConnectionLostError(CLOSED if self._is_closed else "the connection is lost")
 
     def _note_connected(self, connecting: asyncio.Task[None]) -> None:
         self._connecting = None
@@ -314,21 +317,22 @@ class AsyncClient(Generic[TBody]):
                 try:
                     connection = await asyncio.wait_for(self._open(address), self._connect_timeout)
                 except asyncio.TimeoutError:
-                    error: OSError = NoAnswerError(f"{address} does not answer within {self._connect_timeout:g} s")
+                    error: OSError = NoAnswerError(f"no answer within {self._connect_timeout:g} s")
                 except OSError as found:
                     error = found
                 else:
-                    self._use(connection)
-                    return
-                failure = failure or error
+                    if self._is_closed or not connection.is_lost:
+                        self._use(connection)
+                        return
+                    error = ConnectionLostError()
+                failure = failure or of_attempt(error, address)
             assert failure is not None
             left = until - loop.time()
             if not self._was_connected:
                 raise failure
             if left <= 0:
-                where = ", ".join(map(str, addresses))
-                why = failure.reason if isinstance(failure, ConnectionLostError) else failure  # no command was sent
-                raise ConnectionLostError(f"{where}: no server can be reached: {why}") from failure
+                why = failure.reason if isinstance(failure, ConnectionLostError) else failure.strerror or failure
+                raise ConnectionLostError(f"{self._names()}: no server can be reached: {why}") from failure
             failure = None
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -355,16 +359,16 @@ class AsyncClient(Generic[TBody]):
                 if isinstance(result, BaseException):
                     raise result
             if connection.is_lost:
-                raise ConnectionLostError(f"{address} has closed the connection")
+                raise ConnectionLostError("the server has closed the connection")
         except BaseException:
             connection.lose("the connection could not be made")
             raise
         return connection
 
     def _use(self, connection: AsyncConnection) -> None:
-        if self._is_closed or connection.is_lost:  # a cancel may come too late to be heard
+        if self._is_closed:  # a cancel may come too late to be heard
             connection.lose(CLOSED)
-            raise self._closed_or_lost()
+            return
         self._connection = connection
         is_first, self._was_connected = not self._was_connected, True
         if not self._reconnects:
@@ -382,7 +386,7 @@ class AsyncClient(Generic[TBody]):
             connection = self._connection
             if connection is None:
                 if reconnects == MOST_RECONNECTS:
-                    raise ConnectionLostError("the connection is lost as soon as it is made")
+                    raise ConnectionLostError(f"{self._names()}: the connection is lost as soon as it is made")
                 reconnects += 1
                 await self._wait_for_connection()
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from beanstalk_client.commands import Command
 from beanstalk_client.connection import KEEPALIVE
-from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError
+from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError, of_command
 from beanstalk_client.job import Job
 from beanstalk_client.pipeline import Reply
 from beanstalk_client.protocol import Protocol
@@ -40,7 +40,6 @@ CLOSE_WITHIN: Final = 1.0
 """Seconds for the goodbyes of TLS."""
 
 CLOSED: Final = "the client is closed"
-UNSENT: Final = "the connection is lost, and the command was not sent"
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -135,7 +134,7 @@ class AsyncConnection(asyncio.Protocol):
         waiters = self._waiters
         if not waiters:
             if self.is_lost:
-                waiter.set_exception(ConnectionLostError(UNSENT))
+                waiter.set_exception(self._unsent())
                 return
             self._expect_a_reply()
         waiters.append(waiter)
@@ -235,12 +234,12 @@ class AsyncConnection(asyncio.Protocol):
                 self._transport.abort()
             return
         waiters = self._waiters
-        for _, result in done:
+        for command, result in done:
             waiter = waiters.popleft()
             if waiter.cancelled():
                 self._answer_nobody(waiter, result)
             elif isinstance(result, Exception):
-                waiter.set_exception(result)
+                waiter.set_exception(of_command(result, command.line, self._name))
             else:
                 waiter.set_result(result)
 
@@ -324,11 +323,14 @@ class AsyncConnection(asyncio.Protocol):
             if waiter.cancelled():
                 continue  # what it was granted, the server itself takes back
             if isinstance(result, ConnectionLostError):
-                waiter.set_exception(copy.copy(result) if number < sent else ConnectionLostError(UNSENT))
+                waiter.set_exception(copy.copy(result) if number < sent else self._unsent())
             elif isinstance(result, Exception):
                 waiter.set_exception(result)
             else:
                 waiter.set_result(result)
+
+    def _unsent(self) -> ConnectionLostError:
+        return ConnectionLostError(f"{self._name}: the connection is lost, and the command was not sent")
 
     def abort(self) -> None:
         """Close the socket at once."""

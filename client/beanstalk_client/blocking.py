@@ -40,6 +40,8 @@ from beanstalk_client.errors import (
     NotFoundError,
     UndecodableError,
     UnknownCommandError,
+    of_attempt,
+    of_command,
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import Pipeline, Reply
@@ -667,7 +669,7 @@ class Client(Generic[TBody]):
                 self._drop()
                 if command.repeatable and self._reconnect and connection.may_repeat:
                     return self._run_again(command)
-            raise result
+            raise of_command(result, command.line, connection.name)
         if connection.protocol.is_lost:  # more has come than was asked for
             self._drop()
         return result  # type: ignore[no-any-return]  # where typing.cast would be a call
@@ -683,7 +685,7 @@ class Client(Generic[TBody]):
         if connection.is_lost:
             self._drop()
         if isinstance(result, Exception):
-            raise result
+            raise of_command(result, command.line, connection.name)
         return cast(T, result)
 
     def run_all(self, batch: Sequence[Command[Any]]) -> list[Any]:
@@ -703,6 +705,9 @@ class Client(Generic[TBody]):
             raise
         if connection.is_lost:
             self._drop()
+        for command, result in zip(batch, results):
+            if isinstance(result, Exception):
+                of_command(result, command.line, connection.name)
         return results
 
     def _ready(self) -> Connection:
@@ -735,7 +740,7 @@ class Client(Generic[TBody]):
                 sock = open_socket(address.path or (address.host, address.port), self._connect_timeout)
                 return self._greet(sock, address)
             except OSError as error:
-                failure = failure or error
+                failure = failure or of_attempt(error, address)
         assert failure is not None
         raise failure
 
@@ -759,16 +764,16 @@ class Client(Generic[TBody]):
         return connection
 
     def _say(self, connection: Connection, greeting: Sequence[Command[Any]]) -> None:
-        for result in connection.run_all(greeting) if greeting else ():
+        for command, result in zip(greeting, connection.run_all(greeting) if greeting else ()):
             if isinstance(result, Exception):
-                raise result
+                raise of_command(result, command.line, connection.name)
 
     def _open_again(self) -> Connection:
         """Connect after a loss, and tell of the reservations that it has cost."""
         if self._is_closed:
             raise ConnectionLostError("the client is closed")
         if not self._reconnect:
-            raise ConnectionLostError("the connection is lost, and the client does not reconnect")
+            raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
         deadline = time.monotonic() + self._connect_timeout
         pause = FIRST_PAUSE
         while True:
@@ -778,7 +783,7 @@ class Client(Generic[TBody]):
             except OSError as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    why = error.reason if isinstance(error, ConnectionLostError) else error  # no command was sent
+                    why = error.reason if isinstance(error, ConnectionLostError) else error.strerror or error
                     raise ConnectionLostError(f"{self._names()}: no server can be reached: {why}") from error
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)

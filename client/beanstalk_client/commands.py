@@ -61,8 +61,8 @@ MAX_SECONDS: Final = 2**32 - 1
 MAX_DIGITS: Final = 20
 """The most digits of a number in a reply: an id has 64 bits."""
 
-MAX_BODY_DIGITS: Final = 10
-"""A reply that announces more than ten gigabytes makes no sense: a job has at most one."""
+MAX_BODY: Final = 1 << 30
+"""Bytes of a reply's body: servers take no larger job, and whatever announces more makes no sense."""
 
 MAX_BATCH: Final = 512
 """The most jobs of a batch."""
@@ -297,7 +297,8 @@ class Batch(Reply[Any]):
         """How many jobs follow, or the error."""
         if not line.startswith(self.word):
             return _unknown_if_misread(line)
-        return number(line[len(self.word) :]) or nonsense(line)
+        count = number(line[len(self.word) :])
+        return count if 0 < count <= MAX_BATCH else nonsense(line)
 
 
 class TubePage(Document[T]):
@@ -378,6 +379,11 @@ class Command(Generic[T]):
     def name(self) -> str:
         """Its first word. What follows may be a token, or a body."""
         return self.data.split(b"\r", 1)[0].split(b" ", 1)[0].decode("ascii")
+
+    @property
+    def line(self) -> str:
+        """What may be shown of it: its first line, without a token."""
+        return self.name if self.reply is AUTHENTICATED else self.data[: self.data.index(b"\r")].decode("ascii")
 
     def settle(self, result: T | Error, session: Session) -> None:
         """Tell the session what has become of it."""

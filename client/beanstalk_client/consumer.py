@@ -364,7 +364,7 @@ class Consumer:
                     self._fail(error)
                     jobs = None
                 except BeanstalkdError as error:  # INTERNAL_ERROR, OUT_OF_MEMORY: it may pass
-                    tell(log, logging.ERROR, "reserve-refused", f"the server refuses to hand out jobs: {error!r}")
+                    tell(log, logging.ERROR, "reserve-refused", f"the server refuses to hand out jobs: {error}")
                     jobs = None
                 finally:
                     self._asked -= number
@@ -444,6 +444,9 @@ class Consumer:
         try:
             if not link.watching:
                 await link.watch()
+            if self._lost:
+                await client.using()  # is answered at once, where what follows may wait for a job
+                self._tell_back()
             await self._look_up(
                 link,
                 [
@@ -473,9 +476,7 @@ class Consumer:
         if lost is not None:
             raise lost
         if not number or self._stopping:
-            jobs = [] if asked is None or asked.exception() else asked.result()
-            self._tell_back()
-            return jobs
+            return [] if asked is None or asked.exception() else asked.result()
         try:
             if asked is not None and not isinstance(asked.exception(), UnsupportedError):
                 jobs = asked.result()
@@ -487,7 +488,6 @@ class Consumer:
             jobs = []
         finally:
             link.waiting = False
-        self._tell_back()
         return jobs
 
     def _hear(
@@ -717,7 +717,7 @@ class Consumer:
             elif trouble is not None:
                 delivery._touch_at = NEVER
                 if self._in_hand.get(delivery.job_id) is delivery and delivery._link is link:
-                    message = f"job {delivery.job_id}: not ours any more ({trouble!r}); it runs on, and may run twice"
+                    message = f"job {delivery.job_id}: not ours any more ({trouble}); it runs on, and may run twice"
                     tell(log, logging.WARNING, "reservation-lost", message, job=delivery.job_id, tube=delivery.tube)
             elif delivery._touch_at != NEVER:
                 link.note_heard(delivery, now)
@@ -729,7 +729,8 @@ class Consumer:
     def _tell_lost(self, error: BaseException) -> None:
         if not self._lost:
             self._lost = True
-            tell(log, logging.WARNING, "server-lost", f"the server is not reached: {error}", running=self._running)
+            why = error.reason if isinstance(error, ConnectionLostError) else error  # what is in doubt is said again
+            tell(log, logging.WARNING, "server-lost", f"the server is not reached: {why}", running=self._running)
 
     def _tell_back(self) -> None:
         if self._lost:
@@ -739,7 +740,7 @@ class Consumer:
     def _tell_untold(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
         if isinstance(outcome, Release):
             return  # it is ready again as it is
-        why = "it is not ours any more" if isinstance(error, NotFoundError) else str(error) or repr(error)
+        why = "it is not ours any more" if isinstance(error, NotFoundError) else str(error)
         message = f"job {delivery.job_id}: {outcome!r} came to nothing: {why}; it may run twice"
         tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
 

@@ -5,10 +5,22 @@ Must never show a token.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from beanstalk_client.job import Job
+
+
+def shown(what: object, longest: int = 160) -> str:
+    """A text that came from outside, for a message or a log: on one line, without what steers a terminal.
+
+    Args:
+        longest: characters after which it is cut off.
+    """
+    text = str(what)[: longest + 1]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 class Error(Exception):
@@ -47,11 +59,34 @@ class UndecodableError(Error, UnicodeDecodeError):
 
 
 class BeanstalkdError(Error):
-    """A reply that is an error."""
+    """A reply that is an error. As text, it says what was asked, of which server, and what the reply means.
+
+    Attributes:
+        reply: the word of the protocol.
+        meaning: what it means.
+        asked: the line of the command; "" if none was sent.
+        server: where it was sent.
+    """
+
+    reply: ClassVar[str] = ""
+    meaning: ClassVar[str] = ""
+    asked: str = ""
+    server: str = ""
+
+    def __str__(self) -> str:
+        if self.args and isinstance(self.args[0], str):  # of the client itself
+            return self.args[0]
+        return ": ".join(part for part in (self.server, self.asked, self.reply, self._told()) if part)
+
+    def _told(self) -> str:
+        return self.meaning
 
 
 class BadFormatError(BeanstalkdError):
     """The server cannot read the command."""
+
+    reply = "BAD_FORMAT"
+    meaning = "the server cannot read the command"
 
 
 class BuriedError(BeanstalkdError):
@@ -61,52 +96,85 @@ class BuriedError(BeanstalkdError):
         id: of the job that a put has made; None in reply to a release.
     """
 
+    reply = "BURIED"
+    meaning = "it is buried, for want of memory, or because a policy says that it has failed too often"
+
     def __init__(self, id: int | None = None) -> None:
         super().__init__(*() if id is None else (id,))
         self.id = id
 
-    def __str__(self) -> str:
-        return "" if self.id is None else f"job {self.id}"
+    def _told(self) -> str:
+        return self.meaning if self.id is None else f"job {self.id}: {self.meaning}"
 
 
 class DeadlineSoonError(BeanstalkdError):
     """The time to run of a job that this client has reserved ends within a second."""
 
+    reply = "DEADLINE_SOON"
+    meaning = "the time to run of a job that this client has reserved ends within a second"
+
 
 class DrainingError(BeanstalkdError):
     """The server takes no new jobs, or the tube is full."""
+
+    reply = "DRAINING"
+    meaning = "the server takes no new jobs, or the tube is full"
 
 
 class ExpectedCrlfError(BeanstalkdError):
     """A body was longer than announced."""
 
+    reply = "EXPECTED_CRLF"
+    meaning = "the body is longer than announced"
+
 
 class InternalError(BeanstalkdError):
     """The server reports an error of its own."""
+
+    reply = "INTERNAL_ERROR"
+    meaning = "the server reports an error of its own: its log may say which"
 
 
 class JobTooBigError(BeanstalkdError):
     """The body is larger than the server or the tube takes."""
 
+    reply = "JOB_TOO_BIG"
+    meaning = "the body is larger than the server or the tube takes (max-job-size)"
+
 
 class NotFoundError(BeanstalkdError):
     """There is no such job or tube, or the job is not in the state that the command asks for."""
+
+    reply = "NOT_FOUND"
+    meaning = "there is no such job or tube, or it is in another state, or somebody else has reserved it"
 
 
 class NotIgnoredError(BeanstalkdError):
     """The only tube that is watched cannot be ignored."""
 
+    reply = "NOT_IGNORED"
+    meaning = "the only tube that is watched cannot be ignored"
+
 
 class OutOfMemoryError(BeanstalkdError):
     """The server has no room for the job."""
+
+    reply = "OUT_OF_MEMORY"
+    meaning = "the server has no room for the job"
 
 
 class TimedOutError(BeanstalkdError):
     """No job could be reserved within the timeout."""
 
+    reply = "TIMED_OUT"
+    meaning = "no job was ready within the timeout"
+
 
 class UnknownCommandError(BeanstalkdError):
     """The server does not know the command."""
+
+    reply = "UNKNOWN_COMMAND"
+    meaning = "the server does not know this: beanstalk-server has commands that beanstalkd has not"
 
 
 class UnsupportedError(UnknownCommandError):
@@ -120,28 +188,43 @@ class ExistsError(BeanstalkdError):
         id: of that job.
     """
 
+    reply = "EXISTS"
+    meaning = "has the key, or had it and it is held"
+
     def __init__(self, id: int) -> None:
         super().__init__(id)
         self.id = id
 
-    def __str__(self) -> str:
-        return f"job {self.id}"
+    def _told(self) -> str:
+        return f"job {self.id} {self.meaning}"
 
 
 class TooLateError(BeanstalkdError):
     """The job is no longer delayed (when it is replaced: reserved, or done and its key held). Nothing was changed."""
 
+    reply = "TOO_LATE"
+    meaning = "the job is no longer delayed; when it is replaced: it is reserved, or done and its key is held"
+
 
 class UnauthorizedError(BeanstalkdError):
     """The server does not know this token, or asks for one and got none. It has closed the connection."""
+
+    reply = "UNAUTHORIZED"
+    meaning = "the server does not know this token, or asks for one and got none"
 
 
 class ForbiddenError(BeanstalkdError):
     """This user lacks the right that the command asks for. Nothing was changed, and the connection goes on."""
 
+    reply = "FORBIDDEN"
+    meaning = "this user lacks the right: those of users are in the config file of the server"
+
 
 class OtherShardError(BeanstalkdError):
     """The other tube is in another shard of the cluster, to which no job can move. Nothing was changed."""
+
+    reply = "OTHER_SHARD"
+    meaning = "the other tube is in another shard of the cluster, to which no job can move"
 
 
 class ReservationLostError(NotFoundError):
@@ -164,6 +247,23 @@ class ConnectionLostError(Error, ConnectionError):
 
 class NoAnswerError(ConnectionLostError, TimeoutError):
     """The server has been silent for too long, and the connection was given up."""
+
+
+def of_command(error: Exception, line: str, server: str) -> Exception:
+    """The error of a command, which names it and the server if it is a reply."""
+    if isinstance(error, BeanstalkdError):
+        error.asked = line
+        error.server = server
+    return error
+
+
+def of_attempt(error: OSError, address: object) -> OSError:
+    """The error of an attempt to connect: it names the address, and no command was sent."""
+    if isinstance(error, ConnectionLostError):
+        return type(error)(f"{address}: {error.reason}", reason=error.reason)
+    if error.errno is not None and error.filename is None:
+        error.filename = str(address)
+    return error
 
 
 REPLIES: dict[bytes, type[BeanstalkdError]] = {

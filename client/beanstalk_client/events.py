@@ -1,14 +1,19 @@
 """Events for the log: a line for people, and beside it a name and fields that never change, for programs.
 
 Each record has `event`, the name, and its fields as attributes (`record.event`, `record.job`): any formatter for JSON
-writes them. The names are listed in docs/workers.md.
+writes them. The names are listed in docs/workers.md. A message is one line, whatever it has from elsewhere.
 Must never be given a body, a token or the arguments of a task.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
+
+from beanstalk_client.errors import shown
+
+LONGEST: Final = 4000
+"""Characters of a message."""
 
 
 def tell(
@@ -23,4 +28,4 @@ def tell(
         fields: none may be called as an attribute of `logging.LogRecord` is.
     """
     if log.isEnabledFor(level):
-        log.log(level, "%s", message, exc_info=error, extra={"event": event, **fields})
+        log.log(level, "%s", shown(message, LONGEST), exc_info=error, extra={"event": event, **fields})

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, TypeVar, Union
 
-from beanstalk_client.commands import MAX_BODY_DIGITS, RESERVED, Command, batch_of, nonsense
-from beanstalk_client.errors import ConnectionLostError, Error
+from beanstalk_client.commands import MAX_BODY, MAX_DIGITS, RESERVED, Command, batch_of, nonsense
+from beanstalk_client.errors import ConnectionLostError, Error, shown
 from beanstalk_client.session import Session
 
 T = TypeVar("T")
@@ -115,9 +115,10 @@ class Protocol:
                 if reply.opening and line.startswith(reply.opening):
                     words = line.split(b" ")
                     digits = words[-1]
-                    if not digits.isdigit() or len(digits) > MAX_BODY_DIGITS:
+                    length = int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else -1
+                    if not 0 <= length <= MAX_BODY:
                         nonsense(line)
-                    body_end = end + int(digits)
+                    body_end = end + length
                     if size < body_end + 2:
                         self.missing = body_end + 2 - size
                         self._pieces.append(data[position:])
@@ -146,7 +147,7 @@ class Protocol:
                 done.append((command, result))
         except ValueError as error:
             self.is_nonsense = True
-            reason = f"the server's reply makes no sense ({error})"
+            reason = f"the server's reply makes no sense ({shown(error)})"
             done += self.lose(ConnectionLostError(reason, reason=reason, maybe_done=True))
         return done
 

@@ -94,9 +94,13 @@ async def connected(server, tube):
 
 
 @contextlib.asynccontextmanager
-async def consuming(server, tube, handler, **options):
+async def consuming(server, tube, handler, connect_timeout=10, **options):
     """A consumer of a tube, while the block lasts."""
-    consumer = Consumer(lambda: AsyncClient(server.address, encoding=None), [tube], handler, **options)
+
+    def connect():
+        return AsyncClient(server.address, encoding=None, connect_timeout=connect_timeout)
+
+    consumer = Consumer(connect, [tube], handler, **options)
     task = asyncio.ensure_future(consumer.run())
     try:
         yield consumer

@@ -413,6 +413,60 @@ async def test_a_server_that_closes_each_connection_at_once_is_told_after_some()
             assert len(net.peers) <= 5
 
 
+GREETING = b"AUTHENTICATED\r\nUSING t\r\nWATCHING 2\r\nWATCHING 1\r\n"
+
+
+@run
+async def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(monkeypatch):
+    monkeypatch.setattr("beanstalk_client.asynchronous.FIRST_PAUSE", 0)
+    losses = [(size, 0) for size in range(len(GREETING))] + [(len(GREETING), turns) for turns in range(12)]
+    again = 0
+    for size, later in losses:
+        async with connected(use="t", watch="t", token="s", insecure_token=True, greeting=GREETING) as (
+            queue,
+            net,
+            peer,
+        ):
+            peer.hang_up()
+            await turns()
+            put = begin(queue.put("x"))
+            losing = await net.peer(1)
+            await turns()
+            losing.take()
+            losing.say(GREETING[:size])
+            await turns(later)
+            losing.hang_up()
+            if b"put" in losing.take():  # it was set up, and what became of the put is not known
+                with pytest.raises(ConnectionLostError, match="h:1: ") as lost:
+                    await put
+                assert lost.value.maybe_done
+                continue
+            again += 1
+            found = await net.peer(2)
+            await turns()
+            found.take()
+            found.say(GREETING)
+            await found.expect(b"put 65536 0 60 1\r\nx\r\n")
+            found.say(b"INSERTED 7\r\n")
+            assert await put == 7
+    assert len(GREETING) < again < len(losses)
+
+
+@run
+async def test_who_comes_when_the_last_of_those_who_waited_is_cancelled_connects():
+    with network() as net:
+        net.silent.add(1)
+        queue = AsyncClient("h:1")
+        first = begin(queue.connect())
+        await turns()
+        net.silent.clear()
+        first.cancel()
+        await asyncio.sleep(0)
+        await queue.connect()
+        assert queue.is_connected
+        await queue.close()
+
+
 @run
 async def test_an_error_of_on_reconnect_reaches_who_has_connected():
     def on_reconnect(lost):

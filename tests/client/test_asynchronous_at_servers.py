@@ -197,8 +197,22 @@ def test_nobody_listens(at):
     port = unused_port()
 
     async def work():
-        with pytest.raises(ConnectionRefusedError):
+        with pytest.raises(ConnectionRefusedError, match=f"'127.0.0.1:{port}'"):
             await AsyncClient(("127.0.0.1", port)).connect()
+
+    at(work())
+
+
+def test_an_error_says_what_was_asked_of_whom(at, either):
+    where = "{}:{}".format(*either.address)
+
+    async def work():
+        async with AsyncClient(either.address) as queue:
+            with pytest.raises(NotFoundError, match=f"^{where}: delete 999999999: NOT_FOUND: there is no such job"):
+                await queue.delete(999999999)
+            async with queue.pipeline(raise_errors=False) as together:
+                reply = together.peek(999999999)
+            assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
 
     at(work())
 

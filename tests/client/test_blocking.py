@@ -311,6 +311,30 @@ def test_a_server_that_dies_at_each_byte_is_an_error(scripted, give_up):
             converse(server.address)
 
 
+@pytest.mark.parametrize("give_up", [CLOSE, RESET], ids=["closed", "reset"])
+def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(scripted, give_up, monkeypatch):
+    monkeypatch.setattr("beanstalk_client.blocking.LONGEST_PAUSE", 0.001)
+    greeting = [
+        (b"auth secret\r\n", b"AUTHENTICATED\r\n"),
+        (b"use t\r\nwatch t\r\nignore default\r\n", b"USING t\r\nWATCHING 2\r\nWATCHING 1\r\n"),
+    ]
+    cuts = []
+    for at, (request, reply) in enumerate(greeting):
+        cuts += [[*greeting[:at], (request, reply[:size], give_up)] for size in range(len(reply))]
+    asked = b"list-tube-used\r\n"
+    server = scripted([*greeting, (asked, CLOSE)], *cuts, [*greeting, (asked, b"USING t\r\n")])
+    with Client(server.address, use="t", watch="t", token="secret", connect_timeout=WITHIN) as queue:
+        assert queue.using() == "t"
+    assert len(server.said) == len(cuts) + 2
+
+
+def test_a_first_connection_that_is_lost_while_it_is_set_up_has_done_nothing(scripted):
+    server = scripted([(b"use t\r\n", b"USI", CLOSE)])
+    with pytest.raises(ConnectionLostError, match="the server has closed it") as lost:
+        Client(server.address, use="t")
+    assert not lost.value.maybe_done
+
+
 def test_a_server_that_is_silent_at_each_byte_is_an_error(scripted):
     scripts = []
     for at, (request, reply) in enumerate(CONVERSATION):
@@ -659,6 +683,26 @@ def test_a_fork_does_not_use_its_parents_connection(run):
     host, port = run().address
     program = [sys.executable, "-P", "-c", FORK, f"{host}:{port}"]
     subprocess.run(program, env=os.environ | {"PYTHONPATH": str(servers.ROOT / "client")}, timeout=WITHIN, check=True)
+
+
+def test_what_beanstalkd_does_not_know_is_said(beanstalkd):
+    with Client(beanstalkd.address) as queue:
+        for ask in (queue.drain, queue.undrain, lambda: queue.clear_tube("t"), lambda: queue.redrive("t", 1)):
+            with pytest.raises(UnknownCommandError, match="beanstalk-server has commands that beanstalkd has not"):
+                ask()
+
+
+def test_an_error_says_what_was_asked_of_whom(either):
+    where = "{}:{}".format(*either.address)
+    with Client(either.address) as queue:
+        with pytest.raises(NotFoundError, match=f"^{where}: delete 999999999: NOT_FOUND: there is no such job"):
+            queue.delete(999999999)
+        with queue.pipeline(raise_errors=False) as together:
+            reply = together.peek(999999999)
+        assert str(reply.exception()).startswith(f"{where}: peek 999999999: NOT_FOUND: ")
+    port = servers.unused_port()
+    with pytest.raises(ConnectionRefusedError, match=f"'127.0.0.1:{port}'"):
+        Client(("127.0.0.1", port))
 
 
 def test_a_second_thread_is_refused_while_the_first_waits(run):

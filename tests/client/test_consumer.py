@@ -370,6 +370,28 @@ def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path, tube):
         run(story(server))
 
 
+@pytest.mark.parametrize("program", SERVERS)
+def test_that_the_server_is_back_is_told_before_there_is_a_job(program, tube, caplog):
+    caplog.set_level("INFO")
+
+    def events():
+        return [record.event for record in caplog.records if hasattr(record, "event")]
+
+    async def story(server):
+        async with consuming(server, tube, Handler(), connect_timeout=0.2):
+            async with connected(server, tube) as client:
+                while not (await client.stats_tube(tube))["current-waiting"]:  # ends with the test's own deadline
+                    await asyncio.sleep(0.005)
+            server.kill()
+            await until(lambda: events() == ["server-lost"], "the loss to be told")
+            await asyncio.to_thread(server.start)
+            await until(lambda: events() == ["server-lost", "server-back"], "the return to be told")
+        assert "may or may not" not in caplog.text
+
+    with restartable(program) as server:
+        run(story(server))
+
+
 def test_it_runs_on_uvloop(server, tube):
     async def story():
         handler = Handler()

@@ -29,7 +29,8 @@ FORBIDDEN = """
 239.255.255.255 240.0.0.1 255.255.255.255 100.100.100.200 168.63.129.16
 :: ::1 ::7f00:1
 ::127.0.0.1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 ::ffff:0:127.0.0.1 fe80::1 fe80::1%eth0
-fec0::1 fc00::1 fd00::1 fd00:ec2::254 fd20:ce::254 ff02::1 ff0e::1 2001:db8::1 2001::1
+fec0::1 fc00::1 fd00::1 fd00:ec2::254 fd20:ce::254
+fd00:a9fe:a9fe::1 fd00:c1::a9fe:a9fe fd00:42::42 fe80::a9fe:a9fe%eth0 ff02::1 ff0e::1 2001:db8::1 2001::1
 2001:0:7f00:1:: 2001:20::1 3fff::1
 2002:7f00:1:: 2002:808:808:: 64:ff9b::7f00:1 64:ff9b::808:808 64:ff9b:1::7f00:1 100::1 5f00::1 4000::1
 """.split()
@@ -81,6 +82,15 @@ def test_what_a_translator_leads_to_must_be_allowed_as_well():
     assert not allows(guard, "64:ff9b::7f00:1") and not allows(guard, "2002:a00:1::")
     with pytest.raises(NotAllowedError, match=r"64:ff9b::a9fe:a9fe, which leads to 169\.254\.169\.254, is forbidden"):
         guard.check_address("64:ff9b::a9fe:a9fe")
+
+
+def test_what_would_open_an_address_is_said():
+    with pytest.raises(NotAllowedError, match=r"127\.0\.0\.1 is forbidden: --allow-net 127\.0\.0\.1 would open it"):
+        Guard().check_address("127.0.0.1")
+    with pytest.raises(NotAllowedError, match=r"8\.8\.8\.8 is forbidden$"):
+        Guard(forbidden_networks=networks("8.8.8.8")).check_address("8.8.8.8")
+    assert "--allow-net" in Guard().reach
+    assert Guard(allowed_networks=networks("127.0.0.0/8")).reach == "public addresses and to 127.0.0.0/8"
 
 
 def test_what_is_forbidden_by_name_stays_so():

@@ -71,7 +71,10 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     for name in [name for name in sys.modules if name.startswith("beanstalk_client.deliver.s")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(UsageError, match=r"beanstalk-deliver needs aiohttp: pip install 'beanstalk-client\[deliver\]'"):
+    with pytest.raises(
+        UsageError,
+        match=r"beanstalk-deliver needs aiohttp and aiodns: pip install './client\[deliver\]' in a clone",
+    ):
         make_deliverer(make_parser().parse_args(["--tube", "a"]))
 
 
@@ -91,7 +94,7 @@ def test_lines_for_programs():
     records = []
     log = logging.getLogger("a.log.of.its.own")
     log.addFilter(lambda record: records.append(record) or False)
-    tell(log, logging.ERROR, "delivery-buried", "job 7: größer\nals", job=7, seconds=0.5, kind="status")
+    tell(log, logging.ERROR, "delivery-buried", "job 7: größer\n\x1b[31mals", job=7, seconds=0.5, kind="status")
     (record,) = records
     line = JsonFormatter().format(record)
     found = json.loads(line)
@@ -100,7 +103,7 @@ def test_lines_for_programs():
     assert found == {
         "level": "error",
         "event": "delivery-buried",
-        "message": "job 7: größer\nals",
+        "message": r"job 7: größer\n\x1b[31mals",
         "job": 7,
         "seconds": 0.5,
         "kind": "status",

@@ -166,8 +166,16 @@ def test_gone_is_buried_at_once():
 
 def test_a_kick_gives_a_job_its_tries_back():
     world = World(answer(500))
-    assert world.outcome(Job(request(), reserves=4, kicks=1)) == (Release, 10, 17)
-    assert isinstance(world.outcome(Job(request(), reserves=6, kicks=1)), Bury)
+    assert world.outcome(Job(request(), reserves=4, buries=1)) == (Release, 10, 17)
+    assert isinstance(world.outcome(Job(request(), reserves=6, buries=1)), Bury)
+
+
+def test_what_the_server_gives_up_is_reported_and_released(told):
+    world = World(answer(500))
+    job = Job(request(), tries=1, **{"max-tries": 2})
+    assert world.outcome(job) == (Release, 0, 17)
+    assert events(told) == ["delivery-buried"]
+    assert world.reports[0][2]["tries"] == 2
 
 
 def test_without_a_limit_it_is_tried_for_ever():

@@ -155,6 +155,31 @@ def test_hosts_and_ports(url, host, port):
     assert check_url(url)[1:] == (host, port)
 
 
+@pytest.mark.parametrize(
+    ("path", "normal"),
+    [
+        ("", ""),
+        ("?a/../b", "?a/../b"),
+        ("/a/../b/stolen", "/b/stolen"),
+        ("/a/%2e%2E/b", "/b"),
+        ("/a/.%2e/./b/.", "/b/"),
+        ("/../..", "/"),
+        ("/a//../b", "/a/b"),
+        ("/%61%7E%2d%2Fx%20...;a?%2e%2e", "/a~-%2Fx%20...;a?%2e%2e"),
+    ],
+)
+def test_a_path_is_sent_in_normal_form(path, normal):
+    assert Request(f"HTTPS://Example.com:8443{path}").url == f"HTTPS://Example.com:8443{normal}"
+
+
+@pytest.mark.parametrize(
+    "path", ["/a/..%2fb", "/a/..%5Cb", "/a%2f..%2fb", "/a/%252e%252e/b", "/a/..;x/b", "/a/%2e%2e%3b/b", "/a/.%2fb"]
+)
+def test_a_path_that_receivers_would_normalise_differently_is_refused(path):
+    with pytest.raises(RequestError, match=r"a segment \.\. or \."):
+        Request(f"https://example.com{path}")
+
+
 def test_a_fragment_is_left_out():
     assert check_url("https://example.com/a#b")[0] == "https://example.com/a"
 

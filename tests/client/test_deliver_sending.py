@@ -3,17 +3,20 @@
 import asyncio
 import json
 import random
+import threading
 from ipaddress import ip_network
 
 import pytest
 import receivers
 from beanstalk_client.deliver.addresses import Guard
 from beanstalk_client.deliver.request import Request
-from beanstalk_client.deliver.sending import FailedError, Limits, Sender
+from beanstalk_client.deliver.sending import FailedError, Limits, Names, Sender
 from beanstalk_client.deliver.signatures import Secrets
 from effort import seeded
 from receivers import Receiver, response
 from standardwebhooks import Webhook
+
+from harness.waiting import WITHIN, eventually_async
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 QUICK = Limits(timeout=0.5)
@@ -178,7 +181,7 @@ def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_no_failure():
 def test_the_status_decides(status):
     answer = attempt(response(status, b"" if status == 204 else b"why\n\x1b[31m not", Retry_After="7"))
     assert (answer.status, answer.retry_after) == (status, "7")
-    assert answer.excerpt == ("" if status < 300 else "why [31m not")
+    assert answer.excerpt == ("" if status < 300 else r"why\n\x1b[31m not")
 
 
 @pytest.mark.parametrize(
@@ -285,6 +288,49 @@ def test_connections_that_are_never_made_end_in_time():
         assert failed.value.kind == "timeout"
 
     run(story, lookup=lookup, limits=Limits(timeout=20, connect_timeout=0.05))
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """Says that whatever is asked for is here, but for names that begin with slow, of which it says nothing."""
+
+    def __init__(self):
+        self.asked = set()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, address):
+        self.asked.add(data[13 : 13 + data[12]].decode())
+        if data[13:17] != b"slow":
+            question = data[12 : data.index(0, 12) + 5]
+            found = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4\x7f\0\0\1" if question[-4:-2] == b"\0\1" else b""
+            counts = b"\0\1\0" + bytes([bool(found)]) + b"\0\0\0\0"
+            self.transport.sendto(data[:2] + b"\x81\x80" + counts + question + found, address)
+
+
+def test_names_whose_servers_are_silent_hold_up_no_others():
+    async def main():
+        loop = asyncio.get_running_loop()
+        transport, server = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
+        port = transport.get_extra_info("sockname")[1]
+        async with Receiver() as receiver:
+            names = Names(nameservers=["127.0.0.1"], udp_port=port, tcp_port=port)
+            sender = Sender(Guard(allowed_networks=LOOPBACK), lookup=names, limits=Limits(timeout=WITHIN))
+            slow = [
+                asyncio.create_task(outcome(sender, Request(receiver.url(host=f"slow{number}.test"))))
+                for number in range(200)
+            ]
+            await eventually_async(lambda: len(server.asked) == len(slow), "all slow names to be asked for")
+            threads = threading.active_count()
+            assert (await sender.send(Request(receiver.url(host="quick.test")), "a")).status == 200
+            assert threads < 20
+            for task in slow:
+                task.cancel()
+            await asyncio.wait(slow)
+            await sender.close()
+        transport.close()
+
+    asyncio.run(main())
 
 
 def test_a_name_that_there_is_not():
@@ -465,9 +511,21 @@ def test_another_origin_learns_no_credentials_and_gets_its_own_signature():
     run(story, secrets=Secrets.parse(f"one.test {SECRET}\ntwo.test {OTHER}"))
 
 
+@pytest.mark.parametrize("location", ["/a/../b/stolen", "/a/%2e%2e/b/stolen", "../b/stolen", "/a/.%2E/b/stolen"])
+def test_a_redirect_is_signed_with_the_secret_of_where_it_leads(location):
+    async def story(sender, receiver):
+        receiver.ways["/b/x"] = leads_to(receiver.url(location) if location[0] == "/" else location, 307)
+        assert (await sender.send(Request(receiver.url("/b/x"), body="17"), "m")).status == 200
+        assert receiver.asked[1].target == "/b/stolen"
+        assert Webhook(OTHER).verify(b"17", receiver.asked[1].headers) == 17
+
+    run(story, secrets=Secrets.parse(f"127.0.0.1/a/* {SECRET}\n127.0.0.1/b/* {OTHER}"))
+
+
 @pytest.mark.parametrize(
     ("location", "kind", "said"),
     [
+        ("/a/..%2fb", "redirect", "leads to no URL"),
         ("/a", "redirect", "more than 3 redirects"),
         ("file:///etc/passwd", "redirect", "leads to no URL"),
         ("gopher://example.com/", "redirect", "leads to no URL"),

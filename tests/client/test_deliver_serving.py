@@ -106,7 +106,10 @@ WAYS = {
     "/reset": (receivers.reset, "the connection was lost"),
     "/half": (receivers.then_reset(b"HTTP/1.1 200 OK\r\nX: y\r\n"), "the connection was lost"),
     "/loop": (response(302, Location="/loop"), "more than 3 redirects (try 3 of 3)"),
-    "/inside": (response(302, Location="http://10.0.0.1/"), "the address 10.0.0.1 is forbidden (try 3 of 3)"),
+    "/inside": (
+        response(302, Location="http://10.0.0.1/"),
+        "the address 10.0.0.1 is forbidden: --allow-net 10.0.0.1 would open it (try 3 of 3)",
+    ),
     "/metadata": (response(302, Location="http://169.254.169.254/latest/"), "169.254.169.254 is forbidden"),
 }
 
@@ -336,6 +339,7 @@ def test_told_twice_it_cuts_requests_off_and_they_come_again_with_their_id(serve
                 process.send_signal(signal.SIGTERM)
                 assert await process.wait() == 0
             events = [json.loads(line)["event"] for line in process.lines]
+            assert " to public addresses and to 127.0.0.0/8" in json.loads(process.lines[0])["message"]
             assert events == [
                 "deliverer-started",
                 "deliverer-stopping",

@@ -21,6 +21,9 @@ hooks.example.com  {NEW} {OLD}
 shared.example.net/a/*  {NEW}
 shared.example.net/b/*	{OLD}
 *.example.org {OTHER}
+Cased.Example/%41cme/*  {NEW} {OLD}
+cased.example/acme/*  {NEW}
+*.example.com/a/*  {NEW}
 """
 
 
@@ -59,6 +62,10 @@ def test_the_signature_is_that_of_the_library():
         ("https://evil.example/shared.example.net/a/x", "evil.example", 0),
         ("https://a.example.org/", "a.example.org", 1),
         ("https://example.org/", "example.org", 0),
+        ("https://cased.example/Acme/x", "cased.example", 2),
+        ("https://cased.example/acme/x", "cased.example", 1),
+        ("https://x.example.com/a/x", "x.example.com", 1),
+        ("https://evil.example/.example.com/a/x", "evil.example", 0),  # a path never passes for a host
     ],
 )
 def test_a_line_is_found_by_host_and_path(url, host, count):
@@ -94,4 +101,4 @@ def test_a_bad_file_is_refused_and_shows_no_secret(text, said):
 
 
 def test_secrets_are_not_shown():
-    assert repr(Secrets.parse(LINES)) == "<Secrets with 4 patterns>"
+    assert repr(Secrets.parse(LINES)) == "<Secrets with 7 patterns>"

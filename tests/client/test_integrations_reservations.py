@@ -184,7 +184,7 @@ def test_a_job_that_is_buried_because_it_was_given_back_too_often_is_told(play, 
     (held,) = stage.grant(0, 5)
     stage.reservations.release(held)
     stage.reply(0, "BURIED")
-    assert "job 5 of tube mail: release was refused (BuriedError)" in caplog.messages
+    assert "job 5 of tube mail: release was refused (BURIED: " in caplog.text
 
 
 @pytest.mark.parametrize(("reply", "is_refused"), [("TOUCHED", True), ("NOT_FOUND", False)])

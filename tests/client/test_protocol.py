@@ -85,11 +85,11 @@ CONVERSATIONS = {
 CONVERSATIONS["stats"] = (*CONVERSATIONS["stats"][:2], {"id": 12, "os": "a: b", "empty": "", "version": "1.13"})
 
 ERRORS = {
-    **{word + b"\r\n": (error, "") for word, error in errors.REPLIES.items()},
-    b"EXISTS 17\r\n": (errors.ExistsError, "job 17"),
-    b"TOO_LATE 17\r\n": (errors.TooLateError, ""),
-    b"BURIED\r\n": (errors.BuriedError, ""),
-    b"BURIED 17\r\n": (errors.BuriedError, "job 17"),
+    **{word + b"\r\n": (error, f"{word.decode()}: {error.meaning}") for word, error in errors.REPLIES.items()},
+    b"EXISTS 17\r\n": (errors.ExistsError, "EXISTS: job 17 has the key, or had it and it is held"),
+    b"TOO_LATE 17\r\n": (errors.TooLateError, str(errors.TooLateError())),
+    b"BURIED\r\n": (errors.BuriedError, str(errors.BuriedError())),
+    b"BURIED 17\r\n": (errors.BuriedError, f"BURIED: job 17: {errors.BuriedError.meaning}"),
     b"NEW_WORD 1 two\r\n": (errors.UnknownResponseError, "NEW_WORD 1 two"),
 }
 
@@ -162,7 +162,7 @@ def test_a_reply_that_is_an_error_is_a_result_of_any_command(reply):
         if (reply, name) in [(b"BURIED\r\n", "bury"), (b"DRAINING\r\n", "drain")]:
             continue
         if reply == b"BAD_FORMAT\r\n" and name in ("batch", "stats tubes"):  # beanstalkd's, to what it does not know
-            assert say([command], [reply])[0] == [(errors.UnknownCommandError, "")]
+            assert say([command], [reply])[0] == [(errors.UnknownCommandError, str(errors.UnknownCommandError()))]
             continue
         for pieces in splits(reply) if name in ("put", "batch") else [[reply]]:
             found, protocol = say([command], pieces)
@@ -385,3 +385,58 @@ def test_errors_go_from_process_to_process(error):
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), repr(copy)) == (type(error), str(error), repr(error))
     assert vars(copy).keys() == vars(error).keys()
+
+
+@pytest.mark.parametrize("reply", [b"\x1b[2J\n2026-05-04 ERROR forged", "\u202e\u2028\x9b".encode(), b"\0" * 900])
+def test_what_a_server_says_steers_no_terminal_and_forges_no_line(reply):
+    for command in (commands.stats(), commands.put(b"", 0, 0, 1), commands.touch(1)):
+        protocol = Protocol()
+        protocol.send(command)
+        ((_, lost),) = protocol.receive(reply + b"\r\n")
+        assert str(lost).startswith("the server's reply makes no sense (") and str(lost).isprintable()
+        assert len(lost.reason) < 300
+    protocol = Protocol()
+    protocol.send(commands.stats())
+    ((_, lost),) = protocol.receive(b"OK %d\r\n---\n%b\r\n" % (len(reply) + 4, reply))
+    assert lost.reason.isprintable() and len(lost.reason) < 300
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        (commands.reserve(), b"RESERVED 1 %d\r\n"),
+        (commands.peek(1), b"FOUND 1 %d\r\n"),
+        (commands.stats(), b"OK %d\r\n"),
+    ],
+)
+def test_no_more_is_awaited_than_a_job_may_have(command, reply):
+    protocol = Protocol()
+    protocol.send(command)
+    assert protocol.receive(reply % 2**30) == []
+    for size in (2**30 + 1, 9_999_999_999, 10**30):
+        protocol = Protocol()
+        protocol.send(command)
+        ((_, lost),) = protocol.receive(reply % size)
+        assert isinstance(lost, errors.ConnectionLostError) and protocol.is_nonsense
+
+
+def test_a_batch_has_at_most_as_many_jobs_as_servers_give():
+    for count, is_nonsense in ((512, False), (513, True), (99_999_999_999, True)):
+        protocol = Protocol()
+        protocol.send(commands.reserve_batch(512))
+        protocol.receive(b"RESERVED_BATCH %d\r\n" % count)
+        assert protocol.is_nonsense == is_nonsense
+
+
+@pytest.mark.parametrize("kind", [errors.ExistsError, errors.BuriedError, *errors.REPLIES.values()])
+def test_an_error_says_what_was_asked_of_whom_and_what_it_means(kind):
+    error = kind(17) if kind is errors.ExistsError else kind()
+    assert kind.meaning and kind.reply
+    errors.of_command(error, commands.put_keyed("order-17", b"secret", 0, 0, 60).line, "queue:1")
+    found = str(pickle.loads(pickle.dumps(error)))
+    assert found.startswith(f"queue:1: put-keyed order-17 0 0 60 6: {kind.reply}: ")
+    assert "secret" not in found
+
+
+def test_a_token_is_in_no_error():
+    assert commands.auth("hunter2").line == "auth"

@@ -259,7 +259,7 @@ def test_what_is_refused_of_one_schedule_keeps_no_other_from_firing(times, caplo
     too_big = Schedule("big", every(minutes=5), note, args=[MOMENT, "x" * 70000])
     go_on(times, [scheduler(too_big, schedule(every(minutes=5)))], BEGAN + HOUR, times.queue())
     assert times.moments() == list(range(BEGAN + 300, BEGAN + HOUR + 1, 300))
-    assert "schedule big is not planned at present: JobTooBigError" in caplog.messages
+    assert "schedule big is not planned at present: JobTooBigError: " in caplog.text
 
 
 def test_a_lock_that_a_worker_of_the_wrong_tube_has_buried_is_nobody_s(times):
@@ -278,7 +278,7 @@ def test_a_plan_that_a_worker_of_the_wrong_tube_has_reserved_keeps_no_other_from
     scheduler(schedule(every(minutes=5)), schedule(every(minutes=7), "other")).make_pass(queue)
     queue.use("schedules")
     assert b"every 420 s" in queue.peek_keyed("plan/other").body
-    assert "schedule note is not planned at present: TooLateError" in caplog.messages
+    assert "schedule note is not planned at present: TooLateError: " in caplog.text
 
 
 def test_the_tube_of_plans_is_no_task_s():

@@ -8,7 +8,7 @@ import sys
 from contextvars import ContextVar
 
 import pytest
-from beanstalk_client.consumer import DONE
+from beanstalk_client.consumer import DONE, Release
 from beanstalk_client.tasks import GiveUp, Middleware, Retry, Tasks, current_run
 from beanstalk_client.tasks.failure import delay_of, tries_of
 from beanstalk_client.tasks.runner import Runner
@@ -340,6 +340,41 @@ def test_backoff_doubles_up_to_a_day():
 
 
 def test_tries_are_counted_from_the_last_kick_on():
-    assert tries_of({"reserves": 5, "kicks": 0}, retries=12) == 5
-    assert tries_of({"reserves": 14, "kicks": 1}, retries=12) == 1
-    assert tries_of({"reserves": 2, "kicks": 1}, retries=12) == 1
+    assert tries_of({"reserves": 5, "buries": 0, "kicks": 0}, retries=12) == 5
+    assert tries_of({"reserves": 14, "buries": 1, "kicks": 1}, retries=12) == 1
+    assert tries_of({"reserves": 2, "buries": 1, "kicks": 1}, retries=12) == 1
+
+
+def test_a_kick_of_a_delayed_job_gives_it_no_tries_back():
+    assert tries_of({"reserves": 5, "buries": 0, "kicks": 3}, retries=12) == 5
+
+
+def test_tries_are_those_of_the_server_where_it_counts():
+    counted = {"reserves": 14, "buries": 1, "kicks": 1, "max-tries": 13}
+    assert [tries_of(counted | {"tries": tries}, retries=12) for tries in (0, 3, 12)] == [1, 4, 13]
+    assert tries_of({"reserves": 9, "buries": 0, "tries": 2, "max-tries": 0}, retries=12) == 3  # it has a backoff alone
+    assert tries_of({"reserves": 9, "buries": 0, "tries": 0, "max-tries": 0}, retries=12) == 9  # and here a ttl
+
+
+def test_what_the_server_gives_up_is_reported_and_released_so_that_it_goes_where_the_server_says(tasks, queue, caplog):
+    @tasks.task(retries=12)
+    def bad():
+        raise RuntimeError("no such luck")
+
+    class Delivery:
+        job_id, body, tube = 7, bad.body(), "default"
+
+        def __init__(self, tries):
+            self.tries = tries
+
+        async def stats(self):
+            return {"tube": "default", "pri": 9, "reserves": 1, "buries": 0, "tries": self.tries, "max-tries": 3}
+
+    outcome = run(Runner(tasks, None)(Delivery(1)))
+    assert isinstance(outcome, Release) and outcome.delay >= 2
+    assert "failed, try 2 of 3; again" in caplog.text
+    outcome = run(Runner(tasks, None)(Delivery(2)))
+    assert (type(outcome), outcome.delay, outcome.priority) == (Release, 0, 9)
+    assert events(caplog) == ["task-failed", "task-buried"]
+    (report,) = reports(queue)
+    assert (report["job"], report["tries"], report["error"]) == (7, 3, "RuntimeError: no such luck")

@@ -45,6 +45,11 @@ def tasks_at(server):
     tasks.close()
 
 
+def test_where_the_server_is_can_be_said_whatever_may_be_sent_there():
+    tasks = Tasks("beanstalk://:secret@queue.example:1", insecure_token=True)
+    assert tasks.where == "queue.example:1"
+
+
 def test_a_task_is_still_the_function(tasks):
     @tasks.task
     def add(first, second=1):

@@ -14,7 +14,7 @@ from working import WorkerProcess
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.config import ListenerConfig, UserConfig
-from harness.servers import unused_port
+from harness.servers import BEANSTALKD, unused_port
 from harness.waiting import eventually
 
 
@@ -200,6 +200,19 @@ def test_a_mistake_is_told_in_one_line(app, source, said, tmp_path, monkeypatch,
     assert said in error
     assert error.startswith("beanstalk_client.worker: ")
     assert error.count("\n") == 1
+
+
+def test_schedules_need_a_server_that_knows_moments(tmp_path, monkeypatch, capsys):
+    with running(BEANSTALKD) as server:
+        where = "{}:{}".format(*server.address)
+        (tmp_path / "planned.py").write_text(
+            f"from beanstalk_client.tasks import Tasks\ntasks = Tasks({where!r})\n"
+            "@tasks.every(hours=1)\n@tasks.task\ndef note(): ...\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        assert main(["planned:tasks", "--schedule"]) == 1
+    said = f"beanstalk_client.worker: server {where}: --schedule: it does not know put-with, which schedules need"
+    assert said in capsys.readouterr().err
 
 
 def test_no_server_is_told_in_one_line(tmp_path, monkeypatch, capsys):

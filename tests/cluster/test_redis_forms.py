@@ -348,6 +348,6 @@ def test_status_says_which_library_is_missing(monkeypatch, capsys):
     assert code == 5
     assert re.fullmatch(
         r"beanstalk-server cluster: needs redis[.a-z]*, which is not installed: "
-        r"pip install 'beanstalk-server\[cluster\]'\n",
+        r"pip install '.\[cluster\]' in a clone of beanstalk-server\n",
         err,
     )

@@ -195,6 +195,16 @@ def test_a_job_that_is_replaced_has_all_its_tries_again():
     assert world.fail(job) == BURIED_INSTEAD
 
 
+def test_a_worker_can_see_before_the_first_failure_how_often_a_job_may_fail():
+    world = World(t=Policy(max_tries=3))
+    job = world.put()
+    for tries in range(3):
+        found = world.broker.job_statistics(job.id, world.now)
+        assert (found.terms.tries, found.max_tries) == (tries, 3)
+        world.fail(job)
+    assert world.broker.job_statistics(world.put("other").id, world.now).terms is None
+
+
 @pytest.mark.parametrize("policy", [NO_POLICY, Policy(key_hold=SECOND, max_jobs=9)])
 def test_where_nothing_is_asked_for_a_job_stays_as_it_is_and_no_failure_but_a_release_is_recorded(policy):
     world = World(t=policy)

@@ -518,7 +518,7 @@ def without_library(monkeypatch):
 
 
 def test_without_the_library_a_start_and_a_reload_are_refused_and_say_what_is_missing(serve, without_library):
-    said = r"HTTP at 127.0.0.1:0: needs h11, which is not installed: pip install 'beanstalk-server\[http\]'"
+    said = r"HTTP at 127.0.0.1:0: needs h11, which is not installed: pip install '.\[http\]' in a clone"
     with pytest.raises(StartError, match=said):
         serve(listener())
     server = serve()

@@ -218,9 +218,15 @@ def test_what_beanstalkd_lacks_is_said_in_one_sentence(stock, ask):
 
 def test_a_body_never_becomes_commands_of_a_server_that_lacks_put_with(stock, ask, read):
     before = read(stock, "stats")
-    ask(stock, "put", "t", "put 0 0 60 1\r\nx", "--delay", "0.5")
+    ask(stock, "put", "t", "put 0 0 60 1\r\nx", "--tries", "2")
     after = read(stock, "stats")
     assert after["total-jobs"] == before["total-jobs"]
+
+
+def test_a_fraction_of_a_second_is_rounded_up_where_the_server_knows_none(stock, read):
+    job = read(stock, "put", "fractions", "x", "--delay", "1.5s", "--ttr", "2.5")["id"]
+    found = read(stock, "stats", "--job", str(job))
+    assert (found["delay"], found["ttr"]) == (2, 3)
 
 
 def test_put_with_all_that_can_be_demanded(ours, ask, read):
@@ -668,7 +674,7 @@ def test_without_the_extra_it_says_how_to_get_it(ours, arguments, lacks, status)
         [*COMMAND[:-1], script, *arguments], env=environment(ours), cwd="/", capture_output=True, text=True, timeout=60
     )
     assert done.returncode == status
-    needs = f"beanstalk {arguments[0]}: needs {lacks}: pip install 'beanstalk-server[cli]'\n"
+    needs = f"beanstalk {arguments[0]}: needs {lacks}: pip install ./client '.[cli]' in a clone of beanstalk-server\n"
     assert done.stderr == (needs if status else "")
 
 

@@ -17,7 +17,7 @@ from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.cli.operator import attempt
 from beanstalk_server.cli.operator.attempt import Attempt, Rules
 from harness import servers
-from harness.waiting import eventually
+from harness.waiting import WITHIN, eventually
 
 COMMAND = [
     sys.executable,
@@ -143,6 +143,15 @@ def test_the_exit_status_decides(status, tries, fate):
 
 def test_without_a_number_of_tries_nothing_is_buried_for_failing():
     assert Rules(backoff=0, backoff_max=10, max_tries=0).fate(1, 10**6) == ("released", 0)
+
+
+def test_a_command_is_not_given_the_token(monkeypatch):
+    monkeypatch.setenv("BEANSTALK_TOKEN", "secret")
+    running = Attempt(["sh", "-c", "! env | grep secret"], b"", {"BEANSTALK_JOB_ID": "1"}, None)
+    try:
+        assert running.wait(time.monotonic() + WITHIN) == 0
+    finally:
+        running.close()
 
 
 def test_each_way_to_end_on_each_server(server, queue, work, tube):

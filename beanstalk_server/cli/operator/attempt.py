@@ -15,8 +15,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, Final
+
+from beanstalk_server.cli.operator.target import TOKEN_VARIABLE
 
 TEMPORARY_FAILURE: Final = 75
 """EX_TEMPFAIL of sysexits.h: not now. The job is released, however often it has been tried."""
@@ -74,7 +76,7 @@ class Attempt:
         OSError: it cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], body: bytes, environment: Mapping[str, str], stdout: int | None) -> None:
+    def __init__(self, command: Sequence[str], body: bytes, environment: dict[str, str], stdout: int | None) -> None:
         self._file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="beanstalk-job-")  # noqa: SIM115
         self._ended, self._ends = os.pipe()
         self._kill_at: float | None = None
@@ -87,7 +89,7 @@ class Attempt:
                 [self._file.name if argument == PLACE else argument for argument in command],
                 stdin=self._file,
                 stdout=stdout,
-                env={**os.environ, **environment},
+                env={name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | environment,
                 process_group=0,
             )
         except BaseException:

@@ -21,7 +21,6 @@ def put(options: argparse.Namespace) -> int:
     """Put a job, and print its id."""
     demands = {name: getattr(options, name) for name in ("tries", "backoff", "ttl", "hold") if getattr(options, name)}
     special = bool(demands or options.key or options.replace or options.at is not None)
-    special = special or options.delay != int(options.delay) or options.ttr != int(options.ttr)
     if (options.replace or options.hold) and not options.key:
         raise OperatorError("--replace and --hold go together with --key", USAGE)
     if options.at is not None and options.delay:

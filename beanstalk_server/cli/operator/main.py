@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, OperatorError
-from beanstalk_server.cli.operator.output import OutputError
+from beanstalk_server.cli.operator.output import OutputError, safe
 from beanstalk_server.cli.operator.parser import make_parser
 from beanstalk_server.cli.output import OUTPUT_FAILED, abandon_output, settle_errors
 
@@ -53,7 +53,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in LIBRARIES:
             raise
-        return _fail(name, f"needs {error.name}: pip install 'beanstalk-server[cli]'", UNAVAILABLE)
+        return _fail(
+            name, f"needs {error.name}: pip install ./client '.[cli]' in a clone of beanstalk-server", UNAVAILABLE
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputError as error:
@@ -74,5 +76,5 @@ def _closed(name: str, error: BaseException | None) -> int:
 
 def _fail(name: str, message: object, status: int) -> int:
     with contextlib.suppress(OSError):  # nobody can be told, but by the status
-        print(f"{name}: {message}", file=sys.stderr, flush=True)
+        print(f"{name}: {safe(str(message))}", file=sys.stderr, flush=True)
     return status

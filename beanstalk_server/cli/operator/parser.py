@@ -158,6 +158,13 @@ def positive_duration(text: str) -> float:
     return seconds
 
 
+def pause_duration(text: str) -> float:
+    """Read for how long a tube is paused."""
+    if not duration(text):
+        raise argparse.ArgumentTypeError(f"bad duration {text!r}: must be more than 0; `beanstalk resume` ends a pause")
+    return duration(text)
+
+
 def moment(text: str) -> float:
     """Read a moment: Unix time, or ISO 8601, which without a time zone is local time."""
     try:
@@ -367,7 +374,8 @@ COMMANDS: Final = (
         Argument(
             "--ttl", metavar="DURATION", type=positive_duration, help="it expires when it has been ready for so long"
         ),
-        about="Durations with a fraction and the options from --key on need put-with, which beanstalkd does not have.",
+        about="The options from --key on need put-with, which beanstalkd does not have. There, durations are "
+        "rounded up to seconds.",
     ),
     Command(
         "tail",
@@ -452,7 +460,7 @@ COMMANDS: Final = (
         Argument(
             "seconds",
             metavar="DURATION",
-            type=positive_duration,
+            type=pause_duration,
             help="for how long, rounded up to seconds (90, 10m, 2h)",
         ),
     ),

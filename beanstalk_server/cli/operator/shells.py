@@ -13,9 +13,36 @@ import shtab
 
 from beanstalk_server.cli.operator.parser import FILES, PROGRAM, TUBES, make_parser
 
+_ASK: Final = f"{PROGRAM} tubes --names --answer-within 1 2>/dev/null"
+
+# Whoever may put a job chooses names, and $(…) and ; are legal in them. So no name is expanded or evaluated: shtab.cmd
+# does both, by `compgen -W` and by `($(…))`.
 COMPLETERS: Final[dict[str, Any]] = {
     FILES: shtab.FILE,
-    TUBES: shtab.cmd(f"{PROGRAM} tubes --names --answer-within 1 2>/dev/null"),
+    TUBES: {
+        "bash": "_beanstalk_tubes",
+        "zsh": "_beanstalk_tubes",
+        "fish": f"({_ASK})",
+        "preamble": {
+            "bash": f"""\
+# $1: what is typed, with its quoting
+_beanstalk_tubes() {{
+  local name
+  {_ASK} | while IFS= read -r name; do
+    printf -v name %q "$name"
+    [[ $name == "$1"* ]] && printf '%s\\n' "$name"
+  done
+}}
+""",
+            "zsh": f"""\
+_beanstalk_tubes() {{
+  local -a names
+  names=("${{(@f)$({_ASK})}}")
+  compadd "$@" -a names
+}}
+""",
+        },
+    },
 }
 """What completes an argument, in the words of shtab."""
 

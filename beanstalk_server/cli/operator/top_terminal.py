@@ -90,7 +90,8 @@ class Terminal:
             self._drawn = [""] * len(lines)
         for row, (line, before) in enumerate(zip(lines, self._drawn, strict=True), 1):
             if line != before:
-                parts.append(f"\x1b[{row};1H{line}\x1b[0m\x1b[K")
+                # Erased first: behind a full line, the cursor is still on its last character.
+                parts.append(f"\x1b[{row};1H\x1b[0m\x1b[K{line}\x1b[0m")
         self._drawn = list(lines)
         if parts:
             self._write("".join(parts))

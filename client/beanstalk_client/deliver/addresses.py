@@ -26,13 +26,18 @@ METADATA: Final = frozenset(
     for each in (
         "100.100.100.200",  # Alibaba
         "168.63.129.16",  # Azure, though it looks public
+        "169.254.0.23",  # Tencent
         "169.254.169.254",  # most
         "169.254.170.2",  # Amazon, of containers
         "169.254.170.23",  # Amazon, of pods
         "192.0.0.192",  # Oracle
+        "fd00:42::42",  # Scaleway
+        "fd00:a9fe:a9fe::1",
+        "fd00:c1::a9fe:a9fe",  # Oracle
         "fd00:ec2::23",
         "fd00:ec2::254",  # Amazon
         "fd20:ce::254",  # Google
+        "fe80::a9fe:a9fe",  # OpenStack
     )
 )
 """Where clouds hand out a machine's credentials: opened only by a network of just that address."""
@@ -98,6 +103,12 @@ class Guard:
         self.allowed_networks = (*allowed_networks, *(PRIVATE if allow_private else ()))
         self.forbidden_networks = tuple(forbidden_networks)
 
+    @property
+    def reach(self) -> str:
+        """Where requests may go, for people."""
+        also = ", ".join(map(str, self.allowed_networks))
+        return f"public addresses and to {also}" if also else "public addresses alone: --allow-net opens others"
+
     def check_host(self, host: str, port: int) -> None:
         """Check what a URL says.
 
@@ -136,7 +147,8 @@ class Guard:
 
     def _check(self, address: Address, shown: str) -> None:
         if not self._allows(address):
-            raise NotAllowedError(f"the address {shown} is forbidden")
+            opened = "" if _in(address, self.forbidden_networks) else f": --allow-net {address} would open it"
+            raise NotAllowedError(f"the address {shown} is forbidden{opened}")
 
     def _allows(self, address: Address) -> bool:
         if _in(address, self.forbidden_networks):

@@ -243,7 +243,6 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
             guard,
             secrets=secrets,
             limits=limits,
-            lookups=options.at_once,
             tls=tls,
             proxies_of_environment=options.proxy_from_environment,
         )

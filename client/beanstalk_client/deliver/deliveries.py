@@ -37,7 +37,7 @@ from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import tries_of
+from beanstalk_client.tasks.failure import is_last_of_server, tries_of
 
 MOST_REMEMBERED: Final = 250_000
 """Jobs that were put off of which it is remembered how often: in some 25 MB."""
@@ -163,10 +163,12 @@ class Deliveries:
             "status": status,
             "seconds": lasted,
         }
-        if verdict.fate == BURY:
-            return await self._bury(
+        is_last = found is not None and is_last_of_server(found)
+        if verdict.fate == BURY or is_last:
+            outcome = await self._bury(
                 delivery, f"{request.host}: {verdict.reason}", kind, found, tries=tries, excerpt=excerpt, fields=fields
             )
+            return Release(0, outcome.priority) if is_last else outcome  # to the dead tube, if there is one
         delay = verdict.delay if found is not None else max(LOOKUP_DELAY, verdict.delay)
         message = f"{request.host}: {reason}, try {tries}{self._limit()}; again in {delay:.3g} s"
         self._tell(logging.WARNING, "delivery-failed", delivery, message, tries=tries, delay=delay, **fields)
@@ -182,7 +184,7 @@ class Deliveries:
         tries: int = 0,
         excerpt: str = "",
         fields: dict[str, Any] | None = None,
-    ) -> Outcome:
+    ) -> Bury:
         """No further attempt is made."""
         if found is None:
             found = {}

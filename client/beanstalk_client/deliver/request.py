@@ -16,7 +16,9 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+
+from beanstalk_client.errors import shown
 
 METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 """What a job may ask for. CONNECT and TRACE are for proxies and for debugging."""
@@ -59,6 +61,8 @@ _URL_CHARACTERS: Final = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+", r
 _NAME: Final = re.compile(
     r"(?=.{1,253}\.?\Z)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_][a-z0-9_-]{0,62})*\.?", re.ASCII
 )
+_UNRESERVED: Final = re.compile(r"%(?:2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])", re.ASCII)
+_SEPARATORS: Final = re.compile(r"[/\\]")
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 _OCTET: Final = r"(?:0|[1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
@@ -79,7 +83,7 @@ class Request:
     """A request that is to be sent.
 
     Attributes:
-        url: where to, without its fragment.
+        url: where to, without its fragment, its path in normal form.
         host: the host of it, in lower case: a name without a final dot, an IPv4 address in dotted decimal, or an IPv6
             address without brackets.
         port: the port of it.
@@ -188,7 +192,7 @@ def check_url(url: str) -> tuple[str, str, int]:
     """Check a URL that a request, or the answer to one, leads to.
 
     Returns:
-        The URL without its fragment, its host as `Request.host`, its port.
+        The URL without its fragment and with its path in normal form, its host as `Request.host`, its port.
 
     Raises:
         RequestError: it is no URL that may be asked for.
@@ -220,7 +224,35 @@ def check_url(url: str) -> tuple[str, str, int]:
         port = 443 if parts.scheme == "https" else 80
     elif port == 0:
         raise RequestError("url must not have the port 0")
-    return url, _checked_host(parts.netloc), port
+    host = _checked_host(parts.netloc)
+    origin = len(parts.scheme) + 3 + len(parts.netloc)
+    path, mark, query = url[origin:].partition("?")
+    return f"{url[:origin]}{_normal_path(path)}{mark}{query}", host, port
+
+
+def decode_unreserved(path: str) -> str:
+    """Decode what needs no percent-encoding, `%2e` for one (RFC 3986, section 6.2.2.2)."""
+    return _UNRESERVED.sub(lambda found: unquote(found[0]), path)
+
+
+def _normal_path(path: str) -> str:
+    """A path without dot segments (RFC 3986, section 5.2.4): what is matched with patterns is what receivers see."""
+    segments = decode_unreserved(path).split("/")
+    kept: list[str] = []
+    for segment in segments[1:]:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    if segments[-1] in (".", ".."):
+        kept.append("")
+    path = decoded = "".join(f"/{segment}" for segment in kept)
+    for _ in range(3):  # some receivers, and what stands before them, decode more than once
+        decoded = unquote(decoded)
+    # Some take an encoded slash or a backslash for a slash, and what follows ";" for no part of the segment.
+    if any(segment.partition(";")[0] in (".", "..") for segment in _SEPARATORS.split(decoded)):
+        raise RequestError("url must not have a segment .. or . that is encoded or has parameters")
+    return path
 
 
 def _checked_host(netloc: str) -> str:
@@ -343,6 +375,5 @@ def _decoded(body: object) -> bytes:
 
 
 def _shown(what: object) -> str:
-    """Something of a job in a message: short, on one line, in ASCII."""
-    text = ascii(what) if isinstance(what, str) else ascii(str(what))
-    return text if len(text) <= 64 else f"{text[:60]}...{text[-1]}"
+    """Something of a job in a message."""
+    return f"'{shown(what, 60)}'"

@@ -18,28 +18,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import re
 import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 try:
+    import aiodns  # noqa: F401 which AsyncResolver needs
     import aiohttp
     from aiohttp.abc import AbstractResolver, ResolveResult
+    from aiohttp.resolver import AsyncResolver
     from yarl import URL
 except ImportError as _error:
-    raise ImportError("beanstalk-deliver needs aiohttp: pip install 'beanstalk-client[deliver]'") from _error
+    raise ImportError(
+        "beanstalk-deliver needs aiohttp and aiodns: pip install './client[deliver]' in a clone of beanstalk-server"
+    ) from _error
 
 from beanstalk_client.deliver import signatures
 from beanstalk_client.deliver.addresses import Guard, NotAllowedError
 from beanstalk_client.deliver.request import Request, RequestError, check_url
 from beanstalk_client.deliver.signatures import Secrets
+from beanstalk_client.errors import shown
 from beanstalk_client.version import VERSION
 
 USER_AGENT: Final = f"beanstalk-deliver/{VERSION}"
@@ -70,8 +73,6 @@ _DESCRIBES: Final = frozenset(
     {"accept", "accept-language", "content-encoding", "content-language", "content-type", "user-agent"}
 )
 """The header fields of a job that another origin is sent too: all others may be credentials."""
-
-_UNPRINTABLE: Final = re.compile(r"[^ -~\u00a1-\ud7ff]+")
 
 _CLOSED: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
@@ -138,11 +139,10 @@ class Sender:
         guard: what may be reached.
         secrets: what signs; None: nothing.
         limits: bounds of each attempt.
-        lookups: threads that ask for addresses: as many as there are requests at once, so that a name server that
-            does not answer for one host does not hold up the others.
         tls: which certificates are trusted; None: those that the system does.
         proxies_of_environment: whether to use those that HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
-        lookup: how addresses are found; None: getaddrinfo.
+        lookup: how addresses are found; None: by c-ares, which takes no thread while a name server is silent, so that
+            slow names hold up nobody else's.
         clock: seconds since 1970, for signatures.
     """
 
@@ -152,7 +152,6 @@ class Sender:
         *,
         secrets: Secrets | None = None,
         limits: Limits | None = None,
-        lookups: int = 100,
         tls: ssl.SSLContext | None = None,
         proxies_of_environment: bool = False,
         lookup: Lookup | None = None,
@@ -163,7 +162,7 @@ class Sender:
         self._limits = limits or Limits()
         self._proxies = getproxies() if proxies_of_environment else {}
         self._clock = clock
-        self._resolver = _GuardedConnections(guard, lookup, lookups)
+        self._resolver = _GuardedConnections(guard, lookup or Names())
         self._trace = aiohttp.TraceConfig()
         self._trace.on_connection_reuseconn.append(_note_reuse)
         context: Any = tls or True
@@ -198,10 +197,16 @@ class Sender:
             trace_configs=[self._trace],
         )
 
+    @property
+    def reach(self) -> str:
+        """Where requests may go, for people."""
+        return self._guard.reach
+
     async def close(self) -> None:
         await self._direct.close()
         if self._proxied is not None:
             await self._proxied.close()
+        await self._resolver.close()  # which the connector does only for one that it has made
 
     def check(self, request: Request) -> None:
         """Check what can be checked of a request before it is its turn.
@@ -325,10 +330,9 @@ class Sender:
 class _GuardedConnections(AbstractResolver):
     """Finds addresses and makes sockets, both only of addresses that the guard allows."""
 
-    def __init__(self, guard: Guard, lookup: Lookup | None, lookups: int) -> None:
+    def __init__(self, guard: Guard, lookup: Lookup) -> None:
         self._guard = guard
-        self._lookup = lookup or self._getaddrinfo
-        self._threads = ThreadPoolExecutor(lookups, "lookup")
+        self._lookup = lookup
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -361,12 +365,6 @@ class _GuardedConnections(AbstractResolver):
             return allowed
         raise refusal or OSError(None, "no address")
 
-    async def _getaddrinfo(self, host: str, port: int, family: int) -> Sequence[str]:
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
-        )
-        return [str(each[4][0]) for each in found]
-
     def socket(self, address_info: tuple[Any, ...]) -> socket.socket:
         """A socket for an address: the last moment to look at it, and the one that counts."""
         family, kind, protocol, _, address = address_info
@@ -374,7 +372,25 @@ class _GuardedConnections(AbstractResolver):
         return socket.socket(family, kind, protocol)
 
     async def close(self) -> None:
-        self._threads.shutdown(wait=False)
+        if isinstance(self._lookup, Names):
+            await self._lookup.close()
+
+
+class Names:
+    """Finds addresses as /etc/hosts and the name servers of /etc/resolv.conf say.
+
+    Args:
+        options: of aiodns, instead of what the system is set to.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._resolver = AsyncResolver(**options)
+
+    async def __call__(self, host: str, port: int, family: int) -> Sequence[str]:
+        return [each["host"] for each in await self._resolver.resolve(host, port, socket.AddressFamily(family))]
+
+    async def close(self) -> None:
+        await self._resolver.close()
 
 
 class _Response(aiohttp.ClientResponse):
@@ -426,27 +442,25 @@ def _failure(error: Exception, timeout: float, connect_timeout: float) -> Failed
     if isinstance(error, asyncio.TimeoutError):
         return FailedError("timeout", f"no answer within {timeout:g} s")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return FailedError("dns", f"the host's name is not found: {_shown(cause)}")
+        return FailedError("dns", f"the host's name is not found: {_reason(cause)}")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return FailedError("tls", f"the certificate is not good: {_shown(error.certificate_error)}")
+        return FailedError("tls", f"the certificate is not good: {_reason(error.certificate_error)}")
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
-        return FailedError("tls", f"TLS fails: {_shown(cause)}")
+        return FailedError("tls", f"TLS fails: {_reason(cause)}")
     if isinstance(error, aiohttp.ClientConnectorError):
-        return FailedError("connect", f"no connection: {_shown(cause)}")
+        return FailedError("connect", f"no connection: {_reason(cause)}")
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return FailedError("connect", "the connection was closed before an answer")
     if isinstance(error, aiohttp.ClientResponseError):
-        return FailedError("protocol", f"the answer is no HTTP: {_shown(error.message)}")
+        return FailedError("protocol", f"the answer is no HTTP: {_reason(error.message)}")
     if isinstance(error, (aiohttp.ClientOSError, OSError)):
-        return FailedError("connect", f"the connection was lost: {_shown(cause)}")
-    return FailedError("protocol", f"{type(error).__name__}: {_shown(error)}")
+        return FailedError("connect", f"the connection was lost: {_reason(cause)}")
+    return FailedError("protocol", f"{type(error).__name__}: {_reason(error)}")
 
 
-def _shown(what: object) -> str:
-    """Something that a receiver may have had its hand in: short, in one line, printable."""
-    text = _UNPRINTABLE.sub(" ", str(getattr(what, "strerror", None) or what)).strip()
-    return text if len(text) <= 160 else f"{text[:157]}..."
+def _reason(what: object) -> str:
+    return shown(getattr(what, "strerror", None) or what)
 
 
 def _excerpt(content: bytes) -> str:
-    return _UNPRINTABLE.sub(" ", content[: 4 * EXCERPT].decode(errors="replace")).strip()[:EXCERPT]
+    return shown(content[: 4 * EXCERPT].decode(errors="replace").strip(), EXCERPT)

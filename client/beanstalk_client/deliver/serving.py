@@ -127,7 +127,8 @@ class Deliverer:
                 signals.append(number)
         who = f"{socket.gethostname()}:{os.getpid()}"
         tubes = ", ".join(self._tubes)
-        tell(log, logging.INFO, "deliverer-started", f"{who} sends the requests of {tubes}", tubes=tubes)
+        message = f"{who} sends the requests of {tubes} to {self._sender.reach}"
+        tell(log, logging.INFO, "deliverer-started", message, tubes=tubes)
         try:
             await self._consume()
         finally:

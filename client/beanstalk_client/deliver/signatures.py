@@ -6,7 +6,8 @@
 
 A file of secrets has a pattern on each line and the secrets of those it matches, separated by blanks: several while one
 is replaced, and the delivery is signed with each. The first line that matches counts. A pattern is of hosts, or of
-hosts and paths; so a job cannot choose a secret, and what one receiver is sent proves nothing to another:
+hosts, or of hosts and paths, which are matched apart: no path can pass for a host. The case of a host does not count,
+that of a path does. So a job cannot choose a secret, and what one receiver is sent proves nothing to another:
 
     hooks.example.com       whsec_bmV3IHNlY3JldCwgbG9uZyBlbm91Z2gu whsec_b2xkIHNlY3JldCwgbG9uZyBlbm91Z2gu
     shared.example.net/a/*  whsec_dGhlIHNlY3JldCBvZiBjdXN0b21lciBh
@@ -25,6 +26,8 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from beanstalk_client.deliver.request import decode_unreserved
+
 PREFIX: Final = "whsec_"
 
 SHORTEST_SECRET: Final = 24
@@ -41,8 +44,8 @@ class Secrets:
 
     __slots__ = ("_lines",)
 
-    def __init__(self, lines: Sequence[tuple[str, tuple[bytes, ...]]] = ()) -> None:
-        """Take pairs of a pattern and the secrets of what it matches; the first that matches counts."""
+    def __init__(self, lines: Sequence[tuple[str, str, tuple[bytes, ...]]] = ()) -> None:
+        """Take patterns of a host and a path, and the secrets of what they match; the first that match count."""
         self._lines = tuple(lines)
 
     def __repr__(self) -> str:
@@ -62,7 +65,9 @@ class Secrets:
                 continue
             if words[0].startswith(PREFIX) or len(words) == 1:
                 raise SecretsError(f"line {number}: must have a pattern of hosts, and then one secret or more")
-            lines.append((words[0].lower(), tuple(_secret(word, number) for word in words[1:])))
+            host, slash, path = words[0].partition("/")
+            pattern = slash + decode_unreserved(path) if slash else "*"
+            lines.append((host.lower(), pattern, tuple(_secret(word, number) for word in words[1:])))
         if not lines:
             raise SecretsError("it is empty: must have a pattern of hosts and a secret on a line")
         return cls(lines)
@@ -71,11 +76,12 @@ class Secrets:
         """The secrets that sign what goes to a URL; none: it is not signed.
 
         Args:
+            url: as `check_url` returns it.
             host: that of the URL, in lower case.
         """
-        place = host + (urlsplit(url).path or "/")
-        for pattern, secrets in self._lines:
-            if _matches(place if "/" in pattern else host, pattern):
+        path = urlsplit(url).path or "/"
+        for hosts, paths, secrets in self._lines:
+            if fnmatch.fnmatchcase(host, hosts) and fnmatch.fnmatchcase(path, paths):
                 return secrets
         return ()
 
@@ -95,10 +101,6 @@ def headers(id: str, timestamp: int, body: bytes, secrets: Sequence[bytes]) -> d
             "v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode() for secret in secrets
         )
     return fields
-
-
-def _matches(place: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(place, pattern)
 
 
 def _secret(word: str, number: int) -> bytes:

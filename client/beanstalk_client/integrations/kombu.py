@@ -55,7 +55,9 @@ try:
     from kombu.transport import virtual
     from kombu.utils.json import dumps, loads
 except ImportError as error:
-    raise ImportError("kombu is not installed: pip install 'beanstalk-client[celery]'") from error
+    raise ImportError(
+        "kombu is not installed: pip install './client[celery]' in a clone of beanstalk-server"
+    ) from error
 
 if TYPE_CHECKING:
     from celery import Celery

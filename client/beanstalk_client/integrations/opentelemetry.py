@@ -6,7 +6,7 @@
 
 The trace context travels in the body, under "meta", as the configured propagator writes it (`traceparent`). Names and
 attributes are those of OpenTelemetry's semantic conventions for messaging: `send mail` and `process mail` for a tube
-called mail. Needs the extra: `pip install 'beanstalk-client[opentelemetry]'`.
+called mail. Needs the extra: `pip install './client[opentelemetry]' in a clone of beanstalk-server`.
 Must never put the arguments of a task into a span, but in what its exception says.
 """
 
@@ -22,7 +22,9 @@ try:
     from opentelemetry import propagate, trace
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 except ImportError:
-    raise ImportError("tracing needs an extra: pip install 'beanstalk-client[opentelemetry]'") from None
+    raise ImportError(
+        "tracing needs an extra: pip install './client[opentelemetry]' in a clone of beanstalk-server"
+    ) from None
 
 SYSTEM = "beanstalk"
 TASK = "beanstalk.task"

@@ -40,7 +40,9 @@ from typing import Any
 try:
     from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 except ImportError as missing:
-    raise ImportError("a broker for taskiq needs taskiq: pip install 'beanstalk-client[taskiq]'") from missing
+    raise ImportError(
+        "a broker for taskiq needs taskiq: pip install './client[taskiq]' in a clone of beanstalk-server"
+    ) from missing
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR

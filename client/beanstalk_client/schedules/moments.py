@@ -63,7 +63,9 @@ class Cron:
         try:
             from cronsim import CronSim, CronSimError
         except ImportError:
-            raise ImportError("cron expressions need an extra: pip install 'beanstalk-client[cron]'") from None
+            raise ImportError(
+                "cron expressions need an extra: pip install './client[cron]' in a clone of beanstalk-server"
+            ) from None
         self.expression = " ".join(expression.split())
         self.tz = tz
         self.zone = _zone(tz)

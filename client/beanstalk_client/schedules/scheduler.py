@@ -443,7 +443,7 @@ class Turn:
 
 
 def _told(error: Exception) -> str:
-    """An error with its name, as replies of the protocol say little more."""
+    """An error with its name."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 

@@ -69,8 +69,20 @@ def delay_of(backoff: Backoff, failures: int, jitter: float = JITTER) -> float:
 
 
 def tries_of(found: dict[str, Any], retries: int) -> int:
-    """Which try of a job this is, 1 or more, by its `stats-job`. A kick gives a buried job all its tries back."""
-    return max(1, int(found.get("reserves", 1)) - int(found.get("kicks", 0)) * (retries + 1))
+    """Which try of a job this is, 1 or more, by its `stats-job`: as the server counts, where it does.
+
+    Where it does not, each reserve is a try, and each bury is taken to have come after the last one: the kick behind it
+    has given the job all its tries back.
+    """
+    counted = int(found.get("tries", 0))
+    if counted or int(found.get("max-tries", 0)):
+        return counted + 1
+    return max(1, int(found.get("reserves", 1)) - int(found.get("buries", 0)) * (retries + 1))
+
+
+def is_last_of_server(found: dict[str, Any]) -> bool:
+    """Whether the server itself buries a job, or moves it to a dead tube, if it is released now."""
+    return 0 < int(found.get("max-tries", 0)) <= int(found.get("tries", 0)) + 1
 
 
 def describe(error: BaseException) -> str:

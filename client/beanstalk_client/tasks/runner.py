@@ -28,6 +28,7 @@ from beanstalk_client.tasks.failure import (
     Retry,
     delay_of,
     describe,
+    is_last_of_server,
     of_task,
     report,
     tries_of,
@@ -174,11 +175,17 @@ class Runner:
             self._tell(logging.WARNING, "task-failed", delivery, task.name, f"failed: {describe(error)}", error=error)
             return Release(LOOKUP_DELAY)
         tries = tries_of(found, task.retries)
-        if isinstance(error, (GiveUp, *task.give_up_on)) or tries > task.retries:
+        if isinstance(error, (GiveUp, *task.give_up_on)):
+            return await self._bury(delivery, task, task.name, error, found, tries)
+        if is_last_of_server(found):
+            await self._bury(delivery, task, task.name, error, found, tries)
+            return Release(0, int(found["pri"]))  # to the dead tube, if there is one
+        if tries > task.retries:
             return await self._bury(delivery, task, task.name, error, found, tries)
         asked = error.delay if isinstance(error, Retry) else None
         delay = delay_of(task.backoff, tries) if asked is None else min(max(0.0, asked), LONGEST_DELAY)
-        message = f"failed, try {tries} of {task.retries + 1}; again in {delay:.3g} s: {describe(error)}"
+        most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
+        message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
         expected = None if isinstance(error, (Retry, RunTimeoutError)) else error
         self._tell(
             logging.WARNING, "task-failed", delivery, task.name, message, error=expected, tries=tries, delay=delay

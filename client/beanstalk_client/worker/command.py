@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from beanstalk_client.consumer import AT_ONCE
-from beanstalk_client.errors import Error
+from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.event_loop import run
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
@@ -185,6 +185,17 @@ def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextMa
         raise UsageError(f"--schedule: {error}") from None
 
 
+def _look_for_moments(tasks: Tasks) -> None:
+    """Make sure that the server can keep what is planned.
+
+    Raises:
+        OSError, Error: it cannot, or is not reached.
+    """
+    with contextlib.closing(tasks.connect()) as queue:
+        if not queue.knows("put-with"):
+            raise UnsupportedError("--schedule: it does not know put-with, which schedules need; beanstalk-server does")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop; return the exit status."""
     options = make_parser().parse_args(arguments)
@@ -201,6 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
     worker = Worker(tasks, groups, threads=threads, grace=options.grace)
     try:
+        if options.schedule:
+            _look_for_moments(tasks)
         with beside:
             run(worker.run())
     except (Error, OSError, ValueError) as error:

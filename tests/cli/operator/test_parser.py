@@ -1,6 +1,7 @@
 """The command line of `beanstalk`: what is read, and the help, completion, manual page and document made from it."""
 
 import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import programs
 import pytest
+from on_terminal import OnTerminal
 
 from beanstalk_server.cli.operator.manual import ENVIRONMENT, page
 from beanstalk_server.cli.operator.parser import COMMANDS, COMMON, SORTS, WATCHABLE, make_parser, parse
 from beanstalk_server.cli.operator.shells import script
+from harness.waiting import eventually
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "beanstalk.md"
 NAMES = [command.name for command in COMMANDS]
@@ -119,6 +122,12 @@ def test_what_is_refused(line, capsys):
     assert "beanstalk" in capsys.readouterr().err
 
 
+def test_a_pause_of_no_time_names_what_ends_one(capsys):
+    with pytest.raises(SystemExit):
+        parse(["pause", "t", "0"])
+    assert "`beanstalk resume` ends a pause" in capsys.readouterr().err
+
+
 def test_tables_of_the_parser_agree_with_the_commands():
     from beanstalk_server.cli.operator.looking import TUBE_COLUMNS
 
@@ -159,6 +168,47 @@ def test_bash_completes_commands_options_and_tubes(words, offers, tmp_path):
         timeout=20,
     )
     assert sorted(word.strip() for word in done.stdout.split()) == offers, done.stderr
+
+
+SHELLS = {
+    "bash": (["--norc", "--noprofile", "-i"], ". ./beanstalk.bash\n"),
+    "zsh": (["-f", "-i"], "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D\n"),
+    "fish": (["-i"], ""),
+}
+"""How each is started without a person's settings, and how it gets the script where docs/beanstalk.md puts it."""
+SCRIPTS = {"bash": "beanstalk.bash", "zsh": "_beanstalk", "fish": "fish/completions/beanstalk.fish"}
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("typed", ["", "mail-", r"mail-\$\(touch"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_tube_is_completed_by_its_name_which_no_shell_evaluates(shell, typed, tmp_path):
+    name = f"mail-$(touch$IFS{tmp_path}/ran);(touch$IFS{tmp_path}/ran)"
+    (tmp_path / "names").write_text(name + "\n")
+    (tmp_path / "beanstalk").write_text(
+        f'#!/bin/sh\ncd {tmp_path}\nif [ "$1" = tubes ]; then cat names; touch asked\n'
+        'else printf "%s\\n" "$@" >given; mv given arguments; fi\n'
+    )
+    (tmp_path / "beanstalk").chmod(0o755)
+    (tmp_path / SCRIPTS[shell]).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / SCRIPTS[shell]).write_text(script(shell))
+    options, prepare = SHELLS[shell]
+    here = str(tmp_path)
+    environment = {"PATH": f"{here}:{os.environ['PATH']}", "HOME": here, "XDG_CONFIG_HOME": here, "XDG_DATA_HOME": here}
+    become = "os.execv(sys.argv[1], sys.argv[1:])"
+    terminal = OnTerminal(programs.find(shell), *options, program=become, size=(200, 24), environment=environment)
+    try:
+        terminal.type(f"cd {here}\n{prepare}echo read'y'\n")
+        terminal.shows("ready")
+        terminal.type(f"beanstalk ls {typed}\t")
+        eventually((tmp_path / "asked").exists, "the shell to ask for names")
+        terminal.shows("ran")
+        terminal.type("\n")
+        eventually((tmp_path / "arguments").exists, "the command to be run")
+        assert (tmp_path / "arguments").read_text().splitlines() == ["ls", name]
+        assert not (tmp_path / "ran").exists()
+    finally:
+        terminal.close()
 
 
 @pytest.mark.sockets

@@ -15,6 +15,7 @@ import pytest
 from on_terminal import BEANSTALK, OnTerminal
 
 from beanstalk_server import Config, ListenerConfig, UserConfig
+from beanstalk_server.cli.operator.top_terminal import Terminal
 from harness import servers
 from harness.in_thread import ServerThread
 from harness.servers import run
@@ -417,3 +418,20 @@ def test_beside_beanstalkd(cleanup, top):
     terminal.type("q")
     assert terminal.ends() == 0
     assert terminal.is_as_before
+
+
+def test_nothing_is_erased_behind_a_line():
+    """The cursor of a terminal that does not wrap stays on the last character of a full line, which that would erase.
+
+    pyte's goes on behind it, so the screen of this test would not show it.
+    """
+    ours, theirs = os.pipe()
+    try:
+        terminal = Terminal(ours, theirs)
+        for lines in (["0123456789", "\x1b[1mABCDEFGHIJ"], ["short", "abcdefghij"]):
+            terminal.draw(lines)
+            _, *rows = re.split(r"\x1b\[\d+;1H", os.read(ours, 4096).decode())
+            assert [row.rpartition("\x1b[K")[2] for row in rows] == [f"{line}\x1b[0m" for line in lines]
+    finally:
+        os.close(ours)
+        os.close(theirs)

@@ -24,6 +24,8 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name not in ("asgiref", "django"):
                 raise
-            raise ImportError("this backend needs Django: pip install 'beanstalk-client[django]'") from error
+            raise ImportError(
+                "this backend needs Django: pip install './client[django]' in a clone of beanstalk-server"
+            ) from error
         return getattr(backend, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,7 +26,8 @@ def _name() -> str:
         else:
             return name
     raise ImproperlyConfigured(
-        "tasks need Django 6.0, or on an earlier one the backport: pip install 'beanstalk-client[django]'"
+        "tasks need Django 6.0, or on an earlier one the backport: "
+        "pip install './client[django]' in a clone of beanstalk-server"
     )
 
 

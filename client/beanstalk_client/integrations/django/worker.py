@@ -35,7 +35,7 @@ from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
 from beanstalk_client.errors import Error, TooLateError
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, delay_of, describe, report, tries_of
+from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, delay_of, describe, is_last_of_server, report, tries_of
 from beanstalk_client.tasks.threads import Threads
 
 from .backend import BeanstalkBackend, shown_moment
@@ -102,7 +102,7 @@ class Runner:
             tell(log, logging.ERROR, "task-unrunnable", text, job=delivery.job_id)
             return await self._bury(delivery, name, error, 1)
         if result.task.takes_context:
-            await self._count(result, delivery)
+            await self._count(result, delivery, 0)
         run = _Run(self._backend, result)
         if inspect.iscoroutinefunction(result.task.func):
             await self._run_on_loop(run, delivery)
@@ -110,7 +110,7 @@ class Runner:
             loop = asyncio.get_running_loop()
 
             def count() -> int:
-                return asyncio.run_coroutine_threadsafe(self._count(result, delivery, run.retries), loop).result()
+                return asyncio.run_coroutine_threadsafe(self._count_failure(run, delivery), loop).result()
 
             await self._threads.run(run.complete, (count,), {})
         if run.error is not None:
@@ -161,12 +161,21 @@ class Runner:
         except (InvalidTask, TypeError, ValueError) as error:
             raise UnrunnableError(f"{message.path} does not run here: {error}") from error
 
-    async def _count(self, result: Any, delivery: Delivery, retries: int = 0) -> int:
-        """Which try this is, from 1; the result's `attempts` says so too."""
-        tries = 1
+    async def _count(self, result: Any, delivery: Delivery, retries: int) -> dict[str, Any]:
+        """Find out which try this is, for the result's `attempts`; return what is known of the job."""
+        found: dict[str, Any] = {}
         with contextlib.suppress(Error, OSError):  # lost: the server will tell whoever gets the job next
-            tries = tries_of(await delivery.stats(), retries)
+            found = await delivery.stats()
+        tries = tries_of(found, retries)
         result.worker_ids[:] = [""] * (tries - 1) + [self._worker_id]  # who ran it before, nobody has noted
+        return found
+
+    async def _count_failure(self, run: _Run, delivery: Delivery) -> int:
+        """Which try has failed, from 1. None follows if the server gives the job up."""
+        found = await self._count(run.result, delivery, run.retries)
+        tries = tries_of(found, run.retries)
+        if is_last_of_server(found):
+            run.retries = min(run.retries, tries - 1)
         return tries
 
     async def _run_on_loop(self, run: _Run, delivery: Delivery) -> None:
@@ -181,20 +190,22 @@ class Runner:
                 except BaseException as error:
                     if isinstance(error, asyncio.CancelledError) and self.is_ending:
                         raise
-                    tries = await self._count(run.result, delivery, run.retries) if run.retries else 1
+                    tries = await self._count_failure(run, delivery) if run.retries else 1
                     await sync_to_async(run.fail)(error, tries)
             finally:
                 await asyncio.shield(sync_to_async(connections.close_all)())
 
     async def _bury(self, delivery: Delivery, name: str, error: BaseException, tries: int) -> Outcome:
         """No further try is made: say why where people can read it."""
+        found: dict[str, Any] = {}
         try:
-            tube = str((await delivery.stats())["tube"])
+            found = await delivery.stats()
+            tube = str(found["tube"])
             await self._report(tube + ERRORS, delivery.job_id, report(delivery.job_id, tube, name, tries, error))
         except (Error, OSError, ValueError) as trouble:
             text = f"job {delivery.job_id}: no report of why it is buried: {trouble!r}"
             tell(log, logging.WARNING, "report-lost", text, job=delivery.job_id)
-        return Bury()
+        return Release() if is_last_of_server(found) else Bury()  # to the dead tube, if there is one
 
     async def _report(self, tube: str, job_id: int, body: bytes) -> None:
         async with self._reporting:

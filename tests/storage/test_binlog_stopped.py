@@ -12,7 +12,8 @@ from virtual import RecordingClient
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage import binlog
+from beanstalk_server.storage.binlog import NO_SYNC, UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
@@ -27,10 +28,10 @@ async def at_once(work):
     return work()
 
 
-def start(directory, salvage=False):
-    binlog = Binlog(directory, segment_size=4096, salvage=salvage, in_thread=at_once)
-    broker = Broker(binlog, SECOND)
-    broker.restore(binlog.clock_offset(), SECOND)
+def start(directory, salvage=False, **options):
+    journal = Binlog(directory, salvage=salvage, in_thread=at_once, **{"segment_size": 4096, **options})
+    broker = Broker(journal, SECOND)
+    broker.restore(journal.clock_offset(), SECOND)
     return broker
 
 
@@ -78,8 +79,8 @@ def newest(directory):
 
 def damages(directory):
     nodes = {name: bytes(node.data) for name, node in directory.nodes.items()}
-    with inspect(directory) as binlog:
-        found = [damage for count in binlog.count() for damage in count.damages]
+    with inspect(directory) as inspection:
+        found = [damage for count in inspection.count() for damage in count.damages]
     assert nodes == {name: bytes(node.data) for name, node in directory.nodes.items()}
     return found
 
@@ -135,7 +136,7 @@ def test_a_mark_that_the_log_has_passed_means_nothing(stopped):
     broker = start(stopped)
     put(broker, 30)
     killed = stopped.after_a_kill()
-    assert killed.nodes["stopped"].data == mark
+    assert killed.nodes["started"].data == mark
     assert not damages(killed.after_a_kill())
     assert len(start(killed).jobs) == JOBS + 30
 
@@ -176,3 +177,53 @@ def test_a_server_that_has_failed_leaves_no_mark():
     directory.fail["sync"] = errno.EIO
     stop(broker)
     assert "stopped" not in directory.nodes
+
+
+@pytest.mark.parametrize("lives", [0, 1, 3])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_an_id_of_a_job_that_waits_for_its_commit_is_not_given_again_after_a_kill(lives, is_clean):
+    directory = MemoryDirectory()
+    if is_clean:
+        broker = start(directory)
+        put(broker, lives)
+        stop(broker)
+    given = set()
+    for _ in range(3):
+        broker = start(directory)
+        if not is_clean:
+            put(broker, lives)
+        client = RecordingClient(broker)
+        for _ in range(2):  # no commit follows, but a worker may have got it
+            job_id = broker.take_id()
+            assert broker.put(client, job_id, 0, 0, SECOND, b"", SECOND, SECOND) == DONE
+            assert job_id > max(given, default=0)
+            given.add(job_id)
+        directory = directory.after_a_kill()
+
+
+def test_ids_go_on_without_a_gap_after_a_clean_stop():
+    directory = MemoryDirectory()
+    for number in (0, 0, 1, 2):
+        broker = start(directory)
+        assert broker.next_id == max(number, 1)
+        if number:
+            put(broker, 1)
+        stop(broker)
+    assert not {"started", "stopped.new"} & set(directory.names())
+
+
+def test_a_start_that_leaves_out_ids_says_so_in_the_log_before_anybody_is_served():
+    directory = MemoryDirectory()
+    put(start(directory), 2)
+    for _ in range(3):
+        directory = directory.after_a_crash()
+        broker = start(directory)
+    assert broker.next_id == 3 + 3 * UNKNOWN_IDS
+
+
+def test_a_segment_that_may_have_lost_more_jobs_leaves_out_more_ids(monkeypatch):
+    monkeypatch.setattr(binlog, "UNKNOWN_IDS", 100)
+    directory = MemoryDirectory()
+    broker = start(directory, segment_size=65536, sync_interval=NO_SYNC)
+    put(broker, 1)
+    assert start(directory.after_a_crash()).next_id == 2 + 65536 // 64

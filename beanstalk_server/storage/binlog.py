@@ -553,8 +553,8 @@ class Binlog(Journal):
     async def _leave_mark(self) -> None:
         """Leave the mark of a clean stop for the next start."""
         segments = self._log.segments
-        newest = segments[-1] if segments else None
-        mark = Mark(self._log.sequence, newest.end if newest is not None else 0, self._log.commit_number)
+        end, first = (segments[-1].end, segments[0].sequence) if segments else (0, 0)
+        mark = Mark(self._log.sequence, end, self._log.commit_number, first)
         try:
             await self._in_thread(partial(write_mark, self.directory, mark))
         except OSError as error:

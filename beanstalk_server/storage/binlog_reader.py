@@ -19,6 +19,7 @@ from beanstalk_server.storage.segment_reader import SegmentReader
 from beanstalk_server.storage.stopped import STOPPED, Mark, mark_name, read_mark
 
 MISSING: Final = "the file is missing; it was the newest segment at the last clean stop"
+FIRST_MISSING: Final = "the file is missing; it was the oldest segment at the last clean stop"
 
 Progress = Callable[[int], None]
 """Called now and then with the number of bytes read so far, in all segments."""
@@ -123,7 +124,10 @@ class BinlogReader:
             self._done += size
         self._check_last(mark)
         end = self.tail.end if self.tail is not None else 0
-        self.is_clean = mark_file == STOPPED and mark == Mark(self.sequence, end, self.commit_number)
+        if mark_file == STOPPED and mark is not None and mark[:3] == (self.sequence, end, self.commit_number):
+            self.is_clean = True
+            if self.segments and mark.first and mark.first < self.segments[0][0]:  # no server has cleaned it away
+                self._report(Damage(segment_name(mark.first), 0, FIRST_MISSING))
 
     def _read_mark(self, name: str) -> Mark | None:
         mark, fault = read_mark(self.directory, name)

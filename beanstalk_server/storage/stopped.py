@@ -20,7 +20,7 @@ STOPPED: Final = "stopped"
 STARTED: Final = "started"
 """Its name while a server runs, and after a stop that was not clean."""
 
-_TEXT: Final = re.compile(rb"(\d+) (\d+) (\d+) ([0-9a-f]{8})\n")
+_TEXT: Final = re.compile(rb"(\d+) (\d+) (\d+) (?:(\d+) )?([0-9a-f]{8})\n")
 _LONGEST: Final = 100  # bytes
 
 
@@ -33,6 +33,8 @@ class Mark(NamedTuple):
     """The offset at which the records of that segment end."""
     commit_number: int
     """The number of the last commit."""
+    first: int = 0
+    """The sequence number of the oldest segment; 0 in a mark that an earlier server has left."""
 
 
 def mark_name(directory: Directory) -> str:
@@ -49,9 +51,9 @@ def read_mark(directory: Directory, name: str) -> tuple[Mark | None, str]:
     finally:
         file.close()
     found = _TEXT.fullmatch(text)
-    if found is None or int(found[4], 16) != crc32c(text[: found.start(4)]):
+    if found is None or int(found[5], 16) != crc32c(text[: found.start(5)]):
         return None, "ignored: it is not the mark of a clean stop, or it is damaged"
-    return Mark(int(found[1]), int(found[2]), int(found[3])), ""
+    return Mark(int(found[1]), int(found[2]), int(found[3]), int(found[4] or 0)), ""
 
 
 def use_mark(directory: Directory) -> None:
@@ -63,7 +65,7 @@ def use_mark(directory: Directory) -> None:
 
 def write_mark(directory: Directory, mark: Mark) -> None:
     """Replace the mark; everything in the log up to the new mark must be on the disk."""
-    text = b"%d %d %d " % mark
+    text = b"%d %d %d %d " % mark
     file = directory.create(f"{STOPPED}.new")
     try:
         file.write(0, b"%b%08x\n" % (text, crc32c(text)))

@@ -5,6 +5,7 @@ import errno
 import logging
 
 import pytest
+from crc32c import crc32c
 from effort import BASE_SEED, some_of
 from memory_disk import MemoryDirectory, Node
 from virtual import RecordingClient
@@ -124,6 +125,46 @@ def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped
     put(broker, 1)
     stop(broker)
     assert len(start(directory).jobs) == len(broker.jobs) < JOBS
+
+
+@pytest.mark.parametrize("missing", [1, 2])
+def test_oldest_segments_that_are_missing_are_refused_and_can_be_salvaged(missing):
+    directory = MemoryDirectory()
+    broker = start(directory)
+    put(broker, 2 * JOBS)
+    stop(broker)
+    names = [name for _, name in segment_names(directory)]
+    assert len(names) > missing
+    directory = copied(directory, **dict.fromkeys(names[:missing]))
+    with pytest.raises(StorageError, match=f"{names[0]}: damaged at offset 0: the file is missing; it was the oldest"):
+        start(directory)
+    (damage,) = damages(directory)
+    assert (damage.segment, damage.offset) == (names[0], 0)
+    broker = start(directory, salvage=True)
+    put(broker, 1)
+    stop(broker)
+    assert len(start(directory).jobs) == len(broker.jobs) < 2 * JOBS
+
+
+def test_oldest_segments_that_were_cleaned_away_are_not_missed():
+    directory = MemoryDirectory()
+    broker = start(directory)
+    for _ in range(4):
+        put(broker, JOBS)
+        for job_id in list(broker.jobs):
+            assert broker.delete(RecordingClient(broker), job_id, SECOND) == DONE
+    put(broker, 1)
+    stop(broker)
+    assert segment_names(directory)[0][0] > 1
+    assert not damages(directory)
+    assert not damages(copied(directory, stopped=None))
+    assert len(start(directory).jobs) == 1
+
+
+def test_a_mark_of_an_earlier_server_says_nothing_of_the_oldest_segment(stopped):
+    text = bytes(stopped.nodes["stopped"].data).rpartition(b" ")[0].rpartition(b" ")[0] + b" "
+    directory = copied(stopped, stopped=text + b"%08x\n" % crc32c(text))
+    assert len(start(directory).jobs) == JOBS
 
 
 def test_a_mark_without_any_segment_is_refused(stopped):

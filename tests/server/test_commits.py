@@ -545,3 +545,25 @@ def test_what_tells_of_no_job_is_answered_while_the_disk_is_slow(in_loop, comman
         await rounds.journal.end_commit()
 
     in_loop(test)
+
+
+def test_a_client_to_whom_nothing_can_be_sent_keeps_no_other_from_its_replies(in_loop, caplog):
+    async def test(rounds):
+        callers = [rounds.connect() for _ in range(3)]
+        for caller in callers:
+            caller.send(PUT)
+        failing = callers[1].transport
+
+        def write(data):
+            raise LookupError("a mistake")
+
+        failing.write = write
+        await rounds.journal.end_commit()
+        assert failing.aborted
+        assert [callers[0].read(), callers[2].read()] == [b"INSERTED 1\r\n", b"INSERTED 3\r\n"]
+        assert "a client: a connection failed; this is a bug in the server" in caplog.text
+        callers[2].send(PUT)
+        await rounds.journal.end_commit()
+        assert callers[2].read() == b"INSERTED 4\r\n", "commits go on"
+
+    in_loop(test)

@@ -120,6 +120,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     drains: list[int] = []  # clients may be served, and drain mode be asked for, before start() returns
     signal.signal(signal.SIGUSR1, lambda number, _: drains.append(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGUSR1))  # cli/server.py has held them
     try:
         await server.start()
     except RestoreInterruptedError:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from beanstalk_server.cli.options import asks_for_json, parse
 from beanstalk_server.config import BAD_OPTION, Config, ConfigError
+
+HELD_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1)
+"""What asks a server for something, and may come before it can do that."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beanstalk_server.cli.output import show
 
         return show(config)
+    # They would end the process while the rest of it is imported; it lets them come in when it handles them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
     # A server creates no reference cycles, and a search for cycles among a million jobs takes a second.
     gc.disable()
     from beanstalk_server.cli.process import run

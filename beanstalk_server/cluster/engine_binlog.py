@@ -31,10 +31,6 @@ from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, Segme
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import Allocator, spare_name
 
-UNKNOWN_IDS: Final = 1 << 20
-"""How many ids a leader leaves out when it takes over: more than there can be jobs that wait for their first commit. A
-worker may have got such a job, and would delete another one if its id were given again."""
-
 SLICE: Final = 512
 """How many jobs are written anew before the event loop does something else."""
 
@@ -81,24 +77,9 @@ class EngineBinlog(Binlog):
             raise unusable(self.directory, error) from error
         self._engine_writer.start()
 
-    def _make_ready(self) -> None:
-        super()._make_ready()
-        if self._engine_writer.epoch > 1:
-            self._leave_out_ids()
-
-    def _leave_out_ids(self) -> None:
-        """Give no id again that a client may have heard of; the engine must know that before anybody is served."""
-        log, room = self._log, self._room
-        log.next_id += UNKNOWN_IDS * self.live.stride
-        clocks = self._wall_clock(), self.clock_offset()
-        batches = log.checkpoint(*clocks)
-        if not batches and room.smallest_spare(0) is not None:
-            log.seal()
-            batches = log.take(*clocks)
-        self._writer.write(batches, True)
-        log.confirm(batches, self._writer.tail)
-        while not room.may_put() and self._allocator.allocate(room.spare_size()):
-            pass
+    def _may_repeat_ids(self, is_clean: bool) -> bool:
+        """So it may at each start but the first: nothing says that the leader before has stopped cleanly."""
+        return super()._may_repeat_ids(is_clean) or self._engine_writer.epoch > 1
 
     @property
     def admits(self) -> int:

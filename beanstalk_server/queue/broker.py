@@ -545,6 +545,10 @@ class Broker(Queue):
         if admits != NONE:
             self.wheel.make_due(self.suspended_deletions)
 
+    def has_suspended(self) -> bool:
+        """Whether something that is due waits until the journal admits it."""
+        return not (self.suspended.is_empty() and self.suspended_deletions.is_empty())
+
     def restore(self, clock_offset: int, now: int) -> int:
         """Recover the jobs that the journal has kept; return how many. Must come before the first `connect`.
 

@@ -52,6 +52,10 @@ class CommitWaiter(Runnable):
         """Send what `durable_lsn` allows by now; return whether more waits for a commit."""
         raise NotImplementedError
 
+    def abort(self) -> None:
+        """Close the connection: what was to be sent is lost."""
+        raise NotImplementedError
+
 
 class Gathering:
     """Begins the commits of all gates of an event loop, at the same time."""
@@ -294,11 +298,7 @@ class CommitGate:
             if self.commits is not None and self._commit_since != NOBODY:
                 self.commits.add(self.scheduler.clock() - self._commit_since)
             self.durable_lsn = self._lsn
-            waiting = self._waiting
-            self._waiting = []
-            for waiter in waiting:
-                if waiter.on_commit():
-                    self._waiting.append(waiter)
+            self._send_waiting()
             self.scheduler.run_pending()
             if self.broker.last_lsn != self.durable_lsn:
                 self._schedule()
@@ -306,6 +306,21 @@ class CommitGate:
             if not self._on_end.done():  # else nobody waits any more
                 self._on_end.set_result(None)
             self._on_end = None
+
+    def _send_waiting(self) -> None:
+        """Let all who have waited send what they may by now; whoever fails must not keep the others waiting."""
+        waiting = self._waiting
+        self._waiting = []
+        for waiter in waiting:
+            try:
+                if waiter.on_commit():
+                    self._waiting.append(waiter)
+            except Exception:
+                log.exception(
+                    "%(client)s: a connection failed; this is a bug in the server",
+                    event("bug-in-connection", client=waiter.label()),
+                )
+                waiter.abort()
 
     def fail(self, error: Exception) -> None:
         """Acknowledge nothing more, and stop the server: recorded changes may be lost."""

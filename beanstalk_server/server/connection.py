@@ -303,6 +303,9 @@ class Connection(CommitWaiter):
             self._regulate()
         return bool(uncommitted)
 
+    def abort(self) -> None:
+        self.transport.abort()
+
     def on_hangup(self) -> None:
         """Let the session wait for nothing: its client has hung up while nothing was read from it."""
         self.session.forbid_waiting()
@@ -490,6 +493,12 @@ class Departure(CommitWaiter):
             return True
         self._on_end(self._connection)
         return False
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+    def label(self) -> str:
+        return self._connection.label()
 
 
 class OpenConnections(Roll):

@@ -44,6 +44,9 @@ HEADROOM: Final = 8
 ACCEPTS: Final = 4
 """Connections accepted from one socket in one round of the event loop: few, so that the other processes get some."""
 
+PR_SET_PDEATHSIG: Final = 1
+"""Of linux/prctl.h."""
+
 log = logging.getLogger("beanstalk_server")
 
 
@@ -180,6 +183,16 @@ def _ignore_warning(_: str) -> None:
     """Takes a warning that the log has already."""
 
 
+def end_with_engine() -> None:
+    """Let Linux end this process with the engine process: one that stands still would not see that its link has ended,
+    and would keep the port. Elsewhere it has to be ended by hand."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
 def main() -> None:
     """Run an I/O process: the arguments are the descriptors of its two sockets, that of the shares, and its place
     there.
@@ -187,6 +200,7 @@ def main() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    end_with_engine()
     gc.disable()  # as in the engine process: nothing here makes reference cycles
     link, control, counts, place = map(int, sys.argv[1:])
     process = IoProcess(socket.socket(fileno=link), socket.socket(fileno=control), Shares(counts, place))

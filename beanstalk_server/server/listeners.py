@@ -406,7 +406,17 @@ def open_inet_socket(host: str, port: int | str, where: str) -> socket.socket:
             sock.close()
             continue
         return sock
-    raise StartError(f"{where}: {failure.strerror}")
+    raise StartError(f"{where}: {failure.strerror}{_by_whom(failure, found[0][4][1])}")
+
+
+def _by_whom(failure: OSError, port: int | str | bytes) -> str:
+    """Who has the port already, if that is the failure, as an error says it."""
+    if failure.errno != errno.EADDRINUSE:
+        return ""
+    from beanstalk_server.server.port_holder import port_holder  # most starts have their port
+
+    holder = port_holder(int(port))
+    return holder and f" by {holder}"
 
 
 def open_unix_socket(path: str, where: str) -> socket.socket:

@@ -250,6 +250,7 @@ class Server:
         if self._http is None or not self._restores_in_thread:
             service.start(loop)
             service.restore()
+            await service.catch_up()
             return
         work = loop.run_in_executor(None, service.restore)
         try:
@@ -262,6 +263,7 @@ class Server:
         admits = getattr(service.journal, "admits", ALL)  # of a binlog: what it would have told
         if admits != ALL:
             service.gate.on_admission(admits)
+        await service.catch_up()
 
     def _headroom(self) -> int:
         """How many file descriptors no connection gets."""

@@ -17,7 +17,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
 from beanstalk_server.queue.policy import PolicyOf, no_policies
-from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
@@ -103,6 +103,29 @@ class Service:
             raise StartError(f"{setting}{error}", error.status) from error
         text = "recovered %(jobs)d job" if count == 1 else "recovered %(jobs)d jobs"
         log.info(text, event("recovered", jobs=count))
+
+    async def catch_up(self) -> None:
+        """Handle what came due while nobody served; must follow `start` and `restore`, and come before clients.
+
+        Otherwise, a worker could get a job that has expired. The commits that this needs are those of the gate. If they
+        make no room for a second, the rest is left for later.
+        """
+        broker, clock = self.broker, self.scheduler.clock
+        now = clock()
+        end = now + SECOND
+        while True:
+            if broker.next_event() <= now:
+                try:
+                    broker.advance(now)
+                except Exception:
+                    log.exception("a timer failed; this is a bug in the server", event("bug-in-timer"))
+                    return
+                end = clock() + SECOND
+                await asyncio.sleep(0)
+            elif broker.has_suspended() and clock() < end:
+                await asyncio.sleep(0.001)
+            else:
+                return
 
     def change_policies(self, policy_of: PolicyOf) -> None:
         """Let tubes and their jobs be under other policies from now on, unless these are what they are under."""

@@ -270,6 +270,7 @@ class Shard:
         service.scheduler.on_lease_end = self._on_lease_end
         if journal.admits != ALL:
             service.gate.on_admission(journal.admits)
+        await service.catch_up()
         self.service = service
         self._began = began
         self._is_away.clear()

@@ -39,7 +39,7 @@ from beanstalk_server.storage.segment import VERSION
 from beanstalk_server.storage.segment_log import CommitBatch, NoRoomError, SegmentLog
 from beanstalk_server.storage.segment_writer import SegmentWriter
 from beanstalk_server.storage.spares import BLOCK, RETRY_INTERVAL, Allocator, find_spares
-from beanstalk_server.storage.stopped import STOPPED, Mark, write_mark
+from beanstalk_server.storage.stopped import STOPPED, Mark, use_mark, write_mark
 from beanstalk_server.storage.write_thread import Writer, WriteThread
 
 SEGMENT_SIZE: Final = 10485760
@@ -56,6 +56,14 @@ OPEN_FILES: Final = 8
 
 NO_SYNC: Final = -1.0
 """The sync interval for `never`: replies wait for no sync, and none follows until the segment is full."""
+
+UNKNOWN_IDS: Final = 1 << 20
+"""How many ids are left out where a client may have heard of some that the log does not know: more than there can be
+jobs that wait for their first commit. A worker may have got such a job, and would delete another one if its id were
+given again."""
+
+LEAST_PUT: Final = 64
+"""Bytes: every PUT is longer. If nothing is synced (-F), a loss of power can cost what the newest segment holds."""
 
 COMMIT_WAIT: Final = 0.002
 """Seconds for which the event loop waits for a commit at most, and only while commits end within that time."""
@@ -169,8 +177,12 @@ class Binlog(Journal):
         self._allocator = Allocator(self.directory, self._room, last_spare, self._clock)
         self._log.set_clocks(replay.clock_offset)
         self._log.adopt(found.segments, spares, found.next_id, found.sequence, found.commit_number)
+        newest_size = found.segments[-1].size if found.segments else 0
         try:
             self._make_ready()
+            if self._may_repeat_ids(found.is_clean):
+                self._leave_out_ids(max(UNKNOWN_IDS, newest_size // LEAST_PUT))
+            use_mark(self.directory)
         except OSError as error:
             raise unusable(self.directory, error) from error
 
@@ -191,6 +203,27 @@ class Binlog(Journal):
             elif segments[-1].version == VERSION:
                 self._writer.reopen(self._log.reopen())
         while not room.may_put() and allocator.allocate(room.spare_size()):
+            pass
+
+    def _may_repeat_ids(self, is_clean: bool) -> bool:
+        """Whether a client may have heard of ids that the log does not know; `is_clean` as in Recovered."""
+        return not is_clean
+
+    def _leave_out_ids(self, count: int) -> None:
+        """Give none of so many ids; the log must say so before anybody is served.
+
+        If the disk is too full for that, there is no room for a put either, until a commit that says so has made some.
+        """
+        log, room = self._log, self._room
+        log.next_id += count * self.live.stride
+        clocks = self._wall_clock(), self.clock_offset()
+        batches = log.checkpoint(*clocks)
+        if not batches and room.smallest_spare(0) is not None:
+            log.seal()
+            batches = log.take(*clocks)
+        self._writer.write(batches, True)
+        log.confirm(batches, self._writer.tail)
+        while not room.may_put() and self._allocator.allocate(room.spare_size()):
             pass
 
     def _cut_newest(self) -> None:
@@ -519,10 +552,9 @@ class Binlog(Journal):
 
     async def _leave_mark(self) -> None:
         """Leave the mark of a clean stop for the next start."""
-        if not self._log.segments:
-            return
-        newest = self._log.segments[-1]
-        mark = Mark(newest.sequence, newest.end, self._log.commit_number)
+        segments = self._log.segments
+        end, first = (segments[-1].end, segments[0].sequence) if segments else (0, 0)
+        mark = Mark(self._log.sequence, end, self._log.commit_number, first)
         try:
             await self._in_thread(partial(write_mark, self.directory, mark))
         except OSError as error:

@@ -16,9 +16,10 @@ from beanstalk_server.storage.disk import Directory, ReadableFile
 from beanstalk_server.storage.errors import StorageError
 from beanstalk_server.storage.segment import FormatError, segment_name, segment_names
 from beanstalk_server.storage.segment_reader import SegmentReader
-from beanstalk_server.storage.stopped import STOPPED, Mark, read_mark
+from beanstalk_server.storage.stopped import STOPPED, Mark, mark_name, read_mark
 
 MISSING: Final = "the file is missing; it was the newest segment at the last clean stop"
+FIRST_MISSING: Final = "the file is missing; it was the oldest segment at the last clean stop"
 
 Progress = Callable[[int], None]
 """Called now and then with the number of bytes read so far, in all segments."""
@@ -66,6 +67,7 @@ class BinlogReader:
         self.next_id = 1  # the smallest id that was never given, according to the commits
         self.commit_number = 0  # of the last commit; 0 if unknown
         self.damaged: set[str] = set()  # the names of segments that are damaged or missing
+        self.is_clean = False  # it ends where the last clean stop has left it, and no server has run since
         self._on_damage = on_damage
         self._on_progress: Progress | None = None
         self._done = 0  # bytes of the segments before this one
@@ -98,11 +100,8 @@ class BinlogReader:
             OSError: a segment cannot be read.
         """
         self._on_progress = on_progress
-        mark, fault = read_mark(self.directory)
-        if fault:
-            logger.warning(
-                "%(path)s: %(fault)s", event("bad-stop-mark", path=f"{self.directory.path}/{STOPPED}", fault=fault)
-            )
+        mark_file = mark_name(self.directory)
+        mark = self._read_mark(mark_file) if mark_file else None
         before = 0
         for sequence, name in self.segments:
             if before and sequence != before + 1:
@@ -124,6 +123,19 @@ class BinlogReader:
                 file.close()
             self._done += size
         self._check_last(mark)
+        end = self.tail.end if self.tail is not None else 0
+        if mark_file == STOPPED and mark is not None and mark[:3] == (self.sequence, end, self.commit_number):
+            self.is_clean = True
+            if self.segments and mark.first and mark.first < self.segments[0][0]:  # no server has cleaned it away
+                self._report(Damage(segment_name(mark.first), 0, FIRST_MISSING))
+
+    def _read_mark(self, name: str) -> Mark | None:
+        mark, fault = read_mark(self.directory, name)
+        if fault:
+            logger.warning(
+                "%(path)s: %(fault)s", event("bad-stop-mark", path=f"{self.directory.path}/{name}", fault=fault)
+            )
+        return mark
 
     def _read_segment(self, file: ReadableFile, name: str, sequence: int, end: int) -> Iterator[SegmentReader]:
         before, self.commit_number = self.commit_number, 0

@@ -25,7 +25,7 @@ from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageErro
 from beanstalk_server.storage.record import NO_BOOT
 from beanstalk_server.storage.rewriting import Rewriting, finish_rewriting
 from beanstalk_server.storage.segment import Segment, segment_names
-from beanstalk_server.storage.stopped import STOPPED
+from beanstalk_server.storage.stopped import STARTED, STOPPED
 
 logger = logging.getLogger("beanstalk_server")
 
@@ -42,6 +42,8 @@ class Recovered:
     """The sequence number of the newest segment."""
     commit_number: int = 0
     """The number of the last commit."""
+    is_clean: bool = True
+    """Every id is known that a client may have heard of: the last server has stopped cleanly, or there was none."""
 
 
 class Progress:
@@ -166,7 +168,9 @@ class _Recovery:
                 "job %(job)d loses its key %(key)r in tube %(tube)r: job %(holder)d has it too",
                 event("key-lost", job=job.id, key=key, tube=job.tube.name, holder=holder.id),
             )
-        found = Recovered(segments, max(binlog.next_id, replay.last_id + 1), binlog.sequence, binlog.commit_number)
+        next_id = max(binlog.next_id, replay.last_id + 1)
+        is_clean = binlog.is_clean or not (segments or self._has_served())
+        found = Recovered(segments, next_id, binlog.sequence, binlog.commit_number, is_clean)
         if binlog.damaged:
             names = [name for _, name in binlog.segments]
             kept = [name for name in names if name in binlog.damaged]
@@ -179,6 +183,10 @@ class _Recovery:
         elif binlog.tail is not None:
             self._repair_tail(segments[-1].name, binlog.tail)
         return found
+
+    def _has_served(self) -> bool:
+        """Whether a server has been ready to serve here, as far as files without jobs can tell."""
+        return any(name in (STARTED, STOPPED) or name.startswith("spare.") for name in self._directory.names())
 
     def _handle_damage(self, damage: Damage) -> None:
         place = f"{self._path}/{damage.segment}"
@@ -242,6 +250,6 @@ class _Recovery:
             found.sequence,
             found.commit_number,
         )
-        rewriting.replace(aside, kept, [*removed, STOPPED])
+        rewriting.replace(aside, kept, [*removed, STOPPED, STARTED])
         log = rewriting.log
-        return Recovered(log.segments, log.next_id, log.sequence, log.commit_number)
+        return Recovered(log.segments, log.next_id, log.sequence, log.commit_number, found.is_clean)

@@ -307,6 +307,7 @@ def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
     job = session.queue.job_statistics(arguments.job_id, now)
     if job is None:
         return NOT_FOUND
+    session.wait_for_changes()
     session.reply(replies.ok(stats_job(job, session.dialect.quote)))
     return ANSWERED
 

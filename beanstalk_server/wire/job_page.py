@@ -40,7 +40,7 @@ class JobPage(Listing):
 
     def __init__(self, queue: Queue, search: JobSearch, name: str, state: int, position: list[int], count: int) -> None:
         cursor = write_cursor(position)
-        super().__init__(f"list-jobs {name} {STATES[state]} {cursor} {count}\r\n".encode("ascii"))
+        super().__init__(f"list-jobs {name} {STATES[state]} {cursor} {count}\r\n".encode("ascii"), tells_of_jobs=True)
         self._queue = queue
         self._search = search
         self._described = 0

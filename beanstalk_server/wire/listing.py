@@ -16,12 +16,14 @@ class Listing:
 
     Args:
         line: the command, as another server is to get it.
+        tells_of_jobs: it says what has become of single jobs.
     """
 
-    __slots__ = ("line",)
+    __slots__ = ("line", "tells_of_jobs")
 
-    def __init__(self, line: bytes) -> None:
+    def __init__(self, line: bytes, tells_of_jobs: bool = False) -> None:
         self.line = line
+        self.tells_of_jobs = tells_of_jobs
 
     def is_complete(self) -> bool:
         """Whether all of it has been found."""

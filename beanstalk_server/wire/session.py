@@ -10,6 +10,10 @@ The owner of a session passes it the bytes that come (`receive`), and sends what
 
 The rest of the input waits for the next `run`.
 
+No reply is sent before the changes up to `reply_lsn` are durable. That is the last change there was when the client was
+told what has become of a job, by its own command or another's: EXISTS or NOT_FOUND waits as INSERTED and DELETED do.
+What hands out jobs, or says that there is none, does not wait, nor do figures.
+
 Must never know sockets, files, or which other sessions there are; reads no clock.
 """
 
@@ -444,19 +448,19 @@ class Session(Client):
         self._answer(replies.best(job.priority, job.id))
 
     def on_found(self, job: Job) -> None:
-        self._answer(replies.found(job.id, job.body))
+        self._tell(replies.found(job.id, job.body))
 
     def on_kicked(self, count: int) -> None:
-        self._answer(replies.kicked(count))
+        self._tell(replies.kicked(count))
 
     def on_cleared(self, count: int) -> None:
-        self._answer(replies.cleared(count))
+        self._tell(replies.cleared(count))
 
     def on_redriven(self, count: int) -> None:
-        self._answer(replies.redriven(count))
+        self._tell(replies.redriven(count))
 
     def on_moved(self, count: int) -> None:
-        self._answer(replies.moved(count))
+        self._tell(replies.moved(count))
 
     def on_keyed(self, job_id: int) -> None:
         self.job_id = job_id
@@ -470,6 +474,10 @@ class Session(Client):
             self.settle(command, outcome)
         self._end_pending(command)
 
+    def _tell(self, reply: bytes) -> None:
+        self.wait_for_changes()
+        self._answer(reply)
+
     def _answer(self, reply: bytes) -> None:
         self.reply(reply)
         command = self.pending
@@ -479,7 +487,7 @@ class Session(Client):
     def _end_pending(self, command: Command) -> None:
         self.pending = None
         if command.needs != NONE:
-            self.reply_lsn = self.queue.last_lsn
+            self.wait_for_changes()
         self.on_answer()
 
     # What commands call
@@ -488,6 +496,10 @@ class Session(Client):
         """Add a reply; a long one costs more."""
         self.replies.append(reply)
         self.budget -= transfer_cost(len(reply))
+
+    def wait_for_changes(self) -> None:
+        """Send no more replies before all changes so far are durable: they tell what has become of jobs."""
+        self.reply_lsn = self.queue.last_lsn
 
     def settle(self, command: Command, outcome: Outcome) -> None:
         """Answer a command according to its outcome, or note that it is pending."""
@@ -500,6 +512,8 @@ class Session(Client):
             self.pending = command
         elif outcome != ANSWERED:
             self.replies.append(_REPLIES[outcome])
+            if outcome in (NOT_FOUND, TOO_LATE):
+                self.wait_for_changes()
 
     def leads_away(self, command: Command, arguments: Arguments, line: bytes) -> bool:
         """Whether the command on a line is to be done elsewhere: then nothing of it may be done here."""
@@ -519,6 +533,8 @@ class Session(Client):
                 return False
             self.budget -= listing.go_on(now)
         self.listing = None
+        if listing.tells_of_jobs:
+            self.wait_for_changes()
         self.reply(listing.reply())
         return True
 
@@ -577,8 +593,10 @@ class Session(Client):
             self.replies.append(replies.replaced(self.job_id))
         elif outcome == EXISTS:
             self.replies.append(replies.exists(self.job_id))
+            self.wait_for_changes()
         elif outcome == TOO_LATE:
             self.replies.append(replies.too_late(self.job_id))
+            self.wait_for_changes()
         else:
             self.settle(PUT, outcome)
 

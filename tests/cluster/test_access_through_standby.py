@@ -11,9 +11,9 @@ from tls_peers import Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
 from beanstalk_server.config import ListenerConfig, UserConfig
 from beanstalk_server.server.roles import LEADS
+from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.caller import Caller
 from harness.waiting import eventually
 from tests.server.proxy_headers import V4, binary, tls

@@ -21,7 +21,7 @@ from virtual import RecordingClient, put, reserve_job
 from beanstalk_server.cluster import engine_writer
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine import EngineError, Lease
-from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS, EngineBinlog
+from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import FencedError, Sender
@@ -30,6 +30,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.journal import ALL, NONE
 from beanstalk_server.queue.outcome import DONE, OUT_OF_MEMORY
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.waiting import eventually_async
 
 pytestmark = pytest.mark.interpreted

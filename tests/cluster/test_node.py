@@ -10,12 +10,12 @@ from node_threads import lead_all, put, reserved, role, stats
 
 from beanstalk_server import Config
 from beanstalk_server.cluster.engine import EngineError, Lease
-from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.server import shard
 from beanstalk_server.server.node import address_towards
 from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.start_error import StartError
+from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
 

@@ -8,7 +8,7 @@ from node_threads import lead_all, put, reserved, stats
 from orders import ShardedCluster
 
 from beanstalk_server import TubeConfig
-from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
+from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.servers import ROOT
 from harness.waiting import eventually
 

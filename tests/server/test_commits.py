@@ -457,3 +457,113 @@ def test_a_journal_that_fails_during_a_commit_acknowledges_it_no_more(caplog):
     rounds.journal.end_commit()
     rounds.loop.settle()
     assert caller.read() == b""
+
+
+SET_UP = b"put-keyed ready 0 0 60 1\r\nx\r\nput-keyed gone 0 9 60 1\r\nx\r\n"
+TELLING = {
+    b"put-keyed ready 0 0 60 1\r\ny\r\n": b"EXISTS 1\r\n",
+    b"put-with 0 0 60 1 key=ready\r\ny\r\n": b"EXISTS 1\r\n",
+    b"replace-keyed ready 0 0 60 1\r\ny\r\n": b"TOO_LATE 1\r\n",
+    b"cancel 1\r\n": b"TOO_LATE\r\n",
+    b"cancel-keyed ready\r\n": b"TOO_LATE\r\n",
+    b"reschedule 1 5\r\n": b"TOO_LATE\r\n",
+    b"peek 1\r\n": b"FOUND 1 1\r\nx\r\n",
+    b"peek-keyed ready\r\n": b"FOUND 1 1\r\nx\r\n",
+    b"stats-job 1\r\n": b"OK ",
+    b"list-jobs default buried 0 9\r\n": b"OK ",
+    b"peek-ready\r\n": b"NOT_FOUND\r\n",
+    b"peek-buried\r\n": b"NOT_FOUND\r\n",
+    b"kick 5\r\n": b"KICKED 0\r\n",
+    b"clear-tube other\r\n": b"CLEARED 0\r\n",
+    b"redrive default 5\r\n": b"REDRIVEN 0\r\n",
+    b"move-jobs default buried other 5\r\n": b"MOVED 0\r\n",
+    **{
+        b"%b\r\n" % command: b"NOT_FOUND\r\n"
+        for command in (
+            b"delete 2",
+            b"release 2 0 0",
+            b"bury 2 0",
+            b"touch 2",
+            b"kick-job 2",
+            b"reserve-job 2",
+            b"cancel 2",
+            b"cancel-keyed gone",
+            b"reschedule 2 5",
+            b"reschedule-keyed gone 5",
+            b"peek 2",
+            b"peek-keyed gone",
+            b"stats-job 2",
+            b"stats-tube none",
+            b"pause-tube none 5",
+            b"redrive none 5",
+            b"list-jobs none ready 0 9",
+        )
+    },
+}
+
+
+async def told(caller, command):
+    """What a client has been told when the event loop has nothing more to do."""
+    at_once = caller.send(command)
+    await settle()
+    return at_once + caller.read()
+
+
+@pytest.mark.parametrize("command", TELLING, ids=lambda command: command.split(b"\r")[0].decode())
+def test_a_reply_that_tells_of_a_change_waits_for_the_change_of_another_client(in_loop, command):
+    async def test(rounds):
+        other, caller = rounds.connect(), rounds.connect()
+        caller.send(b"use other\r\nwatch other\r\nuse default\r\n")
+        other.send(SET_UP + b"delete 2\r\nreserve\r\n")  # job 1 is reserved, 2 is gone, and nothing is durable
+        caller.read()
+        assert await told(caller, command) == b""
+        assert caller.send(ASK) == b""
+        await rounds.journal.end_commit()
+        assert caller.read().startswith(TELLING[command])
+        assert (await told(caller, command)).startswith(TELLING[command]), "nothing is left to wait for"
+
+    in_loop(test)
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        (b"reserve-with-timeout 0\r\n", b"TIMED_OUT\r\n"),
+        (b"stats\r\n", b"OK "),
+        (b"stats-tube default\r\n", b"OK "),
+        (b"stats-tubes - 9\r\n", b"OK "),
+        (b"list-tubes\r\n", b"OK "),
+        (b"list-clients\r\n", b"OK "),
+        (b"pause-tube default 0\r\n", b"PAUSED\r\n"),
+    ],
+)
+def test_what_tells_of_no_job_is_answered_while_the_disk_is_slow(in_loop, command, reply):
+    async def test(rounds):
+        other, caller = rounds.connect(), rounds.connect()
+        other.send(SET_UP + b"reserve\r\n")
+        assert (await told(caller, command)).startswith(reply)
+        await rounds.journal.end_commit()
+
+    in_loop(test)
+
+
+def test_a_client_to_whom_nothing_can_be_sent_keeps_no_other_from_its_replies(in_loop, caplog):
+    async def test(rounds):
+        callers = [rounds.connect() for _ in range(3)]
+        for caller in callers:
+            caller.send(PUT)
+        failing = callers[1].transport
+
+        def write(data):
+            raise LookupError("a mistake")
+
+        failing.write = write
+        await rounds.journal.end_commit()
+        assert failing.aborted
+        assert [callers[0].read(), callers[2].read()] == [b"INSERTED 1\r\n", b"INSERTED 3\r\n"]
+        assert "a client: a connection failed; this is a bug in the server" in caplog.text
+        callers[2].send(PUT)
+        await rounds.journal.end_commit()
+        assert callers[2].read() == b"INSERTED 4\r\n", "commits go on"
+
+    in_loop(test)

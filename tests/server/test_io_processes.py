@@ -463,6 +463,8 @@ def test_no_process_outlives_the_server(launch):
     put(caller)
     processes = children(server.pid)
     assert len(processes) == 2
+    if sys.platform == "linux":
+        os.kill(processes[0], signal.SIGSTOP)
     server.kill()
     eventually(lambda: not any(map(is_alive, processes)), "the I/O processes have ended")
     with contextlib.suppress(ConnectionResetError):

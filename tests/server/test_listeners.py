@@ -55,7 +55,9 @@ def test_a_listener_that_cannot_be_opened_closes_the_others(run, tmp_path):
         ListenerConfig(address=f"unix:{tmp_path}/s"),
         ListenerConfig(address=f"127.0.0.1:{taken[1]}"),
     )
-    with pytest.raises(StartError, match=rf"^listener 127\.0\.0\.1:{taken[1]}: Address already in use$"):
+    with pytest.raises(
+        StartError, match=rf"^listener 127\.0\.0\.1:{taken[1]}: Address already in use by .* \\(pid {os.getpid()}\\)$"
+    ):
         start_and_stop(Config(listeners=listeners))
     assert not (tmp_path / "s").exists()
     start_and_stop(Config(listeners=listeners[:2]))

@@ -5,13 +5,17 @@ import os
 import re
 import signal
 import sys
+import time
 
 import greenstalk
 import pytest
 from pystalkd.Beanstalkd import CommandFailed, Connection
 
-from beanstalk_server import Config, ConfigError, TubeConfig
+from beanstalk_server import Config, ConfigError, Server, TubeConfig
 from beanstalk_server.queue.policy import NO_POLICY
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.disk import RealDirectory
 from harness import servers
 from harness.caller import Caller
 from harness.in_thread import ServerThread
@@ -20,6 +24,8 @@ from harness.waiting import eventually
 
 MAIL = TubeConfig(match="mail-*", max_tries=3)
 DEFAULT = TubeConfig(match="default", max_jobs=2)
+
+HOUR = 3600 * SECOND
 
 
 def policy_in(server, tube):
@@ -294,3 +300,29 @@ def test_what_pystalkd_sees(run):
     with pytest.raises(CommandFailed, match="BURIED"):
         job.release()
     queue.close()
+
+
+def test_jobs_that_expired_while_no_server_was_running_are_handed_to_nobody(tmp_path, loop_factory):
+    count = 15_000  # which takes more than one commit
+
+    def start(hours):
+        def make(config):
+            directory = RealDirectory(tmp_path)
+            boot = b"%16d" % hours
+            journal = Binlog(directory, wall_clock=lambda: time.time_ns() + hours * HOUR, boot=boot)
+            return Server(config, journal=journal)
+
+        return ServerThread(Config(port=0), loop_factory, make)
+
+    server = start(0)
+    caller = Caller(server.address)
+    caller.send(b"".join(b"put-with 0 0 60 1 ttl=60 key=%d hold=9999\r\nx\r\n" % number for number in range(count)))
+    for _ in range(count):
+        assert caller.line().startswith(b"INSERTED ")
+    caller.close()
+    server.stop()
+    server = start(1)
+    caller = Caller(server.address)
+    assert caller.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    caller.close()
+    server.stop()

@@ -141,7 +141,9 @@ def start_error(**settings):
 def test_a_port_that_is_taken_is_refused(run):
     server = run()
     error = start_error(port=server.address[1])
-    assert str(error) == f"-l/--listen 127.0.0.1 -p/--port {server.address[1]}: Address already in use"
+    where = f"-l/--listen 127.0.0.1 -p/--port {server.address[1]}"
+    holder = rf" by .* \(pid {os.getpid()}\)" if sys.platform == "linux" else ""
+    assert re.fullmatch(f"{re.escape(where)}: Address already in use{holder}", str(error))
     assert error.status == 111
 
 
@@ -551,3 +553,27 @@ def test_a_server_that_is_too_busy_to_answer_counts_as_alive(tmp_path):
     assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server is listening there"
     for sock in [busy, *waiting]:
         sock.close()
+
+
+EARLY = """
+import os, sys
+from beanstalk_server.cli import server
+class Finder:
+    def find_spec(name, *_):
+        if name == "beanstalk_server.cli.process":
+            os.kill(os.getpid(), int(sys.argv.pop()))
+sys.meta_path.insert(0, Finder)
+sys.exit(server.main(["-p", "0"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+def test_a_signal_that_comes_while_modules_are_loaded_ends_no_server(number):
+    process = subprocess.Popen([sys.executable, "-c", EARLY, str(int(number))], stderr=subprocess.PIPE, text=True)
+    with process:
+        lines = iter(process.stderr.readline, "")
+        assert any("listens on" in line for line in lines), "it has ended"
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+    assert process.returncode == 0
+    assert ("draining" in rest) is (number == signal.SIGUSR1)

@@ -5,6 +5,7 @@ import errno
 import logging
 
 import pytest
+from crc32c import crc32c
 from effort import BASE_SEED, some_of
 from memory_disk import MemoryDirectory, Node
 from virtual import RecordingClient
@@ -12,7 +13,8 @@ from virtual import RecordingClient
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage import binlog
+from beanstalk_server.storage.binlog import NO_SYNC, UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.errors import DAMAGED, StorageError
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
@@ -27,10 +29,10 @@ async def at_once(work):
     return work()
 
 
-def start(directory, salvage=False):
-    binlog = Binlog(directory, segment_size=4096, salvage=salvage, in_thread=at_once)
-    broker = Broker(binlog, SECOND)
-    broker.restore(binlog.clock_offset(), SECOND)
+def start(directory, salvage=False, **options):
+    journal = Binlog(directory, salvage=salvage, in_thread=at_once, **{"segment_size": 4096, **options})
+    broker = Broker(journal, SECOND)
+    broker.restore(journal.clock_offset(), SECOND)
     return broker
 
 
@@ -78,8 +80,8 @@ def newest(directory):
 
 def damages(directory):
     nodes = {name: bytes(node.data) for name, node in directory.nodes.items()}
-    with inspect(directory) as binlog:
-        found = [damage for count in binlog.count() for damage in count.damages]
+    with inspect(directory) as inspection:
+        found = [damage for count in inspection.count() for damage in count.damages]
     assert nodes == {name: bytes(node.data) for name, node in directory.nodes.items()}
     return found
 
@@ -125,6 +127,46 @@ def test_a_newest_segment_that_is_missing_is_refused_and_can_be_salvaged(stopped
     assert len(start(directory).jobs) == len(broker.jobs) < JOBS
 
 
+@pytest.mark.parametrize("missing", [1, 2])
+def test_oldest_segments_that_are_missing_are_refused_and_can_be_salvaged(missing):
+    directory = MemoryDirectory()
+    broker = start(directory)
+    put(broker, 2 * JOBS)
+    stop(broker)
+    names = [name for _, name in segment_names(directory)]
+    assert len(names) > missing
+    directory = copied(directory, **dict.fromkeys(names[:missing]))
+    with pytest.raises(StorageError, match=f"{names[0]}: damaged at offset 0: the file is missing; it was the oldest"):
+        start(directory)
+    (damage,) = damages(directory)
+    assert (damage.segment, damage.offset) == (names[0], 0)
+    broker = start(directory, salvage=True)
+    put(broker, 1)
+    stop(broker)
+    assert len(start(directory).jobs) == len(broker.jobs) < 2 * JOBS
+
+
+def test_oldest_segments_that_were_cleaned_away_are_not_missed():
+    directory = MemoryDirectory()
+    broker = start(directory)
+    for _ in range(4):
+        put(broker, JOBS)
+        for job_id in list(broker.jobs):
+            assert broker.delete(RecordingClient(broker), job_id, SECOND) == DONE
+    put(broker, 1)
+    stop(broker)
+    assert segment_names(directory)[0][0] > 1
+    assert not damages(directory)
+    assert not damages(copied(directory, stopped=None))
+    assert len(start(directory).jobs) == 1
+
+
+def test_a_mark_of_an_earlier_server_says_nothing_of_the_oldest_segment(stopped):
+    text = bytes(stopped.nodes["stopped"].data).rpartition(b" ")[0].rpartition(b" ")[0] + b" "
+    directory = copied(stopped, stopped=text + b"%08x\n" % crc32c(text))
+    assert len(start(directory).jobs) == JOBS
+
+
 def test_a_mark_without_any_segment_is_refused(stopped):
     with pytest.raises(StorageError, match="the file is missing; it was the newest segment"):
         start(MemoryDirectory({"stopped": stopped.nodes["stopped"]}))
@@ -135,7 +177,7 @@ def test_a_mark_that_the_log_has_passed_means_nothing(stopped):
     broker = start(stopped)
     put(broker, 30)
     killed = stopped.after_a_kill()
-    assert killed.nodes["stopped"].data == mark
+    assert killed.nodes["started"].data == mark
     assert not damages(killed.after_a_kill())
     assert len(start(killed).jobs) == JOBS + 30
 
@@ -176,3 +218,53 @@ def test_a_server_that_has_failed_leaves_no_mark():
     directory.fail["sync"] = errno.EIO
     stop(broker)
     assert "stopped" not in directory.nodes
+
+
+@pytest.mark.parametrize("lives", [0, 1, 3])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_an_id_of_a_job_that_waits_for_its_commit_is_not_given_again_after_a_kill(lives, is_clean):
+    directory = MemoryDirectory()
+    if is_clean:
+        broker = start(directory)
+        put(broker, lives)
+        stop(broker)
+    given = set()
+    for _ in range(3):
+        broker = start(directory)
+        if not is_clean:
+            put(broker, lives)
+        client = RecordingClient(broker)
+        for _ in range(2):  # no commit follows, but a worker may have got it
+            job_id = broker.take_id()
+            assert broker.put(client, job_id, 0, 0, SECOND, b"", SECOND, SECOND) == DONE
+            assert job_id > max(given, default=0)
+            given.add(job_id)
+        directory = directory.after_a_kill()
+
+
+def test_ids_go_on_without_a_gap_after_a_clean_stop():
+    directory = MemoryDirectory()
+    for number in (0, 0, 1, 2):
+        broker = start(directory)
+        assert broker.next_id == max(number, 1)
+        if number:
+            put(broker, 1)
+        stop(broker)
+    assert not {"started", "stopped.new"} & set(directory.names())
+
+
+def test_a_start_that_leaves_out_ids_says_so_in_the_log_before_anybody_is_served():
+    directory = MemoryDirectory()
+    put(start(directory), 2)
+    for _ in range(3):
+        directory = directory.after_a_crash()
+        broker = start(directory)
+    assert broker.next_id == 3 + 3 * UNKNOWN_IDS
+
+
+def test_a_segment_that_may_have_lost_more_jobs_leaves_out_more_ids(monkeypatch):
+    monkeypatch.setattr(binlog, "UNKNOWN_IDS", 100)
+    directory = MemoryDirectory()
+    broker = start(directory, segment_size=65536, sync_interval=NO_SYNC)
+    put(broker, 1)
+    assert start(directory.after_a_crash()).next_id == 2 + 65536 // 64

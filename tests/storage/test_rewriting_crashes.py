@@ -22,7 +22,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import rewriting
 from beanstalk_server.storage.beanstalkd import reader, writer
 from beanstalk_server.storage.beanstalkd.export import export
-from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.binlog import UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import segment_names
 
@@ -37,7 +37,7 @@ async def at_once(work):
 
 
 def start(directory, salvage=False):
-    """Start a broker on a directory; return its jobs by id, and the next id."""
+    """Start a broker on a directory; return its jobs by id, and the next id without those left out after a crash."""
     binlog = Binlog(
         directory,
         segment_size=SEGMENT,
@@ -52,7 +52,7 @@ def start(directory, salvage=False):
     broker.restore(OFFSET, SECOND)
     check_broker(broker)
     binlog._log.check()
-    return {job.id: binlog.stored(job) for job in broker.jobs.values()}, broker.next_id
+    return {job.id: binlog.stored(job) for job in broker.jobs.values()}, broker.next_id % UNKNOWN_IDS
 
 
 def stored(job_id):

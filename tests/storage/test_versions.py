@@ -16,7 +16,7 @@ from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import NO_POLICY, Attributes, Policy
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.binlog import UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.inspection import inspect
 from beanstalk_server.storage.segment import VERSION, segment_names
@@ -25,7 +25,8 @@ from beanstalk_server.storage.shown import shown_job
 NOW = 5 * SECOND
 OFFSET = 1_700_000_000 * SECOND
 VERSIONS = Path(__file__).parent / "versions"
-NEXT_IDS = {1: 15, 2: 15, 3: 24}
+NEXT_IDS = {1: 15 + UNKNOWN_IDS, 2: 15, 3: 24}
+"""Version 1 had no mark of a clean stop, after which ids go on without a gap."""
 
 
 def opened(path):

@@ -141,6 +141,7 @@ class Roles:
         self._successor = ""  # to whom; "" for whoever comes
         self._failed = False  # it had the lease, and could not serve
         self._is_told = False  # the log has said that there is no lease
+        self._is_overdue = asyncio.Event()  # the lease is to be renewed now
         self._awake = asyncio.Event()  # something has happened: the task must look again
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the end of the lease
@@ -224,6 +225,10 @@ class Roles:
         """Find out now how things stand with the lease."""
         if self.tenure is not None:
             self._settle()
+
+    def renew_soon(self) -> None:
+        """Renew the lease now: the engine seems to have lost it."""
+        self._is_overdue.set()
 
     # Standing by
 
@@ -389,12 +394,14 @@ class Roles:
     async def _renew(self, tenure: Tenure) -> None:
         """Renew the lease again and again."""
         while tenure.state(self._clock()) in (LEADING, SUSPENDED):
-            await asyncio.sleep(max(tenure.next_renewal - self._clock(), 0) / SECOND)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_overdue.wait(), max(tenure.next_renewal - self._clock(), 0) / SECOND)
+            self._is_overdue.clear()
             sent = self._clock()
             mark = self.owner.mark()
-            lease = await self._call(renew(self.shard, tenure.lease))
+            lease = await self._call(renew(self.shard, tenure.lease, restores=tenure.may_restore(sent)))
             if lease is None:
-                tenure.failed(self._clock())
+                tenure.lose_sight(self._clock())
             else:
                 tenure.renewed(lease, sent)
                 if tenure.state(self._clock()) == LEADING and self.role in (LEADS, IS_SUSPENDED):

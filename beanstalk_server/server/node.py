@@ -15,7 +15,7 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
@@ -123,7 +123,7 @@ class Node(Server):
                 "the engine does not answer yet: its settings are checked before this node leads",
                 event("engine-unchecked"),
             )
-            self._checking = asyncio.get_running_loop().create_task(self._check_later())
+            self._checking = asyncio.get_running_loop().create_task(self._watch(self._check_later()))
 
     def _start_shards(self) -> None:
         for shard in self.shards:
@@ -141,6 +141,14 @@ class Node(Server):
             self.fail(error)
         else:
             self._start_shards()
+
+    async def _watch(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what nobody waits for; without it, the node could not go on."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("a task of the node has failed; this is a bug in the server", event("bug-in-node"))
+            self.fail(error)
 
     async def _check(self) -> bool:
         """Make sure that the engine would lose no jobs, and has as many shards; return whether it has answered.
@@ -286,7 +294,7 @@ class Node(Server):
             log.info("draining: new jobs are refused", event("draining"))
         else:
             log.info("draining: another node is to lead", event("draining-to-others"))
-            self._draining = self._draining or asyncio.get_running_loop().create_task(self._hand_over())
+            self._draining = self._draining or asyncio.get_running_loop().create_task(self._watch(self._hand_over()))
 
     async def _hand_over(self) -> None:
         """Give all shards away, and take none any more."""

@@ -345,6 +345,7 @@ class Roles:
         self.role = TAKING_OVER
         why = "it has handed over"
         renewing = loop.create_task(self._renew(tenure))
+        renewing.add_done_callback(lambda _: self._awake.set())
         taking = loop.create_task(self.owner.take_over(tenure.lease))
         try:
             while not taking.done() and tenure.state(self._clock()) != FENCED:
@@ -355,6 +356,8 @@ class Roles:
                     self.role = LEADS
                     self._settle()
             while tenure.state(self._clock()) != FENCED and not self._may_finish:
+                if renewing.done():
+                    renewing.result()  # it has failed
                 self._awake.clear()
                 await self._awake.wait()
             if tenure.state(self._clock()) != FENCED:

@@ -13,7 +13,7 @@ from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.cluster.engine_binlog import UNKNOWN_IDS
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.server import shard
-from beanstalk_server.server.node import address_towards
+from beanstalk_server.server.node import Node, address_towards
 from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.start_error import StartError
 from harness.in_thread import ServerThread
@@ -407,3 +407,12 @@ def test_a_leader_whose_address_refuses_all_others_goes_on_leading(cluster):
     eventually(lambda: cluster.servers.primary.lease.renewals > before + 5, "it renews its lease")
     assert cluster.servers.primary.lease.epoch == 1
     assert role(leader) == LEADS
+
+
+def test_a_node_whose_check_of_the_engine_fails_because_of_a_bug_ends(cluster, monkeypatch, caplog):
+    answers = iter([False])
+    monkeypatch.setattr(Node, "_check", lambda _: asyncio.sleep(0, next(answers)))
+    node = cluster.add()
+    eventually(lambda: node.server.failure, "it ends")
+    assert "a task of the node has failed" in caplog.text
+    caplog.clear()

@@ -91,6 +91,7 @@ class Cluster:
     def __init__(self):
         self.servers = Servers(clock=lambda: asyncio.get_running_loop().time())
         self.nodes = []
+        self.lookouts = []
 
     def add(self, name):
         owner = Owner()
@@ -119,6 +120,7 @@ class Cluster:
         roles.registry = registry
         roles.start()
         self.nodes.append(roles)
+        self.lookouts.append(lookout)
         return roles, owner
 
     async def stop(self):
@@ -405,6 +407,29 @@ async def test_who_is_fenced_while_jobs_are_brought_back_never_serves(cluster):
     assert node.role == TAKING_OVER  # until the work that is under way has ended
     await until(lambda: node.role == STANDING_BY, "it stands by")
     assert owner.told[-1] == "step down"
+
+
+@pytest.mark.parametrize("what", ["mark", "report"])
+def test_a_node_whose_lease_cannot_be_renewed_because_of_a_bug_ends_and_does_not_stay_suspended(what, caplog):
+    def fails(*_):
+        raise ZeroDivisionError("a bug")
+
+    @virtually
+    async def ends(cluster):
+        node, owner = cluster.add("a")
+        gave_up = []
+        owner.give_up = lambda: gave_up.append("gave up")
+        await until(lambda: node.role == LEADS, "it leads")
+        if what == "mark":
+            owner.mark = fails
+        else:
+            cluster.lookouts[0]._report = fails
+        await until(lambda: gave_up, "it gives up", within=TTL / 2)
+        assert owner.told == ["serves 1"]
+
+    ends()
+    assert "this is a bug in the server" in caplog.text
+    caplog.clear()
 
 
 @pytest.mark.parametrize("role", [STANDING_BY, TAKING_OVER, LEADS])

@@ -9,6 +9,7 @@ Must never know what the engine is, how a journal uses it, or when a shard leads
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import ipaddress
@@ -78,6 +79,7 @@ class Node(Server):
         self._failure: Exception | None = None
         self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
         self._draining: asyncio.Task[None] | None = None  # another node is to lead what this one has led
+        self.drains_in_place = False  # no other node takes shards, and this one takes no jobs
         self._garbage = 0  # services that nobody has looked for since they ended
         self._address = ""  # where it takes links
         self.clients = Clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
@@ -123,7 +125,7 @@ class Node(Server):
                 "the engine does not answer yet: its settings are checked before this node leads",
                 event("engine-unchecked"),
             )
-            self._checking = asyncio.get_running_loop().create_task(self._watch(self._check_later()))
+            self._checking = asyncio.get_running_loop().create_task(self._carry_out(self._check_later()))
 
     def _start_shards(self) -> None:
         for shard in self.shards:
@@ -142,7 +144,7 @@ class Node(Server):
         else:
             self._start_shards()
 
-    async def _watch(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what nobody waits for; without it, the node could not go on."""
         try:
             await work
@@ -286,27 +288,45 @@ class Node(Server):
             shard.interrupt()
 
     def drain(self) -> None:
-        """Let other nodes lead, and follow from now on. If there is none, take no new jobs."""
+        """Let other nodes lead, and follow from now on. While there is none, lead, and take no new jobs."""
         services = self._services()
-        if services and not self._has_successor():
+        if services and not self.links.links:
             for service in services:
                 service.broker.drain()
             log.info("draining: new jobs are refused", event("draining"))
-        else:
+        elif self._draining is None:
             log.info("draining: another node is to lead", event("draining-to-others"))
-            self._draining = self._draining or asyncio.get_running_loop().create_task(self._watch(self._hand_over()))
+            self._draining = asyncio.get_running_loop().create_task(self._carry_out(self._hand_over()))
 
     async def _hand_over(self) -> None:
-        """Give all shards away, and take none any more."""
+        """Give all shards away, and take none as long as another node takes them."""
         self.spreader.takes = False
-        self.lookout.report_soon()
-        successors = await self.spreader.successors()
-        for shard in self.shards:
-            shard.roles.retire(successors.get(shard.index, ""))
         await self.lookout.report()
+        while True:
+            with contextlib.suppress(EngineError):  # which the log has been told
+                is_last = not await self.spreader.others_take()
+                if is_last:
+                    self._drain_in_place()
+                else:
+                    await self._retire()
+            await asyncio.sleep(self.config.lease_ttl / OBSERVATIONS)
 
-    def _has_successor(self) -> bool:
-        return bool(self.links.links)
+    async def _retire(self) -> None:
+        if self.drains_in_place or any(shard.roles.contends for shard in self.shards):
+            self.drains_in_place = False
+            successors = await self.spreader.successors()
+            for shard in self.shards:
+                shard.roles.retire(successors.get(shard.index, ""))
+
+    def _drain_in_place(self) -> None:
+        """Lead what nobody else does: else all clients would wait for ever."""
+        if not self.drains_in_place:
+            self.drains_in_place = True
+            log.info("draining: no other node takes shards, so new jobs are refused", event("draining-last"))
+            for service in self._services():
+                service.broker.drain()
+            for shard in self.shards:
+                shard.roles.contend()
 
     def _services(self) -> list[Service]:
         return [shard.service for shard in self.shards if shard.service is not None]

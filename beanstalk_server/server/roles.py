@@ -195,6 +195,11 @@ class Roles:
         self.contends = False
         self._finish_soon(successor)
 
+    def contend(self) -> None:
+        """Undo `retire`: lead when nobody else does."""
+        self.contends = True
+        self._awake.set()
+
     def hand_over(self, successor: str) -> None:
         """Give the lease back soon, if this node has it, and leave it to another node, unless that does not take it."""
         if self.tenure is not None:

@@ -80,6 +80,8 @@ class Owner(Protocol):
     """For the leases."""
     spreader: Spreader
     """What this node gives away and takes."""
+    drains_in_place: bool
+    """Whether it leads although it is draining."""
 
     def policy_of(self, shard: int) -> PolicyOf:
         """What finds the policies of the tubes of a shard."""
@@ -268,6 +270,8 @@ class Shard:
         service.change_policies(owner.policy_of(self.index))  # there may have been a reload meanwhile
         service.scheduler.use_alarm(finest_alarm)
         service.scheduler.on_lease_end = self._on_lease_end
+        if owner.drains_in_place:
+            service.broker.drain()
         if journal.admits != ALL:
             service.gate.on_admission(journal.admits)
         self.service = service

@@ -140,6 +140,27 @@ def test_a_node_that_is_drained_alone_takes_no_new_jobs(cluster):
     assert put(client) == b"DRAINING\r\n"
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_when_all_nodes_are_drained_the_last_one_takes_no_new_jobs_and_serves_on(cluster, shards):
+    nodes = cluster.two(shards=shards)
+    lead_all(*nodes)
+    client = cluster.connect(nodes[0])
+    put(client, b"kept")
+    for node in nodes:
+        node.call(node.server.drain)
+    eventually(lambda: any(node.server.drains_in_place for node in nodes), "one of them is the last")
+    for node in nodes:
+        client = cluster.connect(node)
+        eventually(lambda client=client: put(client) == b"DRAINING\r\n", "it answers")
+        assert client.ask(b"peek-ready\r\n").startswith(b"FOUND")
+        assert client.read(6) == b"kept\r\n"
+    fresh = cluster.add(shards=shards)
+    lead_all(fresh)
+    assert put(cluster.connect(nodes[0])).startswith(b"INSERTED")
+    cluster.stop(fresh)
+    eventually(lambda: put(cluster.connect(nodes[1])) == b"DRAINING\r\n", "one of them leads again")
+
+
 def test_a_leader_that_is_fenced_closes_who_waits_for_a_change_and_keeps_the_others(cluster):
     leader, _ = cluster.two()
     waiting, harmless = cluster.connect(leader), cluster.connect(leader)

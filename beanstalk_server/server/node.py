@@ -32,6 +32,7 @@ from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.clients import Clients
 from beanstalk_server.server.commits import Gathering
+from beanstalk_server.server.entrance import NONE
 from beanstalk_server.server.links import LinkListener
 from beanstalk_server.server.listeners import name_of_address
 from beanstalk_server.server.lookout import Lookout
@@ -116,6 +117,7 @@ class Node(Server):
             await self.links.stop()
             self._close()
             raise
+        self._ask_for_users()
         for shard in self.shards:
             shard.prepare(self._address)
         if is_checked:
@@ -344,7 +346,11 @@ class Node(Server):
     def shard_figures(self) -> list[ShardFigures]:
         return [shard.figures() for shard in self.shards]
 
+    def _ask_for_users(self) -> None:
+        self.links.ask_for_users(all(each.auth != NONE or each.user is not None for each in self.entrances))
+
     async def _judge(self, accounts: Accounts | None) -> int:
+        self._ask_for_users()
         return self.clients.judge(accounts) + await super()._judge(accounts)
 
     def _begin_stop(self) -> None:

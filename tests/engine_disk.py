@@ -55,8 +55,7 @@ class EngineDisk:
     def __init__(self, nodes=None, capacity=None, *, servers=None):
         self.servers = servers or Servers(0, limit=capacity)
         self.nodes.update(nodes or {})
-        lease = self.servers.primary.lease
-        sender = Sender(lease.epoch + 1, lease.position, 0)
+        sender = Sender(self.servers.lead(), 0)
         self._directory = EngineDirectory(self.servers.connect(0), sender, "memory", patience=0.0)
         self.lock()  # files are looked at before a binlog begins
         self.servers.before_call = self.servers.after_call = self._touch

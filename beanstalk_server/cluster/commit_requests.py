@@ -37,8 +37,8 @@ class ShardKeys:
         self.files = self.prefix + b"files"
         self.file = self.prefix + b"file:"
         common = b"$1\r\n3\r\n" + bulk(self.state) + bulk(self.files)
-        self._within = b"*13\r\n" + COMMIT.call + common  # how a commit begins that writes to one file
-        self._beyond = b"*13\r\n" + COMMIT_BEYOND.call + common
+        self._within = b"*14\r\n" + COMMIT.call + common  # how a commit begins that writes to one file
+        self._beyond = b"*14\r\n" + COMMIT_BEYOND.call + common
         self._packed: dict[str, bytes] = {}
 
     def commit(self, commit: Commit, may_exceed: bool) -> bytes:
@@ -47,7 +47,7 @@ class ShardKeys:
         Args:
             may_exceed: go beyond the limit of memory.
         """
-        position, before, operations, _ = commit
+        position, before, operations, _, stamp = commit
         if len(operations) == 1:
             only = operations[0]
             if len(only) == 4:
@@ -56,9 +56,10 @@ class ShardKeys:
                 if key is None:
                     key = self._pack(name)
                 epoch, old, new, start = b"%d" % position.epoch, b"%d.%d" % before, b"%d.%d" % position, b"%d" % offset
-                return b"%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+                return b"%b%b$16\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
                     self._beyond if may_exceed else self._within,
                     key,
+                    stamp,
                     len(epoch),
                     epoch,
                     len(old),
@@ -83,7 +84,8 @@ class ShardKeys:
     def _any(self, commit: Commit, may_exceed: bool) -> bytes:
         """The command of a commit with any operations."""
         keys = [self.state, self.files]
-        arguments = [b"%d" % commit.position.epoch, b"%d.%d" % commit.before, b"%d.%d" % commit.position]
+        arguments = [commit.stamp, b"%d" % commit.position.epoch]
+        arguments += [b"%d.%d" % commit.before, b"%d.%d" % commit.position]
         numbers: dict[str, bytes] = {}  # of the key of each file among the keys
         for operation in commit.operations:
             arguments.append(operation[0].encode())

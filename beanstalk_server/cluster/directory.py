@@ -281,8 +281,8 @@ class EngineDirectory:
         exceeds = False
         while (commit := sender.next()) is not None:
             try:
-                goes_on = sender.on_answer(self._engine.append(commit, may_exceed=exceeds), exceeds)
-                what = f"fewer than {sender.replicas} replicas have the last commit"
+                answer = self._engine.append(commit, may_exceed=exceeds)
+                goes_on, what = sender.on_answer(answer, exceeds), sender.shortage(answer)
             except EngineFullError as error:
                 if not self.may_exceed:
                     raise OSError(errno.ENOSPC, FULL) from None

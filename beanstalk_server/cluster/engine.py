@@ -1,9 +1,9 @@
 """What the cluster asks of the engine that keeps its journals: leases, commits, and files to read.
 
 The engine holds, for each shard, the files of one binlog, the position of the last commit to them, and the lease of the
-leader. All that changes in it is decided there, at once, by a comparison of epochs and positions. So it does not matter
-how often a call is made, or whether its answer was lost. A node has three kinds of connections (a `Connector` makes
-them):
+leader. All that changes in it is decided there, at once, by a comparison of leases and positions. So it does not matter
+how often a call is made, or whether its answer was lost. A lease is its epoch and its stamp: an engine that was wiped
+gives the same epoch to another leader. A node has three kinds of connections (a `Connector` makes them):
 
     Engine       to one shard: its files, for whoever takes over, and for tools
     Registry     to all shards: their leases, how many there are, and which nodes
@@ -17,6 +17,7 @@ block, and one object is used by one thread at a time. Must never know what is i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha1
 from typing import Final, NamedTuple, Protocol
 
 
@@ -47,8 +48,8 @@ class Position(NamedTuple):
 START: Final = Position(0, 0)
 """The position of an engine without a commit."""
 
-UNKNOWN: Final = "?"
-"""The node of a lease that the engine has lost, while it knows the epoch from a later commit."""
+LINEAGE: Final = 16
+"""How many earlier leases a lease names: an engine that fails over loses the last of them at most."""
 
 
 class Lease(NamedTuple):
@@ -71,6 +72,24 @@ class Lease(NamedTuple):
     successor: str = ""
     """While it is held: the node that the leader is asked to hand over to, or "". When it has been given back: the node
     that takes it at once, while others leave it alone for a moment."""
+    lineage: str = ""
+    """The stamps of the leases before it, the latest first, with spaces between them."""
+
+    @property
+    def stamp(self) -> str:
+        """What no other lease has, not even one of the same epoch: it may be shown, unlike the secret."""
+        return sha1(self.secret.encode()).hexdigest()[:16]  # TAKE and RENEW in scripts.py do the same
+
+    def next_lineage(self) -> str:
+        """The lineage of a lease that is taken after this one."""
+        return " ".join([self.stamp, *self.lineage.split()][:LINEAGE]) if self.secret else ""
+
+    def follows(self, other: Lease) -> bool:
+        """Whether an engine with the other lease has lost this one, and whoever has the other one leads no more.
+
+        It is not so if the other one was taken after the loss.
+        """
+        return other.epoch < self.epoch and (not other.secret or other.stamp in self.lineage)
 
 
 class Load(NamedTuple):
@@ -125,10 +144,12 @@ class LeaseCall(NamedTuple):
     shard: int
     lease: Lease = Lease()
     """The one to take, or that the node has."""
-    seen: int = 0
-    """The epoch that the engine must still have, for a lease to be taken."""
+    seen: Lease = Lease()
+    """The one that the engine must still have, for a lease to be taken."""
     successor: str = ""
     """The node that takes a lease that is given back."""
+    restores: bool = True
+    """Whether a renewal gives the lease to an engine that has lost it."""
 
 
 def observe(shard: int) -> LeaseCall:
@@ -137,24 +158,26 @@ def observe(shard: int) -> LeaseCall:
 
 
 def take(shard: int, seen: Lease, lease: Lease) -> LeaseCall:
-    """Make this the lease, if the epoch in the engine is still that of `seen`. Its position is ignored.
+    """Make this the lease, if the engine still has the one that was seen. Its position is ignored.
 
     It is not taken before enough replicas have it: until then, the answer is an EngineError.
     """
-    return LeaseCall(TAKE, shard, lease, seen.epoch)
+    return LeaseCall(TAKE, shard, lease, seen)
 
 
-def renew(shard: int, lease: Lease) -> LeaseCall:
+def renew(shard: int, lease: Lease, *, restores: bool = True) -> LeaseCall:
     """Count a renewal, and confirm it by the replicas; the answer says who is to succeed this leader, if anybody.
 
-    An engine with a lower epoch has lost something: it gets this lease again. One with a higher epoch, or whose
-    lease was given back, stays as it is.
+    An engine that has lost the lease stays as it is if another one was taken since, or if the lease was given back.
+
+    Args:
+        restores: give it this lease again otherwise.
     """
-    return LeaseCall(RENEW, shard, lease)
+    return LeaseCall(RENEW, shard, lease, restores=restores)
 
 
 def release(shard: int, lease: Lease, successor: str = "") -> LeaseCall:
-    """Give the lease back, if the epoch is still the same, to this node or to whoever comes."""
+    """Give the lease back, if the engine still has it, to this node or to whoever comes."""
     return LeaseCall(RELEASE, shard, lease, successor=successor)
 
 
@@ -187,15 +210,18 @@ class Commit(NamedTuple):
     operations: list[Operation]
     size: int
     """Bytes of the operations, roughly."""
+    stamp: bytes
+    """Of the leader's lease."""
 
 
 class Answer(NamedTuple):
     """What the engine says to a commit."""
 
     epoch: int
-    """The engine's. If it is greater than that of the commit, nothing has happened: there is another leader."""
-    position: Position
-    """Of the engine's last commit by now: that of the commit, if it has it. Any other: nothing has happened."""
+    """The engine's."""
+    position: Position | None
+    """Of the engine's last commit by now: that of the commit, if it has it. Any other: nothing has happened. None: the
+    engine has another lease than that of the commit, of another leader if its epoch is not lower."""
     replicas: int
     """How many replicas have confirmed that they have the commit, if the engine has it."""
 
@@ -239,10 +265,9 @@ class Engine(Protocol):
         """Who leads."""
 
     def append(self, commit: Commit, *, may_exceed: bool) -> Answer:
-        """Make a commit if the last position is its `before` and there is no higher epoch, and wait for the replicas.
+        """Make a commit if its leader has the lease and the last position is its `before`; wait for the replicas.
 
         If its own position is the last one, it is written once more, so that waiting for the replicas means something.
-        A lower epoch becomes that of the commit.
 
         Args:
             may_exceed: go beyond the limit of memory. If not, EngineFullError is raised there.

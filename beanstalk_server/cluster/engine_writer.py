@@ -68,6 +68,8 @@ class EngineWriter:
     ) -> None:
         self.latency = Latency()
         """How long commits have taken, from their beginning until they were durable."""
+        self.on_lost_lease: Callable[[], None] | None = None
+        """Called when a commit waits for the engine to get the lease again, which it has lost."""
         self._engine = engine
         self._directory = directory
         self._sender = sender
@@ -208,8 +210,9 @@ class EngineWriter:
             self._note_success()
         else:
             self._is_busy = True
-            few = f"fewer than {sender.replicas} replicas have the last commit"
-            self._note_failure(few if isinstance(answer, Answer) else str(answer))
+            self._note_failure(sender.shortage(answer) if isinstance(answer, Answer) else str(answer))
+            if isinstance(answer, Answer) and answer.position is None and self.on_lost_lease is not None:
+                self.on_lost_lease()
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._resume)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         waiting = self._waiting

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.cluster.engine import UNKNOWN, Lease
+from beanstalk_server.cluster.engine import Lease
 from beanstalk_server.queue.units import SECOND
 
 RENEWALS: Final = 5
@@ -30,6 +30,10 @@ DEFERENCES: Final = 5
 
 OBSERVATIONS: Final = 10
 """How many looks at the lease fit into a TTL."""
+
+ABSENCES: Final = 3
+"""How many renewals must be missing in an engine that has lost the lease before a node whose own has run out gives it
+its lease again: a leader that lives does so after one, and others take the lease after a TTL."""
 
 RETRIES: Final = 50
 """How many renewals that fail at once fit into a TTL."""
@@ -106,7 +110,7 @@ class Contender:
 
     def _is_at_this_address(self, lease: Lease) -> bool:
         """Whether another node has given the address of this one for its own."""
-        return lease.address == self.address != "" and lease.node not in ("", UNKNOWN, self.node)
+        return lease.address == self.address != "" and lease.node not in ("", self.node)
 
     def lose_sight(self) -> None:
         """Note that the engine has not answered: the TTL starts anew."""
@@ -151,7 +155,8 @@ class Contender:
 
     def claim(self, secret: str) -> Lease:
         """The lease to take."""
-        return Lease(self.highest + 1, 0, self.node, self.address, secret, ttl=self.ttl)
+        lineage = "" if self.lease is None else self.lease.next_lineage()
+        return Lease(self.highest + 1, 0, self.node, self.address, secret, ttl=self.ttl, lineage=lineage)
 
 
 class Tenure:
@@ -170,6 +175,8 @@ class Tenure:
         self.end = sent + ttl - margin(ttl)  # when the node must hand nothing out any more
         self.highest = lease.epoch  # the highest epoch that the engine has shown
         self._over = LEADING  # or why it is over
+        self._lost: Lease | None = None  # what an engine has that has lost the lease
+        self._lost_since = 0  # when it was asked first
 
     def state(self, now: int) -> int:
         """LEADING, SUSPENDED, FENCED or RELEASED."""
@@ -181,8 +188,12 @@ class Tenure:
         """Note what the engine has answered to a renewal that was sent at a moment."""
         own = self.lease
         self.highest = max(self.highest, lease.epoch)
-        if lease.epoch < own.epoch:
-            return  # the engine has lost the lease, and not taken it again: nothing is certain
+        if own.follows(lease):  # and was not given it again
+            if self._lost != lease:
+                self._lost, self._lost_since = lease, sent
+            self.failed(sent)
+            return
+        self._lost = None
         if lease.epoch == own.epoch and not lease.node and self._over == RELEASED:
             return
         if (lease.epoch, lease.node, lease.secret) != (own.epoch, own.node, own.secret):
@@ -192,8 +203,19 @@ class Tenure:
             self.end = max(self.end, sent + self.ttl - margin(self.ttl))
             self.next_renewal = max(self.next_renewal, sent + self.ttl // RENEWALS)
 
+    def may_restore(self, now: int) -> bool:
+        """Whether a renewal may give the lease to an engine that has lost it: not if another node may lead by now."""
+        if self.state(now) == LEADING:
+            return True
+        return self._lost is not None and now - self._lost_since >= ABSENCES * self.ttl // RENEWALS
+
+    def lose_sight(self, now: int) -> None:
+        """Note that a renewal has failed: perhaps the engine has changed meanwhile."""
+        self._lost = None
+        self.failed(now)
+
     def failed(self, now: int) -> None:
-        """Note that a renewal has failed: the next one is due soon."""
+        """Note that the lease is not renewed: the next attempt is due soon."""
         self.next_renewal = max(self.next_renewal, now + self.ttl // RETRIES)
 
     def fenced(self, epoch: int) -> None:

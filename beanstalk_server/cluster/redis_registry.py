@@ -52,8 +52,6 @@ class RedisRegistry:
         done = self._calls.perform_one(Request(0, request, scripts.SHARDS, waits=True))
         with understood():
             found = number_of(done.reply)
-        if found < 0:
-            raise EngineError("engine: it has lost how many shards there are, and their leader has not restored it yet")
         if found == wanted != 0:
             self._must_be_enough(0, done.replicas, "the number of shards")
         self._shards = found
@@ -102,23 +100,23 @@ class RedisRegistry:
     # Requests
 
     def _request(self, call: LeaseCall) -> Request:
-        what, shard, lease, seen, successor = call
+        what, shard, lease, seen, successor, restores = call
         if what == OBSERVE:
             return self._glance(shard)
         keys = self._calls.shards.keys_of(shard)
-        shards = self._shards or ""
+        own: list[str | int] = [lease.epoch, lease.stamp]
+        engine: list[str | int] = [scripts.version_of(self._shards), self._shards or ""]
+        rest: list[str | int] = [lease.node, lease.address, lease.secret, lease.ttl, lease.lineage]
         if what == TAKE:
-            arguments: list[str | int] = [seen, lease.epoch, lease.renewals, lease.node, lease.address, lease.secret]
             script = scripts.TAKE
-            arguments += [lease.ttl, scripts.version_of(self._shards), shards]
+            arguments = [*own, *engine, lease.renewals, *rest, seen.epoch, seen.stamp]
         elif what == RENEW:
-            arguments = [lease.epoch, lease.renewals, lease.node, lease.address, lease.secret, lease.ttl]
             script = scripts.RENEW
-            arguments += [scripts.version_of(self._shards), shards]
+            arguments = [*own, *engine, lease.renewals + 1, *rest, int(restores)]
         else:
             assert what == RELEASE, what
             script = scripts.RELEASE
-            arguments = [lease.epoch, successor, scripts.version_of(self._shards), shards]
+            arguments = [*own, successor]
         return Request(shard, script_call(script, [keys.state], arguments), script, waits=True)
 
     def _glance(self, shard: int) -> Request:

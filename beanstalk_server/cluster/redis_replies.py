@@ -30,7 +30,7 @@ def lease_of(reply: Reply, shards: int = 0) -> Lease:
         EngineError: it is something else.
     """
     with understood():
-        version, epoch, renewals, node, address, secret, last, ttl, successor, held = lists_of(reply)
+        version, epoch, renewals, node, address, secret, last, ttl, successor, lineage, held = lists_of(reply)
         if version is not None and text_of(version) not in scripts.VERSIONS:
             raise EngineRefusedError(
                 f"the journal in the engine has version {text_of(version)}, and this server knows version "
@@ -47,6 +47,7 @@ def lease_of(reply: Reply, shards: int = 0) -> Lease:
             position_of(last),
             number_of(ttl),
             text_of(successor),
+            text_of(lineage),
         )
 
 
@@ -70,8 +71,8 @@ def answer_of(done: Done, commit: Commit) -> Answer:
     if done.reply == 1:
         return Answer(position.epoch, position, done.replicas)
     with understood():
-        epoch, last = lists_of(done.reply)
-        return Answer(number_of(epoch), position_of(last), 0)
+        epoch, *last = lists_of(done.reply)
+        return Answer(number_of(epoch), position_of(last[0]) if last else None, 0)
 
 
 def members_of(reports: Reply, moment: Reply) -> list[Member]:

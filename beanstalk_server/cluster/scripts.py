@@ -3,8 +3,8 @@
 Each compares before it changes, so that it may run twice. They need Redis 7, or Valkey. The keys of shard N of a
 cluster with the name NAME:
 
-    {NAME:N}:state          a hash: version, epoch, renewals, node, address, secret, position ("EPOCH.NUMBER"), ttl,
-                            successor, and how many shards there are
+    {NAME:N}:state          a hash: version, epoch, stamp, renewals, node, address, secret, position ("EPOCH.NUMBER"),
+                            ttl, successor, lineage, and how many shards there are
     {NAME:N}:files          a hash: the size of each file
     {NAME:N}:file:FILE      the bytes of a file, but for the zeros at its end that were never written
     {NAME:0}:nodes          a hash: each node, with its address, its load and the time of its last report
@@ -37,17 +37,13 @@ class Script:
 
 
 _COMMIT: Final = """\
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'position')
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'position', 'stamp')
 local epoch, position = held[1] or '0', held[2] or '0.0'
-if epoch ~= ARGV[1] then
-  if tonumber(epoch) > tonumber(ARGV[1]) then
-    return {epoch, position}
-  end
-  redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'renewals', '0', 'node', '?')
-  epoch = ARGV[1]
+if held[3] ~= ARGV[1] or epoch ~= ARGV[2] then
+  return {epoch}
 end
-if position == ARGV[2] then
-  local at, count = 4, #ARGV
+if position == ARGV[3] then
+  local at, count = 5, #ARGV
   while at < count do
     local what, key = ARGV[at], KEYS[tonumber(ARGV[at + 1])]
     if what == 'w' then
@@ -87,19 +83,19 @@ if position == ARGV[2] then
       end
     end
   end
-elseif position ~= ARGV[3] then
+elseif position ~= ARGV[4] then
   return {epoch, position}
 end
-redis.call('HSET', KEYS[1], 'position', ARGV[3])
+redis.call('HSET', KEYS[1], 'position', ARGV[4])
 return 1
 """
 
 COMMIT: Final = Script("#!lua\n" + _COMMIT)
-"""KEYS: state, files, and the key of each file. ARGV: the epoch, the position before, its position, the operations.
+"""KEYS: state, files, and the key of each file. ARGV: the stamp and the epoch of the lease, the position before, its
+position, the operations.
 
 An operation is its letter, the number of its key in KEYS, and what else it has. Returns 1 if the commit is the last
-one; else the epoch and the position, and nothing has happened. A commit of an epoch that the engine has lost makes it
-the engine's again; the node of that lease is "?" then, until its leader renews it.
+one; else the epoch, and the position if the lease is that of the commit, and nothing has happened.
 """
 
 COMMIT_BEYOND: Final = Script("#!lua flags=allow-oom\n" + _COMMIT)
@@ -115,6 +111,7 @@ FIELDS: Final = (
     "position",
     "ttl",
     "successor",
+    "lineage",
     "shards",
 )
 """The fields of the state, in the order in which the scripts below return them."""
@@ -145,12 +142,9 @@ When a node is new, those are forgotten that have not reported for a minute.
 SHARDS: Final = Script(
     """\
 #!lua flags=allow-oom
-local held = redis.call('HMGET', KEYS[1], 'shards', 'epoch', 'node')
+local held = redis.call('HMGET', KEYS[1], 'shards', 'epoch')
 local shards = held[1]
 if not shards and held[2] then
-  if held[3] == '?' then
-    return -1
-  end
   shards = '1'
 end
 if ARGV[1] == '0' or (shards and shards ~= ARGV[1]) then
@@ -162,70 +156,68 @@ return tonumber(ARGV[1])
 )
 """KEYS: state of shard 0. ARGV: how many shards there are to be, or 0; the version then.
 
-Returns how many there are; -1 if that is lost, until the leader restores it. If it is what is wanted, it is written
-once more, so that waiting for the replicas means something.
+Returns how many there are. If it is what is wanted, it is written once more, so that waiting for the replicas means
+something.
 """
 
-_KEEP_SHARDS: Final = """\
-  if ARGV[{0}] ~= '' then
-    redis.call('HSET', KEYS[1], 'shards', ARGV[{0}])
+_HELD: Final = """\
+#!lua flags=allow-oom
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret', 'node')
+local epoch, stamp = tonumber(held[1] or '0'), string.sub(redis.sha1hex(held[2] or ''), 1, 16)
+local is_own = epoch == tonumber(ARGV[1]) and stamp == ARGV[2]
+"""
+"""The stamp is not read: an earlier release has kept none."""
+
+_WRITE: Final = """\
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'stamp', ARGV[2], 'version', ARGV[3], 'renewals', ARGV[5],
+    'node', ARGV[6], 'address', ARGV[7], 'secret', ARGV[8], 'ttl', ARGV[9], 'lineage', ARGV[10], 'successor', '')
+  if ARGV[4] ~= '' then
+    redis.call('HSET', KEYS[1], 'shards', ARGV[4])
   end
+end
 """
 
 TAKE: Final = Script(
-    """\
-#!lua flags=allow-oom
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret')
-local epoch = held[1] or '0'
-if epoch == ARGV[1] or (epoch == ARGV[2] and held[2] == ARGV[6]) then
-  redis.call('HSET', KEYS[1], 'version', ARGV[8], 'epoch', ARGV[2], 'renewals', ARGV[3], 'node', ARGV[4],
-    'address', ARGV[5], 'secret', ARGV[6], 'ttl', ARGV[7], 'successor', '')
+    _HELD
+    + """\
+if is_own or (epoch == tonumber(ARGV[11]) and stamp == ARGV[12]) then
 """
-    + _KEEP_SHARDS.format(9)
-    + "end\n"
+    + _WRITE
     + _STATE
 )
-"""KEYS: state. ARGV: the epoch that was seen; epoch, renewals, node, address, secret and TTL of the new lease; the
-version; how many shards there are, or ''."""
+"""KEYS: state. ARGV: epoch and stamp of the new lease, the version, how many shards there are or '', renewals, node,
+address, secret, TTL and lineage of the lease; epoch and stamp of the one that was seen."""
 
 RENEW: Final = Script(
-    """\
-#!lua flags=allow-oom
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'node')
-local epoch = tonumber(held[1] or '0')
-if epoch < tonumber(ARGV[1]) or (epoch == tonumber(ARGV[1]) and held[2] == '?') then
-  redis.call('HSET', KEYS[1], 'version', ARGV[7], 'epoch', ARGV[1], 'renewals', ARGV[2] + 1, 'node', ARGV[3],
-    'address', ARGV[4], 'secret', ARGV[5], 'ttl', ARGV[6], 'successor', '')
-"""
-    + _KEEP_SHARDS.format(8)
+    _HELD
     + """\
-elseif epoch == tonumber(ARGV[1]) and held[2] == ARGV[3] then
-  redis.call('HINCRBY', KEYS[1], 'renewals', 1)
+if is_own then
+  if held[3] == ARGV[6] then
+    redis.call('HINCRBY', KEYS[1], 'renewals', 1)
+  end
+elseif ARGV[11] == '1' and epoch < tonumber(ARGV[1]) and (not held[2] or string.find(ARGV[10], stamp, 1, true)) then
+"""
+    + _WRITE
+    + _STATE
+)
+"""KEYS: state. ARGV: the lease, as TAKE has it; 1 if an engine that has lost it gets it again."""
+
+RELEASE: Final = Script(
+    _HELD
+    + """\
+if is_own then
+  redis.call('HSET', KEYS[1], 'node', '', 'successor', ARGV[3])
 end
 """
     + _STATE
 )
-"""KEYS: state. ARGV: epoch, renewals, node, address, secret and TTL of the lease; the version; how many shards there
-are, or ''."""
-
-RELEASE: Final = Script(
-    """\
-#!lua flags=allow-oom
-if (redis.call('HGET', KEYS[1], 'epoch') or '0') == ARGV[1] then
-  redis.call('HSET', KEYS[1], 'version', ARGV[3], 'node', '', 'successor', ARGV[2])
-"""
-    + _KEEP_SHARDS.format(4)
-    + "end\n"
-    + _STATE
-)
-"""KEYS: state. ARGV: the epoch; the node that takes the lease at once, or ''; the version; how many shards there are,
-or ''. The engine may have been wiped since the last renewal."""
+"""KEYS: state. ARGV: the epoch and the stamp of the lease; the node that takes the lease at once, or ''."""
 
 MOVE: Final = Script(
     """\
 #!lua flags=allow-oom
 local node = redis.call('HGET', KEYS[1], 'node')
-if node and node ~= '' and node ~= '?' then
+if node and node ~= '' then
   redis.call('HSET', KEYS[1], 'successor', ARGV[1])
 end
 """

@@ -2,7 +2,7 @@
 
 An engine may fail over to a replica that has not got everything. So the last commits are kept, and are sent again, from
 the one behind the position that the engine has. If that position is not among them, the engine has *diverged*: it has
-lost more than is kept here, or everything. If it has a higher epoch, this node is *fenced*: another one leads.
+lost more than is kept here, or everything. If it has the lease of another node, this one is *fenced*.
 
 A position counts as durable when enough replicas have confirmed it, and never before. What has been acknowledged on the
 strength of that may nevertheless be lost by the engine; then it is sent again as long as this node lives.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from beanstalk_server.cluster.engine import Answer, Commit, Operation, Position
+from beanstalk_server.cluster.engine import Answer, Commit, Lease, Operation, Position
 
 KEPT: Final = 64 << 20
 """Bytes of the last commits that can be sent again."""
@@ -50,8 +50,7 @@ class Sender:
     """The commits of one leader.
 
     Args:
-        epoch: of the leader.
-        position: of the engine's last commit.
+        lease: of the leader, with the position of the engine's last commit.
         replicas: how many must have a commit before it counts as durable.
         kept: bytes of commits that are kept.
     """
@@ -62,6 +61,7 @@ class Sender:
         "_next",
         "_number",
         "_size",
+        "_stamp",
         "_tried",
         "durable",
         "epoch",
@@ -70,15 +70,16 @@ class Sender:
         "replicas",
     )
 
-    def __init__(self, epoch: int, position: Position, replicas: int, kept: int = KEPT) -> None:
-        self.epoch = epoch
-        self.last = position
+    def __init__(self, lease: Lease, replicas: int, kept: int = KEPT) -> None:
+        self.epoch = lease.epoch
+        self.last = position = lease.position
         """The position of the newest commit that has been added."""
         self.durable = position
         """The position of the newest commit that enough replicas have."""
         self.is_full = False
         """Whether the engine has refused to grow, and has not grown since."""
         self.replicas = replicas
+        self._stamp = lease.stamp.encode()
         self._kept = kept
         self._number = position.number  # no commit of this epoch has a higher one
         self._commits: deque[Commit] = deque()  # oldest first; each follows the one before
@@ -89,7 +90,7 @@ class Sender:
     def add(self, operations: list[Operation], size: int) -> Position:
         """Make a commit of these operations, of so many bytes; return its position."""
         self._number += 1
-        commit = Commit(Position(self.epoch, self._number), self.last, operations, size)
+        commit = Commit(Position(self.epoch, self._number), self.last, operations, size, self._stamp)
         self._commits.append(commit)
         self._size += size + COMMIT_COST
         self.last = commit.position
@@ -120,8 +121,10 @@ class Sender:
             DivergedError: everything has to be written anew; `restart` comes before the next commit.
         """
         commit = self._commits[self._next]
-        if answer.epoch > self.epoch:
-            raise FencedError(answer.epoch)
+        if answer.position is None:
+            if answer.epoch >= self.epoch:
+                raise FencedError(answer.epoch)
+            return False
         if answer.position != commit.position:
             self._next = self._index_behind(answer.position)
             return True
@@ -136,6 +139,12 @@ class Sender:
             self._size -= self._commits.popleft().size + COMMIT_COST
             self._next -= 1
         return True
+
+    def shortage(self, answer: Answer) -> str:
+        """Why the commit has to be sent again after a pause."""
+        if answer.position is None:
+            return "the engine does not have the lease"
+        return f"fewer than {self.replicas} replicas have the last commit"
 
     def on_full(self, exceeded: bool, now: float) -> bool:
         """Note that the engine has refused the commit because it is full; return as `on_answer` does."""

@@ -341,7 +341,7 @@ def _leading(
             if (lease.epoch, lease.renewals) != (before.epoch, before.renewals):
                 raise _leads(lease)
     node, secret = f"import-{secrets.token_hex(4)}", secrets.token_hex(16)
-    claims = [Lease(each.epoch + 1, 0, node, "", secret) for each in seen]
+    claims = [Lease(each.epoch + 1, 0, node, "", secret, lineage=each.next_lineage()) for each in seen]
     leases: list[Lease] = []
     try:
         calls = [take(shard, before, claim) for shard, (before, claim) in enumerate(zip(seen, claims, strict=True))]
@@ -402,7 +402,7 @@ class _Import:
     def write(self, shard: int, engine: Engine, replicas: int) -> Iterator[EngineDirectory]:
         """Write the files of a shard, where no node looks for them yet; remove them if what follows fails."""
         lease = self._leases[shard]
-        to = EngineDirectory(engine, Sender(lease.epoch, lease.position, replicas), may_exceed=False)
+        to = EngineDirectory(engine, Sender(lease, replicas), may_exceed=False)
         try:
             to.lock()
             if held := [name for _, name in segment_names(to)] + file_names(to.names()):

@@ -21,6 +21,7 @@ NONE: Final = "none"
 TOKEN: Final = "token"
 CERTIFICATE: Final = "certificate"
 PEER: Final = "peer"
+LINK: Final = "link"  # another node has asked
 
 
 class Entrance:
@@ -32,7 +33,7 @@ class Entrance:
 
     __slots__ = (
         "accounts",  # finds users; None if there are none
-        "auth",  # how users are known: NONE, TOKEN, CERTIFICATE or PEER
+        "auth",  # how users are known: NONE, TOKEN, CERTIFICATE, PEER or LINK
         "carried",  # its clients' sockets are in another process, which watches them, and counts them
         "closed",  # the listener is gone, and nobody comes in here any more
         "context",  # an ssl.SSLContext; None for plain connections

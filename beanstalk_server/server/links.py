@@ -23,7 +23,7 @@ from beanstalk_server.link.link import NONCE_BYTES, NOT_LEADING, Channel, Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.server.bounded import BoundedLog
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.entrance import Entrance
+from beanstalk_server.server.entrance import LINK, NONE, Entrance
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from beanstalk_server.wire.grammar import is_name
@@ -103,6 +103,10 @@ class LinkListener:
         self._server = await loop.create_server(cast(Any, self.make_end), host, port)
         found: int = self._server.sockets[0].getsockname()[1]
         return found
+
+    def ask_for_users(self, asks: bool) -> None:
+        """Serve no clients of other nodes who are nobody, and may do everything, if none are let in here."""
+        self._entrance.auth = LINK if asks else NONE
 
     def lead(
         self,
@@ -194,14 +198,16 @@ class LinkListener:
         user = None if opening.user is None else led.find_user(opening.user)
         name = f"{opening.name} at {end.link.peer}"
         connection = Connection(led.connections, self._entrance, user, name, True, opening.counted)
-        begin = functools.partial(self._begin, opening, is_known=opening.user is None or user is not None)
+        is_known = self._entrance.auth == NONE if opening.user is None else user is not None
+        if not is_known:
+            log_unknown_user(name, opening.user)
+        begin = functools.partial(self._begin, opening, is_known=is_known)
         return LinkTransport(end.loop, connection, begin, self._change_user)
 
     def _begin(self, opening: Opening, transport: LinkTransport, *, is_known: bool) -> None:
         """Go on where the client was before it came here."""
         connection = transport.get_protocol()
         if not is_known:
-            log_unknown_user(connection.name, opening.user)
             transport.abort()
         elif not all(map(is_name, [opening.used, *opening.watched] if opening.used else opening.watched)):
             log.warning(
@@ -239,9 +245,12 @@ class LinkListener:
 
 
 def log_unknown_user(client: str, user: str | None) -> None:
-    """Log that a client is disconnected, because its node knows a user that this one does not."""
+    """Log that a client is disconnected, because its node has let it in, and this one would not."""
     log.warning(
-        "%(client)s: there is no user %(user)r here; disconnected", event("unknown-user", client=client, user=user)
+        "%(client)s: there is no user %(user)r here; disconnected"
+        if user is not None
+        else "%(client)s: it has no user, and every listener here asks for one; disconnected",
+        event("unknown-user", client=client, user=user),
     )
 
 

@@ -148,9 +148,9 @@ class Lookout:
         calls = [call for call, _ in asked]
         now = self._clock()
         is_due = self._reported < 0 or now - self._reported >= self._ttl // OBSERVATIONS
-        report = self._report() if is_due else None
         answers: list[Lease | EngineError]
         try:
+            report = self._report() if is_due else None
             answers = await self._in_thread(lambda: self.registry.perform(calls, report))
         except Exception as error:
             for _, future in asked:

@@ -9,13 +9,14 @@ Must never know what the engine is, how a journal uses it, or when a shard leads
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
@@ -31,6 +32,7 @@ from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.clients import Clients
 from beanstalk_server.server.commits import Gathering
+from beanstalk_server.server.entrance import NONE
 from beanstalk_server.server.links import LinkListener
 from beanstalk_server.server.listeners import name_of_address
 from beanstalk_server.server.lookout import Lookout
@@ -78,6 +80,7 @@ class Node(Server):
         self._failure: Exception | None = None
         self._checking: asyncio.Task[None] | None = None  # until the engine has been asked whether it is good enough
         self._draining: asyncio.Task[None] | None = None  # another node is to lead what this one has led
+        self.drains_in_place = False  # no other node takes shards, and this one takes no jobs
         self._garbage = 0  # services that nobody has looked for since they ended
         self._address = ""  # where it takes links
         self.clients = Clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
@@ -114,6 +117,7 @@ class Node(Server):
             await self.links.stop()
             self._close()
             raise
+        self._ask_for_users()
         for shard in self.shards:
             shard.prepare(self._address)
         if is_checked:
@@ -123,7 +127,7 @@ class Node(Server):
                 "the engine does not answer yet: its settings are checked before this node leads",
                 event("engine-unchecked"),
             )
-            self._checking = asyncio.get_running_loop().create_task(self._check_later())
+            self._checking = asyncio.get_running_loop().create_task(self._carry_out(self._check_later()))
 
     def _start_shards(self) -> None:
         for shard in self.shards:
@@ -141,6 +145,14 @@ class Node(Server):
             self.fail(error)
         else:
             self._start_shards()
+
+    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what nobody waits for; without it, the node could not go on."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("a task of the node has failed; this is a bug in the server", event("bug-in-node"))
+            self.fail(error)
 
     async def _check(self) -> bool:
         """Make sure that the engine would lose no jobs, and has as many shards; return whether it has answered.
@@ -278,27 +290,45 @@ class Node(Server):
             shard.interrupt()
 
     def drain(self) -> None:
-        """Let other nodes lead, and follow from now on. If there is none, take no new jobs."""
+        """Let other nodes lead, and follow from now on. While there is none, lead, and take no new jobs."""
         services = self._services()
-        if services and not self._has_successor():
+        if services and not self.links.links:
             for service in services:
                 service.broker.drain()
             log.info("draining: new jobs are refused", event("draining"))
-        else:
+        elif self._draining is None:
             log.info("draining: another node is to lead", event("draining-to-others"))
-            self._draining = self._draining or asyncio.get_running_loop().create_task(self._hand_over())
+            self._draining = asyncio.get_running_loop().create_task(self._carry_out(self._hand_over()))
 
     async def _hand_over(self) -> None:
-        """Give all shards away, and take none any more."""
+        """Give all shards away, and take none as long as another node takes them."""
         self.spreader.takes = False
-        self.lookout.report_soon()
-        successors = await self.spreader.successors()
-        for shard in self.shards:
-            shard.roles.retire(successors.get(shard.index, ""))
         await self.lookout.report()
+        while True:
+            with contextlib.suppress(EngineError):  # which the log has been told
+                is_last = not await self.spreader.others_take()
+                if is_last:
+                    self._drain_in_place()
+                else:
+                    await self._retire()
+            await asyncio.sleep(self.config.lease_ttl / OBSERVATIONS)
 
-    def _has_successor(self) -> bool:
-        return bool(self.links.links)
+    async def _retire(self) -> None:
+        if self.drains_in_place or any(shard.roles.contends for shard in self.shards):
+            self.drains_in_place = False
+            successors = await self.spreader.successors()
+            for shard in self.shards:
+                shard.roles.retire(successors.get(shard.index, ""))
+
+    def _drain_in_place(self) -> None:
+        """Lead what nobody else does: else all clients would wait for ever."""
+        if not self.drains_in_place:
+            self.drains_in_place = True
+            log.info("draining: no other node takes shards, so new jobs are refused", event("draining-last"))
+            for service in self._services():
+                service.broker.drain()
+            for shard in self.shards:
+                shard.roles.contend()
 
     def _services(self) -> list[Service]:
         return [shard.service for shard in self.shards if shard.service is not None]
@@ -316,7 +346,11 @@ class Node(Server):
     def shard_figures(self) -> list[ShardFigures]:
         return [shard.figures() for shard in self.shards]
 
+    def _ask_for_users(self) -> None:
+        self.links.ask_for_users(all(each.auth != NONE or each.user is not None for each in self.entrances))
+
     async def _judge(self, accounts: Accounts | None) -> int:
+        self._ask_for_users()
         return self.clients.judge(accounts) + await super()._judge(accounts)
 
     def _begin_stop(self) -> None:

@@ -141,6 +141,7 @@ class Roles:
         self._successor = ""  # to whom; "" for whoever comes
         self._failed = False  # it had the lease, and could not serve
         self._is_told = False  # the log has said that there is no lease
+        self._is_overdue = asyncio.Event()  # the lease is to be renewed now
         self._awake = asyncio.Event()  # something has happened: the task must look again
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the end of the lease
@@ -194,6 +195,11 @@ class Roles:
         self.contends = False
         self._finish_soon(successor)
 
+    def contend(self) -> None:
+        """Undo `retire`: lead when nobody else does."""
+        self.contends = True
+        self._awake.set()
+
     def hand_over(self, successor: str) -> None:
         """Give the lease back soon, if this node has it, and leave it to another node, unless that does not take it."""
         if self.tenure is not None:
@@ -224,6 +230,10 @@ class Roles:
         """Find out now how things stand with the lease."""
         if self.tenure is not None:
             self._settle()
+
+    def renew_soon(self) -> None:
+        """Renew the lease now: the engine seems to have lost it."""
+        self._is_overdue.set()
 
     # Standing by
 
@@ -340,6 +350,7 @@ class Roles:
         self.role = TAKING_OVER
         why = "it has handed over"
         renewing = loop.create_task(self._renew(tenure))
+        renewing.add_done_callback(lambda _: self._awake.set())
         taking = loop.create_task(self.owner.take_over(tenure.lease))
         try:
             while not taking.done() and tenure.state(self._clock()) != FENCED:
@@ -350,6 +361,8 @@ class Roles:
                     self.role = LEADS
                     self._settle()
             while tenure.state(self._clock()) != FENCED and not self._may_finish:
+                if renewing.done():
+                    renewing.result()  # it has failed
                 self._awake.clear()
                 await self._awake.wait()
             if tenure.state(self._clock()) != FENCED:
@@ -389,12 +402,14 @@ class Roles:
     async def _renew(self, tenure: Tenure) -> None:
         """Renew the lease again and again."""
         while tenure.state(self._clock()) in (LEADING, SUSPENDED):
-            await asyncio.sleep(max(tenure.next_renewal - self._clock(), 0) / SECOND)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_overdue.wait(), max(tenure.next_renewal - self._clock(), 0) / SECOND)
+            self._is_overdue.clear()
             sent = self._clock()
             mark = self.owner.mark()
-            lease = await self._call(renew(self.shard, tenure.lease))
+            lease = await self._call(renew(self.shard, tenure.lease, restores=tenure.may_restore(sent)))
             if lease is None:
-                tenure.failed(self._clock())
+                tenure.lose_sight(self._clock())
             else:
                 tenure.renewed(lease, sent)
                 if tenure.state(self._clock()) == LEADING and self.role in (LEADS, IS_SUSPENDED):

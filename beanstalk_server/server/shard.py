@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import START, UNKNOWN, Connector, Lease, Position
+from beanstalk_server.cluster.engine import START, Connector, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
@@ -80,6 +80,8 @@ class Owner(Protocol):
     """For the leases."""
     spreader: Spreader
     """What this node gives away and takes."""
+    drains_in_place: bool
+    """Whether it leads although it is draining."""
 
     def policy_of(self, shard: int) -> PolicyOf:
         """What finds the policies of the tubes of a shard."""
@@ -204,7 +206,7 @@ class Shard:
             self.roles.hand_over(node)
 
     def follow(self, lease: Lease) -> None:
-        if lease.node in ("", UNKNOWN, self.owner.name):
+        if lease.node in ("", self.owner.name):
             self.link.leave()
         else:
             self.link.follow(lease)
@@ -268,6 +270,8 @@ class Shard:
         service.change_policies(owner.policy_of(self.index))  # there may have been a reload meanwhile
         service.scheduler.use_alarm(finest_alarm)
         service.scheduler.on_lease_end = self._on_lease_end
+        if owner.drains_in_place:
+            service.broker.drain()
         if journal.admits != ALL:
             service.gate.on_admission(journal.admits)
         await service.catch_up()
@@ -302,9 +306,10 @@ class Shard:
         """The journal of the leader with this lease."""
         config = self.owner.config
         engine = self.owner.connector.engine(self.index)
-        sender = Sender(lease.epoch, lease.position, config.replicas)
+        sender = Sender(lease, config.replicas)
         directory = EngineDirectory(engine, sender)
         writer = EngineWriter(engine, directory, sender, self.owner.lanes.lane(self.index))
+        writer.on_lost_lease = self.roles.renew_soon
         return EngineBinlog(directory, writer, segment_size=config.segment_size), writer
 
     async def _discard(self, service: Service, writer: EngineWriter) -> None:

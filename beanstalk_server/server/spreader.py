@@ -142,6 +142,15 @@ class Spreader:
         linked = self._find_linked()
         return heirs(own, {node: count for node, count in counts.items() if node in linked})
 
+    async def others_take(self) -> bool:
+        """Whether any other node may be given shards.
+
+        Raises:
+            EngineError: the engine does not say.
+        """
+        self._see(await self._find_members())
+        return bool(self._since)
+
     def note_led(self, shard: int) -> None:
         """Note that this node leads a shard. If it has given it away, whoever should have it has not taken it."""
         taker = self._given.pop(shard, None)

@@ -7,21 +7,30 @@ OTHER = Lease(2, 0, "b", "there:2", "another secret")
 
 
 class Journal:
-    """Makes commits, each upon the one before."""
+    """Makes commits, each upon the one before.
 
-    def __init__(self, engine, epoch=1):
+    Args:
+        lease: that the engine has; if it is not given, MINE is taken before the first append.
+    """
+
+    def __init__(self, engine, lease=None):
         self.engine = engine
-        self.epoch = epoch
+        self.lease = lease or MINE
+        self.leads = lease is not None
+        self.epoch = self.lease.epoch
         self.last = START
         self.number = 0
 
     def commit(self, *operations):
         self.number += 1
-        commit = Commit(Position(self.epoch, self.number), self.last, list(operations), 0)
+        commit = Commit(Position(self.epoch, self.number), self.last, list(operations), 0, self.lease.stamp.encode())
         self.last = commit.position
         return commit
 
     def append(self, *operations):
+        if not self.leads:
+            self.engine.take(Lease(), self.lease)
+            self.leads = True
         commit = self.commit(*operations)
         answer = self.engine.append(commit, may_exceed=False)
         assert (answer.epoch, answer.position) == (self.epoch, commit.position)

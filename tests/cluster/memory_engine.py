@@ -31,9 +31,6 @@ from beanstalk_server.cluster.engine import (
     take,
 )
 
-UNKNOWN = "?"
-"""The node of a lease that was lost, while its epoch is known from a later commit."""
-
 FORGET = 60.0
 """Seconds after which a node that does not report is no longer a member."""
 
@@ -210,6 +207,22 @@ class Servers:
         self.primary = self.replicas[number].dataset
         self.replicas = [Replica(self.primary.copy()) for _ in self.replicas]
 
+    def lead(self, shard=0, epoch=None):
+        """Take the lease, as the next leader; return it."""
+        held = self.primary.of(shard).lease
+        epoch = held.epoch + 1 if epoch is None else epoch
+        lease = Lease(epoch, 0, f"node {epoch}", "here:1", f"secret {epoch}", held.position)
+        lease = lease._replace(lineage=held.next_lineage())
+        self.change("lease", shard, lease, 0)
+        self.led = lease
+        return lease
+
+    def renew(self):
+        """Restore the lease that `lead` has returned last, if it is lost."""
+        held = self.primary.lease
+        if self.led.follows(held):
+            self.change("lease", 0, self.led._replace(position=held.position), 0)
+
     def wipe(self):
         """Lose everything, in all servers."""
         self.primary = Dataset()
@@ -221,6 +234,10 @@ class Servers:
         twin.primary = self.primary.copy()
         twin.replicas = [Replica(self.primary.copy()) for _ in self.replicas]
         return twin
+
+
+def _is(held, lease):
+    return (held.epoch, held.secret) == (lease.epoch, lease.secret)
 
 
 class _Connection:
@@ -265,24 +282,24 @@ class _Connection:
     def _take(self, shard, seen, lease, shards=0):
         servers = self.servers
         held = servers.primary.of(shard).lease
-        if held.epoch == seen or (held.epoch == lease.epoch and held.secret == lease.secret):
+        if _is(held, seen) or _is(held, lease):
             servers.change("lease", shard, lease._replace(position=held.position, successor=""), shards)
             self._wait()
 
-    def _renew(self, shard, lease, shards=0):
+    def _renew(self, shard, lease, shards=0, *, restores=True):
         servers = self.servers
         held = servers.primary.of(shard).lease
-        if held.epoch < lease.epoch or (held.epoch == lease.epoch and held.node == UNKNOWN):
+        if restores and lease.follows(held):
             renewed = lease._replace(renewals=lease.renewals + 1, position=held.position, successor="")
             servers.change("lease", shard, renewed, shards)
             self._wait()
-        elif held.epoch == lease.epoch and held.node == lease.node:
+        elif _is(held, lease) and held.node == lease.node:
             servers.change("lease", shard, held._replace(renewals=held.renewals + 1), 0)
             self._wait()
 
     def _release(self, shard, lease, successor, shards=0):
         held = self.servers.primary.of(shard).lease
-        if held.epoch == lease.epoch:
+        if _is(held, lease):
             self.servers.change("lease", shard, held._replace(node="", successor=successor), shards)
 
     def _append(self, shard, commit, may_exceed):
@@ -291,11 +308,8 @@ class _Connection:
             raise EngineFullError("the engine has reached its limit of memory")
         held = servers.primary.of(shard).lease
         epoch = commit.position.epoch
-        if held.epoch > epoch:
-            return Answer(held.epoch, held.position, 0)
-        if held.epoch < epoch:
-            held = held._replace(epoch=epoch, renewals=0, node=UNKNOWN)
-            servers.change("lease", shard, held, 0)
+        if (held.epoch, held.stamp.encode()) != (epoch, commit.stamp):
+            return Answer(held.epoch, None, 0)
         if held.position == commit.before:
             servers.change("commit", shard, commit)
         elif held.position == commit.position:
@@ -351,8 +365,6 @@ class MemoryRegistry(_Connection):
         primary = servers.primary
         found = primary.shards
         if not found and primary.lease.epoch:
-            if primary.lease.node == UNKNOWN:
-                raise EngineError("the engine has lost the number of shards")
             found = 1
         if not found and wanted:
             servers.change("shards", wanted)
@@ -377,7 +389,7 @@ class MemoryRegistry(_Connection):
             if call.what == TAKE:
                 self._take(call.shard, call.seen, call.lease, self._shards)
             elif call.what == RENEW:
-                self._renew(call.shard, call.lease, self._shards)
+                self._renew(call.shard, call.lease, self._shards, restores=call.restores)
             elif call.what == RELEASE:
                 self._release(call.shard, call.lease, call.successor, self._shards)
             return self.servers.primary.of(call.shard).lease
@@ -391,7 +403,7 @@ class MemoryRegistry(_Connection):
     def request_move(self, shard, node):
         servers = self._begin("request_move")
         held = servers.primary.of(shard).lease
-        if held.node not in ("", UNKNOWN):
+        if held.node:
             servers.change("lease", shard, held._replace(successor=node), 0)
         return self._end("request_move", servers.primary.of(shard).lease)
 
@@ -452,8 +464,8 @@ class OneShard:
     def take(self, seen, lease):
         return made(self.registry.perform([take(self.shard, seen, lease)])[0])
 
-    def renew(self, lease):
-        return made(self.registry.perform([renew(self.shard, lease)])[0])
+    def renew(self, lease, **options):
+        return made(self.registry.perform([renew(self.shard, lease, **options)])[0])
 
     def release(self, lease):
         return made(self.registry.perform([release(self.shard, lease)])[0])

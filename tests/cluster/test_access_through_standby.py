@@ -225,6 +225,25 @@ def test_a_user_whom_only_the_leader_knows_comes_in_nowhere_else(cluster, authen
     assert authenticated(leader, b"bob").ask(b"use bob-1\r\n") == b"USING bob-1\r\n"
 
 
+def test_a_leader_that_asks_everybody_serves_nobody_by_another_node_either(cluster, authenticated, caplog):
+    """Whoever can read the engine can be a node, and say that a client needs no user."""
+    leader, standby = cluster.two(leads={"users": (ANN,), **TOKENS}, users=(ANN,), listeners=(listener(),))
+    nobody = cluster.connect(standby)
+    nobody.send(b"put 0 0 60 1\r\nx\r\n")
+    assert nobody.rest() == b""
+    assert "it has no user, and every listener here asks for one; disconnected" in caplog.text
+    reload(leader, users=(ANN,), listeners=(*TOKENS["listeners"], listener()))
+    assert put(cluster.connect(standby)) == b"INSERTED 1\r\n"
+
+
+def test_nobody_is_disconnected_when_the_leader_begins_to_ask_everybody(cluster):
+    leader, standby = cluster.two(users=(ANN,), listeners=(listener(),))
+    nobody = cluster.connect(standby)
+    assert put(nobody) == b"INSERTED 1\r\n"
+    reload(leader, users=(ANN,), **TOKENS)
+    assert nobody.rest() == b""
+
+
 # Limits
 
 

@@ -6,7 +6,7 @@ import pytest
 from memory_engine import Servers
 
 from beanstalk_server.cluster.directory import PIECE, EngineDirectory
-from beanstalk_server.cluster.engine import Lease, Position
+from beanstalk_server.cluster.engine import Position
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.storage.spares import find_spares
 
@@ -37,8 +37,7 @@ def clock():
 
 def opened(servers, clock=None, **options):
     clock = clock or Clock()
-    lease = servers.primary.lease
-    sender = Sender(lease.epoch + 1, lease.position, 1)
+    sender = Sender(servers.lead(), 1)
     directory = EngineDirectory(
         servers.connect(), sender, "engine", clock=lambda: clock.now, sleep=clock.sleep, **options
     )
@@ -233,7 +232,7 @@ def test_a_user_who_may_not_write_is_an_error_at_once(servers, clock):
 def test_another_leader_is_an_error(servers, clock):
     directory = opened(servers, clock)
     directory.create("a")
-    servers.connect().take(Lease(), Lease(2, 0, "b", "there:1", "secret"))
+    servers.lead()
     with pytest.raises(OSError, match="another node leads, with epoch 2"):
         directory.sync()
 
@@ -242,6 +241,7 @@ def test_an_engine_that_has_lost_commits_from_before_is_an_error(servers, clock)
     opened(servers, clock).create("a", 10).sync()
     directory = opened(servers, clock)
     servers.wipe()
+    servers.renew()
     directory.create("b")
     with pytest.raises(OSError, match="has lost commits"):
         directory.sync()
@@ -285,7 +285,7 @@ def test_a_full_engine_takes_changes_and_no_new_files():
     assert caught.value.errno == errno.ENOSPC
     directory.sync()
     assert directory.names() == ["a"]
-    assert opened(servers).names() == ["a"]
+    assert opened(servers.copy()).names() == ["a"]
     servers.limit = 100
     directory.create("b", 100)
 

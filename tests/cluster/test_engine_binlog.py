@@ -20,7 +20,7 @@ from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.cluster import engine_writer
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import EngineError, Lease
+from beanstalk_server.cluster.engine import EngineError
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
@@ -127,18 +127,21 @@ class Unreliable:
     def fails_over(self):
         """To a replica that has everything that was confirmed."""
         self.servers.fail_over()
+        self.servers.renew()
 
     def loses_what_was_confirmed(self):
         """The replica that becomes the primary is one that did not confirm anything for a while."""
         servers = self.servers
         if servers.replicas[0].lags:
             servers.fail_over(0)
+            servers.renew()
         else:
             servers.replicas[0].lags = True
 
     def is_wiped(self):
         if self.rng.random() < 0.3:
             self.servers.wipe()
+            self.servers.renew()
 
 
 class EngineLife(Life):
@@ -147,9 +150,8 @@ class EngineLife(Life):
     def open(self, **options):
         del options["sync_interval"]
         servers = self.directory.servers
-        lease = servers.primary.lease
         engine = servers.connect()
-        sender = Sender(lease.epoch + 1, lease.position, 1, kept=KEPT)
+        sender = Sender(servers.lead(), 1, kept=KEPT)
         directory = EngineDirectory(engine, sender, "engine", sleep=lambda _: None)
         lanes = Lanes(MemoryCommitter(servers, 1), SeededThread(self.rng))
         self.writer = EngineWriter(engine, directory, sender, lanes.lane(0))
@@ -192,8 +194,6 @@ def test_an_id_that_a_client_may_have_heard_of_is_never_given_again():
     heard = []
     for epoch in range(1, 6):
         life = EngineLife(History(), engine, random.Random(epoch), Clocks())
-        servers = engine.servers
-        servers.primary.lease = servers.primary.lease._replace(epoch=epoch - 1)
         life.start()
         heard.append([life.broker.take_id() for _ in range(3)])
         life.writer.close()
@@ -280,10 +280,9 @@ class Leader:
     """A leader with a broker, on servers that do as they are told."""
 
     def __init__(self, servers):
-        lease = servers.primary.lease
         engine = servers.connect()
         self.servers = servers
-        self.sender = Sender(lease.epoch + 1, lease.position, 1, kept=KEPT)
+        self.sender = Sender(servers.lead(), 1, kept=KEPT)
         self.directory = EngineDirectory(engine, self.sender, "engine", sleep=lambda _: None)
         self.lanes = Lanes(MemoryCommitter(servers, 1))
         self.writer = EngineWriter(engine, self.directory, self.sender, self.lanes.lane(0))
@@ -362,7 +361,7 @@ def test_a_leader_that_is_fenced_commits_nothing_more(servers):
         leader = Leader(servers)
         leader.put(b"one")
         await leader.binlog.commit()
-        servers.connect().take(servers.primary.lease, Lease(5, 0, "b", "there:1", "secret"))
+        servers.lead()
         leader.put(b"two")
         ends = leader.begin_commit()
         await eventually_async(lambda: ends, "the commit ends")
@@ -385,6 +384,7 @@ def test_commits_wait_while_all_jobs_are_written_anew(servers, caplog):
             await leader.binlog.commit()
         await leader.settle()
         servers.wipe()
+        servers.renew()
         leader.put(b"in the quick way")
         ends = leader.begin_commit()
         leader.put(b"in the other way")
@@ -450,6 +450,7 @@ def test_what_was_cleared_does_not_come_back_when_everything_is_written_anew(ser
         await leader.binlog.commit()
         await leader.settle()
         servers.wipe()
+        servers.renew()
         leader.put(b"new")
         await leader.binlog.commit()
         leader.binlog._log.check()
@@ -468,6 +469,7 @@ def test_a_leader_that_gives_up_while_it_writes_everything_anew_can_be_closed(se
             await leader.binlog.commit()
         await leader.settle()
         servers.wipe()
+        servers.renew()
         leader.put(b"last")
         ends = leader.begin_commit()
         servers.before_call = lambda method: setattr(
@@ -492,6 +494,7 @@ def test_a_leader_that_ends_leaves_all_jobs_although_the_engine_is_wiped_meanwhi
             calls.append(method)
             if len(calls) == when:
                 servers.wipe()
+                servers.renew()
 
     async def work():
         leader = Leader(servers)
@@ -521,7 +524,7 @@ def test_a_leader_that_is_fenced_when_it_leaves_its_last_mark_says_so(servers):
         if method == "append":
             calls.append(method)
             if len(calls) == 2:
-                servers.connect().take(servers.primary.lease, Lease(5, 0, "b", "there:1", "secret"))
+                servers.lead()
 
     async def work():
         leader = Leader(servers)

@@ -7,7 +7,7 @@ import pytest
 from memory_engine import MemoryCommitter, Servers
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import START, EngineError, Lease, Position
+from beanstalk_server.cluster.engine import EngineError, Position
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
@@ -22,10 +22,11 @@ class Step:
         self.engine = servers.connect()
         self.committer = MemoryCommitter(servers, 1)
         self.lanes = Lanes(self.committer)
-        before = EngineDirectory(self.engine, Sender(1, START, 1))
+        lease = servers.lead()
+        before = EngineDirectory(self.engine, Sender(lease, 1))
         before.create("a")
         before.sync()
-        self.sender = Sender(1, Position(1, 1), 1)
+        self.sender = Sender(lease._replace(position=Position(1, 1)), 1)
         self.directory = EngineDirectory(self.engine, self.sender)
         self.directory.lock()
         self.writer = EngineWriter(self.engine, self.directory, self.sender, self.lanes.lane(0))
@@ -208,10 +209,24 @@ def test_an_idle_leader_that_hears_of_a_lost_tail_writes_it_again(servers):
         await eventually_async(lambda: step.stored() == b"one", "the tail is written again")
 
 
+def test_a_commit_waits_for_a_lease_that_the_engine_has_lost_and_says_so(servers):
+    @on(servers)
+    async def _(step):
+        lost = []
+        step.writer.on_lost_lease = lambda: lost.append(step.ends[:])
+        lease = servers.primary.lease
+        servers.primary.lease = lease._replace(epoch=0, secret="")
+        step.write(b"one")
+        await eventually_async(lambda: len(lost) > 1, "the engine is asked again")
+        assert lost[-1] == []
+        servers.primary.lease = lease
+        assert await step.ended(1) == [b"one"]
+
+
 def test_another_leader_ends_everything_for_good(servers):
     @on(servers)
     async def _(step):
-        servers.connect().take(Lease(1), Lease(2, 0, "b", "there:1", "secret"))
+        servers.lead()
         step.write(b"one")
         step.write(b"two")
         await step.ended(2)
@@ -226,6 +241,7 @@ def test_an_engine_that_was_wiped_ends_everything_until_the_writer_begins_anew(s
         step.write(b"one")
         await step.ended(1)
         servers.wipe()
+        servers.renew()
         step.write(b"two")
         step.write(b"three")
         await step.ended(3)
@@ -244,6 +260,7 @@ def test_a_writer_that_begins_anew_waits_for_the_engine(servers):
     @on(servers)
     async def _(step):
         servers.wipe()
+        servers.renew()
         step.write(b"one")
         await step.ended(1)
         servers.is_reachable = False

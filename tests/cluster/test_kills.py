@@ -6,10 +6,15 @@ test_kills.py` kills so many times in each way, and prints what became of what w
 
 import random
 import time
+from contextlib import ExitStack, closing
 
 import pytest
 from killing import AUDIT, KINDS, WITH_RELAYS, WITH_SHARDS, WITHOUT_FAILOVER, UnderLoad
 from load import PAUSE
+
+from harness.engines import Alone
+from harness.nodes import Node, leader
+from harness.waiting import eventually
 
 SHARDS, NODES = 8, 3
 
@@ -51,6 +56,40 @@ def kill(directory, kind, engine, times, *, shards=1, nodes=2, pause=PAUSE):
 
 def test_a_cluster_whose_leader_is_killed_keeps_what_it_has_acknowledged(tmp_path):
     kill(tmp_path, "leader", "alone", 1, pause=SLOWLY)
+
+
+def test_a_leader_that_wakes_after_the_engine_was_wiped_takes_nothing_from_whoever_leads_then(tmp_path):
+    with ExitStack() as stack:
+
+        def new_node():
+            node = Node(engine.url, ["--lease-ttl", "2"])
+            stack.callback(node.kill)
+            return node
+
+        def ask(node, command):
+            client = stack.enter_context(closing(node.connect()))
+            return client.ask(command)
+
+        engine = Alone(tmp_path / "engine", replicas=1)
+        stack.callback(engine.close)
+        nodes = [new_node(), new_node()]
+        for _ in range(2):  # epochs go up
+            leads = leader(engine, nodes)
+            leads.kill()
+            first = leader(engine, nodes)
+            leads.start()
+        leads.kill()
+        assert ask(first, b"put 0 0 60 3\r\nold\r\n").startswith(b"INSERTED")
+        first.pause()
+        engine.primary().ask("FLUSHALL")
+        fresh = new_node()
+        for number in range(1, 101):
+            assert ask(fresh, b"put 0 0 60 3\r\nnew\r\n") == b"INSERTED %d\r\n" % number
+        first.resume()
+        eventually(lambda: "leads no more" in first.process.log, "the first is fenced")
+        assert leader(engine, [first, fresh]) is fresh
+        assert first.stats()["current-jobs-ready"] == "100"
+        assert "leads no more" not in fresh.process.log
 
 
 EACH = [(kind, engine) for kind in KINDS for engine in engines_for(kind)]

@@ -5,8 +5,9 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server.cluster.engine import UNKNOWN, Lease
+from beanstalk_server.cluster.engine import LINEAGE, Lease
 from beanstalk_server.cluster.lease import (
+    ABSENCES,
     DEFERENCES,
     FENCED,
     GIVEN_BACK,
@@ -167,11 +168,6 @@ def test_a_rival_that_comes_later_to_the_address_of_this_node_leads_on():
     assert later.reason(0) == ""
 
 
-def test_a_lease_that_was_lost_but_for_its_epoch_belongs_to_nobody_here():
-    node = contender()
-    assert watch(node, A._replace(node=UNKNOWN, address="b:1"), TTL - SECOND) == ""
-
-
 @pytest.mark.parametrize("left", [Lease(), Lease(4, 9, "a"), Lease(4, 9, "")])
 def test_an_engine_that_has_lost_the_lease_is_taken_after_a_whole_ttl_only(left):
     node = contender()
@@ -189,6 +185,19 @@ def test_a_node_that_has_led_remembers_the_highest_epoch():
     node.observe(Lease(), 0)
     assert node.reason(0) == ""
     assert node.claim("s").epoch == 8
+
+
+def test_a_lease_names_those_before_it_the_latest_first():
+    leases = [A]
+    for epoch in range(6, 30):
+        node = contender()
+        node.observe(leases[-1]._replace(node=""), 0)
+        leases.append(node.claim(f"secret of {epoch}"))
+    assert leases[1].lineage == A.stamp
+    assert leases[-1].lineage.split() == [each.stamp for each in leases[-2 : -2 - LINEAGE : -1]]
+    assert [leases[-1].follows(each) for each in leases] == [False] * 8 + [True] * LINEAGE + [False]
+    assert leases[-1].follows(Lease()), "an engine that was wiped"
+    assert not leases[-1].follows(Lease(3, 0, "x", "x:1", "secret of x"))
 
 
 # The node that leads
@@ -243,6 +252,38 @@ def test_an_engine_that_has_lost_the_lease_neither_fences_nor_counts():
     tenure.renewed(Lease(), 5 * SECOND)
     assert tenure.state(5 * SECOND) == LEADING
     assert tenure.state(9 * SECOND) == SUSPENDED
+    assert tenure.next_renewal > 5 * SECOND
+
+
+@pytest.mark.parametrize("epoch", [1, 4, 5])
+def test_a_lease_that_was_taken_since_the_engine_has_lost_its_own_fences_a_leader_whatever_its_epoch(epoch):
+    tenure = Tenure(A._replace(lineage="0123456789abcdef"), TTL, 0)
+    tenure.renewed(Lease(epoch, 0, "c", "c:1", "secret of c"), SECOND)
+    assert tenure.state(SECOND) == FENCED
+
+
+def restoring(tenure, found, since, until):
+    """Renew again and again, and find the same; return when the engine may be given the lease again."""
+    for now in range(since, until, SECOND // 5):
+        if tenure.may_restore(now):
+            return now
+        tenure.renewed(found, now)
+    return None
+
+
+@pytest.mark.parametrize("found", [Lease(), Lease(4, 9, "b", "b:1", "secret of b")])
+def test_a_leader_whose_lease_has_run_out_restores_it_only_when_another_leader_would_have(found):
+    """Another one may have led meanwhile, and lives: it restores its own after one renewal."""
+    tenure = Tenure(A._replace(lineage=f"0123456789abcdef {found.stamp}"), TTL, 0)
+    assert tenure.may_restore(8 * SECOND)
+    long = ABSENCES * TTL // RENEWALS
+    assert restoring(tenure, found, 10 * SECOND, 10 * SECOND + long) is None
+    tenure.lose_sight(10 * SECOND + long)
+    assert restoring(tenure, found, 20 * SECOND, 22 * SECOND) is None
+    assert restoring(tenure, found._replace(renewals=99), 22 * SECOND, 90 * SECOND) == 22 * SECOND + long
+    assert long < TTL, "before a node that stands by"
+    tenure.renewed(tenure.lease._replace(renewals=1), 30 * SECOND)
+    assert tenure.state(30 * SECOND) == LEADING
 
 
 def test_a_commit_that_was_refused_fences_too():

@@ -15,17 +15,25 @@ from beanstalk_server.cluster.engine import (
     Position,
 )
 
+LEASE = Lease(1, 0, "a", "here:1", "secret")
+
 
 def commit(number, text=b"x", before=None, epoch=1):
     operations = [(CREATE, f"file.{number}", 10), (WRITE, f"file.{number}", 0, text)]
     return Commit(
-        Position(epoch, number), before or (Position(epoch, number - 1) if number > 1 else START), operations, 1
+        Position(epoch, number),
+        before or (Position(epoch, number - 1) if number > 1 else START),
+        operations,
+        1,
+        LEASE.stamp.encode(),
     )
 
 
 @pytest.fixture
 def servers():
-    return Servers()
+    servers = Servers()
+    servers.connect().take(Lease(), LEASE)
+    return servers
 
 
 def test_a_failover_loses_what_no_replica_has(servers):
@@ -52,7 +60,7 @@ def test_a_replica_catches_up_a_part(servers):
     servers.lag()
     engine.append(commit(1), may_exceed=False)
     engine.append(commit(2), may_exceed=False)
-    servers.replicas[1].catch_up(2)  # the lease with its epoch, and a commit
+    servers.replicas[1].catch_up(1)
     servers.fail_over()
     assert set(engine.files()) == {"file.1"}
 
@@ -81,6 +89,7 @@ def test_what_cannot_be_reached_does_nothing(servers):
 def test_a_full_engine_takes_only_what_may_exceed_its_limit():
     servers = Servers(limit=2)
     engine = servers.connect()
+    engine.take(Lease(), LEASE)
     engine.append(commit(1, b"abc"), may_exceed=False)
     with pytest.raises(EngineFullError):
         engine.append(commit(2), may_exceed=False)
@@ -92,19 +101,20 @@ def test_a_wiped_engine_knows_no_commit_and_no_lease(servers):
     engine.append(commit(1), may_exceed=False)
     servers.wipe()
     assert engine.observe("a", "here:1") == Lease()
+    assert engine.append(commit(2), may_exceed=False) == (0, None, 0)
+    assert engine.renew(LEASE) == LEASE._replace(renewals=1)
     assert engine.append(commit(2), may_exceed=False).position == START
-    assert engine.renew(Lease(1, 7, "a", "here:1", "secret")) == Lease(1, 8, "a", "here:1", "secret")
 
 
-def test_a_lease_that_the_replicas_do_not_have_is_not_taken(servers):
+def test_a_lease_that_the_replicas_do_not_have_is_not_taken():
+    servers = Servers()
     engine = servers.connect()
     servers.lag()
-    mine = Lease(1, 0, "a", "here:1", "secret")
     with pytest.raises(EngineError):
-        engine.take(Lease(), mine)
+        engine.take(Lease(), LEASE)
     servers.lag(False)
-    assert engine.take(Lease(), mine) == mine
-    assert servers.connect().take(Lease(), Lease(1, 0, "b", "there:1", "other")) == mine
+    assert engine.take(Lease(), LEASE) == LEASE
+    assert servers.connect().take(Lease(), Lease(1, 0, "b", "there:1", "other")) == LEASE
 
 
 def test_nodes_are_members_for_a_minute():

@@ -12,7 +12,7 @@ from beanstalk_server import Config
 from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.server import shard
-from beanstalk_server.server.node import address_towards
+from beanstalk_server.server.node import Node, address_towards
 from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
@@ -140,6 +140,27 @@ def test_a_node_that_is_drained_alone_takes_no_new_jobs(cluster):
     assert put(client) == b"DRAINING\r\n"
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_when_all_nodes_are_drained_the_last_one_takes_no_new_jobs_and_serves_on(cluster, shards):
+    nodes = cluster.two(shards=shards)
+    lead_all(*nodes)
+    client = cluster.connect(nodes[0])
+    put(client, b"kept")
+    for node in nodes:
+        node.call(node.server.drain)
+    eventually(lambda: any(node.server.drains_in_place for node in nodes), "one of them is the last")
+    for node in nodes:
+        client = cluster.connect(node)
+        eventually(lambda client=client: put(client) == b"DRAINING\r\n", "it answers")
+        assert client.ask(b"peek-ready\r\n").startswith(b"FOUND")
+        assert client.read(6) == b"kept\r\n"
+    fresh = cluster.add(shards=shards)
+    lead_all(fresh)
+    assert put(cluster.connect(nodes[0])).startswith(b"INSERTED")
+    cluster.stop(fresh)
+    eventually(lambda: put(cluster.connect(nodes[1])) == b"DRAINING\r\n", "one of them leads again")
+
+
 def test_a_leader_that_is_fenced_closes_who_waits_for_a_change_and_keeps_the_others(cluster):
     leader, _ = cluster.two()
     waiting, harmless = cluster.connect(leader), cluster.connect(leader)
@@ -227,7 +248,7 @@ def test_a_leader_that_goes_when_the_engine_was_just_wiped_leaves_all_jobs(clust
 
 
 def test_a_leader_that_goes_takes_all_the_time_that_writing_everything_anew_needs(cluster, caplog, monkeypatch):
-    monkeypatch.setattr(shard, "FINISH_WITHIN", 0.1)
+    monkeypatch.setattr(shard, "FINISH_WITHIN", 1.0)
     put_by_an_earlier_leader(cluster, 100)
     node = cluster.add(waits_for=LEADS)
     asked = []
@@ -242,7 +263,7 @@ def test_a_leader_that_goes_takes_all_the_time_that_writing_everything_anew_need
         cluster.servers.before_call = refuse_files
     stopping = threading.Thread(target=cluster.stop, args=[node])
     stopping.start()
-    eventually(lambda: len(asked) > 5, "it tries for longer than an end may take")  # 0.02 s, twice as long...
+    eventually(lambda: len(asked) > 8, "it tries for longer than an end may take")  # 0.02 s, twice as long...
     cluster.servers.before_call = lambda _: None
     stopping.join()
     assert "has not confirmed the last changes in time" not in caplog.text
@@ -407,3 +428,12 @@ def test_a_leader_whose_address_refuses_all_others_goes_on_leading(cluster):
     eventually(lambda: cluster.servers.primary.lease.renewals > before + 5, "it renews its lease")
     assert cluster.servers.primary.lease.epoch == 1
     assert role(leader) == LEADS
+
+
+def test_a_node_whose_check_of_the_engine_fails_because_of_a_bug_ends(cluster, monkeypatch, caplog):
+    answers = iter([False])
+    monkeypatch.setattr(Node, "_check", lambda _: asyncio.sleep(0, next(answers)))
+    node = cluster.add()
+    eventually(lambda: node.server.failure, "it ends")
+    assert "a task of the node has failed" in caplog.text
+    caplog.clear()

@@ -161,21 +161,22 @@ def test_a_commit_upon_another_one_is_not_made(engine, journal):
 
 @pytest.mark.parametrize("epoch", [1, 9])
 def test_a_leader_of_an_earlier_epoch_is_fenced(connect, engine, epoch):
-    journal = Journal(engine, epoch)
+    mine = engine.take(Lease(), MINE._replace(epoch=epoch))
+    journal = Journal(engine, mine)
     journal.append((CREATE, "file", 9))
     other = connect()
-    assert other.take(Lease(epoch), OTHER._replace(epoch=epoch + 1)).epoch == epoch + 1
+    assert other.take(mine, OTHER._replace(epoch=epoch + 1)).epoch == epoch + 1
     answer = engine.append(journal.commit((WRITE, "file", 0, b"late")), may_exceed=False)
-    assert (answer.epoch, answer.position) == (epoch + 1, Position(epoch, 1))
+    assert answer == (epoch + 1, None, 0)
     assert other.files() == {"file": File(9, 0)}
 
 
 def test_a_leader_goes_on_from_the_position_that_it_finds(connect, journal):
     journal.append((CREATE, "file", 9))
     other = connect()
-    found = other.take(Lease(1), OTHER)
+    found = other.take(MINE, OTHER)
     assert found.position == Position(1, 1)
-    commit = Commit(Position(2, 2), found.position, [(WRITE, "file", 0, b"new")], 0)
+    commit = Commit(Position(2, 2), found.position, [(WRITE, "file", 0, b"new")], 0, OTHER.stamp.encode())
     assert other.append(commit, may_exceed=False).position == Position(2, 2)
     assert other.read("file", 0, 9) == b"new"
 
@@ -187,7 +188,7 @@ def test_a_lease_is_taken_renewed_and_given_back(engine):
     assert engine.observe("b", "there:2") == MINE._replace(renewals=2)
     assert engine.release(MINE) == MINE._replace(renewals=2, node="")
     assert engine.renew(MINE).node == ""
-    assert engine.take(Lease(1), OTHER) == OTHER
+    assert engine.take(MINE, OTHER) == OTHER
     assert engine.release(MINE) == OTHER
 
 
@@ -212,13 +213,30 @@ def test_whoever_was_fenced_renews_nothing(engine, epoch):
 
 
 def test_a_renewal_restores_the_lease_that_the_engine_has_lost(engine):
+    assert engine.renew(MINE, restores=False) == Lease()
     assert engine.renew(MINE) == MINE._replace(renewals=1)
-    journal = Journal(engine, epoch=2)
-    journal.append((CREATE, "file", 1))  # the first that the engine sees of this epoch
-    found = engine.observe("c", "elsewhere:3")
-    assert (found.epoch, found.position) == (2, Position(2, 1))
-    assert found.node not in ("", "a")
-    assert engine.renew(OTHER) == OTHER._replace(renewals=1, position=Position(2, 1))
+    third = OTHER._replace(epoch=3, lineage=f"{OTHER.stamp} {MINE.stamp}")
+    assert engine.renew(third, restores=False) == MINE._replace(renewals=1)
+    assert engine.renew(third) == third._replace(renewals=1), "two changes of leader are lost"
+
+
+def test_a_lease_that_was_taken_since_is_not_overwritten_whatever_its_epoch(connect, engine):
+    """The leader was paused, the engine was wiped, and another node leads, as the first one."""
+    mine = MINE._replace(epoch=4, lineage=MINE._replace(secret="of epoch 3").stamp)
+    fresh = OTHER._replace(epoch=1)
+    other = connect()
+    assert other.take(Lease(), fresh) == fresh
+    assert engine.renew(mine) == fresh
+    assert engine.release(mine) == fresh
+    journal = Journal(other, fresh)
+    journal.append((CREATE, "file", 9))
+    for epoch in (4, 1):  # and its own epoch was 1, too
+        late = Journal(engine, mine._replace(epoch=epoch)).commit((CREATE, "late", 9))
+        for commit in (late, late._replace(before=journal.last), late._replace(position=journal.last)):
+            assert engine.append(commit, may_exceed=False) == (1, None, 0)
+    assert engine.renew(mine._replace(epoch=1)).node == "b"
+    assert engine.take(mine._replace(epoch=1), mine._replace(epoch=2)).node == "b", "it has seen another lease"
+    assert set(engine.files()) == {"file"}
 
 
 def test_nodes_report(connect):
@@ -243,12 +261,14 @@ def test_a_closed_engine_does_nothing(engine):
 def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, open_engine):
     for wanted, found in ((0, 0), (2, 2)):
         engine = open_engine(redis.url, f"{name}-{wanted}", wanted)
+        engine.take(Lease(), MINE)
         assert engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False).replicas == found
+    open_engine(redis.url, name).take(Lease(), MINE)
     engine = open_engine(redis.url, name, 3)
     answer = engine.append(Journal(engine).commit((CREATE, "file", 9)), may_exceed=False)
     assert (answer.position, answer.replicas) == (Position(1, 1), 2)
     with pytest.raises(EngineError, match="2 replicas have confirmed the lease: must be 3"):
-        engine.take(Lease(1), OTHER)
+        engine.take(MINE, OTHER)
     with pytest.raises(EngineError, match="must be 3"):
         engine.renew(OTHER)
 
@@ -263,6 +283,7 @@ def test_a_server_that_has_forgotten_the_scripts_gets_them_again(redis, name, op
 
 
 def test_another_thread_closes_an_engine_that_waits(redis, name, open_engine):
+    open_engine(redis.url, name).take(Lease(), MINE)
     engine = open_engine(redis.url, name, 3, timeout=30.0)
     journal = Journal(engine)
     engine.observe("a", "here:1")

@@ -22,8 +22,8 @@ from harness.engines import Alone
 from harness.waiting import eventually
 
 STATE = (
-    b"*10\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\n9\r\n$1\r\na\r\n$6\r\nhere:1\r\n$6\r\nsecret\r\n$3\r\n2.7\r\n$2\r\n50\r\n"
-    b"$-1\r\n$-1\r\n"
+    b"*11\r\n$1\r\n1\r\n$1\r\n3\r\n$1\r\n9\r\n$1\r\na\r\n$6\r\nhere:1\r\n$6\r\nsecret\r\n$3\r\n2.7\r\n$2\r\n50\r\n"
+    b"$-1\r\n$-1\r\n$-1\r\n"
 )
 HELD = Lease(3, 9, "a", "here:1", "secret", Position(2, 7), 50)
 PRIMARY = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
@@ -160,7 +160,7 @@ def test_a_server_that_is_too_old_is_told_in_one_line(pretended, engine):
 
 
 def test_a_journal_of_a_later_release_is_refused(pretended, engine):
-    pretended.scripted = [STATE.replace(b"*10\r\n$1\r\n1\r\n", b"*10\r\n$1\r\n3\r\n")]
+    pretended.scripted = [STATE.replace(b"*11\r\n$1\r\n1\r\n", b"*11\r\n$1\r\n3\r\n")]
     with pytest.raises(EngineRefusedError, match=r"has version 3, .* must be a server of a later release"):
         engine.take(Lease(), MINE)
 

@@ -68,7 +68,7 @@ def test_a_journal_goes_on_when_the_primary_is_gone(kind, request, name, open_en
     seen = engine.observe("a", "here:1")
     lease = MINE._replace(epoch=seen.epoch + 1)
     taken = engine.take(seen, lease)
-    journal = Journal(engine, lease.epoch)
+    journal = Journal(engine, taken)
     journal.last = taken.position
     journal.append((CREATE, name, 100), (WRITE, name, 0, b"one"))
     primary = servers.primary()
@@ -299,7 +299,7 @@ def test_status_shows_who_leads_and_how_the_engine_is(redis, name, open_engine, 
     engine.renew(MINE)
     engine.observe("a", "here:1")
     engine.observe("b", "there:2")
-    Journal(engine).append((CREATE, "file", 5000), (WRITE, "file", 0, b"text"))
+    Journal(engine, MINE).append((CREATE, "file", 5000), (WRITE, "file", 0, b"text"))
     code, out, err = status(redis.url, "--cluster-name", name, capsys=capsys)
     assert (code, err) == (0, "")
     lines = out.splitlines()

@@ -65,7 +65,12 @@ def registry(connector):
 
 
 def created(number, before=START, epoch=1, operations=((CREATE, "file", 9),)):
-    return Commit(Position(epoch, number), before, list(operations), 0)
+    return Commit(Position(epoch, number), before, list(operations), 0, MINE.stamp.encode())
+
+
+def lead(connector, shards):
+    """Take the leases of so many shards."""
+    connector.registry().perform([take(shard, Lease(), MINE) for shard in range(shards)])
 
 
 # How many shards there are
@@ -85,29 +90,11 @@ def test_an_engine_from_before_there_were_shards_has_one(connector, registry):
     assert registry.shards(1) == 1
 
 
-@pytest.mark.parametrize("call", [renew, release])
-def test_an_engine_that_has_lost_the_number_gets_it_from_whoever_leads(connector, registry, call):
-    """It is wiped: the leader commits, and then renews its lease, or gives it back."""
-    leader = connector.registry()
+def test_an_engine_that_has_lost_the_number_gets_it_from_whoever_leads(connector, registry):
     registry.shards(8)
-    leader.shards(8)
-    connector.committer().append([CommitCall(0, created(1), False)])
-    if isinstance(connector, MemoryConnector):
-        connector.servers.primary.shards = 0
-    else:
-        connector.engine(0)._calls.perform_one(_forget(connector))
-    with pytest.raises(EngineError, match="has lost"):
-        registry.shards(0)
-    leader.perform([call(0, MINE)])
-    assert registry.shards(4) == 8
-
-
-def _forget(connector):
-    from beanstalk_server.cluster.redis_calls import Request
-    from beanstalk_server.cluster.request import pack
-
-    engine = connector.engine(0)
-    return Request(0, pack(b"HDEL", engine._keys.state, b"shards"))
+    wiped = connector.registry()
+    assert registry.perform([renew(0, MINE)])[0].renewals == 1
+    assert wiped.shards(4) == 8
 
 
 # Leases
@@ -151,7 +138,7 @@ def test_a_look_sees_whatever_changes(connector, registry):
     assert look() == MINE._replace(renewals=1, successor="b")
     other.perform([release(1, MINE, "c")])
     assert look() == MINE._replace(renewals=1, node="", successor="c")
-    other.perform([take(1, Lease(1), OTHER)])
+    other.perform([take(1, MINE, OTHER)])
     assert look() == OTHER
 
 
@@ -160,6 +147,7 @@ def test_whoever_comes_late_gets_no_lease_and_renews_none(connector, registry):
     assert connector.registry().perform([take(0, Lease(), OTHER._replace(epoch=1))])[0].node == "b"
     assert registry.perform([take(0, Lease(), MINE), take(1, Lease(), MINE)]) == [OTHER._replace(epoch=1), MINE]
     assert registry.perform([renew(0, MINE), renew(1, MINE)])[0] == OTHER._replace(epoch=1)
+    assert registry.perform([release(0, MINE), release(1, MINE)])[0] == OTHER._replace(epoch=1)
 
 
 def test_a_renewal_tells_the_leader_who_is_to_succeed_it(connector, registry):
@@ -202,6 +190,7 @@ def test_a_closed_registry_does_nothing(registry):
 
 
 def test_commits_of_all_shards_in_one_call(connector):
+    lead(connector, 40)
     committer = connector.committer()
     names = [f"file.{shard}" for shard in range(40)]
     calls = [
@@ -224,18 +213,19 @@ def test_commits_of_all_shards_in_one_call(connector):
 
 
 def test_each_shard_has_its_own_answer(connector):
+    lead(connector, 4)
     committer = connector.committer()
     assert [each.position for each in committer.append([CommitCall(shard, created(1), False) for shard in range(4)])]
-    connector.registry().perform([take(1, Lease(1), OTHER)])
+    connector.registry().perform([take(1, MINE, OTHER)])
     answers = committer.append(
         [
             CommitCall(0, created(2, Position(1, 1)), False),
             CommitCall(1, created(2, Position(1, 1)), False),  # fenced
             CommitCall(2, created(9, Position(1, 8)), False),  # diverged
-            CommitCall(3, created(1, epoch=2), False),  # on nothing, in a new epoch
+            CommitCall(3, created(2, Position(1, 1), epoch=2), False),  # the engine has lost the lease
         ]
     )
-    assert [each[:2] for each in answers] == [(1, (1, 2)), (2, (1, 1)), (1, (1, 1)), (2, (1, 1))]
+    assert [each[:2] for each in answers] == [(1, (1, 2)), (2, None), (1, (1, 1)), (1, None)]
     assert answers[0].replicas >= 1
 
 
@@ -258,6 +248,7 @@ def test_too_few_replicas_confirm_no_lease_and_no_number(redis, name, connect):
     found = registry.perform([take(0, Lease(), MINE), observe(1), take(2, Lease(), OTHER)])
     assert [str(each) for each in found[::2]] == ["engine: 2 replicas have confirmed the lease: must be 3"] * 2
     assert found[1] == Lease()
+    lead(connect(redis.url, name, 1), 2)
     answers = connector.committer().append([CommitCall(shard, created(1), False) for shard in range(2)])
     assert [each.replicas for each in answers] == [2, 2]
 
@@ -274,6 +265,7 @@ def test_nodes_with_another_number_of_shards_are_refused_also_later(redis, name,
 
 def test_servers_that_have_forgotten_the_scripts_get_them_again(redis, name, connect):
     connector = connect(redis.url, name, 1)
+    lead(connector, 3)
     registry, committer = connector.registry(), connector.committer()
     commits = [created(1), created(2, Position(1, 1), operations=[(REMOVE, "file")])]
     for commit in commits:
@@ -301,6 +293,7 @@ def test_an_engine_that_is_full_refuses_each_commit_for_itself(directory, connec
     servers = Alone(directory / "full-shards", replicas=0)
     try:
         connector = connect(servers.url, "full", 0)
+        lead(connector, 3)
         committer = connector.committer()
         committer.append([CommitCall(shard, created(1), False) for shard in range(3)])
         servers.servers[0].ask("CONFIG", "SET", "maxmemory", 1)
@@ -309,7 +302,7 @@ def test_an_engine_that_is_full_refuses_each_commit_for_itself(directory, connec
         assert isinstance(first, EngineFullError)
         assert second.position == Position(1, 2)
         assert isinstance(third, EngineFullError)
-        found = connector.registry().perform([take(0, Lease(1), OTHER)], Report("a", "here:1"))
+        found = connector.registry().perform([take(0, MINE, OTHER)], Report("a", "here:1"))
         assert found == [OTHER._replace(position=Position(1, 1))]
     finally:
         servers.close()
@@ -357,8 +350,8 @@ def _outlive_a_primary(servers, connect):
         until_made(make)
 
     assert registry.shards(12) == 12
+    until_made(lambda left: zip(left, registry.perform([take(each, Lease(), MINE) for each in left]), strict=True))
     append(1)
-    until_made(lambda left: zip(left, registry.perform([renew(each, MINE) for each in left]), strict=True))
     servers.primary().kill()
     append(2)
     until_made(lambda left: zip(left, registry.perform([observe(each) for each in left]), strict=True))

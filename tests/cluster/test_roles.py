@@ -91,6 +91,7 @@ class Cluster:
     def __init__(self):
         self.servers = Servers(clock=lambda: asyncio.get_running_loop().time())
         self.nodes = []
+        self.lookouts = []
 
     def add(self, name):
         owner = Owner()
@@ -119,6 +120,7 @@ class Cluster:
         roles.registry = registry
         roles.start()
         self.nodes.append(roles)
+        self.lookouts.append(lookout)
         return roles, owner
 
     async def stop(self):
@@ -303,6 +305,52 @@ async def test_an_engine_that_was_wiped_stays_with_the_leader(cluster):
 
 
 @virtually
+async def test_who_leads_in_an_engine_that_was_wiped_leads_on_when_the_earlier_leader_wakes(cluster):
+    cluster.servers.primary.lease = Lease(3, 0, "", "z:1", "secret of z")
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    assert first.epoch == 4
+    first.registry.close()  # as if it was stopped
+    cluster.servers.wipe()
+    second, other = cluster.add("b")
+    await until(lambda: second.role == LEADS, "the other leads", within=2 * TTL)
+    assert second.epoch == 1
+    first.registry.is_open = True
+    await until(lambda: first.role == STANDING_BY, "it is fenced", within=1)
+    await asyncio.sleep(3 * TTL)
+    assert (owner.told, other.told) == (["serves 4", "suspend", "step down"], ["serves 1"])
+    assert first.leader == "b:1"
+    await second.stop()
+    await until(lambda: first.role == LEADS, "it leads again", within=2 * TTL)
+
+
+@virtually
+async def test_a_leader_that_finds_its_lease_lost_renews_it_at_once(cluster):
+    first, _ = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    cluster.servers.wipe()
+    first.renew_soon()
+    await until(lambda: cluster.servers.primary.lease.node == "a", "the engine has it again", within=0.1)
+
+
+@virtually
+async def test_an_engine_that_was_wiped_while_nobody_reached_it_goes_back_to_whoever_has_the_jobs(cluster):
+    first, owner = cluster.add("a")
+    await until(lambda: first.role == LEADS, "one leads")
+    _, other = cluster.add("b")
+    await asyncio.sleep(5)
+    cluster.servers.is_reachable = False
+    await asyncio.sleep(1.5 * TTL)
+    cluster.servers.wipe()
+    cluster.servers.is_reachable = True
+    await asyncio.sleep(TTL / 2)
+    assert first.role == IS_SUSPENDED
+    await until(lambda: first.role == LEADS, "it leads again", within=TTL / 4)
+    await asyncio.sleep(3 * TTL)
+    assert (owner.told, other.told) == (["serves 1", "suspend", "resume"], [])
+
+
+@virtually
 async def test_a_wiped_engine_whose_leader_is_dead_is_taken_after_a_lease_and_that_is_critical(cluster):
     first, _ = cluster.add("a")
     await until(lambda: first.role == LEADS, "one leads")
@@ -359,6 +407,29 @@ async def test_who_is_fenced_while_jobs_are_brought_back_never_serves(cluster):
     assert node.role == TAKING_OVER  # until the work that is under way has ended
     await until(lambda: node.role == STANDING_BY, "it stands by")
     assert owner.told[-1] == "step down"
+
+
+@pytest.mark.parametrize("what", ["mark", "report"])
+def test_a_node_whose_lease_cannot_be_renewed_because_of_a_bug_ends_and_does_not_stay_suspended(what, caplog):
+    def fails(*_):
+        raise ZeroDivisionError("a bug")
+
+    @virtually
+    async def ends(cluster):
+        node, owner = cluster.add("a")
+        gave_up = []
+        owner.give_up = lambda: gave_up.append("gave up")
+        await until(lambda: node.role == LEADS, "it leads")
+        if what == "mark":
+            owner.mark = fails
+        else:
+            cluster.lookouts[0]._report = fails
+        await until(lambda: gave_up, "it gives up", within=TTL / 2)
+        assert owner.told == ["serves 1"]
+
+    ends()
+    assert "this is a bug in the server" in caplog.text
+    caplog.clear()
 
 
 @pytest.mark.parametrize("role", [STANDING_BY, TAKING_OVER, LEADS])

@@ -2,10 +2,11 @@
 
 import pytest
 
-from beanstalk_server.cluster.engine import START, Answer, Position
+from beanstalk_server.cluster.engine import START, Answer, Lease, Position
 from beanstalk_server.cluster.sender import COMMIT_COST, DivergedError, FencedError, Sender
 
 BEFORE = Position(2, 40)
+LEASE = Lease(3, 0, "a", "here:1", "secret", BEFORE)
 ENOUGH = 1
 
 
@@ -14,7 +15,7 @@ def position(number, epoch=3):
 
 
 def sender_with(count, **options):
-    sender = Sender(3, BEFORE, ENOUGH, **options)
+    sender = Sender(LEASE, ENOUGH, **options)
     for number in range(count):
         sender.add([("d", str(number))], 10)
     return sender
@@ -111,8 +112,29 @@ def test_what_is_not_in_the_engine_is_kept_however_much_it_is():
 def test_a_higher_epoch_fences():
     sender = sender_with(1)
     with pytest.raises(FencedError) as caught:
-        sender.on_answer(Answer(4, position(41), 2), exceeded=False)
+        sender.on_answer(Answer(4, None, 2), exceeded=False)
     assert caught.value.epoch == 4
+
+
+def test_another_lease_of_the_same_epoch_fences():
+    with pytest.raises(FencedError):
+        sender_with(1).on_answer(Answer(3, None, 0), exceeded=False)
+
+
+def test_while_the_engine_has_lost_the_lease_nothing_is_sent_or_written_anew():
+    sender = sender_with(2)
+    confirm(sender)
+    commit = sender.next()
+    for epoch in (0, 2):
+        answer = Answer(epoch, None, 0)
+        assert not sender.on_answer(answer, exceeded=False)
+        assert sender.shortage(answer) == "the engine does not have the lease"
+    assert sender.next() is commit
+    confirm(sender)
+
+
+def test_a_commit_has_the_token_of_its_lease():
+    assert sender_with(1).next().stamp.decode() == LEASE.stamp
 
 
 def test_after_a_divergence_commits_follow_the_position_of_the_engine_and_use_none_twice():

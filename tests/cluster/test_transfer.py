@@ -9,7 +9,7 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.division import divide, join
-from beanstalk_server.cluster.engine import START, EngineError, Lease
+from beanstalk_server.cluster.engine import EngineError, Lease
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.cluster.transfer import copy_segments, export_jobs, import_jobs
 from beanstalk_server.queue.broker import Broker
@@ -84,8 +84,7 @@ def bodies(count):
 
 def in_engine(servers):
     """The directory that a node would find."""
-    lease = servers.primary.lease
-    return EngineDirectory(servers.connect(), Sender(lease.epoch + 1, lease.position, 1))
+    return EngineDirectory(servers.connect(), Sender(servers.lead(), 1))
 
 
 def carry(servers, source, clock=None, shards=1, **options):
@@ -112,7 +111,7 @@ def test_a_binlog_is_imported_and_a_node_finds_its_jobs(servers, source):
     progress = []
     names = carry(servers, source, on_progress=lambda *shown: progress.append(shown))
     assert len([name for name in names if name.startswith("segment.")]) > 2
-    assert jobs_of(in_engine(servers)) == bodies(40)
+    assert jobs_of(in_engine(servers.copy())) == bodies(40)
     assert contents(source) == before
     assert progress[-1] == (sum(len(data) for name, data in before.items() if name in names),) * 2
     assert servers.primary.lease.node == "", "the lease is given back"
@@ -126,7 +125,7 @@ def test_files_of_beanstalkd_are_imported_and_taken_over_by_the_first_node(serve
     assert names[0] == "binlog.1"
     with pytest.raises(StorageError, match="start a node, which takes over"):
         export_jobs(MemoryConnector(servers), 1, MemoryDirectory())
-    assert jobs_of(in_engine(servers)) == [b"%d" % number for number in range(1, 9)]
+    assert jobs_of(in_engine(servers.copy())) == [b"%d" % number for number in range(1, 9)]
 
 
 def test_what_is_imported_comes_back_byte_for_byte(servers, source):
@@ -328,9 +327,9 @@ def test_an_import_that_is_interrupted_is_no_binlog(servers, source):
     with pytest.raises(KeyboardInterrupt):
         import_jobs(MemoryConnector(servers), 1, 1, source)
     assert servers.primary.files
-    assert jobs_of(in_engine(servers)) == []
+    assert jobs_of(in_engine(servers.copy())) == []
     carry(servers, source)
-    assert jobs_of(in_engine(servers)) == bodies(40)
+    assert jobs_of(in_engine(servers.copy())) == bodies(40)
 
 
 # Several shards
@@ -372,8 +371,8 @@ def deadlines_in(directory):
 
 def node_finds(servers, shard):
     """The jobs that a node would find in a shard, by their ids: the bodies."""
-    lease = servers.primary.of(shard).lease
-    directory = EngineDirectory(servers.connect(shard=shard), Sender(lease.epoch + 1, lease.position, 1))
+    servers = servers.copy()
+    directory = EngineDirectory(servers.connect(shard=shard), Sender(servers.lead(shard), 1))
     assert directory.lock()
     replay = Replay(IdTable(SHARDS, shard))
     recover(directory, replay, salvage=False, segment_size=SEGMENT, draw_salt=lambda: 5)
@@ -455,7 +454,7 @@ def test_nothing_is_imported_into_an_engine_with_another_number_of_shards(server
 
 def test_one_shard_that_has_jobs_keeps_all_from_being_imported(servers, source):
     MemoryConnector(servers).registry().shards(SHARDS)
-    last = EngineDirectory(servers.connect(shard=2), Sender(1, START, 1))
+    last = EngineDirectory(servers.connect(shard=2), Sender(servers.lead(2), 1))
     last.create("segment.0000000001", 10)
     last.sync()
     with pytest.raises(StorageError, match="holds a journal already"):
@@ -479,7 +478,7 @@ def test_a_shard_that_was_led_and_has_never_had_a_job_keeps_no_other_from_being_
     carry(servers, source, shards=SHARDS)
     shard = next(each for each in range(SHARDS) if not node_finds(servers, each))
     servers.primary.of(shard).files.clear()
-    led = EngineDirectory(servers.connect(shard=shard), Sender(2, servers.primary.of(shard).lease.position, 1))
+    led = EngineDirectory(servers.connect(shard=shard), Sender(servers.lead(shard), 1))
     led.create("spare.1", SEGMENT)  # which a leader takes ahead
     led.sync()
     to = MemoryDirectory()

@@ -74,7 +74,7 @@ class SimulatedNode(Node):
     @property
     def contends(self):
         """Whether it takes shards that nobody leads."""
-        return all(shard.roles.contends for shard in self.shards)
+        return self._draining is None and all(shard.roles.contends for shard in self.shards)
 
     def count(self):
         """How many shards it leads."""

@@ -103,6 +103,7 @@ class Server:
             policy_of=self.policy_of(),
             slow=self.slow,
         )
+        self.info.clients = self.connections.roll
         self.reception = Reception(
             self.listeners, lambda: self.connections, self._client_maker, accepts=not self.config.io_processes
         )

@@ -1127,7 +1127,7 @@ class Broker(Queue):
             assert isinstance(letter, DeadLetter)
             job = letter.job
             terms = job.own_terms()
-            if job.state == RESERVED or tube.is_cleared(job):
+            if job.state == RESERVED or tube.is_cleared(job) or not operation.client.may_administer(terms.origin):
                 letter.unlink()
                 tube.letters.append(letter)
                 continue

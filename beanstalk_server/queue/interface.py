@@ -223,8 +223,8 @@ class Queue:
     def redrive(self, client: Client, name: str, bound: int, now: int) -> Outcome:
         """Send the dead letters of this tube back to the tubes that they have come from: ready, with all their tries.
 
-        At most `bound` jobs, those that have been here longest first; reserved ones stay. `on_redriven` gives their
-        number. NOT_FOUND if there is no such tube.
+        At most `bound` jobs, those that have been here longest first. Reserved ones stay, and those from a tube that
+        the client may not administer. `on_redriven` gives their number. NOT_FOUND if there is no such tube.
         """
         raise NotImplementedError
 

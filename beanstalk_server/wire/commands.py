@@ -307,7 +307,10 @@ def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
     job = session.queue.job_statistics(arguments.job_id, now)
     if job is None:
         return NOT_FOUND
-    session.reply(replies.ok(stats_job(job, session.dialect.quote)))
+    origin = "" if job.terms is None else job.terms.origin
+    if origin and session.user is not None and not session.user.rights(origin):
+        origin = ""
+    session.reply(replies.ok(stats_job(job, session.dialect.quote, origin)))
     return ANSWERED
 
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.access.user import CONSUME, User
+from beanstalk_server.access.user import ADMIN, CONSUME, User
 from beanstalk_server.events import event
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import transfer_cost
@@ -433,6 +433,10 @@ class Session(Client):
         return SESSION_QUANTUM - self.budget
 
     # What the queue calls
+
+    def may_administer(self, tube: str) -> bool:
+        user = self.user
+        return user is None or user.rights(tube) & ADMIN != 0
 
     def on_reserved(self, job: Job) -> None:
         self._answer(replies.reserved(job.id, job.body))

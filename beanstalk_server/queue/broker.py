@@ -696,7 +696,7 @@ class Broker(Queue):
             return DRAINING
         size = len(job.body)
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size)
+            refused = refusal(tube, self.counters, delay, size, key_hold_of(job) != 0)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -719,7 +719,7 @@ class Broker(Queue):
         size = len(fresh.body)
         old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size, old_size)
+            refused = refusal(tube, self.counters, delay, size, key_hold_of(fresh) != 0, old_size)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:

@@ -75,8 +75,12 @@ class Queue:
         put of it would go to the default tube."""
         raise NotImplementedError
 
-    def watch(self, client: Client, name: str) -> Outcome:
-        """Let the client reserve jobs of this tube too."""
+    def watch(self, client: Client, name: str, bounded: bool = True) -> Outcome:
+        """Let the client reserve jobs of this tube too.
+
+        Args:
+            bounded: OUT_OF_MEMORY if it, or all clients, watch too many already.
+        """
         raise NotImplementedError
 
     def ignore(self, client: Client, name: str) -> Outcome:

@@ -326,10 +326,10 @@ class Session(Client):
         first = watched[0] if watched else ""
         if default and first != default:
             if first:
-                queue.watch(self, first)
+                queue.watch(self, first, bounded=False)
             queue.unwatch(self, default)
         for name in watched:
-            queue.watch(self, name)
+            queue.watch(self, name, bounded=False)
         if self.user is not None:
             self._judge_watched(self.user)
 

@@ -7,7 +7,7 @@ import pytest
 from virtual import World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.queue.broker import SLICE
+from beanstalk_server.queue.broker import FREE_WATCHES, MOST_WATCHED, MOST_WATCHES, SLICE
 from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
 from beanstalk_server.wire.session import SESSION_QUANTUM
@@ -1380,6 +1380,40 @@ def test_a_kick_is_suspended_between_two_jobs_and_goes_on():
     world.settle()
     assert caller.read() == b"KICKED 1000\r\n"
     world.check()
+
+
+# What clients may watch
+
+
+def watch_many(client, first, count):
+    return client.send(b"".join([b"watch t%d\r\n" % number for number in range(first, first + count)]))
+
+
+def test_a_client_watches_a_bounded_number_of_tubes(world, client):
+    assert watch_many(client, 1, MOST_WATCHED - 1).endswith(b"WATCHING %d\r\n" % MOST_WATCHED)
+    assert client.send(b"watch more\r\nwatch t1\r\n") == b"OUT_OF_MEMORY\r\nWATCHING %d\r\n" % MOST_WATCHED
+    assert b"more" not in client.send(b"list-tubes\r\n"), "no tube is made"
+    assert client.send(b"ignore t1\r\nwatch more\r\n").endswith(b"\r\nWATCHING %d\r\n" % MOST_WATCHED)
+
+
+def test_all_clients_watch_a_bounded_number_of_tubes_beyond_the_first_of_each(world, client):
+    watch_many(client, 1, 99)
+    assert world.broker.watches == 100 - FREE_WATCHES
+    world.broker.watches += MOST_WATCHES - 100  # as if others watched the rest, but for a few
+    assert watch_many(client, 100, FREE_WATCHES + 1).endswith(b"WATCHING 116\r\nOUT_OF_MEMORY\r\n")
+    other = world.connect()
+    assert watch_many(other, 1, FREE_WATCHES).endswith(b"WATCHING 16\r\nOUT_OF_MEMORY\r\n")
+    assert client.send(b"ignore t1\r\n") == b"WATCHING 115\r\n"
+    assert other.send(b"watch t16\r\n") == b"WATCHING 17\r\n"
+    other.disconnect()
+    client.disconnect()
+    assert world.broker.watches == MOST_WATCHES - 100
+
+
+def test_a_restored_client_watches_what_it_has_watched_before(world, client):
+    world.broker.watches = MOST_WATCHES
+    client.session.restore("default", [f"t{number}" for number in range(100)])
+    assert len(client.session.watched) == 100
 
 
 # A client that another server has served before

@@ -18,10 +18,17 @@ class Recording:
 
     def __init__(self, number):
         self.number, self.calls, self.failed, self.config = number, [], asyncio.Event(), Config()
+        self.new_config = Config(token_file="tokens") if number == signal.SIGHUP else self.config
 
     async def start(self):
         os.kill(os.getpid(), self.number)
         self.calls.append("started")
+        if self.number != signal.SIGHUP:
+            self.failed.set()
+
+    async def reload(self, config):
+        assert config is self.new_config
+        self.calls.append("reloaded")
         self.failed.set()
 
     def interrupt(self):
@@ -47,7 +54,7 @@ def _handlers():
     ("number", "calls"),
     [
         (signal.SIGUSR1, ["started", "drained", "stopped"]),
-        (signal.SIGHUP, ["started", "stopped"]),
+        (signal.SIGHUP, ["started", "reloaded", "stopped"]),
         (signal.SIGTERM, ["interrupted", "started", "stopped"]),
     ],
 )
@@ -56,7 +63,7 @@ def test_a_signal_during_the_start_takes_effect_when_the_server_has_started(monk
         server = Recording(number)
         monkeypatch.setattr(process, "server_of", lambda _: server)
         monkeypatch.setattr(process.sdnotify, "SystemdNotifier", lambda: SimpleNamespace(notify=lambda _: None))
-        assert await process.serve(Config()) == 0
+        assert await process.serve(server.config, lambda: server.new_config) == 0
         return server.calls
 
     assert asyncio.run(run()) == calls

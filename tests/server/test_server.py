@@ -226,6 +226,28 @@ def test_it_stops_cleanly_within_a_second_with_thousands_of_clients(launch, numb
         caller.close()
 
 
+TWO_SIGNALS = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "beanstalk_server.config":
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_signals_before_everything_is_imported_take_effect_when_the_server_has_started(launch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(TWO_SIGNALS)
+    sources = servers.environment_of(servers.imported()).get("PYTHONPATH", "")
+    process = launch("-p", "0", environment={"PYTHONPATH": f"{tmp_path}:{sources}"})
+    eventually(lambda: "SIGHUP: ignored, because the server has nothing to reload" in process.log, "it is told")
+    assert "draining" in process.log
+    assert process.stop() == 0
+
+
 def test_sigusr1_starts_drain_mode(launch):
     process = launch("-p", "0")
     caller = Caller(process.address)

@@ -30,6 +30,7 @@ from beanstalk_server.wire.authorization import (
     refusal,
 )
 from beanstalk_server.wire.client_listing import ClientListing
+from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments
 from beanstalk_server.wire.job_page import JobPage
 from beanstalk_server.wire.listing import PAGE_ENTRIES
@@ -716,7 +717,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     if command is None:
         command = _odd_command(line)
         if command is None:
-            session.replies.append(_no_command(line))
+            _refuse_line(session, line)
             return
         text = line[len(command.name) :]
     read = command.read
@@ -742,7 +743,7 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
         else:
             command = _odd_command(line)
             if command is None:
-                session.replies.append(_no_command(line))
+                _refuse_line(session, line)
                 return
             text = line[len(command.name) :]
     read = command.read
@@ -771,8 +772,11 @@ def _odd_command(line: bytes) -> Command | None:
     return PAUSE_TUBE if line.startswith(b"pause-tube") else None  # no space is needed
 
 
-def _no_command(line: bytes) -> bytes:
-    """The reply to a line that is no command."""
+def _refuse_line(session: Session, line: bytes) -> None:
+    """Answer a line that is no command. After a request of HTTP, nothing is done that follows."""
     if b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
-        return replies.BAD_FORMAT
-    return replies.UNKNOWN_COMMAND
+        session.replies.append(replies.BAD_FORMAT)
+        return
+    session.replies.append(replies.UNKNOWN_COMMAND)
+    if line.startswith(HTTP_METHODS):
+        session.closed = session.speaks_http = True

@@ -135,6 +135,7 @@ class Session(Client):
         "reply_lsn",  # the LSN of the last change that the replies report
         "search",  # that of its last list-jobs, which may have found more than a page
         "server",
+        "speaks_http",  # it is closed because of that
         "unchecked",  # how many of the first watched tubes the user may not be allowed to consume from
         "user",
     )
@@ -170,6 +171,7 @@ class Session(Client):
         self.has_more = False
         self.blocked = False
         self.closed = False
+        self.speaks_http = False
         self.input_ended = False
         self.output_paused = False
         self.may_wait = True

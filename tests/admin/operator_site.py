@@ -106,6 +106,9 @@ class Door:
         self.tokens = dict(tokens)
         self.users = {each.name: each for each in users}
 
+    def answers_to(self, host):
+        return host != "evil.example"
+
     def authenticate(self, token):
         return self.tokens.get(token)
 

@@ -322,6 +322,15 @@ def test_a_bug_costs_one_connection(operators, caplog):
 
 OPERATOR = User("operator", inspect=("*",))
 LIMITED = User("limited", inspect=("mail-*",), admin=("*",))
+
+
+def test_a_page_of_another_host_is_told_nothing():
+    operators = Operators()
+    transport = operators.connect()
+    assert status(operators.send(transport, METRICS.replace(b"here", b"evil.example"))) == 421
+    assert status(operators.send(transport, METRICS)) == 200
+
+
 TOKENS = Door("token", tokens={"secret": OPERATOR, "small": LIMITED})
 
 

@@ -226,6 +226,18 @@ def test_it_stops_cleanly_within_a_second_with_thousands_of_clients(launch, numb
         caller.close()
 
 
+def test_a_client_that_speaks_http_is_disconnected_counted_and_logged(run, caplog):
+    server = run()
+    caller = Caller(server.address)
+    assert caller.ask(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nput 0 0 60 1\r\nx\r\n") == b"UNKNOWN_COMMAND\r\n"
+    assert caller.rest() == b""
+    eventually(lambda: "it speaks HTTP" in caplog.text, "it is logged")
+    assert f"{caller.socket.getsockname()[1]} is refused at 127.0.0.1:" in caplog.text
+    caller.close()
+    assert server.server.reception.failures == 1
+    assert not server.server.broker.jobs
+
+
 TWO_SIGNALS = """
 import os, signal, sys
 

@@ -649,6 +649,22 @@ def test_input_that_comes_in_pieces_during_a_wait_is_joined_once(world, client):
     assert client.read() == b"RESERVED 1 1\r\nx\r\n" + b"USING default\r\n" * 1000
 
 
+@pytest.mark.parametrize("user", [None, User("u", produce=["*"])])
+@pytest.mark.parametrize("target", [b"/", b"/" + b"a" * 300, b"/" + b"a" * 1000], ids=len)
+def test_what_a_browser_sends_puts_no_job(world, user, target):
+    request = b"POST %b HTTP/1.1\r\nHost: localhost:11300\r\n\r\n" % target
+    for pieces in ([request + b"put 0 0 60 1\r\nx\r\n"], [request, b"put 0 0 60 1\r\nx\r\n"]):
+        client = world.connect(user)
+        assert b"".join(map(client.send, pieces)) == b"UNKNOWN_COMMAND\r\n"
+        assert client.session.closed and client.session.speaks_http
+    assert not world.broker.jobs
+
+
+def test_a_word_that_is_a_method_of_http_is_an_unknown_command(client):
+    assert client.send(b"GET\r\npost / HTTP/1.1\r\nGETTER x\r\n") == b"UNKNOWN_COMMAND\r\n" * 3
+    assert not client.session.closed
+
+
 def test_quit_ends_the_conversation(client):
     assert client.send(b"list-tube-used\r\nquit\r\nlist-tube-used\r\n") == b"USING default\r\n"
     assert client.session.closed

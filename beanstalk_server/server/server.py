@@ -226,7 +226,7 @@ class Server:
             await self.service.give_up()
             raise
         self.hangups.start(loop)
-        self.reception.start(loop, self._headroom())
+        self.reception.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
         places = self._places()
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info(
@@ -265,9 +265,8 @@ class Server:
             service.gate.on_admission(admits)
 
     def _headroom(self) -> int:
-        """How many file descriptors no connection gets."""
-        headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
-        return headroom if self._http is None else headroom + self._http.descriptors
+        """How many file descriptors no connection gets, beside those for HTTP."""
+        return JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
 
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.

@@ -21,6 +21,9 @@ class Loop:
         self._soon = []
         self._later = []
 
+    def time(self):
+        return self.now
+
     def call_soon(self, function, *arguments):
         self._soon.append((function, arguments))
 

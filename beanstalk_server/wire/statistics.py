@@ -13,6 +13,7 @@ from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import REASONS, STATES, Terms
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.version import VERSION
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.server_info import ServerInfo
@@ -64,6 +65,7 @@ def stats(
         f"max-memory: {queue.max_memory}\n"
         f"{_counters(queue.counters, queue.held)}"
         f"{server.more()}"
+        f"server: beanstalk-server {VERSION}\n"
     ).encode()
 
 

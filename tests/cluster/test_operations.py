@@ -23,6 +23,7 @@ OF_ONE_SHARD = {
     "os",
     "pid",
     "platform",
+    "server",
     "rusage-stime",
     "rusage-utime",
     "uptime",

@@ -10,6 +10,7 @@ from beanstalk_server.access.user import User
 from beanstalk_server.queue.broker import FREE_WATCHES, MOST_WATCHED, MOST_WATCHES, SLICE
 from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
+from beanstalk_server.version import VERSION
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 BAD = b"BAD_FORMAT\r\n"
@@ -1132,7 +1133,7 @@ def test_stats_tube_has_every_key_in_order(client):
     assert client.send(b"stats-tube default\r\n") == b"OK %d\r\n%b\r\n" % (len(document), document)
 
 
-STATS = """---
+STATS = f"""---
 current-jobs-urgent: 0
 current-jobs-ready: 0
 current-jobs-reserved: 0
@@ -1170,7 +1171,7 @@ current-workers: 0
 current-waiting: 0
 total-connections: 1
 pid: 0
-version: "1"
+version: "1.13"
 rusage-utime: 1.500000
 rusage-stime: 0.000001
 uptime: 0
@@ -1212,12 +1213,13 @@ dead-jobs: 0
 retried-jobs: 0
 redriven-jobs: 0
 held-keys: 0
+server: beanstalk-server {VERSION}
 """
 
 
 def test_stats_has_every_key_in_order(world, client):
     process = world.info
-    process.version, process.instance, process.hostname = "1", "0123456789abcdef", "host"
+    process.instance, process.hostname = "0123456789abcdef", "host"
     process.os, process.platform = "#1 SMP", "x86_64"
     process.cpu_times = lambda: (1.5, 0.000001)
     assert client.send(b"stats\r\n") == b"OK %d\r\n%b\r\n" % (len(STATS), STATS.encode())

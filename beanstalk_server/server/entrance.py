@@ -79,7 +79,7 @@ class Entrance:
             self.auth == other.auth
             and self.wants_header == other.wants_header
             and self.trusted == other.trusted
-            and (self.context is None) == (other.context is None)
+            and _authorities(self.context) == _authorities(other.context)
         )
         self.accounts = other.accounts
         self.auth = other.auth
@@ -143,6 +143,13 @@ class Entrance:
     def user_of_uid(self, uid: int) -> User | None:
         """The user that a process of this user of the system is."""
         return None if self.accounts is None else self.accounts.by_uid(uid)
+
+
+def _authorities(context: Any) -> Any:
+    """Whose certificates a TLS context takes: None of clients, if it asks for none, and "" if there is no TLS."""
+    if context is None:
+        return ""
+    return sorted(context.get_ca_certs(binary_form=True)) if context.verify_mode else None
 
 
 def accounts_of(config: Config) -> Accounts | None:

@@ -31,7 +31,7 @@ from beanstalk_server.wire.authorization import (
 )
 from beanstalk_server.wire.client_listing import ClientListing
 from beanstalk_server.wire.framing import HTTP_METHODS
-from beanstalk_server.wire.grammar import Arguments
+from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.job_page import JobPage
 from beanstalk_server.wire.listing import PAGE_ENTRIES
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
@@ -780,3 +780,11 @@ def _refuse_line(session: Session, line: bytes) -> None:
     session.replies.append(replies.UNKNOWN_COMMAND)
     if line.startswith(HTTP_METHODS):
         session.closed = session.speaks_http = True
+
+
+def shown_line(dialect: Dialect, line: bytes) -> str:
+    """A line as the log shows it. Of what is no command, it shows nothing: it may be a token, however it is written."""
+    word, space, _ = line.partition(b" ")
+    if (dialect.with_arguments if space else dialect.without_arguments).get(word) or _odd_command(line) is not None:
+        return ascii(without_token(line))[2:-1]
+    return "auth ..." if word == b"auth" else f"no command, of {len(line)} bytes"

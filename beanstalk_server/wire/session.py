@@ -46,7 +46,7 @@ from beanstalk_server.queue.outcome import (
 )
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line
+from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line, shown_line
 from beanstalk_server.wire.framing import (
     BODY,
     BODY_LOST,
@@ -57,7 +57,7 @@ from beanstalk_server.wire.framing import (
     NEED_MORE,
     Framer,
 )
-from beanstalk_server.wire.grammar import Arguments, Put, without_token, write_duration
+from beanstalk_server.wire.grammar import Arguments, Put, write_duration
 from beanstalk_server.wire.listing import Listing
 from beanstalk_server.wire.server_info import ServerInfo
 
@@ -606,7 +606,7 @@ class Session(Client):
                 if found == LINE:
                     line = framer.take()
                     if self.logs_commands:
-                        shown = ascii(without_token(line))[2:-1]
+                        shown = shown_line(self.dialect, line)
                         log.info("%(client)s < %(command)s", event("command", client=self.name, command=shown))
                     do_line(self, line, now)
                 elif found == BODY:

@@ -321,8 +321,18 @@ def test_no_token_is_logged(world, tokens, caplog):
     for caller in (world.connect(BILLING, tokens.get), world.connect()):
         caller.session.logs_commands = True
         caller.send(b"auth secret\r\nuse bill\r\nAuth secret\r\n  auth secret\r\nauth\tsecret\r\nauth secret x\r\n")
+        for line in (
+            b"Bearer secret",
+            b'"auth" secret',
+            b"secret",
+            b"token: secret",
+            b"use x\nsecret",
+            b"use Bearer secret",
+        ):
+            caller.send(line + b"\r\n")
     assert "secret" not in caplog.text
-    assert caplog.text.count("auth ...") == 10
+    assert caplog.text.count("auth ...") == 4
+    assert caplog.text.count("no command, of 13 bytes") == 5
     assert "use bill" in caplog.text
 
 

@@ -1322,8 +1322,9 @@ def test_commands_can_be_logged(world, caplog):
     caller = world.connect()
     caller.session.logs_commands = True
     caller.session.name = "somebody"
-    caller.send(b"use caf\xe9\n\x1b\r\n")
-    assert "somebody < use caf\\xe9\\n\\x1b" in caplog.text
+    caller.send(b"use caf\xe9\x1b\r\nuse\x1b\r\n")
+    assert "somebody < use caf\\xe9\\x1b" in caplog.text
+    assert "somebody < no command, of 4 bytes" in caplog.text
 
 
 # What the journal admits

@@ -6,12 +6,13 @@ The command line is `beanstalk-server`. From Python, the same server runs inside
         host, port = server.address
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from beanstalk_server.config import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.version import VERSION
 
 if TYPE_CHECKING:
+    from beanstalk_server.config import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
     from beanstalk_server.server.server import Server
     from beanstalk_server.server.start_error import StartError
 
@@ -19,15 +20,12 @@ __version__ = VERSION
 
 __all__ = ["Config", "ConfigError", "ListenerConfig", "Server", "StartError", "TubeConfig", "UserConfig", "__version__"]
 
+_ELSEWHERE = {"Server": "server.server", "StartError": "server.start_error"}
+
 
 def __getattr__(name: str) -> object:
-    """Import the server when it is asked for: whoever wants only a tool or a part need not load the event loop."""
-    if name == "Server":
-        from beanstalk_server.server.server import Server
-
-        return Server
-    if name == "StartError":
-        from beanstalk_server.server.start_error import StartError
-
-        return StartError
+    """Import what is asked for: whoever wants only a tool or a part need not load the event loop, and the command line
+    blocks signals before it loads anything."""
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'config')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

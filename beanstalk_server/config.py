@@ -335,6 +335,11 @@ class TubeConfig:
     backoff_max: float = _key(0, kinds.Duration(), "longest such delay")
     ttl: float = _key(0, kinds.Duration(), "so long a job may be ready; then it is deleted, or goes to the dead tube")
     key_hold: float = _key(0, kinds.Duration(), "so long a key stays taken after its job is done")
+    max_held_keys: int = _key(
+        0,
+        kinds.Whole("", 0, MOST_COUNTED),
+        "such keys; a put whose key would be held is refused beyond it; 0: `max-jobs`",
+    )
     max_reserved: int = _key(0, kinds.Whole("", 0, MOST_COUNTED), "so many jobs may be reserved at a time")
     rate: str = _key("", kinds.Rate(), "so many jobs may be reserved in a time")
     burst: int = _key(1, kinds.Whole("", 1, MOST_TOKENS), "with a rate: so many may be reserved at once")

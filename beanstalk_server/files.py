@@ -5,7 +5,9 @@ Must never know what a file is for.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import Final
 
 LARGEST_FILE: Final = 4 << 20
@@ -20,11 +22,24 @@ def read_file(path: str) -> bytes:
     A pipe is empty if nobody has it open for writing: to wait for somebody might be to wait for ever.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or everybody on this machine may write it.
         ValueError: it cannot be a path.
     """
     with open(path, "rb", opener=_open) as file:
+        found = os.fstat(file.fileno())
+        if stat.S_ISREG(found.st_mode) and found.st_nlink:  # pipes and files in memory have no name
+            refuse_if_public(found.st_mode)
         return file.read(LARGEST_FILE + 1)
+
+
+def refuse_if_public(mode: int) -> None:
+    """Refuse a file or directory with this mode if everybody on this machine may write it.
+
+    Raises:
+        PermissionError: so it is.
+    """
+    if mode & stat.S_IWOTH:
+        raise PermissionError(errno.EPERM, "everybody on this machine may write it (chmod o-w)")
 
 
 def _open(path: str, flags: int) -> int:

@@ -140,6 +140,11 @@ class Listen(Text):
         return value
 
 
+def is_port(text: str) -> bool:
+    """Whether this is the number of a port, with any zeros before it, or may be the name of a service."""
+    return not text.isdecimal() or (text.isascii() and int(text.lstrip("0")[:6] or "0") <= 65535)
+
+
 class Address(Listen):
     """Where to listen, with a port."""
 
@@ -154,11 +159,7 @@ class Address(Listen):
             return True
         host, colon, port = value.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
-        return (
-            bool(colon and host.strip("[]") and port)
-            and (bracketed or ":" not in host)
-            and (not port.isdecimal() or (port.isascii() and int(port[:6]) <= 65535))
-        )
+        return bool(colon and host.strip("[]") and port) and (bracketed or ":" not in host) and is_port(port)
 
 
 class HttpAddress(Address):
@@ -231,7 +232,7 @@ class Port(Kind):
 
     def fits(self, value: object) -> bool:
         if isinstance(value, str):
-            return value != "" and "\0" not in value
+            return value != "" and "\0" not in value and is_port(value)
         return is_whole(value) and 0 <= value <= 65535
 
 

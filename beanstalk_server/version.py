@@ -15,18 +15,6 @@ PROTOCOLS: Final = ("1.12", PROTOCOL)
 """The versions of beanstalkd that it can answer as, where they differ."""
 
 
-def version_in_stats(protocol: str = PROTOCOL) -> str:
-    """The version that `stats` reports: the protocol's first, then this server's as build metadata.
-
-    Clients compare it with beanstalkd's versions to learn what the server can do, as a semantic version (semver.org) or
-    number by number. beanstalkd, too, writes a plus sign after the version if it is not a release.
-
-    Args:
-        protocol: the version of beanstalkd that the server answers as, such as "1.13".
-    """
-    return f"{protocol}.0+beanstalk-server.{VERSION}"
-
-
 def full_version() -> str:
     """This server's version, and whether its hot modules are compiled: "0.2.0 (compiled)" or "0.2.0 (pure Python)"."""
     from beanstalk_server.queue import ring  # the build reads this file before this module exists

@@ -144,7 +144,7 @@ class Model:
         ]
 
     def put(self, client, job_id, priority, delay, ttr, now, size, attributes=NO_ATTRIBUTES):
-        refused = self.refused(client.use, delay, size, now, attributes.at)
+        refused = self.refused(client.use, delay, size, now, attributes)
         if refused is not None:
             return refused
         job = ModelJob(job_id, priority, delay, ttr, client.use, key=attributes.key, size=size)
@@ -153,17 +153,20 @@ class Model:
         self.ready_or_delayed(job, delay, now, attributes.at)
         return DONE
 
-    def refused(self, tube, delay, size, now, at, replaced=None):
+    def refused(self, tube, delay, size, now, attributes, replaced=None):
         """The outcome of a put that a limit refuses, or None."""
         policy = self.policies.get(tube, NO_POLICY)
-        if at:
-            delay = max(at - self.wall_offset - now, 0)
+        if attributes.at:
+            delay = max(attributes.at - self.wall_offset - now, 0)
         jobs = [job for job in self.jobs if job.tube == tube]
+        holds = attributes.key and (attributes.key_hold or policy.key_hold)
+        held = sum(each.tube == tube for each in self.held)
         growth = size - replaced.size if replaced else size
         limits = [
             ("refused_size", TOO_BIG, size, policy.max_job_size),
             ("refused_delay", DRAINING, delay, policy.max_delay),
             ("refused_jobs", DRAINING, 0 if replaced else len(jobs) + 1, policy.max_jobs),
+            ("refused_jobs", DRAINING, held + 1 if holds else 0, policy.max_held_keys or policy.max_jobs),
             ("refused_bytes", DRAINING, growth and sum(job.size for job in jobs) + growth, policy.max_bytes),
         ]
         if growth < 0:
@@ -193,7 +196,7 @@ class Model:
             return EXISTS
         if job.client is not None:
             return TOO_LATE
-        refused = self.refused(job.tube, delay, size, now, at, job)
+        refused = self.refused(job.tube, delay, size, now, attributes, job)
         if refused is not None:
             return refused
         self.renew(job)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_server import Config, ConfigError
+from beanstalk_server import Config, ConfigError, ListenerConfig
 from beanstalk_server.cli.options import BEHIND_THEM, help_text, parse
 from beanstalk_server.config import OPTIONS
 
@@ -120,6 +120,12 @@ def test_the_environment_goes_behind_the_command_line():
         ("--shards 0", {}, "--shards: bad value '0': must be a whole number from 1 to 1024"),
         ("--shards 1025", {}, "--shards: bad value '1025': must be a whole number from 1 to 1024"),
         ("--replicas -1", {}, "--replicas: bad value '-1': must be a whole number from 0 to 100"),
+        ("--advertise h:000000123456", {}, "--advertise: bad value 'h:000000123456': must be host:port or [v6]:port"),
+        (
+            "--http h:000000123456",
+            {},
+            "--http: bad value 'h:000000123456': must be host:port, [v6]:port or unix:PATH",
+        ),
         ("--advertise h:0", {}, "--advertise: bad value 'h:0': must be host:port or [v6]:port"),
         ("--advertise unix:/x", {}, "--advertise: bad value 'unix:/x': must be host:port or [v6]:port"),
         ("--cluster-name a:b", {}, "--cluster-name: bad value 'a:b': must be 1 to 100 letters, digits, ., - or _"),
@@ -266,3 +272,12 @@ def rows_of_options():
 def test_the_help_says_between_which_numbers_a_value_is():
     text = " ".join(help_text().split())
     assert "--lease-ttl S seconds after which another node takes over from one that is not heard of (2 to 300; " in text
+
+
+@pytest.mark.parametrize("port", ["70000", "000000123456", "9" * 5000])
+def test_the_number_of_a_port_is_at_most_65535_also_as_a_text_with_zeros(port):
+    with pytest.raises(ConfigError, match="--port: bad value"):
+        Config(port=port)
+    with pytest.raises(ConfigError, match="address: bad value"):
+        ListenerConfig(address=f"127.0.0.1:{port}")
+    assert ListenerConfig(address="127.0.0.1:0000011300").port == 11300

@@ -204,9 +204,6 @@ def warnings(config: Config) -> list[str]:
         key = each.tls_key or each.tls_cert
         if key and _mode(key) & stat.S_IROTH:
             found.append(f"{place}: everybody on this machine can read the key in {key}")
-    for name, path in (("--config", config.file), (option("token_file"), config.token_file)):
-        if path and _mode(path) & stat.S_IWOTH:
-            found.append(f"{name} {path}: everybody on this machine can write it")
     return found + _of_policies(config)
 
 

@@ -77,12 +77,12 @@ class User:
         """Whether both have been given their rights by the same patterns."""
         return self._given == other._given
 
-    def select(self, tubes: list[str]) -> list[str]:
-        """Those of these tubes to which there is any right, in their order. They are not remembered."""
-        return tubes if self.everywhere else [tube for tube in tubes if self._has_any(tube)]
+    def select(self, tubes: list[str], asked: int) -> list[str]:
+        """Those of these tubes to which there is a right that is asked for, in their order. They are not remembered."""
+        return tubes if self.everywhere & asked else [tube for tube in tubes if self._has_any(tube, asked)]
 
-    def _has_any(self, tube: str) -> bool:
-        return any(patterns.fit(tube) for _, patterns in self._patterns)
+    def _has_any(self, tube: str, asked: int) -> bool:
+        return any(patterns.fit(tube) for right, patterns in self._patterns if right & asked)
 
     def _find_rights(self, tube: str) -> int:
         rights = self.everywhere

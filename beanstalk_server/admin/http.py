@@ -4,7 +4,8 @@ What anybody may do here is bounded, and so is the time for it:
 
     what                              bound             beyond it
     --------------------------------  ----------------  -----------------------------------------------
-    connections                       MOST_CONNECTIONS  the one that has been idle longest gives way, or does not read
+    connections                       MOST_CONNECTIONS  the one that has been idle longest gives way, or does not read;
+                                                        one that asks, or may be about to, stays until it is answered
     the line and headers of a request MOST_HEADERS      431
     its body                          none at all       413
     the time for a request            REQUEST_TIME      408; closed, if nothing of it has come
@@ -36,6 +37,9 @@ from beanstalk_server.admin.site import METHODS, Answer, Door, Request, Site, sa
 from beanstalk_server.events import event
 
 MOST_CONNECTIONS: Final = 64
+JUST_COME: Final = 1.0
+"""Seconds."""
+
 MOST_HEADERS: Final = 16384
 """Bytes."""
 
@@ -97,11 +101,12 @@ class HttpConnection(asyncio.Protocol):
         self._dropped = 0  # bytes that have come since the last answer
         self._timer: Any = None
         self.queued = False  # it has been promised a turn
+        self.since = 0.0  # when it has come, or has been answered last
 
     @property
-    def is_answering(self) -> bool:
-        """Whether it waits for nothing that its client should send."""
-        return self._state == ANSWER
+    def is_idle(self) -> bool:
+        """Whether it waits for something that its client should send."""
+        return self._state != ANSWER and not self.queued
 
     @property
     def is_stuck(self) -> bool:
@@ -345,6 +350,7 @@ class HttpConnections:
         self.name_of = name_of
         self.is_closing = False  # each answer is the last at its connection
         self.call_later: Callable[..., Any]
+        self.time: Callable[[], float]
         self._call_soon: Callable[..., Any]
         self._turns: deque[HttpConnection] = deque()
         self._on_end = on_end
@@ -357,6 +363,7 @@ class HttpConnections:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this event loop from now on."""
         self.call_later = loop.call_later
+        self.time = loop.time
         self._call_soon = loop.call_soon
 
     async def stop(self) -> None:
@@ -389,18 +396,26 @@ class HttpConnections:
             self._call_soon(self._serve)
 
     def add(self, connection: HttpConnection) -> None:
-        """Note one that has connected. If there are too many, one gives way that is not being answered, or whose client
-        does not read."""
+        """Note one that has connected. If there are too many, an idle one gives way, or one whose client does not read.
+
+        One that has just come gives way only to as many others. If all ask at the moment, none does: the file limit
+        bounds how many there are, and each is answered soon.
+        """
+        connection.since = self.time()
         if len(self._all) >= MOST_CONNECTIONS:
-            idle = next((each for each in self._all if not each.is_answering), None)
-            idle = idle or next((each for each in self._all if each.is_stuck), connection)
-            self._all.pop(idle, None)
-            idle.abort()
+            idle = [each for each in self._all if each.is_idle]
+            if idle and len(idle) < MOST_CONNECTIONS and connection.since - idle[0].since < JUST_COME:
+                idle = []
+            idle = idle or [each for each in self._all if each.is_stuck]
+            if idle:
+                del self._all[idle[0]]
+                idle[0].abort()
         self._all[connection] = None
 
     def note_use(self, connection: HttpConnection) -> None:
         """Note that one has asked something."""
         if connection in self._all:
+            connection.since = self.time()
             del self._all[connection]
             self._all[connection] = None
 

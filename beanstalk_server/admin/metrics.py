@@ -84,7 +84,7 @@ _PLAIN: Final = (
 )
 """Families with a single sample: the key of stats, name, kind and meaning."""
 
-BUILD: Final = Family("beanstalkd_build_info", INFO, "always 1; the version as `stats` shows it", ("version",))
+BUILD: Final = Family("beanstalkd_build_info", INFO, "always 1; what `stats` shows", ("version", "server"))
 READY: Final = Family(
     "beanstalkd_ready",
     GAUGE,
@@ -439,7 +439,7 @@ class MetricsPage:
     def _server(self, figures: Figures) -> str:
         head = self._format.head
         found = figures.statistics
-        text = [head(BUILD), sample(BUILD.name, 1, version=found["version"].strip('"'))]
+        text = [head(BUILD), sample(BUILD.name, 1, version=found["version"].strip('"'), server=found["server"])]
         text += [head(READY), sample(READY.name, int(figures.is_ready))]
         text += [head(DRAINING), sample(DRAINING.name, int(figures.is_draining or found["draining"] == "true"))]
         for family, keys in _LABELLED.items():

@@ -39,6 +39,9 @@ class Door(Protocol):
     auth: str
     user: User | None
 
+    def answers_to(self, host: str) -> bool:
+        """Whether a request for this host and port is answered."""
+
     def authenticate(self, token: str) -> User | None:
         """The user whose token this is; None if it is nobody's, which is counted there."""
 
@@ -157,6 +160,10 @@ class Site:
         """Why a request is refused; None if it is not."""
         door = request.door
         user = request.user
+        host = "".join(request.headers.get("host", ()))
+        if not door.answers_to(host):
+            self._note(request.name, "another host's name")
+            return say(421, "the name of another host: must be an address, or the name that the listener has")
         if door.auth == "none":
             user = door.user
             if user is None:

@@ -16,7 +16,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire.statistics import stats_tube
 
 TEXTS: Final = frozenset(
-    {"cluster-leader", "cluster-role", "hostname", "id", "name", "os", "platform", "reason", "version"}
+    {"cluster-leader", "cluster-role", "hostname", "id", "name", "os", "platform", "reason", "server", "version"}
 )
 """The keys whose values are text, also where it looks like a number."""
 

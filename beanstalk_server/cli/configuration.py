@@ -22,7 +22,7 @@ from beanstalk_server.config import (
     UserConfig,
     option,
 )
-from beanstalk_server.files import read_file
+from beanstalk_server.files import read_file, refuse_if_public
 
 TLS_FILES: Final = ("tls_cert", "tls_key", "tls_client_ca")
 
@@ -153,10 +153,16 @@ def _missing(values: Mapping[str, Any], listeners: Iterable[ListenerConfig]) -> 
         except KeyError:
             mistakes.append(Mistake(option("user"), f"{user!r} is not here: must be the name of a user of this system"))
     binlog = values.get("binlog")
-    if binlog and os.path.exists(binlog) and not os.path.isdir(binlog):
-        mistakes.append(
-            Mistake(option("binlog"), f"{binlog!r} is something else: must be a directory, or not be there")
-        )
+    if binlog and os.path.exists(binlog):
+        if not os.path.isdir(binlog):
+            mistakes.append(
+                Mistake(option("binlog"), f"{binlog!r} is something else: must be a directory, or not be there")
+            )
+        else:
+            try:
+                refuse_if_public(os.stat(binlog).st_mode)
+            except PermissionError as error:
+                mistakes.append(Mistake(option("binlog"), f"{binlog!r}: {error.strerror}"))
     cluster = values.get("cluster")
     if cluster:
         from beanstalk_server.cluster import rules as cluster_rules

@@ -28,6 +28,22 @@ OTHERS: Final = {"asyncio": "uncaught", "py.warnings": "python-warning"}
 log = logging.getLogger("beanstalk_server")
 
 
+class TextFormatter(logging.Formatter):
+    """Writes a line for people. What came from elsewhere may have control characters, which are escaped: so nobody
+    forges a line of the log, or sends a terminal an escape sequence."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its name in the standard library
+        return printable(super().formatMessage(record))
+
+
+def printable(text: str) -> str:
+    """A text on one line, with escapes in place of what cannot be printed."""
+    return text if text.isprintable() else "".join([each if each.isprintable() else ascii(each)[1:-1] for each in text])
+
+
 class JsonFormatter(logging.Formatter):
     """Writes a line of the log as an object of JSON, in ASCII: on one line, whatever the message has in it."""
 
@@ -57,7 +73,7 @@ def start_log(log_format: str, level: str) -> None:
         level: the least level of lines that are written.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if log_format == "json":
         logging.captureWarnings(True)

@@ -21,6 +21,7 @@ import sdnotify
 import uvloop
 
 from beanstalk_server.cli.logs import log_start_failure, start_log
+from beanstalk_server.cli.server import EARLY_SIGNALS
 from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.events import event
@@ -117,10 +118,10 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
 
     for stop_signal in STOP_SIGNALS:
         signal.signal(stop_signal, stop_starting)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    drains: list[int] = []  # clients may be served, and drain mode be asked for, before start() returns
-    signal.signal(signal.SIGUSR1, lambda number, _: drains.append(number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGUSR1))  # cli/server.py has held them
+    early: list[int] = []  # signals before start() returns, when clients may be served already
+    for number in EARLY_SIGNALS:
+        signal.signal(number, lambda number, _: early.append(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
     try:
         await server.start()
     except RestoreInterruptedError:
@@ -129,11 +130,13 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     for stop_signal in STOP_SIGNALS:
         loop.add_signal_handler(stop_signal, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, server.drain)
-    if drains:
-        server.drain()
     reloads = Reloads(server, read_config or (lambda: config), systemd.notify)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
+    if signal.SIGUSR1 in early:
+        server.drain()
     systemd.notify("READY=1")
+    if signal.SIGHUP in early:
+        reloads.ask()
     if watchdog is not None:
         watchdog.start(loop)
     waits = [loop.create_task(each.wait()) for each in (stop, server.failed)]

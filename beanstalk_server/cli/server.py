@@ -6,18 +6,14 @@ longer to load than everything else.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_server.cli.options import asks_for_json, parse
-from beanstalk_server.config import BAD_OPTION, Config, ConfigError
-
-HELD_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1)
-"""What asks a server for something, and may come before it can do that."""
+EARLY_SIGNALS: Final = {signal.SIGHUP, signal.SIGUSR1}
+"""Signals that would end the process, and wait until the server has handlers for them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +31,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beanstalk_server.cli import token
 
         return token.main(arguments[1:])
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
+    try:
+        return _serve(arguments)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _serve(arguments: Sequence[str]) -> int:
+    """Run a server, or say what is wrong with its options."""
+    import gc
+
+    from beanstalk_server.cli.options import asks_for_json, parse
+    from beanstalk_server.config import BAD_OPTION, Config, ConfigError
+
     try:
         config = parse(arguments, os.environ)
     except ConfigError as error:
@@ -51,8 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beanstalk_server.cli.output import show
 
         return show(config)
-    # They would end the process while the rest of it is imported; it lets them come in when it handles them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
     # A server creates no reference cycles, and a search for cycles among a million jobs takes a second.
     gc.disable()
     from beanstalk_server.cli.process import run

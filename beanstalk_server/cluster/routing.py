@@ -48,7 +48,7 @@ from beanstalk_server.wire.commands import (
     QUIT,
     Dialect,
 )
-from beanstalk_server.wire.framing import LINE, LINE_TOO_LONG, NEED_MORE, Framer
+from beanstalk_server.wire.framing import HTTP_METHODS, LINE, LINE_TOO_LONG, NEED_MORE, Framer
 from beanstalk_server.wire.grammar import AUTH, CACHE_SIZE, Arguments, parse_auth, read_name, write_duration
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED, Places
 from beanstalk_server.wire.statistics import tube_list
@@ -98,7 +98,7 @@ _PAUSE: Final = b"pause-tube"
 _FORBIDDEN: Final = frozenset([command.name.encode() for command in PLACE_COMMANDS])
 """What sessions of places understand, and no client may say."""
 
-_SPECIAL: Final = (_QUIT, AUTH, _TOO_LONG, *sorted(_FORBIDDEN))
+_SPECIAL: Final = (_QUIT, AUTH, _TOO_LONG, *HTTP_METHODS, *sorted(_FORBIDDEN))
 """How lines begin that do not go to the only shard, perhaps."""
 
 _ARGUMENTS: Final = Arguments()
@@ -153,6 +153,7 @@ class RoutingSession:
         "output_paused",
         "owner",
         "places",
+        "speaks_http",  # it is closed because of that
         "used",
         "user",
         "watched",
@@ -189,6 +190,7 @@ class RoutingSession:
         self.branches: dict[int, Branch] = {}  # opened when they are first needed
         self.clock = clock
         self.closed = False
+        self.speaks_http = False
         self.failed = False
         self.has_more = False
         self.in_body = False
@@ -613,7 +615,9 @@ class RoutingSession:
             return _ALONE if self._is_well_formed(word, text) else _ANYWHERE
         if line.startswith(_PAUSE):
             return self.places.of_tube(line[len(_PAUSE) :].lstrip(b" ").partition(b" ")[0])
-        if (line.startswith(_QUIT) and b"\0" not in line) or line == _TOO_LONG or word in _FORBIDDEN:
+        if line.startswith((_QUIT, *HTTP_METHODS)) and b"\0" not in line:
+            return _ALONE
+        if line == _TOO_LONG or word in _FORBIDDEN:
             return _ALONE
         return _ALONE if self._authenticate is not None and line.startswith(AUTH) else _ANYWHERE
 
@@ -692,8 +696,11 @@ class RoutingSession:
         if line == _TOO_LONG:
             self._output.append(replies.BAD_FORMAT)
             return
-        if line.startswith(_QUIT):
+        if line.startswith((_QUIT, *HTTP_METHODS)):
             self.closed = True
+            if not line.startswith(_QUIT):
+                self.speaks_http = True
+                self._output.append(replies.UNKNOWN_COMMAND)
             self._drop_input()
             return
         word, _, text = line.partition(b" ")

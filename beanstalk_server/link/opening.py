@@ -38,6 +38,8 @@ class Opening(NamedTuple):
         name, user, used, watched = (found.get(key) for key in ("name", "user", "used", "watched"))
         if not isinstance(name, str) or not (user is None or isinstance(user, str)) or not isinstance(used, str):
             raise ValueError("a name is missing")
+        if not name.isprintable():  # it is for the log
+            raise ValueError("a name is no text")
         if not isinstance(watched, list) or not all(isinstance(tube, str) for tube in watched):
             raise ValueError("the watched tubes are missing")
         counted = found.get("counted")

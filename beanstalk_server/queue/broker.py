@@ -170,6 +170,15 @@ from beanstalk_server.queue.wheel import OVERDUE, TICK, Slot, Wheel
 BATCH_BYTES: Final = 1 << 20
 """Bytes: a batch of reserved jobs ends with the job whose body takes the batch past this size."""
 
+FREE_WATCHES: Final = 16
+"""Tubes that each client may watch, whatever others watch."""
+
+MOST_WATCHED: Final = 16384
+"""The most tubes that a client watches: 25 MB if nobody else needs them, and it waits."""
+
+MOST_WATCHES: Final = 131_072
+"""The most that all clients watch, each beyond its free ones: 200 MB."""
+
 FEW_TUBES: Final = 64
 """What a client watches at most for `has_nothing` to look: that costs no more than a simple command."""
 
@@ -240,6 +249,7 @@ class Broker(Queue):
         "urgent",
         "waiting",
         "wall",
+        "watches",  # how many tubes clients watch, each beyond its free ones
         "wheel",
         "workers",
     )
@@ -291,6 +301,7 @@ class Broker(Queue):
         self.producers = 0
         self.workers = 0
         self.waiting = 0
+        self.watches = 0
 
     # Clients and tubes
 
@@ -352,11 +363,18 @@ class Broker(Queue):
         client.use = self.tubes.default
         client.uses = False
 
-    def watch(self, client: Client, name: str) -> Outcome:
+    def watch(self, client: Client, name: str, bounded: bool = True) -> Outcome:
+        tube = self.tubes.get(name)
+        if tube is not None and client.watch_position(tube) >= 0:
+            return DONE
+        count = len(client.watched)
+        if count >= FREE_WATCHES:
+            if bounded and (count >= MOST_WATCHED or self.watches >= MOST_WATCHES):
+                return OUT_OF_MEMORY
+            self.watches += 1
         tube = self._tube(name)
-        if client.watch_position(tube) < 0:
-            client.add_watched(tube)
-            tube.watching += 1
+        client.add_watched(tube)
+        tube.watching += 1
         return DONE
 
     def ignore(self, client: Client, name: str) -> Outcome:
@@ -379,6 +397,8 @@ class Broker(Queue):
     def _unwatch(self, client: Client, tube: Tube, position: int) -> None:
         assert not client.waiting, "a client waits in every tube that it watches"
         client.remove_watched(position)
+        if len(client.watched) >= FREE_WATCHES:
+            self.watches -= 1
         tube.watching -= 1
         self._drop_unneeded(tube)
 
@@ -700,7 +720,7 @@ class Broker(Queue):
             return DRAINING
         size = len(job.body)
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size)
+            refused = refusal(tube, self.counters, delay, size, key_hold_of(job) != 0)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -723,7 +743,7 @@ class Broker(Queue):
         size = len(fresh.body)
         old_size = self.body_size(job)  # now: once the journal has the new body, it does not know the old one
         if tube.policy is not NO_POLICY:
-            refused = refusal(tube, self.counters, delay, size, old_size)
+            refused = refusal(tube, self.counters, delay, size, key_hold_of(fresh) != 0, old_size)
             if refused != DONE:
                 return refused
             if tube.policy.ttl:
@@ -1131,7 +1151,7 @@ class Broker(Queue):
             assert isinstance(letter, DeadLetter)
             job = letter.job
             terms = job.own_terms()
-            if job.state == RESERVED or tube.is_cleared(job):
+            if job.state == RESERVED or tube.is_cleared(job) or not operation.client.may_administer(terms.origin):
                 letter.unlink()
                 tube.letters.append(letter)
                 continue
@@ -1674,16 +1694,14 @@ class Broker(Queue):
         waits = client.waits
         while watched and not jobs and budget > self.cost:
             tube = watched[0]
-            client.remove_watched(0)
             if operation.waited:
                 wait = waits[0]
-                waits[0] = waits[len(watched)]
+                waits[0] = waits[len(watched) - 1]
                 waits.pop()
                 if wait.is_linked():  # unless its turn has come since: then `_serve_waiting` has skipped it
                     wait.unlink()
                     tube.waiting_count -= 1
-            tube.watching -= 1
-            self._drop_unneeded(tube)
+            self._unwatch(client, tube, 0)
             budget -= 1
         if jobs or watched:
             self.wheel.set(operation, OVERDUE)

@@ -114,6 +114,10 @@ class Client(Timer):
         if index is not None:
             del index[tube]
 
+    def may_administer(self, _tube: str) -> bool:
+        """Whether its redrive may send jobs to the tube of this name."""
+        return True
+
     def on_reserved(self, job: Job) -> None:
         """It has reserved this job."""
         raise NotImplementedError

@@ -75,8 +75,12 @@ class Queue:
         put of it would go to the default tube."""
         raise NotImplementedError
 
-    def watch(self, client: Client, name: str) -> Outcome:
-        """Let the client reserve jobs of this tube too."""
+    def watch(self, client: Client, name: str, bounded: bool = True) -> Outcome:
+        """Let the client reserve jobs of this tube too.
+
+        Args:
+            bounded: OUT_OF_MEMORY if it, or all clients, watch too many already.
+        """
         raise NotImplementedError
 
     def ignore(self, client: Client, name: str) -> Outcome:
@@ -223,8 +227,8 @@ class Queue:
     def redrive(self, client: Client, name: str, bound: int, now: int) -> Outcome:
         """Send the dead letters of this tube back to the tubes that they have come from: ready, with all their tries.
 
-        At most `bound` jobs, those that have been here longest first; reserved ones stay. `on_redriven` gives their
-        number. NOT_FOUND if there is no such tube.
+        At most `bound` jobs, those that have been here longest first. Reserved ones stay, and those from a tube that
+        the client may not administer. `on_redriven` gives their number. NOT_FOUND if there is no such tube.
         """
         raise NotImplementedError
 

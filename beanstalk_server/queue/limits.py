@@ -15,7 +15,7 @@ NOTHING: Final = -1
 """Stands for the size of the body that is replaced where none is."""
 
 
-def refusal(tube: Tube, totals: Counters, delay: int, size: int, replaced: int = NOTHING) -> Outcome:
+def refusal(tube: Tube, totals: Counters, delay: int, size: int, holds: bool, replaced: int = NOTHING) -> Outcome:
     """Why a tube does not take a job with this delay, in nanoseconds, and a body of this size; DONE if it does.
 
     A limit that no later attempt could meet comes first. A job that replaces another one adds no job, and only what its
@@ -23,6 +23,7 @@ def refusal(tube: Tube, totals: Counters, delay: int, size: int, replaced: int =
 
     Args:
         totals: the counters of the queue; the tube has its own.
+        holds: the job's key will stay taken when the job is gone.
         replaced: the size of the body that is replaced, or NOTHING.
     """
     policy = tube.policy
@@ -38,7 +39,11 @@ def refusal(tube: Tube, totals: Counters, delay: int, size: int, replaced: int =
     growth = size
     if replaced != NOTHING:
         growth -= replaced
-    elif policy.max_jobs and tube.job_count() >= policy.max_jobs:
+    most = policy.max_jobs
+    most_held = policy.max_held_keys or most
+    if (most and replaced == NOTHING and tube.job_count() >= most) or (
+        holds and most_held and len(tube.held) >= most_held
+    ):
         counters.refused_jobs += 1
         totals.refused_jobs += 1
         return DRAINING

@@ -29,6 +29,7 @@ class Policy:
         backoff_max: the longest such delay.
         ttl: so long a job may be ready without being reserved; then it is deleted, or goes to the dead tube.
         key_hold: so long a key stays taken after its job has been deleted.
+        max_held_keys: such keys; a put whose key would be held is refused beyond it with DRAINING. 0: max_jobs.
         max_reserved: so many jobs may be reserved at a time.
         interval: the average time from one reservation to the next, at least.
         burst: so many reservations may come at once; at least 1.
@@ -43,6 +44,7 @@ class Policy:
         "key_hold",
         "max_bytes",
         "max_delay",
+        "max_held_keys",
         "max_job_size",
         "max_jobs",
         "max_reserved",
@@ -63,6 +65,7 @@ class Policy:
         backoff_max: int = 0,
         ttl: int = 0,
         key_hold: int = 0,
+        max_held_keys: int = 0,
         max_reserved: int = 0,
         interval: int = 0,
         burst: int = 1,
@@ -77,6 +80,7 @@ class Policy:
         self.backoff_max = backoff_max
         self.ttl = ttl
         self.key_hold = key_hold
+        self.max_held_keys = max_held_keys
         self.max_reserved = max_reserved
         self.interval = interval
         self.burst = burst

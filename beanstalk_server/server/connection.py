@@ -438,6 +438,8 @@ class Connection(CommitWaiter):
         session = self.session
         if session.closed:
             if not self.transport.is_closing():
+                if session.speaks_http:
+                    self.connections.listeners.refuse_http(self.entrance, self.name or name_of_peer(self.transport))
                 self._disconnect()
                 if not self.uncommitted:
                     self.transport.close()

@@ -24,6 +24,10 @@ PEER: Final = "peer"
 LINK: Final = "link"  # another node has asked
 
 
+LOCAL_DOMAINS: Final = ("internal", "local", "localhost", "svc")
+"""Ends of names that public DNS has not."""
+
+
 class Entrance:
     """One listener's way of knowing its users.
 
@@ -38,6 +42,7 @@ class Entrance:
         "closed",  # the listener is gone, and nobody comes in here any more
         "context",  # an ssl.SSLContext; None for plain connections
         "failures",  # how many clients have been refused because of what they gave as a proof, or gave instead
+        "host",  # the name or address that its listener is given; "" for a UNIX socket
         "is_http",  # HTTP is spoken here: each request says who asks, and some may be asked by anybody
         "is_link",  # clients come through another node
         "number",  # names it to I/O processes
@@ -55,6 +60,7 @@ class Entrance:
         self.closed = False
         self.context: Any = None
         self.failures = 0
+        self.host = ""
         self.is_http = False
         self.is_link = False
         self.number = 0
@@ -74,7 +80,7 @@ class Entrance:
             self.auth == other.auth
             and self.wants_header == other.wants_header
             and self.trusted == other.trusted
-            and (self.context is None) == (other.context is None)
+            and _authorities(self.context) == _authorities(other.context)
         )
         self.accounts = other.accounts
         self.auth = other.auth
@@ -94,6 +100,20 @@ class Entrance:
             return False
         found: Any = getattr(address, "ipv4_mapped", None) or address
         return any(found in network for network in self.trusted)
+
+    def answers_to(self, host: str) -> bool:
+        """Whether a request of HTTP for this host and port is answered.
+
+        Where nothing else keeps a browser out, the name of somebody else's domain that leads here (DNS rebinding) must
+        not let a page of that domain read the answer. Addresses, and names that no such domain has, are good.
+        """
+        if self.auth != NONE or self.context is not None or self.wants_header or not self.host or host.startswith("["):
+            return True
+        name = host.partition(":")[0].rstrip(".").lower()
+        last = name.rpartition(".")[2]
+        return (
+            last == name or last.isdigit() or last in LOCAL_DOMAINS or name in (self.host.lower(), socket.gethostname())
+        )
 
     # Who a client is; None if it is nobody that the config knows
 
@@ -124,6 +144,13 @@ class Entrance:
     def user_of_uid(self, uid: int) -> User | None:
         """The user that a process of this user of the system is."""
         return None if self.accounts is None else self.accounts.by_uid(uid)
+
+
+def _authorities(context: Any) -> Any:
+    """Whose certificates a TLS context takes: None of clients, if it asks for none, and "" if there is no TLS."""
+    if context is None:
+        return ""
+    return sorted(context.get_ca_certs(binary_form=True)) if context.verify_mode else None
 
 
 def accounts_of(config: Config) -> Accounts | None:
@@ -159,6 +186,7 @@ def entrance_of(
     entrance.accounts = accounts
     entrance.auth = config.auth
     entrance.is_http = config.is_http
+    entrance.host = config.host
     entrance.wants_header = config.proxy_protocol
     if config.auth == PEER and not hasattr(socket, "SO_PEERCRED"):
         raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_OPTION)

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.config import ListenerConfig, option
 from beanstalk_server.events import event
+from beanstalk_server.server.refusals import Refusals
 from beanstalk_server.server.start_error import StartError
 
 if TYPE_CHECKING:
+    from beanstalk_server.server.entrance import Entrance
     from beanstalk_server.server.shares import Shares
 
 BACKLOG: Final = 1024
@@ -121,6 +123,7 @@ class Listeners:
         "_full",
         "_full_logged_at",
         "_loop",
+        "_refusals",
         "_shares",
         "_started",
         "all",
@@ -140,6 +143,7 @@ class Listeners:
         self.shortages = 0  # how often clients had to wait, because of the file limit or for lack of resources
         self.all: list[Listener] = []
         self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
+        self._refusals: Refusals | None = None  # from the first one on
         self._full = False  # nothing is accepted, because all connections are taken
         self._full_logged_at = -float(FULL_LOG_INTERVAL)
 
@@ -147,6 +151,14 @@ class Listeners:
     def addresses(self) -> list[Address]:
         """Where clients may connect."""
         return [listener.address for listener in self.all]
+
+    def refuse_http(self, entrance: Entrance, name: str) -> None:
+        """Count and log that a client speaks HTTP, which a browser does if any page tells it to."""
+        entrance.failures += 1
+        if self._refusals is None:
+            self._refusals = Refusals()
+            self._refusals.start(asyncio.get_running_loop())
+        self._refusals.note(name, entrance.place, "it speaks HTTP")
 
     def open(self, configs: Sequence[ListenerConfig], inherited: Sequence[socket.socket], *, by_options: bool) -> None:
         """Open the sockets in the settings, besides those that are open. Clients cannot connect to them yet.
@@ -217,6 +229,8 @@ class Listeners:
             for listener in self.all:
                 self._loop.remove_reader(listener.sock.fileno())
         self.close()
+        if self._refusals is not None:
+            self._refusals.stop()
         await asyncio.gather(*self._accepting)
 
     def close(self) -> None:

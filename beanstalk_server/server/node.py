@@ -65,6 +65,9 @@ class Node(Server):
 
     Args:
         connector: makes connections to the engine.
+
+    Raises:
+        StartError: as `connector_of` does.
     """
 
     def __init__(self, config: Config, *, connector: Connector | None = None) -> None:
@@ -104,9 +107,6 @@ class Node(Server):
         Raises:
             StartError: a socket cannot be opened, the engine refuses this node, or it would lose jobs.
         """
-        mistakes = missing(self.config.cluster)
-        if mistakes:
-            raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
         self.lanes = Lanes(self.connector.committer(), pace=self.gathering)
         try:
             is_checked = await self._check()
@@ -412,7 +412,14 @@ def is_loopback(host: str) -> bool:
 
 
 def connector_of(config: Config) -> Connector:
-    """What makes connections to the engine that the settings name."""
+    """What makes connections to the engine that the settings name.
+
+    Raises:
+        StartError: a library or a file that they need is missing.
+    """
+    mistakes = missing(config.cluster)
+    if mistakes:
+        raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
     from beanstalk_server.cluster.redis_engine import RedisConnector  # it needs redis-py
 
     timeout = min(2.0, config.lease_ttl / 5)

@@ -6,7 +6,7 @@ import os
 import resource
 from time import monotonic_ns, time_ns
 
-from beanstalk_server.version import PROTOCOL, version_in_stats
+from beanstalk_server.version import PROTOCOL
 from beanstalk_server.wire.server_info import ServerInfo
 
 
@@ -21,7 +21,6 @@ def this_process(max_job_size: int, now: int, compat: str = PROTOCOL) -> ServerI
     node = os.uname()
     return ServerInfo(
         pid=os.getpid(),
-        version=version_in_stats(compat),
         compat=compat,
         instance=os.urandom(8).hex(),
         hostname=node.nodename,

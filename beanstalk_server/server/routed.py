@@ -280,6 +280,8 @@ class RoutedConnection:
         if replies:
             transport.write(replies)
         if router.closed:
+            if router.speaks_http:
+                self._clients.listeners.refuse_http(self.entrance, self.name)
             self.has_left = self.has_left and not router.failed
             if router.aborted:
                 transport.abort()

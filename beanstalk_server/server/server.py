@@ -103,6 +103,7 @@ class Server:
             policy_of=self.policy_of(),
             slow=self.slow,
         )
+        self.info.clients = self.connections.roll
         self.reception = Reception(
             self.listeners, lambda: self.connections, self._client_maker, accepts=not self.config.io_processes
         )
@@ -225,7 +226,7 @@ class Server:
             await self.service.give_up()
             raise
         self.hangups.start(loop)
-        self.reception.start(loop, self._headroom())
+        self.reception.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
         places = self._places()
         settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
         log.info(
@@ -266,9 +267,8 @@ class Server:
         await service.catch_up()
 
     def _headroom(self) -> int:
-        """How many file descriptors no connection gets."""
-        headroom = JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
-        return headroom if self._http is None else headroom + self._http.descriptors
+        """How many file descriptors no connection gets, beside those for HTTP."""
+        return JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
 
     def interrupt(self) -> None:
         """Make `start` end soon if it is restoring jobs, which may hold the event loop.

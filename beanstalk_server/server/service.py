@@ -75,7 +75,6 @@ class Service:
         self.connections = Connections(
             self.broker, info, self.scheduler, self.gate, hangups, listeners, config.verbosity
         )
-        info.clients = self.connections.roll
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give turns and commit in this event loop from now on."""

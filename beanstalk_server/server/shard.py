@@ -244,6 +244,7 @@ class Shard:
             policy_of=owner.policy_of(self.index),
             slow=owner.slow,
         )
+        info.clients = service.connections.roll
         service.gate.logs_failure = False
         self._restoring = journal
         try:

@@ -14,7 +14,12 @@ import secrets
 from pathlib import Path
 from typing import Final, Protocol
 
+from beanstalk_server.files import refuse_if_public
+
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+"""Of each file that is opened. A symbolic link is none of the binlog's, and may lead to somebody else's file."""
 
 ZEROS: Final = bytes(1 << 20)
 
@@ -168,7 +173,7 @@ class RealDirectory:
         for path in reversed((self.path, *self.path.parents)):
             missing = not path.exists()
             if missing:
-                os.mkdir(path)
+                os.mkdir(path, 0o755)
                 _sync(path.parent)
         return missing
 
@@ -180,13 +185,14 @@ class RealDirectory:
 
     def lock(self) -> bool:
         self.make()
+        refuse_if_public(os.stat(self.path).st_mode)
         # beanstalkd locks the same file with lockf, so lockf keeps out a beanstalkd, too. It does not keep out another
         # server in this process, but flock does. A process that opens and closes the file once more loses its lockf
         # lock, so `_locked` says which files not to open.
         own = _identity(self.path / "lock")
         if own is not None and own in _locked:
             return False
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,11 +223,10 @@ class RealDirectory:
             raise
 
     def open(self, name: str, *, write: bool = False) -> RealFile:
-        return RealFile(os.open(self.path / name, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC))
+        return RealFile(os.open(self.path / name, (os.O_RDWR if write else os.O_RDONLY) | FLAGS))
 
     def create(self, name: str, size: int = 0, *, fill: bool = True) -> RealFile:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(self.path / name, flags, 0o600)
+        descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
         file = RealFile(descriptor)
         try:
             if size:  # first, so that a disk with too little room is not filled up with zeros

@@ -30,7 +30,8 @@ from beanstalk_server.wire.authorization import (
     refusal,
 )
 from beanstalk_server.wire.client_listing import ClientListing
-from beanstalk_server.wire.grammar import Arguments
+from beanstalk_server.wire.framing import HTTP_METHODS
+from beanstalk_server.wire.grammar import Arguments, without_token
 from beanstalk_server.wire.job_page import JobPage
 from beanstalk_server.wire.listing import PAGE_ENTRIES
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
@@ -308,7 +309,10 @@ def _stats_job(session: Session, arguments: Arguments, now: int) -> Outcome:
     if job is None:
         return NOT_FOUND
     session.wait_for_changes()
-    session.reply(replies.ok(stats_job(job, session.dialect.quote)))
+    origin = "" if job.terms is None else job.terms.origin
+    if origin and session.user is not None and not session.user.rights(origin):
+        origin = ""
+    session.reply(replies.ok(stats_job(job, session.dialect.quote, origin)))
     return ANSWERED
 
 
@@ -714,7 +718,7 @@ def do_line(session: Session, line: bytes, now: int) -> None:
     if command is None:
         command = _odd_command(line)
         if command is None:
-            session.replies.append(_no_command(line))
+            _refuse_line(session, line)
             return
         text = line[len(command.name) :]
     read = command.read
@@ -740,7 +744,7 @@ def _do_line_of_user(session: Session, user: User, line: bytes, now: int) -> Non
         else:
             command = _odd_command(line)
             if command is None:
-                session.replies.append(_no_command(line))
+                _refuse_line(session, line)
                 return
             text = line[len(command.name) :]
     read = command.read
@@ -769,8 +773,19 @@ def _odd_command(line: bytes) -> Command | None:
     return PAUSE_TUBE if line.startswith(b"pause-tube") else None  # no space is needed
 
 
-def _no_command(line: bytes) -> bytes:
-    """The reply to a line that is no command."""
+def _refuse_line(session: Session, line: bytes) -> None:
+    """Answer a line that is no command. After a request of HTTP, nothing is done that follows."""
     if b"\0" in line or line.startswith(_TAKE_NO_ARGUMENTS):
-        return replies.BAD_FORMAT
-    return replies.UNKNOWN_COMMAND
+        session.replies.append(replies.BAD_FORMAT)
+        return
+    session.replies.append(replies.UNKNOWN_COMMAND)
+    if line.startswith(HTTP_METHODS):
+        session.closed = session.speaks_http = True
+
+
+def shown_line(dialect: Dialect, line: bytes) -> str:
+    """A line as the log shows it. Of what is no command, it shows nothing: it may be a token, however it is written."""
+    word, space, _ = line.partition(b" ")
+    if (dialect.with_arguments if space else dialect.without_arguments).get(word) or _odd_command(line) is not None:
+        return ascii(without_token(line))[2:-1]
+    return "auth ..." if word == b"auth" else f"no command, of {len(line)} bytes"

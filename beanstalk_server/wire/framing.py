@@ -23,6 +23,9 @@ EXTENDED_LINE_LIMIT: Final = 384
 """The longest line of a command with a key, in bytes: beanstalkd's limit leaves no room for a long key. A put-with that
 has the longest key and every other attribute with its largest number has 367."""
 
+HTTP_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
+"""How requests of HTTP begin. A browser sends them wherever a page tells it to, with commands in the body perhaps."""
+
 NEED_MORE: Final = 0
 """Nothing: the bytes end in the middle of a line or a body."""
 LINE: Final = 1
@@ -196,6 +199,11 @@ class Framer:
                 return LINE
             limit = EXTENDED_LINE_LIMIT
         if left >= limit:
+            if not self._in_long_line and data.startswith(HTTP_METHODS, start):
+                self._content = data[start : start + LINE_LIMIT - len(_CRLF)]
+                self._in_long_line = True
+                self._consume(start + LINE_LIMIT)
+                return LINE  # its beginning, which tells what it is
             # As in beanstalkd, it is dropped in pieces of LINE_LIMIT, and a CR LF that straddles two is not its end.
             self._in_long_line = True
             self._consume(start + LINE_LIMIT)

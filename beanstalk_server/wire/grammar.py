@@ -59,7 +59,7 @@ _LEADING_SECONDS: Final = re.compile(rb" *" + _SECONDS)
 _KICK: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?)(\d+)")
 _NAME: Final = re.compile(_KEY)
 _AWAIT: Final = re.compile(rb"(-1|\d+) (\d+)")
-_AUTH_WITHIN: Final = re.compile(rb"auth\s", re.IGNORECASE)
+_TOKEN_FOLLOWS: Final = re.compile(rb"""\n|(?:auth|bearer)["']?\s""", re.IGNORECASE)
 _PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]+) +" + _SECONDS)
 
 _OLD_TIMEOUT: Final = re.compile(rb"[ \t\n\v\f\r]*([-+]?\d+)")
@@ -567,9 +567,6 @@ def read_token(text: bytes, into: Arguments) -> bool:
 
 
 def without_token(line: bytes) -> bytes:
-    """A line as the log may show it: without a token, also if auth is misspelt in case or space, or stands behind
-    something else, such as a line that has no CR."""
-    if line.lstrip()[:4].lower() == b"auth":
-        return b"auth ..."
-    found = _AUTH_WITHIN.search(line)
+    """A command as the log may show it: without a token behind it, and without what follows a LF, which may be one."""
+    found = _TOKEN_FOLLOWS.search(line)
     return line[: found.end()] + b"..." if found else line

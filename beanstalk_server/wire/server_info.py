@@ -19,7 +19,6 @@ class ServerInfo:
 
     Args:
         pid: its process id.
-        version: as stats reports it.
         compat: the version of beanstalkd that it answers as: "1.12" or "1.13".
         instance: a random id of this start of the server.
         hostname, os, platform: as uname gives nodename, version and machine.
@@ -47,14 +46,13 @@ class ServerInfo:
         "pid",
         "platform",
         "started_at",
-        "version",
+        "version",  # as stats reports it: clients take it for that of a beanstalkd
     )
 
     def __init__(
         self,
         *,
         pid: int = 0,
-        version: str = "",
         compat: str = PROTOCOL,
         instance: str = "",
         hostname: str = "",
@@ -66,7 +64,7 @@ class ServerInfo:
         cpu_times: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
     ) -> None:
         self.pid = pid
-        self.version = version
+        self.version = compat
         self.dialect = DIALECTS[compat]
         self.linked_dialect = LINKED[compat]
         self.instance = instance

@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_server.access.user import CONSUME, User
+from beanstalk_server.access.user import ADMIN, CONSUME, User
 from beanstalk_server.events import event
 from beanstalk_server.queue.client import Client
 from beanstalk_server.queue.costs import transfer_cost
@@ -50,7 +50,7 @@ from beanstalk_server.queue.outcome import (
 )
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.wire import replies
-from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line
+from beanstalk_server.wire.commands import ANSWERED, CHANGES, DELETES, LONG_COMMANDS, PUT, Command, do_line, shown_line
 from beanstalk_server.wire.framing import (
     BODY,
     BODY_LOST,
@@ -61,7 +61,7 @@ from beanstalk_server.wire.framing import (
     NEED_MORE,
     Framer,
 )
-from beanstalk_server.wire.grammar import Arguments, Put, without_token, write_duration
+from beanstalk_server.wire.grammar import Arguments, Put, write_duration
 from beanstalk_server.wire.listing import Listing
 from beanstalk_server.wire.server_info import ServerInfo
 
@@ -139,6 +139,7 @@ class Session(Client):
         "reply_lsn",  # the LSN of the last change that the replies report
         "search",  # that of its last list-jobs, which may have found more than a page
         "server",
+        "speaks_http",  # it is closed because of that
         "unchecked",  # how many of the first watched tubes the user may not be allowed to consume from
         "user",
     )
@@ -174,6 +175,7 @@ class Session(Client):
         self.has_more = False
         self.blocked = False
         self.closed = False
+        self.speaks_http = False
         self.input_ended = False
         self.output_paused = False
         self.may_wait = True
@@ -330,10 +332,10 @@ class Session(Client):
         first = watched[0] if watched else ""
         if default and first != default:
             if first:
-                queue.watch(self, first)
+                queue.watch(self, first, bounded=False)
             queue.unwatch(self, default)
         for name in watched:
-            queue.watch(self, name)
+            queue.watch(self, name, bounded=False)
         if self.user is not None:
             self._judge_watched(self.user)
 
@@ -437,6 +439,10 @@ class Session(Client):
         return SESSION_QUANTUM - self.budget
 
     # What the queue calls
+
+    def may_administer(self, tube: str) -> bool:
+        user = self.user
+        return user is None or user.rights(tube) & ADMIN != 0
 
     def on_reserved(self, job: Job) -> None:
         self._answer(replies.reserved(job.id, job.body))
@@ -618,7 +624,7 @@ class Session(Client):
                 if found == LINE:
                     line = framer.take()
                     if self.logs_commands:
-                        shown = ascii(without_token(line))[2:-1]
+                        shown = shown_line(self.dialect, line)
                         log.info("%(client)s < %(command)s", event("command", client=self.name, command=shown))
                     do_line(self, line, now)
                 elif found == BODY:

@@ -13,6 +13,7 @@ from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import REASONS, STATES, Terms
 from beanstalk_server.queue.statistics import JobStatistics, ServerStatistics, TubeStatistics
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.version import VERSION
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.server_info import ServerInfo
@@ -64,6 +65,7 @@ def stats(
         f"max-memory: {queue.max_memory}\n"
         f"{_counters(queue.counters, queue.held)}"
         f"{server.more()}"
+        f"server: beanstalk-server {VERSION}\n"
     ).encode()
 
 
@@ -117,8 +119,12 @@ def _counters(counters: Counters, held: int) -> str:
     )
 
 
-def stats_job(statistics: JobStatistics, quote: str) -> bytes:
-    """The answer to stats-job."""
+def stats_job(statistics: JobStatistics, quote: str, origin: str) -> bytes:
+    """The answer to stats-job.
+
+    Args:
+        origin: the tube that it has come from, if the client may know it, or "".
+    """
     job = statistics.job
     extras = job.extras
     return (
@@ -138,7 +144,7 @@ def stats_job(statistics: JobStatistics, quote: str) -> bytes:
         f"buries: {extras.buries}\n"
         f"kicks: {extras.kicks}\n"
         f"{_key(job.key, quote)}"
-        f"{'' if statistics.terms is None else _terms(statistics, statistics.terms, quote)}"
+        f"{'' if statistics.terms is None else _terms(statistics, statistics.terms, quote, origin)}"
     ).encode()
 
 
@@ -161,12 +167,12 @@ def _key(key: str, quote: str) -> str:
     return f"key: {quote}{key}{quote}\n" if key else ""
 
 
-def _terms(statistics: JobStatistics, terms: Terms, quote: str) -> str:
+def _terms(statistics: JobStatistics, terms: Terms, quote: str, origin: str) -> str:
     return (
         f"tries: {terms.tries}\n"
         f"max-tries: {statistics.max_tries}\n"
         f"reason: {quote}{REASONS[terms.reason]}{quote}\n"
-        f"origin: {quote}{terms.origin}{quote}\n"
+        f"origin: {quote}{origin}{quote}\n"
         f"expires-in: {statistics.expires_in // SECOND}\n"
     )
 

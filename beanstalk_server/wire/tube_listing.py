@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.user import ANY_RIGHT, User
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.listing import Listing
 
@@ -53,7 +53,7 @@ class TubeListing(Listing):
             names = names[:bound]
         else:
             self._names = []
-        found = self._user.select(names)
+        found = self._user.select(names, ANY_RIGHT)
         if found:
             self._lines.append(("- " + "\n- ".join(found) + "\n").encode("ascii"))
         return len(names) * weight >> 6

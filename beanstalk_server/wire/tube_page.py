@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.access.user import User
+from beanstalk_server.access.user import INSPECT, User
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.listing import PAGE_ENTRIES, Listing, page
@@ -26,7 +26,7 @@ class TubePage(Listing):
 
     Args:
         queue: where the tubes are.
-        user: whose tubes are listed; None for all of them.
+        user: lists those that it may inspect; None for all of them.
         first: the name from which on.
         count: the most tubes.
     """
@@ -43,7 +43,7 @@ class TubePage(Listing):
     def __init__(self, queue: Queue, user: User | None, first: str, count: int) -> None:
         super().__init__(f"stats-tubes {first or '-'} {count}\r\n".encode("ascii"))
         self._queue = queue
-        self._user = None if user is None or user.everywhere else user
+        self._user = None if user is None or user.everywhere & INSPECT else user
         self._count = min(count, PAGE_ENTRIES)
         self._next = first
         self._is_complete = False
@@ -59,7 +59,7 @@ class TubePage(Listing):
         user = self._user
         if user is not None:
             cost += len(names) * user.weight >> 6
-            names = user.select(names)
+            names = user.select(names, INSPECT)
         for name in names:
             if len(self._entries) == self._count:
                 self._next = name

@@ -60,17 +60,21 @@ def test_users_have_the_same_rights_if_they_have_the_same_patterns():
         assert not first.has_rights_of(other) and not other.has_rights_of(first)
 
 
-def test_select_finds_the_tubes_with_any_right():
+def test_select_finds_the_tubes_with_a_right_asked_for():
     tubes = ["a", "b-1", "c", "b-2", "default"]
-    assert User("u", consume=["b-*"], admin=["c"], inspect=["b-*"]).select(tubes) == ["b-1", "c", "b-2"]
-    assert User("u", consume=["*"]).select(tubes) == tubes
-    assert User("u").select(tubes) == []
+    user = User("u", consume=["b-*"], admin=["c"], inspect=["b-*"])
+    assert user.select(tubes, ANY_RIGHT) == ["b-1", "c", "b-2"]
+    assert user.select(tubes, INSPECT) == ["b-1", "b-2"]
+    everywhere = User("u", consume=["*"])
+    assert everywhere.select(tubes, ANY_RIGHT) == tubes
+    assert everywhere.select(tubes, INSPECT) == User("u").select(tubes, ANY_RIGHT) == []
 
 
 @given(st.lists(NAMES), PATTERNS, PATTERNS)
 def test_select_agrees_with_the_rights(names, produce, admin):
     user = User("u", produce=produce, admin=admin)
-    assert user.select(names) == [name for name in names if user.rights(name)]
+    for asked in (ANY_RIGHT, PRODUCE):
+        assert user.select(names, asked) == [name for name in names if user.rights(name) & asked]
 
 
 def test_all_rights_are_any_right():

@@ -21,6 +21,9 @@ class Loop:
         self._soon = []
         self._later = []
 
+    def time(self):
+        return self.now
+
     def call_soon(self, function, *arguments):
         self._soon.append((function, arguments))
 
@@ -105,6 +108,9 @@ class Door:
         self.user = user
         self.tokens = dict(tokens)
         self.users = {each.name: each for each in users}
+
+    def answers_to(self, host):
+        return host != "evil.example"
 
     def authenticate(self, token):
         return self.tokens.get(token)

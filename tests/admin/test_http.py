@@ -9,6 +9,7 @@ from beanstalk_server.access.user import User
 from beanstalk_server.admin.http import (
     ANSWER_TIME,
     IDLE_TIME,
+    JUST_COME,
     LINGER_LIMIT,
     LINGER_TIME,
     MOST_CONNECTIONS,
@@ -252,12 +253,26 @@ def test_nothing_more_is_written_to_a_client_that_is_found_to_be_gone(operators,
 
 def test_of_too_many_connections_the_one_that_has_been_idle_longest_gives_way(operators):
     callers = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    operators.loop.sleep(JUST_COME)
     operators.send(callers[0], HEALTH)
     one_more = operators.connect()
     assert [each.is_closing() for each in callers[:3]] == [False, True, False]
     assert status(operators.send(one_more, HEALTH)) == 200
     assert len(operators.connections) == MOST_CONNECTIONS
     assert operators.gone == 1
+
+
+def test_who_asks_gives_way_to_nobody_and_who_has_just_come_to_as_many_others(operators):
+    asking = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    operators.loop.sleep(JUST_COME)
+    for each in asking:
+        each.protocol.data_received(METRICS)
+    others = [operators.connect() for _ in range(MOST_CONNECTIONS)]
+    assert not any(each.is_closing() for each in asking + others)
+    one_more = operators.connect()
+    assert [each.is_closing() for each in others[:3]] == [True, False, False]
+    assert status(operators.send(one_more, HEALTH)) == 200
+    assert not any(each.is_closing() for each in asking + others[1:])
 
 
 def test_whoever_does_not_read_answers_gives_way_to_a_newer_one_and_a_page_that_is_written_does_not(operators):
@@ -267,7 +282,7 @@ def test_whoever_does_not_read_answers_gives_way_to_a_newer_one_and_a_page_that_
         operators.send(each, HEALTH * 3)
     asking[0].protocol.data_received(METRICS)
     operators.loop.turn()
-    assert all(each.protocol.is_answering for each in asking)
+    assert all(not each.protocol.is_idle for each in asking)
     assert operators.ask("/healthz")[0] == 200
     assert [each.is_closing() for each in asking[:3]] == [False, True, False]
     operators.loop.settle()
@@ -322,6 +337,15 @@ def test_a_bug_costs_one_connection(operators, caplog):
 
 OPERATOR = User("operator", inspect=("*",))
 LIMITED = User("limited", inspect=("mail-*",), admin=("*",))
+
+
+def test_a_page_of_another_host_is_told_nothing():
+    operators = Operators()
+    transport = operators.connect()
+    assert status(operators.send(transport, METRICS.replace(b"here", b"evil.example"))) == 421
+    assert status(operators.send(transport, METRICS)) == 200
+
+
 TOKENS = Door("token", tokens={"secret": OPERATOR, "small": LIMITED})
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import MISSING
@@ -559,11 +560,36 @@ def test_check_config_warns_of_a_certificate_that_has_expired(write, capsys, dir
     assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: good"], [])
 
 
-def test_check_config_warns_of_a_config_file_that_everybody_can_write(write, capsys):
+PUBLIC = "everybody on this machine may write it (chmod o-w)"
+
+
+def test_a_config_file_that_everybody_may_write_is_refused(write, capsys):
     path = write("tick = 1\n")
     os.chmod(path, 0o666)
-    warning = "server.toml: warning: --config server.toml: everybody on this machine can write it"
-    assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: good"], [])
+    said = f"beanstalk-server: server.toml: cannot be read: {PUBLIC}"
+    assert run(capsys, "--check-config", "--config", path) == (5, [], [said])
+    os.chmod(path, 0o644)
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [
+        ("tokens", ["--token-file", "tokens"]),
+        ("server.pem", ["--tls-cert", "server.pem", "--tls-key", "server.key"]),
+        ("server.key", ["--tls-cert", "server.pem", "--tls-key", "server.key"]),
+        ("clients.pem", ["--tls-cert", "both.pem", "--tls-client-ca", "clients.pem"]),
+        ("jobs", ["-b", "jobs"]),
+    ],
+)
+def test_what_everybody_may_write_is_refused(directory, tmp_path, monkeypatch, capsys, file, options):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "jobs").mkdir()
+    os.chmod(file, 0o757)
+    status, _, (said,) = run(capsys, "--check-config", *options)
+    assert (status, said.count(PUBLIC)) == (5, 1)
+    os.chmod(file, 0o755)
+    assert run(capsys, "--check-config", *options)[0] == 0
 
 
 @pytest.mark.parametrize("checks", [[], ["--check-config"]], ids=["start", "check"])

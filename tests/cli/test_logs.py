@@ -14,7 +14,7 @@ import pytest
 from beanstalk_server import Config, Server
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.cli import logs
-from beanstalk_server.cli.logs import TEXT, JsonFormatter
+from beanstalk_server.cli.logs import JsonFormatter, TextFormatter
 from beanstalk_server.events import event, event_of, log_of_shard
 from beanstalk_server.server import io_notes
 
@@ -89,12 +89,20 @@ def test_a_line_is_an_object_with_the_fields_of_its_event():
 
 def test_the_text_is_as_it_was():
     one = logging.LogRecord("x", logging.INFO, "", 0, "recovered %(jobs)d jobs", (event("recovered", jobs=12),), None)
-    assert logging.Formatter(TEXT).format(one).endswith(" INFO recovered 12 jobs")
+    assert TextFormatter().format(one).endswith(" INFO recovered 12 jobs")
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\u2028", "\udc80", '"', "\x00", "100 %(jobs)d %"])
 def test_a_line_stays_one_whatever_is_in_it(name):
     assert as_json("%(client)s connected", (event("connected", client=name),))["client"] == name
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\u2028", "\x1b[2J", "\x9b1m", "\x00", "\u202e"])
+def test_text_from_elsewhere_forges_no_line_and_reaches_no_terminal_as_an_escape(name):
+    fields = (event("connected", client=f"é {name}"),)
+    line = TextFormatter().format(logging.LogRecord("x", logging.INFO, "", 0, "%(client)s connected", fields, None))
+    assert line.isprintable()
+    assert line.endswith(f" INFO é {ascii(name)[1:-1]} connected")
 
 
 def test_a_value_that_json_does_not_have_is_its_text():
@@ -159,7 +167,7 @@ def test_a_line_of_an_io_process_arrives_with_its_event(caplog):
     line = json.loads(JsonFormatter().format(arrived))
     assert (line["level"], line["event"], line["message"]) == ("error", "bug", "ü: 7 %")
     assert line["exception"].endswith("KeyError: 7")
-    assert logging.Formatter(TEXT).format(arrived).endswith("ü: 7 %\n" + line["exception"])
+    assert TextFormatter().format(arrived).endswith("ü: 7 %\n" + line["exception"])
 
 
 def test_of_a_line_with_endless_fields_the_name_arrives(caplog):

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from beanstalk_server import Config
 from beanstalk_server.cli import process
+from beanstalk_server.config import BAD_OPTION
 
 
 class Recording:
@@ -18,10 +20,17 @@ class Recording:
 
     def __init__(self, number):
         self.number, self.calls, self.failed, self.config = number, [], asyncio.Event(), Config()
+        self.new_config = Config(token_file="tokens") if number == signal.SIGHUP else self.config
 
     async def start(self):
         os.kill(os.getpid(), self.number)
         self.calls.append("started")
+        if self.number != signal.SIGHUP:
+            self.failed.set()
+
+    async def reload(self, config):
+        assert config is self.new_config
+        self.calls.append("reloaded")
         self.failed.set()
 
     def interrupt(self):
@@ -47,7 +56,7 @@ def _handlers():
     ("number", "calls"),
     [
         (signal.SIGUSR1, ["started", "drained", "stopped"]),
-        (signal.SIGHUP, ["started", "stopped"]),
+        (signal.SIGHUP, ["started", "reloaded", "stopped"]),
         (signal.SIGTERM, ["interrupted", "started", "stopped"]),
     ],
 )
@@ -56,7 +65,15 @@ def test_a_signal_during_the_start_takes_effect_when_the_server_has_started(monk
         server = Recording(number)
         monkeypatch.setattr(process, "server_of", lambda _: server)
         monkeypatch.setattr(process.sdnotify, "SystemdNotifier", lambda: SimpleNamespace(notify=lambda _: None))
-        assert await process.serve(Config()) == 0
+        assert await process.serve(server.config, lambda: server.new_config) == 0
         return server.calls
 
     assert asyncio.run(run()) == calls
+
+
+def test_a_node_without_redis_py_does_not_start_and_says_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.setattr(process.sdnotify, "SystemdNotifier", lambda: SimpleNamespace(notify=lambda _: None))
+    assert process.run(Config(cluster="redis://127.0.0.1:1", port=0)) == BAD_OPTION
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("beanstalk-server: --cluster: needs redis, which is not installed: ")

@@ -16,7 +16,6 @@ from beanstalk_server.server.node import Node, address_towards
 from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
-from harness.in_thread import ServerThread
 from harness.waiting import eventually
 
 
@@ -74,12 +73,13 @@ def test_stats_tells_the_leader_at_its_end(cluster):
     client = cluster.connect(standby)
     put(client)
     found = stats(client)
-    assert list(found)[-5:] == [
+    assert list(found)[-6:] == [
         "cluster-role",
         "cluster-leader",
         "cluster-epoch",
         "cluster-commit-latency-p50",
         "cluster-commit-latency-p99",
+        "server",
     ]
     assert (found["cluster-role"], found["cluster-epoch"]) == ("leader", "1")
     assert found["cluster-leader"] == leader.server.shards[0].roles.address
@@ -302,10 +302,10 @@ def test_an_engine_that_refuses_this_user_refuses_the_start(cluster):
     cluster.servers.refuses = False
 
 
-def test_a_node_whose_url_names_a_file_that_is_not_there_does_not_start(cluster):
+def test_a_node_whose_url_names_a_file_that_is_not_there_does_not_start():
     config = Config(port=0, cluster="rediss://127.0.0.1?ca=/nowhere")
     with pytest.raises(StartError, match=r"^--cluster: ca=/nowhere cannot be read: .*: must be a PEM file$"):
-        ServerThread(config, asyncio.new_event_loop, cluster.make)
+        Node(config)
 
 
 def test_what_the_engine_would_lose_is_told_once(cluster, caplog):

@@ -23,6 +23,7 @@ OF_ONE_SHARD = {
     "os",
     "pid",
     "platform",
+    "server",
     "rusage-stime",
     "rusage-utime",
     "uptime",
@@ -111,7 +112,7 @@ def test_who_may_not_drain_drains_no_shard():
 def user(name):
     return {
         "all": User("all", inspect=["*"]),
-        "some": User("some", produce=["t1*"]),
+        "some": User("some", inspect=["t1*"]),
         "none": User("none"),
     }[name]
 

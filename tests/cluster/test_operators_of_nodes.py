@@ -6,6 +6,8 @@ import json
 from node_threads import lead_all, put, role
 from prometheus_client.parser import text_string_to_metric_families
 
+from beanstalk_server.server.http_front import DESCRIPTORS
+from beanstalk_server.server.listeners import connections_allowed
 from beanstalk_server.server.roles import IS_SUSPENDED, LEADS
 from harness.waiting import eventually
 
@@ -33,6 +35,12 @@ def figures(node):
             assert key not in found, f"{key} is there twice"
             found[key] = each.value
     return found
+
+
+def test_a_node_keeps_descriptors_for_http(cluster):
+    node = cluster.add(http=HERE)
+    allowed, taken = node.call(lambda: (node.server.listeners.limit, connections_allowed(node.server._headroom())))
+    assert taken - allowed > DESCRIPTORS - 50, "and some have been opened since"
 
 
 def test_a_leader_and_a_standby_say_what_they_are(cluster):

@@ -439,6 +439,16 @@ def test_nothing_that_follows_a_quit_is_kept_or_passed_on():
     assert client.router.input_size == 0
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("target", [b"/", b"/" + b"a" * 300], ids=len)
+def test_a_request_of_http_is_passed_on_to_nobody(shards, target):
+    client = RoutedCluster(shards).connect()
+    client.give(b"peek 1\r\nPOST %b HTTP/1.1\r\n\r\nput 0 0 60 1\r\nx\r\n" % target)
+    assert client.read() == b"NOT_FOUND\r\nUNKNOWN_COMMAND\r\n"
+    assert client.closed and client.router.speaks_http
+    assert client.router.input_size == 0
+
+
 def test_a_client_that_hangs_up_waits_for_nothing_and_is_closed_when_all_is_answered():
     cluster = RoutedCluster(2)
     client = cluster.connect(watched=[tube(0, 2).decode()])

@@ -89,6 +89,12 @@ def frame(kind, payload=b"", number=0):
 # The greeting
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1:1\nforged", "\x1b[2J", "\x9b"])
+def test_a_name_in_an_opening_is_printable(name):
+    with pytest.raises(ValueError, match="a name is no text"):
+        Opening.decode(Opening(name, None, "default", []).encode())
+
+
 def test_both_ends_are_open_when_each_has_proved_that_it_knows_the_secret():
     pair = Pair(max_job_size=4711)
     assert pair.opened == [pair.leader, pair.standby]

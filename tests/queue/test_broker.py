@@ -60,6 +60,7 @@ policies = st.one_of(
         ttl=times_to_live,
         key_hold=holds,
         max_jobs=some_limits(1, 3),
+        max_held_keys=some_limits(1, 2),
         max_bytes=some_limits(0, 20),
         max_delay=some_limits(1, 4 * SECOND),
         max_job_size=some_limits(4, 7),

@@ -64,6 +64,30 @@ def test_a_tube_takes_max_jobs_in_any_state(make_world):
     assert world.refused() == (5, 0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [({"max_jobs": 2}, 2), ({"max_jobs": 2, "max_held_keys": 3}, 3), ({"max_held_keys": 1}, 1)],
+    ids=["as many as jobs", "more", "no other limit"],
+)
+def test_a_tube_holds_a_bounded_number_of_keys(make_world, limits, most):
+    world = make_world(**limits)
+    broker, client = world.broker, world.client
+
+    def put(key, **demands):
+        return broker.put_with(client, Attributes(key=key, **demands), 0, 0, SECOND, b"x", NOW, NOW)
+
+    for number in range(most):
+        assert put(f"k{number}", key_hold=3600 * SECOND) == DONE
+        assert broker.delete(client, broker.next_id - 1, NOW) == DONE
+    assert put("more", key_hold=SECOND) == DRAINING
+    assert put("more") == DONE, "its key will be free when it is gone"
+    assert put("more", key_hold=SECOND, replaces=True) == DRAINING
+    assert world.refused() == (2, 0, 0, 0)
+    broker.clear(client, "t")
+    assert put("more", key_hold=SECOND) == DONE
+    check_broker(broker)
+
+
 def test_a_tube_takes_max_bytes(make_world):
     world = make_world(max_bytes=10)
     first = world.broker.next_id

@@ -14,6 +14,7 @@ from tls_peers import Files, TlsCaller, client_certificate, client_context
 from beanstalk_server import Config, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.server.arrivals import LINGER_LIMIT, MOST_ARRIVALS, TIME_LIMIT
+from beanstalk_server.server.entrance import entrance_of
 from harness.caller import Caller
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
@@ -155,6 +156,28 @@ def test_a_client_that_never_stops_sending_is_cut_off(server):
     nobody_is_left(server)
 
 
+@pytest.mark.parametrize(
+    ("host", "is_answered"),
+    [
+        ("192.0.2.7:11380", True),
+        ("[::1]:11380", True),
+        ("localhost:11380", True),
+        ("queue", True),
+        ("queue.prod.svc.cluster.local:80", True),
+        ("Queue.Example.com.:11380", True),
+        ("", True),
+        ("evil.example:11380", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example:80", False),
+    ],
+)
+def test_a_plain_listener_for_http_answers_to_addresses_and_its_own_names(host, is_answered):
+    address = "queue.example.com:11380"
+    assert entrance_of(ListenerConfig(address=address, protocol="http"), "", None).answers_to(host) == is_answered
+    with_tokens = ListenerConfig(address="127.0.0.1:11380", protocol="http", auth="token")
+    assert entrance_of(with_tokens, "", None).answers_to(host), "no browser has a token"
+
+
 def test_a_client_that_is_refused_and_does_not_hang_up_is_cut_off_in_the_end(server):
     caller = server.connect()
     assert caller.ask(b"stats\r\n") == b"UNAUTHORIZED\r\n"
@@ -211,7 +234,7 @@ def test_a_token_is_never_logged(run, caplog):
         caller.send(sent)
     caller.rest()
     caller.close()
-    assert r" < list-tubes\nauth ..." in caplog.text
+    assert " < no command, of 27 bytes" in caplog.text
     assert " < use auth-1" in caplog.text
     assert "is refused at 127.0.0.1:" in caplog.text
     assert "connected as billing" in caplog.text

@@ -129,6 +129,26 @@ def test_the_files_belong_to_the_user_that_the_server_becomes(launch, open_path)
     assert process.stop() == 0
 
 
+def test_a_directory_that_everybody_may_write_is_refused(tmp_path):
+    os.chmod(tmp_path, 0o777)
+    status, line = refusal("-b", str(tmp_path))
+    assert status == UNUSABLE
+    assert line.endswith(f"{tmp_path}: cannot be locked: everybody on this machine may write it (chmod o-w)")
+
+
+@pytest.mark.parametrize("name", ["spare.1", "segment.0000000001", "lock"])
+def test_no_symbolic_link_is_followed(tmp_path, name):
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"precious" * 1000)
+    directory = tmp_path / "jobs"
+    directory.mkdir()
+    (directory / name).symlink_to(theirs)
+    status, line = refusal("-b", str(directory))
+    assert status == UNUSABLE
+    assert line.endswith("Too many levels of symbolic links")
+    assert theirs.read_bytes() == b"precious" * 1000
+
+
 def test_a_directory_that_another_server_uses_is_refused(launch, tmp_path):
     process = launch("-p", "0", "-b", str(tmp_path))
     status, line = refusal("-b", str(tmp_path))

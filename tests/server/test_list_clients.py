@@ -8,6 +8,8 @@ from beanstalk_server import ListenerConfig, UserConfig
 from harness.caller import Caller
 from harness.waiting import eventually
 
+HERE = "127.0.0.1:0"
+
 
 def name_of(caller):
     host, port = caller.socket.getsockname()[:2]
@@ -57,6 +59,12 @@ def test_clients_of_unix_sockets_have_users_and_names_too(run, tmp_path):
         (found,) = client.list_clients()
     assert str(found["name"]).startswith("unix client ")
     assert found["user"] == 'an "operator"'
+
+
+def test_an_http_front_hides_no_client(run):
+    server = run(listeners=(ListenerConfig(address=HERE), ListenerConfig(address=HERE, protocol="http")))
+    with Client(server.address) as client:
+        assert len(client.list_clients()) == 1
 
 
 def test_clients_behind_io_processes_have_the_addresses_that_they_have_connected_from(launch):

@@ -1,6 +1,7 @@
 """New settings while the server runs: all of them, or none; and what becomes of those who are connected."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import pytest
 import trustme
 from activation import activated
 from connected import arrivals, users
+from tls_peers import Files, TlsCaller, TlsClient, authority, client_certificate, client_context
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
@@ -237,6 +239,32 @@ def test_whoever_may_still_do_everything_after_its_listener_is_gone_is_told(serv
     assert "connections through listeners that are gone, which may still do everything: 2" in caplog.text
     for each in (billing, *anyone):
         each.close()
+
+
+def test_a_handshake_under_authorities_that_are_replaced_is_not_ended(serve, tmp_path):
+    files = Files(tmp_path)
+    clients = files.listener(mutual=True, auth="certificate")
+    server = serve(clients)
+    certificate = client_certificate(common_name="mail")
+    known, begun = TlsCaller(server.address, client_context(certificate)), Caller(server.address)
+    tls = TlsClient(client_context(certificate))
+    tls.give(b"")
+    begun.send(tls.take())
+    while not tls.connected:
+        tls.give(begun.socket.recv(65536))
+    assert arrivals(server) == 1, "it has not sent its certificate"
+    reload(server, clients)
+    assert arrivals(server) == 1, "nothing has changed for it"
+    files.write("clients.pem", authority("theirs").cert_pem.bytes())
+    reload(server, clients)
+    answer = b""
+    with contextlib.suppress(OSError):
+        begun.send(tls.take() + tls.write(b"list-tube-used\r\n"))
+        answer = begun.socket.recv(65536)
+    assert answer == b"", "it is let in by nobody"
+    assert known.ask(b"use mail\r\n") == b"USING mail\r\n", "its user is there"
+    known.close()
+    begun.close()
 
 
 def test_whoever_is_not_known_yet_goes_with_its_listener(serve):

@@ -228,6 +228,40 @@ def test_it_stops_cleanly_within_a_second_with_thousands_of_clients(launch, numb
         caller.close()
 
 
+def test_a_client_that_speaks_http_is_disconnected_counted_and_logged(run, caplog):
+    server = run()
+    caller = Caller(server.address)
+    assert caller.ask(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nput 0 0 60 1\r\nx\r\n") == b"UNKNOWN_COMMAND\r\n"
+    assert caller.rest() == b""
+    eventually(lambda: "it speaks HTTP" in caplog.text, "it is logged")
+    assert f"{caller.socket.getsockname()[1]} is refused at 127.0.0.1:" in caplog.text
+    caller.close()
+    assert server.server.reception.failures == 1
+    assert not server.server.broker.jobs
+
+
+TWO_SIGNALS = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "beanstalk_server.config":
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_signals_before_everything_is_imported_take_effect_when_the_server_has_started(launch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(TWO_SIGNALS)
+    sources = servers.environment_of(servers.imported()).get("PYTHONPATH", "")
+    process = launch("-p", "0", environment={"PYTHONPATH": f"{tmp_path}:{sources}"})
+    eventually(lambda: "SIGHUP: ignored, because the server has nothing to reload" in process.log, "it is told")
+    assert "draining" in process.log
+    assert process.stop() == 0
+
+
 def test_sigusr1_starts_drain_mode(launch):
     process = launch("-p", "0")
     caller = Caller(process.address)
@@ -553,27 +587,3 @@ def test_a_server_that_is_too_busy_to_answer_counts_as_alive(tmp_path):
     assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server is listening there"
     for sock in [busy, *waiting]:
         sock.close()
-
-
-EARLY = """
-import os, sys
-from beanstalk_server.cli import server
-class Finder:
-    def find_spec(name, *_):
-        if name == "beanstalk_server.cli.process":
-            os.kill(os.getpid(), int(sys.argv.pop()))
-sys.meta_path.insert(0, Finder)
-sys.exit(server.main(["-p", "0"]))
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
-def test_a_signal_that_comes_while_modules_are_loaded_ends_no_server(number):
-    process = subprocess.Popen([sys.executable, "-c", EARLY, str(int(number))], stderr=subprocess.PIPE, text=True)
-    with process:
-        lines = iter(process.stderr.readline, "")
-        assert any("listens on" in line for line in lines), "it has ended"
-        process.send_signal(signal.SIGTERM)
-        rest = process.stderr.read()
-    assert process.returncode == 0
-    assert ("draining" in rest) is (number == signal.SIGUSR1)

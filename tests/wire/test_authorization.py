@@ -10,6 +10,7 @@ from virtual import BodilessJournal, World
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE
+from beanstalk_server.queue.policy import Policy
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL
 from beanstalk_server.wire.session import SESSION_QUANTUM, WATCHED_SLICE
 
@@ -158,6 +159,36 @@ def test_statistics_of_the_server_are_for_those_who_may_inspect_every_tube(world
     assert world.connect(User("u", inspect=["*"])).send(b"stats\r\n").startswith(b"OK ")
 
 
+# Dead letters
+
+
+def dead_letters():
+    """A world whose tube "dead" has dead letters: 1 from a, 2 from b, 3 from a."""
+    world = World(policies={name: Policy(max_tries=1, dead_tube="dead") for name in "ab"})
+    root = world.connect(ROOT)
+    for tube in (b"a", b"b", b"a"):
+        root.send(b"use %b\r\n" % tube)
+        job = root.put()
+        assert root.send(b"reserve-job %d\r\nrelease %d 0 0\r\n" % (job, job)).endswith(b"RELEASED\r\n")
+    return world, root
+
+
+def test_redrive_sends_jobs_only_to_tubes_that_the_user_may_administer():
+    world, root = dead_letters()
+    user = world.connect(User("u", inspect=["*"], admin=["dead", "a"]))
+    assert world.connect(User("v", admin=["dead"])).send(b"redrive dead 5\r\n") == b"REDRIVEN 0\r\n"
+    assert user.send(b"redrive dead 1\r\nredrive dead 5\r\n") == b"REDRIVEN 1\r\nREDRIVEN 1\r\n"
+    assert [root.yaml(b"stats-job %d" % job)["tube"] for job in (1, 2, 3)] == ['"a"', '"dead"', '"a"']
+    assert root.send(b"redrive dead 5\r\n") == b"REDRIVEN 1\r\n"
+    world.check()
+
+
+def test_stats_job_names_no_origin_to_which_the_user_has_no_right():
+    world, _ = dead_letters()
+    user = world.connect(User("u", produce=["a"], inspect=["dead"]))
+    assert [user.yaml(b"stats-job %d" % job)["origin"] for job in (1, 2)] == ['"a"', '""']
+
+
 # list-tubes
 
 
@@ -290,8 +321,18 @@ def test_no_token_is_logged(world, tokens, caplog):
     for caller in (world.connect(BILLING, tokens.get), world.connect()):
         caller.session.logs_commands = True
         caller.send(b"auth secret\r\nuse bill\r\nAuth secret\r\n  auth secret\r\nauth\tsecret\r\nauth secret x\r\n")
+        for line in (
+            b"Bearer secret",
+            b'"auth" secret',
+            b"secret",
+            b"token: secret",
+            b"use x\nsecret",
+            b"use Bearer secret",
+        ):
+            caller.send(line + b"\r\n")
     assert "secret" not in caplog.text
-    assert caplog.text.count("auth ...") == 10
+    assert caplog.text.count("auth ...") == 4
+    assert caplog.text.count("no command, of 13 bytes") == 5
     assert "use bill" in caplog.text
 
 

@@ -7,9 +7,10 @@ import pytest
 from virtual import World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.queue.broker import SLICE
+from beanstalk_server.queue.broker import FREE_WATCHES, MOST_WATCHED, MOST_WATCHES, SLICE
 from beanstalk_server.queue.costs import KICK_COST
 from beanstalk_server.queue.journal import ALL, DELETIONS, NONE, Journal
+from beanstalk_server.version import VERSION
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 BAD = b"BAD_FORMAT\r\n"
@@ -649,6 +650,22 @@ def test_input_that_comes_in_pieces_during_a_wait_is_joined_once(world, client):
     assert client.read() == b"RESERVED 1 1\r\nx\r\n" + b"USING default\r\n" * 1000
 
 
+@pytest.mark.parametrize("user", [None, User("u", produce=["*"])])
+@pytest.mark.parametrize("target", [b"/", b"/" + b"a" * 300, b"/" + b"a" * 1000], ids=len)
+def test_what_a_browser_sends_puts_no_job(world, user, target):
+    request = b"POST %b HTTP/1.1\r\nHost: localhost:11300\r\n\r\n" % target
+    for pieces in ([request + b"put 0 0 60 1\r\nx\r\n"], [request, b"put 0 0 60 1\r\nx\r\n"]):
+        client = world.connect(user)
+        assert b"".join(map(client.send, pieces)) == b"UNKNOWN_COMMAND\r\n"
+        assert client.session.closed and client.session.speaks_http
+    assert not world.broker.jobs
+
+
+def test_a_word_that_is_a_method_of_http_is_an_unknown_command(client):
+    assert client.send(b"GET\r\npost / HTTP/1.1\r\nGETTER x\r\n") == b"UNKNOWN_COMMAND\r\n" * 3
+    assert not client.session.closed
+
+
 def test_quit_ends_the_conversation(client):
     assert client.send(b"list-tube-used\r\nquit\r\nlist-tube-used\r\n") == b"USING default\r\n"
     assert client.session.closed
@@ -1116,7 +1133,7 @@ def test_stats_tube_has_every_key_in_order(client):
     assert client.send(b"stats-tube default\r\n") == b"OK %d\r\n%b\r\n" % (len(document), document)
 
 
-STATS = """---
+STATS = f"""---
 current-jobs-urgent: 0
 current-jobs-ready: 0
 current-jobs-reserved: 0
@@ -1154,7 +1171,7 @@ current-workers: 0
 current-waiting: 0
 total-connections: 1
 pid: 0
-version: "1"
+version: "1.13"
 rusage-utime: 1.500000
 rusage-stime: 0.000001
 uptime: 0
@@ -1196,12 +1213,13 @@ dead-jobs: 0
 retried-jobs: 0
 redriven-jobs: 0
 held-keys: 0
+server: beanstalk-server {VERSION}
 """
 
 
 def test_stats_has_every_key_in_order(world, client):
     process = world.info
-    process.version, process.instance, process.hostname = "1", "0123456789abcdef", "host"
+    process.instance, process.hostname = "0123456789abcdef", "host"
     process.os, process.platform = "#1 SMP", "x86_64"
     process.cpu_times = lambda: (1.5, 0.000001)
     assert client.send(b"stats\r\n") == b"OK %d\r\n%b\r\n" % (len(STATS), STATS.encode())
@@ -1304,8 +1322,9 @@ def test_commands_can_be_logged(world, caplog):
     caller = world.connect()
     caller.session.logs_commands = True
     caller.session.name = "somebody"
-    caller.send(b"use caf\xe9\n\x1b\r\n")
-    assert "somebody < use caf\\xe9\\n\\x1b" in caplog.text
+    caller.send(b"use caf\xe9\x1b\r\nuse\x1b\r\n")
+    assert "somebody < use caf\\xe9\\x1b" in caplog.text
+    assert "somebody < no command, of 4 bytes" in caplog.text
 
 
 # What the journal admits
@@ -1380,6 +1399,40 @@ def test_a_kick_is_suspended_between_two_jobs_and_goes_on():
     world.settle()
     assert caller.read() == b"KICKED 1000\r\n"
     world.check()
+
+
+# What clients may watch
+
+
+def watch_many(client, first, count):
+    return client.send(b"".join([b"watch t%d\r\n" % number for number in range(first, first + count)]))
+
+
+def test_a_client_watches_a_bounded_number_of_tubes(world, client):
+    assert watch_many(client, 1, MOST_WATCHED - 1).endswith(b"WATCHING %d\r\n" % MOST_WATCHED)
+    assert client.send(b"watch more\r\nwatch t1\r\n") == b"OUT_OF_MEMORY\r\nWATCHING %d\r\n" % MOST_WATCHED
+    assert b"more" not in client.send(b"list-tubes\r\n"), "no tube is made"
+    assert client.send(b"ignore t1\r\nwatch more\r\n").endswith(b"\r\nWATCHING %d\r\n" % MOST_WATCHED)
+
+
+def test_all_clients_watch_a_bounded_number_of_tubes_beyond_the_first_of_each(world, client):
+    watch_many(client, 1, 99)
+    assert world.broker.watches == 100 - FREE_WATCHES
+    world.broker.watches += MOST_WATCHES - 100  # as if others watched the rest, but for a few
+    assert watch_many(client, 100, FREE_WATCHES + 1).endswith(b"WATCHING 116\r\nOUT_OF_MEMORY\r\n")
+    other = world.connect()
+    assert watch_many(other, 1, FREE_WATCHES).endswith(b"WATCHING 16\r\nOUT_OF_MEMORY\r\n")
+    assert client.send(b"ignore t1\r\n") == b"WATCHING 115\r\n"
+    assert other.send(b"watch t16\r\n") == b"WATCHING 17\r\n"
+    other.disconnect()
+    client.disconnect()
+    assert world.broker.watches == MOST_WATCHES - 100
+
+
+def test_a_restored_client_watches_what_it_has_watched_before(world, client):
+    world.broker.watches = MOST_WATCHES
+    client.session.restore("default", [f"t{number}" for number in range(100)])
+    assert len(client.session.watched) == 100
 
 
 # A client that another server has served before

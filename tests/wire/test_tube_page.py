@@ -100,14 +100,14 @@ def test_the_longest_line_is_understood(world):
     assert read(place.send(b"shard-tube-stats %b 1000\r\n" % (b"z" * 200))) == ("", [])
 
 
-def test_a_user_sees_the_tubes_to_which_it_has_any_right(world):
+def test_a_user_sees_the_tubes_that_it_may_inspect(world):
     watch(world.connect(), *[f"{first}{number}" for first in "ab" for number in range(40)])
-    user = world.connect(User("u", produce=["b1*"], admin=["a7"]))
+    user = world.connect(User("u", inspect=["b1*", "a7"], produce=["b*"], consume=["*"]))
     following, entries = page(user, count=2)
     assert (following, names(entries)) == ("b10", ["a7", "b1"]), "and not the name of what it may not see"
     assert len(page(user)[1]) == 12
-    assert page(world.connect(User("nobody"))) == ("", [])
-    assert len(page(world.connect(User("root", consume=["*"])))[1]) == 81
+    assert page(world.connect(User("worker", consume=["*"]))) == ("", []), "as stats-tube tells it nothing"
+    assert len(page(world.connect(User("root", inspect=["*"])))[1]) == 81
 
 
 def test_a_long_page_takes_many_turns_and_has_what_stays(world):

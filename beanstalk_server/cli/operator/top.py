@@ -54,7 +54,7 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 TUBES_IN_JSON: Final = 100
 """How many tubes a sample has in JSON: the first ones by the order that was chosen."""
 
-TEXTS: Final = ("id", "hostname", "version", "os", "platform")
+TEXTS: Final = ("id", "hostname", "version", "server", "os", "platform")
 """What the server says of itself that is text, though it may have digits only."""
 
 

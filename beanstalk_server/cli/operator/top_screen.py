@@ -243,7 +243,7 @@ def _cut(line: Text, width: int, ascii_only: bool) -> Text:
 
 def _summary(server: ServerRow, status: Status, width: int, bars: str) -> list[Text]:
     """The server in three or four lines."""
-    version = server.figures.get("version", "")
+    version = server.figures.get("server") or server.figures.get("version", "")
     uptime = f"up {span(server.number('uptime'))}" if server.age is not None else "nothing is known of it yet"
     first = Text("beanstalk top", style="bold")
     first.append(f"  {_one_line(status.target)}", style="bold cyan")

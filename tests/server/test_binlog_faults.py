@@ -15,7 +15,7 @@ from crc32c import crc32c
 from on_directory import Beanstalkd
 
 from beanstalk_server import Config, Server
-from beanstalk_server.storage.binlog import Binlog
+from beanstalk_server.storage.binlog import UNKNOWN_IDS, Binlog
 from beanstalk_server.storage.disk import RealDirectory
 from harness import servers
 from harness.caller import Caller
@@ -214,7 +214,7 @@ def test_a_damaged_directory_is_refused_and_can_be_salvaged(launch, tmp_path):
     process = launch("-p", "0", "-b", str(tmp_path), "--salvage")
     assert "salvaged 29 jobs; the damaged files are kept in" in process.log
     caller = Caller(process.address)
-    assert put(caller) == 31
+    assert put(caller) == 31 + UNKNOWN_IDS, "the damage may have hidden ids"
     caller.close()
     assert process.stop() == 0
     assert "Traceback" not in process.log

@@ -54,6 +54,7 @@ class EngineDisk:
 
     def __init__(self, nodes=None, capacity=None, *, servers=None):
         self.servers = servers or Servers(0, limit=capacity)
+        self.servers.misses_files = False
         self.nodes.update(nodes or {})
         sender = Sender(self.servers.lead(), 0)
         self._directory = EngineDirectory(self.servers.connect(0), sender, "memory", patience=0.0)

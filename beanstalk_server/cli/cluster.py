@@ -240,8 +240,9 @@ def _export(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from beanstalk_server.cli.binlog import show_counts
-    from beanstalk_server.cluster.transfer import copy_segments, copy_shard
+    from beanstalk_server.cluster.transfer import copy_mark, copy_segments, copy_shard
     from beanstalk_server.storage.disk import RealDirectory
+    from beanstalk_server.storage.errors import DAMAGED
     from beanstalk_server.storage.inspection import inspect
 
     status = 0
@@ -250,10 +251,16 @@ def _verify(options: argparse.Namespace) -> int:
         for shard in range(shards):
             with closing(connector.engine(shard)) as engine, TemporaryDirectory(prefix="beanstalk-server-") as path:
                 to = RealDirectory(path)
+                if shards > 1:
+                    print(f"shard {shard}")
+                if damage := engine.damage():
+                    print(f"damaged: {damage}")
+                    status = DAMAGED
+                    continue
+                copy_mark(engine, to)
                 if shards == 1:
                     copy_segments(engine, to, on_progress=on_progress)
                 else:
-                    print(f"shard {shard}")
                     if not copy_shard(engine, to, on_progress):
                         print("has never had a job")
                         continue

@@ -36,6 +36,7 @@ from beanstalk_server.cluster.engine import (
 from beanstalk_server.cluster.engine import File as EngineEntry
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
+from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError
 
 PIECE: Final = 1 << 20
 """Bytes of operations that are collected in the direct way before they are sent, with or without a sync."""
@@ -169,6 +170,8 @@ class EngineDirectory:
     def lock(self) -> bool:
         """Find out what the engine holds. The epoch keeps other nodes out."""
         self.adopt(self._ask(self._engine.files))
+        if damage := self._ask(self._engine.damage):
+            raise StorageError(f"{self.path}: damaged: {damage}; {HOW_TO_SALVAGE}", DAMAGED)
         return True
 
     def unlock(self) -> None:

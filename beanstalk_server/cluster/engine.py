@@ -258,6 +258,16 @@ class File(NamedTuple):
     """Bytes that take memory: what follows them is zeros."""
 
 
+def lacks(wanted: int, found: int) -> str:
+    """What is wrong if so many files should be there, and so many are."""
+    return "" if wanted == found else f"{wanted} files were written, and {found} are there"
+
+
+def lacks_end(name: str, wanted: int, found: int) -> str:
+    """What is wrong if so many bytes were written to a file, and it has so many."""
+    return "" if found >= wanted else f"{name}: {wanted} bytes were written, and {found} are there"
+
+
 class Engine(Protocol):
     """One shard of an engine. All methods raise EngineError, and mean the same when they are called again."""
 
@@ -275,6 +285,9 @@ class Engine(Protocol):
 
     def files(self) -> dict[str, File]:
         """All files by name."""
+
+    def damage(self) -> str:
+        """What is missing of that which the last commit has left; "" if nothing is, as far as it was written down."""
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """The bytes of a file from the offset on: fewer than `size` where its length ends. No zeros are added."""

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.cluster.engine import Answer, Commit, Connector, Engine, File, Lease
+from beanstalk_server.cluster.engine import Answer, Commit, Connector, Engine, File, Lease, lacks, lacks_end
 from beanstalk_server.cluster.redis_calls import RedisCalls, Request
 from beanstalk_server.cluster.redis_committer import RedisCommitter
 from beanstalk_server.cluster.redis_registry import RedisRegistry
 from beanstalk_server.cluster.redis_replies import LEASE_FIELDS, answer_of, lease_of
 from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import lists_of, number_of, understood
+from beanstalk_server.cluster.resp import lists_of, number_of, text_of, understood
 from beanstalk_server.cluster.scripts import COMMIT, COMMIT_BEYOND
 from beanstalk_server.cluster.url import read_url
 
 READ_CHUNK: Final = 1 << 20
 """Bytes that one command reads, which holds up all others on the server."""
+
+LOOKS: Final = 10
+"""How often what is missing must be missing."""
 
 READ_AHEAD: Final = 8
 """Commands that are sent before the answer to the first one is read."""
@@ -91,6 +94,29 @@ class RedisEngine:
                 name.decode(): File(max(number_of(size), number_of(length)), number_of(length))
                 for name, size, length in zip(names, sizes[1::2], lengths, strict=True)
             }
+
+    def damage(self) -> str:
+        found = ""
+        for _ in range(LOOKS):  # a leader may change it between two questions
+            state, there = self._calls.ask(
+                [
+                    Request(self._shard, pack(b"HMGET", self._keys.state, b"files", b"tail", b"stamp", b"secret")),
+                    Request(self._shard, pack(b"HGETALL", self._keys.files)),
+                ]
+            )
+            with understood():
+                files, tail, stamp, secret = lists_of(state)
+                if text_of(stamp) != Lease(secret=text_of(secret)).stamp:
+                    return ""  # an earlier release leads, or has led last
+                count = len(lists_of(there)) // 2
+                name, _, length = text_of(tail).rpartition(" ")
+            found = "" if files is None else lacks(number_of(files), count)
+            if not found and length:
+                size = self._calls.ask([Request(self._shard, pack(b"STRLEN", self._keys.file + name.encode()))])[0]
+                found = lacks_end(name, int(length), number_of(size))
+            if not found:
+                break
+        return found
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         key = self._keys.file + name.encode()

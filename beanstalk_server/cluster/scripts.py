@@ -4,7 +4,8 @@ Each compares before it changes, so that it may run twice. They need Redis 7, or
 cluster with the name NAME:
 
     {NAME:N}:state          a hash: version, epoch, stamp, renewals, node, address, secret, position ("EPOCH.NUMBER"),
-                            ttl, successor, lineage, and how many shards there are
+                            ttl, successor, lineage, and how many shards there are; and what must be there: "files",
+                            how many, and "tail", the file that was written last, with its bytes
     {NAME:N}:files          a hash: the size of each file
     {NAME:N}:file:FILE      the bytes of a file, but for the zeros at its end that were never written
     {NAME:0}:nodes          a hash: each node, with its address, its load and the time of its last report
@@ -43,22 +44,23 @@ if held[3] ~= ARGV[1] or epoch ~= ARGV[2] then
   return {epoch}
 end
 if position == ARGV[3] then
-  local at, count = 5, #ARGV
+  local at, count, more, tail, length = 5, #ARGV, 0, nil, nil
   while at < count do
     local what, key = ARGV[at], KEYS[tonumber(ARGV[at + 1])]
     if what == 'w' then
-      redis.call('SETRANGE', key, ARGV[at + 2], ARGV[at + 3])
+      tail, length = key, redis.call('SETRANGE', key, ARGV[at + 2], ARGV[at + 3])
       at = at + 4
     else
+      tail, length = KEYS[2], ''
       -- The key of a file begins with as many bytes as that of the hash of files has.
       local name = string.sub(key, #KEYS[2] + 1)
       if what == 'c' then
         redis.call('DEL', key)
-        redis.call('HSET', KEYS[2], name, ARGV[at + 2])
+        more = more + redis.call('HSET', KEYS[2], name, ARGV[at + 2])
         at = at + 3
       elseif what == 'd' then
         redis.call('DEL', key)
-        redis.call('HDEL', KEYS[2], name)
+        more = more - redis.call('HDEL', KEYS[2], name)
         at = at + 2
       elseif what == 'm' then
         local other = KEYS[tonumber(ARGV[at + 2])]
@@ -68,8 +70,8 @@ if position == ARGV[3] then
         else
           redis.call('DEL', other)
         end
-        redis.call('HDEL', KEYS[2], name)
-        redis.call('HSET', KEYS[2], string.sub(other, #KEYS[2] + 1), size)
+        more = more - redis.call('HDEL', KEYS[2], name)
+        more = more + redis.call('HSET', KEYS[2], string.sub(other, #KEYS[2] + 1), size)
         at = at + 3
       else
         local size = tonumber(ARGV[at + 2])
@@ -78,10 +80,21 @@ if position == ARGV[3] then
         elseif redis.call('STRLEN', key) > size then
           redis.call('SET', key, redis.call('GETRANGE', key, 0, size - 1))
         end
-        redis.call('HSET', KEYS[2], name, ARGV[at + 2])
+        more = more + redis.call('HSET', KEYS[2], name, ARGV[at + 2])
         at = at + 3
       end
     end
+  end
+  if more ~= 0 then
+    if redis.call('HGET', KEYS[1], 'files') then
+      redis.call('HINCRBY', KEYS[1], 'files', more)
+    else
+      redis.call('HSET', KEYS[1], 'files', #redis.call('HGETALL', KEYS[2]) / 2)
+    end
+  end
+  if tail then
+    redis.call('HSET', KEYS[1], 'position', ARGV[4], 'tail', string.sub(tail, #KEYS[2] + 1) .. ' ' .. length)
+    return 1
   end
 elseif position ~= ARGV[4] then
   return {epoch, position}
@@ -162,11 +175,11 @@ something.
 
 _HELD: Final = """\
 #!lua flags=allow-oom
-local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret', 'node')
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'secret', 'node', 'stamp')
 local epoch, stamp = tonumber(held[1] or '0'), string.sub(redis.sha1hex(held[2] or ''), 1, 16)
 local is_own = epoch == tonumber(ARGV[1]) and stamp == ARGV[2]
 """
-"""The stamp is not read: an earlier release has kept none."""
+"""The stamp is not read: an earlier release has kept none, or left another one behind."""
 
 _WRITE: Final = """\
   redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'stamp', ARGV[2], 'version', ARGV[3], 'renewals', ARGV[5],
@@ -181,12 +194,18 @@ TAKE: Final = Script(
     _HELD
     + """\
 if is_own or (epoch == tonumber(ARGV[11]) and stamp == ARGV[12]) then
+  if held[4] ~= stamp then
+    redis.call('HDEL', KEYS[1], 'files', 'tail')
+  end
 """
     + _WRITE
     + _STATE
 )
 """KEYS: state. ARGV: epoch and stamp of the new lease, the version, how many shards there are or '', renewals, node,
-address, secret, TTL and lineage of the lease; epoch and stamp of the one that was seen."""
+address, secret, TTL and lineage of the lease; epoch and stamp of the one that was seen.
+
+An earlier release that has led does not keep what must be there.
+"""
 
 RENEW: Final = Script(
     _HELD

@@ -139,6 +139,13 @@ def export_jobs(connector: Connector, shards: int, to: Directory, on_progress: P
             return len(segment_names(to))
 
 
+def copy_mark(engine: Engine, to: Directory) -> None:
+    """Copy the mark of a clean stop, if there is one, before the segments: whatever follows makes it void."""
+    files = engine.files()
+    if STOPPED in files:
+        _copy(engine, to, "", STOPPED, -1, files[STOPPED], _Progress(None))
+
+
 def copy_shard(engine: Engine, to: Directory, on_progress: Progress | None = None) -> list[str]:
     """As copy_segments; but a shard that has never had a job has no segments, also if somebody has led it."""
     return copy_segments(engine, to, on_progress=on_progress) if _segments(engine) else []

@@ -7,10 +7,15 @@ from memory_engine import MemoryConnector, Servers
 
 from beanstalk_server.cli import cluster
 from beanstalk_server.cli.server import main
-from beanstalk_server.cluster.engine import Lease, Load, Report, observe, take
+from beanstalk_server.cluster.directory import EngineDirectory
+from beanstalk_server.cluster.engine import WRITE, Lease, Load, Report, observe, take
+from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.config import BAD_OPTION
+from beanstalk_server.queue.replay import Replay
+from beanstalk_server.queue.table import IdTable
 from beanstalk_server.storage.disk import RealDirectory
-from beanstalk_server.storage.errors import DAMAGED, UNUSABLE
+from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError, lock_directory
+from beanstalk_server.storage.recovery import recover
 from beanstalk_server.storage.segment import segment_names
 from tests.cluster.test_transfer import bodies, fill, jobs_of
 
@@ -65,6 +70,47 @@ def test_damage_in_the_engine_is_found(servers, source, capsys):
     servers.primary.files["segment.0000000001"][1][300] ^= 1
     assert main(["cluster", "verify", URL]) == DAMAGED
     assert "damaged at offset" in capsys.readouterr().out
+
+
+def start(servers):
+    """As a node does that takes over."""
+    directory = EngineDirectory(servers.connect(), Sender(servers.lead(), 1))
+    lock_directory(directory)
+    recover(directory, Replay(IdTable()), salvage=False, segment_size=1 << 20, draw_salt=lambda: 5)
+
+
+def lose_first(data):
+    del data.files["segment.0000000001"]
+
+
+def lose_all(data):
+    data.files.clear()
+
+
+def lose_end(data):
+    """Of the newest segment, after a clean stop."""
+    content = data.files[max(name for name in data.files if name.startswith("segment."))][1]
+    del content[len(content) - 30 :]
+
+
+def lose_last_write(data):
+    content = data.files[data.tail[0]][1]
+    del content[-1:]
+
+
+@pytest.mark.parametrize("lose", [lose_first, lose_all, lose_end, lose_last_write])
+def test_what_is_missing_in_the_engine_is_refused_by_verify_as_by_a_start(servers, source, lose):
+    main(["cluster", "import", URL, source])
+    data = servers.primary.of(0)
+    if lose is lose_last_write:
+        del data.files["stopped"]
+        data.count -= 1
+        data.make([(WRITE, max(data.files), 100_000, b"x")])
+    lose(data)
+    assert main(["cluster", "verify", URL]) == DAMAGED
+    with pytest.raises(StorageError) as refused:
+        start(servers)
+    assert refused.value.status == DAMAGED
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from beanstalk_server.cluster.engine import (
     Lease,
     Member,
     Report,
+    lacks,
+    lacks_end,
     made,
     observe,
     release,
@@ -41,12 +43,23 @@ class ShardData:
     def __init__(self):
         self.lease = Lease()
         self.files = {}  # name -> [size, bytearray]
+        self.count = 0  # how many files there must be
+        self.tail = None  # the file that was written last, and its bytes
 
     def copy(self):
         twin = ShardData()
         twin.lease = self.lease
         twin.files = {name: [size, bytearray(data)] for name, (size, data) in self.files.items()}
+        twin.count, twin.tail = self.count, self.tail
         return twin
+
+    def make(self, operations):
+        """Do what a commit says, and note what must be there from now on."""
+        for what, name, *more in operations:
+            before = len(self.files)
+            self.operate(what, name, *more)
+            self.count += len(self.files) - before
+            self.tail = (name, len(self.files[name][1])) if what == WRITE else None
 
     def operate(self, what, name, *more):
         files = self.files
@@ -62,7 +75,7 @@ class ShardData:
         else:
             assert what == WRITE, what
             offset, written = more
-            data = files[name][1]
+            data = files.setdefault(name, [0, bytearray()])[1]
             if offset > len(data):
                 data.extend(bytes(offset - len(data)))
             data[offset : offset + len(written)] = written
@@ -120,8 +133,7 @@ class Dataset:
         else:
             shard, commit = values
             data = self.of(shard)
-            for operation in commit.operations:
-                data.operate(*operation)
+            data.make(commit.operations)
             data.lease = data.lease._replace(position=commit.position)
 
 
@@ -159,6 +171,8 @@ class Servers:
         self.replicas = [Replica(Dataset()) for _ in range(replicas)]
         self.limit = limit
         self.clock = clock
+        self.misses_files = True
+        """Whether it tells which files are gone; not if a test damages them."""
         self.is_reachable = True
         self.refuses = False
         self.lost_answers = 0
@@ -231,6 +245,7 @@ class Servers:
     def copy(self):
         """Servers that hold the same, and work without a fault."""
         twin = Servers(len(self.replicas), limit=self.limit, clock=self.clock)
+        twin.misses_files = self.misses_files
         twin.primary = self.primary.copy()
         twin.replicas = [Replica(self.primary.copy()) for _ in self.replicas]
         return twin
@@ -348,6 +363,14 @@ class MemoryEngine(_Connection):
         found = {name: File(max(size, len(data)), len(data)) for name, (size, data) in files}
         return self._end("files", found)
 
+    def damage(self):
+        data = self._begin("damage").primary.of(self.shard)
+        found = lacks(data.count, len(data.files)) if self.servers.misses_files else ""
+        if not found and data.tail and self.servers.misses_files:
+            name, length = data.tail
+            found = lacks_end(name, length, len(data.files.get(name, (0, b""))[1]))
+        return self._end("damage", found)
+
     def read(self, name, offset, size):
         _, data = self._begin("read").primary.of(self.shard).files.get(name, (0, b""))
         return self._end("read", bytes(data[offset : offset + size]))
@@ -453,8 +476,8 @@ class OneShard:
         self.shard = shard
         self.engine = connector.engine(shard)
         self.registry = connector.registry()
-        self.look, self.append, self.files, self.read = (
-            getattr(self.engine, name) for name in ("look", "append", "files", "read")
+        self.look, self.append, self.files, self.damage, self.read = (
+            getattr(self.engine, name) for name in ("look", "append", "files", "damage", "read")
         )
         self.members, self.check = self.registry.members, self.registry.check
 

@@ -6,7 +6,7 @@ import pytest
 from memory_engine import Servers
 
 from beanstalk_server.cluster.directory import PIECE, EngineDirectory
-from beanstalk_server.cluster.engine import Position
+from beanstalk_server.cluster.engine import WRITE, Position
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.storage.spares import find_spares
 
@@ -136,7 +136,7 @@ def test_spares_are_found_without_reading_them(servers):
     spares, last = find_spares(opened(servers))
     assert [(spare.name, spare.size) for spare in spares] == [("spare.3", 10 << 20)]
     assert last == 3
-    assert servers.calls == calls + 1, "only the names"
+    assert servers.calls == calls + 2, "only the names, and what must be there"
 
 
 def test_what_is_not_there_cannot_be_opened(servers):
@@ -297,7 +297,7 @@ def test_a_creation_whose_answer_was_lost_before_the_engine_was_full_uses_no_pos
     servers.lost_answers = 1
 
     def fill():
-        servers.primary.files["other"] = [5, bytearray(5)]
+        servers.primary.of(0).make([(WRITE, "other", 0, bytes(5))])
 
     clock.on_pause = fill
     with pytest.raises(OSError, match="limit of memory"):

@@ -395,15 +395,20 @@ def test_nothing_is_left_of_the_time_when_a_node_led(cluster):
         gc.enable()
 
 
-def test_damaged_files_end_the_node_and_nobody_serves_them(cluster, caplog):
+def damage_all(files):
+    for name, (_, data) in files.items():
+        if name.startswith("segment"):
+            data[len(data) // 2] ^= 1
+
+
+@pytest.mark.parametrize("damage", [damage_all, dict.clear], ids=["damaged", "gone"])
+def test_damaged_files_end_the_node_and_nobody_serves_them(cluster, caplog, damage):
     node = cluster.add(waits_for=LEADS)
     client = cluster.connect(node)
     for _ in range(50):
         put(client)
     cluster.stop(node)
-    for name, (_, data) in cluster.servers.primary.files.items():
-        if name.startswith("segment"):
-            data[len(data) // 2] ^= 1
+    damage(cluster.servers.primary.files)
     node = cluster.add()
     eventually(lambda: node.server.failure is not None, "it ends")
     assert "damaged" in str(node.server.failure)

@@ -255,7 +255,64 @@ def test_a_closed_engine_does_nothing(engine):
         engine.observe("a", "here:1")
 
 
+def test_what_must_be_there_is_known_after_every_commit(engine, journal):
+    assert engine.damage() == ""
+    for operations in [
+        [(CREATE, "a", 9), (WRITE, "a", 0, b"text")],
+        [(CREATE, "b", 9), (CREATE, "c", 9), (REMOVE, "c")],
+        [(WRITE, "b", 0, b"text"), (RENAME, "b", "a")],
+        [(RESIZE, "a", 1)],
+        [(WRITE, "a", 1, b"more")],
+        [(REMOVE, "c")],
+        [(WRITE, "a", 3, b"!")],
+        [(CREATE, "a", 9), (CREATE, "d", 5)],
+    ]:
+        commit = journal.append(*operations)
+        assert engine.damage() == ""
+        assert engine.append(commit, may_exceed=False).position == commit.position
+        assert engine.damage() == ""
+    assert set(engine.files()) == {"a", "d"}
+
+
 # What only real servers do
+
+
+def test_files_that_are_gone_are_missed(redis, name, open_engine):
+    engine = open_engine(redis.url, name)
+    journal = Journal(engine)
+    server, prefix = redis.servers[0], f"{{{name}:0}}:"
+    for file in ("a", "b", "c"):
+        journal.append((CREATE, file, 9), (WRITE, file, 0, b"text"))
+    server.ask("DEL", f"{prefix}file:c")
+    assert engine.damage() == "c: 4 bytes were written, and 0 are there"
+    server.ask("SET", f"{prefix}file:c", "text")
+    server.ask("HDEL", f"{prefix}files", "a")
+    assert engine.damage() == "3 files were written, and 2 are there"
+    journal.append((CREATE, "d", 9))
+    assert engine.damage() == "4 files were written, and 3 are there"
+    server.ask("DEL", f"{prefix}files")
+    assert engine.damage() == "4 files were written, and 0 are there"
+
+
+def test_what_a_leader_of_an_earlier_release_has_left_is_not_held_against_what_was_there_before(
+    redis, name, open_engine
+):
+    engine = open_engine(redis.url, name)
+    Journal(engine).append((CREATE, "a", 9))
+    state, files = (f"{{{name}:0}}:{key}" for key in ("state", "files"))
+    old = OTHER._replace(position=Position(1, 1))
+    redis.servers[0].ask("HSET", state, "epoch", old.epoch, "node", old.node, "secret", old.secret)
+    redis.servers[0].ask("HSET", files, "b", 9)
+    assert engine.damage() == ""
+    third = MINE._replace(epoch=3, secret="third")
+    assert engine.take(old, third).epoch == 3
+    assert engine.damage() == ""
+    journal = Journal(engine, third)
+    journal.last, journal.number = Position(1, 1), 1
+    journal.append((CREATE, "c", 9))
+    assert engine.damage() == ""
+    redis.servers[0].ask("HDEL", files, "b")
+    assert engine.damage() == "3 files were written, and 2 are there"
 
 
 def test_a_commit_waits_for_as_many_replicas_as_are_asked_for(redis, name, open_engine):

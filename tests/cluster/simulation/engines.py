@@ -145,6 +145,9 @@ class SimulatedEngine(_Connection, MemoryEngine):
     def files(self):
         return self._call("files", False)
 
+    def damage(self):
+        return self._call("damage", False)
+
     def read(self, name, offset, size):
         return self._call("read", False, name, offset, size)
 

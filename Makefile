@@ -101,6 +101,7 @@ $(CLIENTS)/node_modules: $(CLIENTS)/package-lock.json
 	else echo "npm is not installed (nodejs.org): a client in JavaScript is not tried"; fi
 
 $(VENV)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "beanstalk-server needs Python 3.11 or newer: $(PYTHON) is %d.%d: make PYTHON=python3.11, say" % sys.version_info[:2])'
 	@echo "creating an environment in $(VENV)"
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	@touch $@

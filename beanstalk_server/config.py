@@ -74,6 +74,8 @@ MOST_TUBE_ROWS: Final = 100_000
 """More tubes than Prometheus should have series of."""
 
 
+NO_SERVICE: Final = "no such service: must be a number from 0 to 65535, or the name of a service"
+
 BAD_OPTION: Final = 5
 """The exit status for a bad option, value or setting; the same as beanstalkd's."""
 

@@ -240,12 +240,20 @@ class Size(Kind):
     """A number of bytes."""
 
     def __init__(self, least: int, most: int) -> None:
-        super().__init__(f"a whole number of bytes from {least} to {most}", "BYTES")
+        super().__init__(f"a whole number of bytes from {least} to {most}, or with a unit: 64MiB, 2GB", "BYTES")
         self._least = least
         self._most = most
 
     def read(self, text: str) -> object:
-        return int(text)
+        return int(text) if text[-1:].isdecimal() else self.take(text)
+
+    def take(self, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        found = re.fullmatch("([0-9]{1,20}) ?([kMGT])(i?)B", value.replace("Ki", "ki"))
+        if found is None:
+            raise ValueError
+        return int(found[1]) * (1024 if found[3] else 1000) ** (1 + "kMGT".index(found[2]))
 
     def fits(self, value: object) -> bool:
         return is_whole(value) and self._least <= value <= self._most

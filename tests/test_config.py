@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_server import Config, ConfigError, ListenerConfig
-from beanstalk_server.cli.options import BEHIND_THEM, help_text, parse
+from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig
+from beanstalk_server.cli.options import BEHIND_THEM, help_text, odd_variables, parse
 from beanstalk_server.config import OPTIONS
 
 README = Path(__file__).parents[1] / "README.md"
@@ -71,9 +71,24 @@ def test_the_environment_goes_behind_the_command_line():
 @pytest.mark.parametrize(
     ("line", "environment", "said"),
     [
-        ("-z -1", {}, "-z/--max-job-size: bad value '-1': must be a whole number of bytes from 0 to 1073741824"),
-        ("-z 1.5", {}, "-z/--max-job-size: bad value '1.5': must be a whole number of bytes from 0 to 1073741824"),
-        ("-s 0", {}, "-s/--segment-size: bad value '0': must be a whole number of bytes from 1 to 137438953472"),
+        (
+            "-z -1",
+            {},
+            "-z/--max-job-size: bad value '-1': "
+            "must be a whole number of bytes from 0 to 1073741824, or with a unit: 64MiB, 2GB",
+        ),
+        (
+            "-z 1.5",
+            {},
+            "-z/--max-job-size: bad value '1.5': "
+            "must be a whole number of bytes from 0 to 1073741824, or with a unit: 64MiB, 2GB",
+        ),
+        (
+            "-s 0",
+            {},
+            "-s/--segment-size: bad value '0': "
+            "must be a whole number of bytes from 1 to 137438953472, or with a unit: 64MiB, 2GB",
+        ),
         ("--tick 0", {}, "--tick: bad value '0': must be a number of milliseconds from 0.001 to 1000"),
         ("--tick nan", {}, "--tick: bad value 'nan': must be a number of milliseconds from 0.001 to 1000"),
         ("--tick never", {}, "--tick: bad value 'never': must be a number of milliseconds from 0.001 to 1000"),
@@ -281,3 +296,31 @@ def test_the_number_of_a_port_is_at_most_65535_also_as_a_text_with_zeros(port):
     with pytest.raises(ConfigError, match="address: bad value"):
         ListenerConfig(address=f"127.0.0.1:{port}")
     assert ListenerConfig(address="127.0.0.1:0000011300").port == 11300
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2GB", 2_000_000_000), ("64MiB", 64 << 20), ("1kB", 1000), ("1KiB", 1024), ("3 TB", 3 * 10**12), ("77", 77)],
+)
+def test_a_size_may_have_a_unit(text, size):
+    assert parse(["--max-memory", text], {}).max_memory == size
+    if text != "77":
+        assert TubeConfig(match="a", max_bytes=text).max_bytes == size
+
+
+@pytest.mark.parametrize("text", ["2G", "2gb", "GB", "-1MB", "1.5GB", "1KB ", "2MB3", "9" * 30 + "GB", "20000TB"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ConfigError, match="or with a unit: 64MiB, 2GB"):
+        parse(["--max-memory", text], {})
+
+
+def test_a_variable_that_sets_no_option_deserves_a_warning():
+    theirs = {"BEANSTALK_SERVER_SERVICE_HOST": "10.0.0.1", "BEANSTALK_SERVER_PORT_11300_TCP": "tcp://…", "PATH": "/bin"}
+    good = {"BEANSTALK_SERVER_PURE": "1", "BEANSTALK_SERVER_CONFIG": "x", "BEANSTALK_SERVER_MAX_MEMORY": "1"}
+    assert odd_variables(theirs | good) == []
+    assert odd_variables(good | {"BEANSTALK_SERVER_PROT": "1"}) == [
+        "BEANSTALK_SERVER_PROT: sets no option: did you mean BEANSTALK_SERVER_PORT?",
+    ]
+    assert parse(["--check-config"], {"BEANSTALK_SERVER_XYZ": "1"}) == (
+        "the options: warning: BEANSTALK_SERVER_XYZ: sets no option\nthe options: good"
+    )

@@ -1,8 +1,11 @@
 """The version that `stats` tells, by the rules of those who read it."""
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from beanstalk_server import __version__
@@ -51,3 +54,13 @@ def test_who_asks_for_beanstalkd_1_8_or_newer_finds_it(reading, protocol):
 
 def test_the_package_has_the_version():
     assert __version__ == VERSION
+
+
+def test_an_older_python_is_told_which_one_it_must_be_and_not_what_the_build_needs():
+    """pip installs what a build needs before it looks which Python the package needs."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    oldest = project["project"]["requires-python"].removeprefix(">=")
+    for each in map(Requirement, project["build-system"]["requires"]):
+        if each.name != "setuptools":
+            assert each.marker is not None, each.name
+            assert [each.marker.evaluate({"python_version": one}) for one in ("3.10", oldest)] == [False, True]

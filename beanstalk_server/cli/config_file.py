@@ -166,13 +166,16 @@ def _section(
     for each in keys:
         if each.default is MISSING and each.key not in section:
             found.mistakes.append(Mistake(f"{label}: {each.key}", f"missing: must be {each.kind.typed}"))
-    if len(found.mistakes) > before:
+    wrong = found.mistakes[before:]
+    if any(each.default is MISSING and each.name not in values for each in keys):
         return None
     try:
-        return kind(**values)
+        made = kind(**values)
     except ConfigError as error:
-        found.mistakes += error.within(label)
+        bad = {mistake.place.rpartition(": ")[2] for mistake in wrong}  # what needs one of these may be good with it
+        found.mistakes += [each for each in error.within(label) if not any(key in each.said for key in bad)]
         return None
+    return None if wrong else made
 
 
 def _values(

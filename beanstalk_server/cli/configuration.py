@@ -7,12 +7,14 @@ certificates and no tokens needs none of this. Must never know how the command l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_server.access import rules, token_file
 from beanstalk_server.config import (
     HTTP,
+    NO_SERVICE,
     OPTIONS,
     Config,
     ConfigError,
@@ -134,7 +136,7 @@ def _one_listener(
     return {"": config.all_listeners()[0]}, []
 
 
-def _missing(values: Mapping[str, Any], listeners: Iterable[ListenerConfig]) -> list[Mistake]:
+def _missing(values: Mapping[str, Any], listeners: Collection[ListenerConfig]) -> list[Mistake]:
     """What a server would miss only once it has opened its sockets."""
     mistakes = []
     http = values.get("http")
@@ -144,6 +146,13 @@ def _missing(values: Mapping[str, Any], listeners: Iterable[ListenerConfig]) -> 
 
         option_of_http = [ListenerConfig(address=http, protocol=HTTP)] if http else []
         mistakes += [Mistake("", said) for said in http_mistakes([*spoken, *option_of_http])]
+    for each in listeners:
+        if isinstance(each.port, str):
+            try:
+                socket.getservbyname(each.port, "tcp")
+            except OSError:
+                place = option("port") if values.get("port") == each.port else f"listener {each.address}"
+                mistakes.append(Mistake(place, f"{each.port!r}: {NO_SERVICE}"))
     user = values.get("user")
     if user:
         import pwd

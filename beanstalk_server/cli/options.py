@@ -19,6 +19,7 @@ IGNORED: Final = ("-c", "-n")
 
 CONFIG: Final = "--config"
 CONFIG_VARIABLE: Final = "BEANSTALK_SERVER_CONFIG"
+PREFIX: Final = "BEANSTALK_SERVER_"
 CHECK: Final = "--check-config"
 BEHIND_THEM: Final = (
     (
@@ -83,10 +84,34 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
 
         warnings: list[str] = []  # a server gives them itself, to its log
         config = put_together(path or "", values, sources, mistakes, warnings.append, checks_system=checks)
-        return _report(path or "the options", [*warnings, *config.warnings()]) if checks else config
+        return (
+            _report(path or "the options", [*warnings, *odd_variables(environment), *config.warnings()])
+            if checks
+            else config
+        )
     if mistakes:
         raise ConfigError(*mistakes)
     return Config(**values)
+
+
+def odd_variables(environment: Mapping[str, str]) -> list[str]:
+    """What is wrong with the names of environment variables: those that begin as if they set an option, and set none.
+
+    Kubernetes gives a pod variables with the addresses of a service that is called beanstalk-server.
+    """
+    ours = {name.removeprefix(PREFIX) for name in environment if name.startswith(PREFIX)}
+    if not ours:
+        return []
+    import difflib  # most servers are given options by flags or a file
+    import re
+
+    known = {"CONFIG", "PURE", *(option.variable.removeprefix(PREFIX) for option in OPTIONS)}
+    said = []
+    for name in sorted(ours - known):
+        if not re.match("SERVICE_(HOST|PORT)|PORT_[0-9]", name):
+            near = difflib.get_close_matches(name, known, 1)
+            said.append(f"{PREFIX}{name}: sets no option{f': did you mean {PREFIX}{near[0]}?' if near else ''}")
+    return said
 
 
 def asks_for_json(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:

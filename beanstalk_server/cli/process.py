@@ -1,6 +1,7 @@
 """Runs a server as a process: sets up its event loop, its log and its signals, and returns its exit status.
 
-SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP reads the configuration again. The process
+SIGTERM and SIGINT stop the server, SIGUSR1 starts drain mode, SIGHUP reads the configuration again, or stops a server
+whose terminal is gone. The process
 notifies systemd when the server is ready, while it reloads, when it stops, and all the time that its event loop turns.
 Must never know how a server works.
 """
@@ -21,6 +22,7 @@ import sdnotify
 import uvloop
 
 from beanstalk_server.cli.logs import log_start_failure, start_log
+from beanstalk_server.cli.options import odd_variables
 from beanstalk_server.cli.server import EARLY_SIGNALS
 from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.config import Config, ConfigError
@@ -50,6 +52,8 @@ def run(config: Config, read_config: Callable[[], Config] | None = None) -> int:
             a thread.
     """
     start_log(config.log_format, config.log_level)
+    for warning in odd_variables(os.environ):
+        log.warning("%(warning)s", event("configuration-warning", warning=warning))
     raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
@@ -111,6 +115,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     systemd = sdnotify.SystemdNotifier()
     watchdog = watchdog_of(os.environ, systemd.notify)
     server = server_of(config)
+    on_terminal = has_terminal()
 
     def stop_starting(*_: object) -> None:
         loop.call_soon_threadsafe(stop.set)
@@ -131,12 +136,19 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
         loop.add_signal_handler(stop_signal, stop.set)
     loop.add_signal_handler(signal.SIGUSR1, server.drain)
     reloads = Reloads(server, read_config or (lambda: config), systemd.notify)
-    loop.add_signal_handler(signal.SIGHUP, reloads.ask)
+
+    def hang_up() -> None:
+        if on_terminal and not has_terminal():
+            stop.set()
+        else:
+            reloads.ask()
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     if signal.SIGUSR1 in early:
         server.drain()
     systemd.notify("READY=1")
     if signal.SIGHUP in early:
-        reloads.ask()
+        hang_up()
     if watchdog is not None:
         watchdog.start(loop)
     waits = [loop.create_task(each.wait()) for each in (stop, server.failed)]
@@ -151,6 +163,11 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     if failure is None:
         return 0
     return failure.status if isinstance(failure, StartError) else JOURNAL_FAILED
+
+
+def has_terminal() -> bool:
+    """Whether a standard stream is a terminal that is still there."""
+    return any(os.isatty(number) for number in range(3))
 
 
 def server_of(config: Config) -> Server:

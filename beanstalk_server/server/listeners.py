@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from beanstalk_server.config import ListenerConfig, option
+from beanstalk_server.config import NO_SERVICE, ListenerConfig, option
 from beanstalk_server.events import event
 from beanstalk_server.server.refusals import Refusals
 from beanstalk_server.server.start_error import StartError
@@ -401,6 +401,8 @@ def open_inet_socket(host: str, port: int | str, where: str) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
+        if isinstance(error, socket.gaierror) and error.errno == socket.EAI_SERVICE:
+            raise StartError(f"{where}: {NO_SERVICE}") from error
         raise StartError(f"{where}: {getattr(error, 'strerror', None) or 'no such host'}") from error
     failure = OSError(errno.EADDRNOTAVAIL, "no such address")
     for family, kind, protocol, _, address in found:

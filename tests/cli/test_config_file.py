@@ -560,6 +560,12 @@ def test_check_config_warns_of_a_certificate_that_has_expired(write, capsys, dir
     assert run(capsys, "--check-config", "--config", path) == (0, [warning, "server.toml: good"], [])
 
 
+def test_what_does_not_go_together_is_told_beside_a_key_that_is_bad(write, capsys):
+    path = write("[[tube]]\nmatch = 'a'\nmax-job = 1\nburst = 5\nrate = 'x'\nbackoff = '1m'\nbackoff-max = 30\n")
+    _, _, said = run(capsys, "--check-config", "--config", path)
+    assert [each.split(": ")[3] for each in said] == ["max-job", "rate", "backoff-max"], "burst may be good with a rate"
+
+
 PUBLIC = "everybody on this machine may write it (chmod o-w)"
 
 
@@ -598,7 +604,8 @@ def test_a_start_says_the_same_as_check_config(checks, write, capsys):
     status, out, err = run(capsys, *checks, "--config", path, "--max-memory", "x")
     assert (status, out) == (5, [])
     assert err == [
-        "beanstalk-server: --max-memory: bad value 'x': must be a whole number of bytes from 0 to 1125899906842624",
+        "beanstalk-server: --max-memory: bad value 'x': "
+        "must be a whole number of bytes from 0 to 1125899906842624, or with a unit: 64MiB, 2GB",
         "beanstalk-server: server.toml: tick: bad value 0: must be a number of milliseconds from 0.001 to 1000",
         "beanstalk-server: server.toml: listener 1: address: bad value 'localhost': "
         "must be host:port, [v6]:port or unix:PATH",

@@ -1,6 +1,7 @@
 """Starting and stopping: addresses, sockets, users, signals, systemd, and everything that can be wrong with them."""
 
 import asyncio
+import fcntl
 import gc
 import logging
 import os
@@ -11,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -240,6 +242,39 @@ def test_a_client_that_speaks_http_is_disconnected_counted_and_logged(run, caplo
     assert not server.server.broker.jobs
 
 
+@pytest.mark.parametrize(("option", "expected"), [([], 111), (["--check-config"], 5)], ids=["start", "check"])
+def test_a_service_that_is_not_known_is_refused(option, expected):
+    status, _, said = run_to_end("-p", "abc", *option)
+    assert status == expected
+    assert said.endswith("no such service: must be a number from 0 to 65535, or the name of a service\n")
+
+
+def test_a_server_in_a_terminal_ends_with_it(tmp_path):
+    """And reloads when it is asked to while the terminal is there."""
+    master, slave = os.openpty()
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [*servers.command(servers.imported()), "-p", "0"],
+            stdin=slave,
+            stdout=file,
+            stderr=file,
+            env=servers.environment_of(servers.imported()),
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+    os.close(slave)
+    try:
+        eventually(lambda: "listens on" in log.read_text(), "it has started")
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: "SIGHUP: ignored" in log.read_text(), "it has nothing to reload")
+        os.close(master)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 TWO_SIGNALS = """
 import os, signal, sys
 
@@ -375,7 +410,11 @@ def test_an_output_that_cannot_be_written_is_told(words):
     ("options", "said"),
     [
         (["-p", "70000"], "-p/--port: bad value '70000': must be a number from 0 to 65535, or the name of a service"),
-        (["-z", "lots"], "-z/--max-job-size: bad value 'lots': must be a whole number of bytes from 0 to 1073741824"),
+        (
+            ["-z", "lots"],
+            "-z/--max-job-size: bad value 'lots': "
+            "must be a whole number of bytes from 0 to 1073741824, or with a unit: 64MiB, 2GB",
+        ),
         (["--bogus"], "--bogus: no such option; beanstalk-server --help lists all options"),
         (["-l"], "-l: needs a value"),
         (["extra"], "extra: no such option; beanstalk-server --help lists all options"),

@@ -147,6 +147,10 @@ class EngineWriter:
         if position < durable and self._failure is None:
             self._verify()
 
+    def keep(self, kept: int) -> None:
+        """Keep so many bytes of the last commits, to send them again."""
+        self._sender.keep(kept)
+
     def give_up(self, error: BaseException) -> None:
         """Send nothing more, and end everything that is under way with this error."""
         self._end(error)

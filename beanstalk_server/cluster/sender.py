@@ -18,13 +18,21 @@ from typing import Final
 from beanstalk_server.cluster.engine import Answer, Commit, Lease, Operation, Position
 
 KEPT: Final = 64 << 20
-"""Bytes of the last commits that can be sent again."""
+"""Bytes of the last commits that a node keeps to send them again, of all its shards."""
+
+KEPT_SHARE: Final = 8
+"""What may be kept is the node's memory divided by this, if that is less."""
 
 COMMIT_COST: Final = 512
 """Bytes that a commit is counted for, besides those of its operations."""
 
 FULL_INTERVAL: Final = 1.0
 """Seconds after which an engine that was full is asked again whether it has room."""
+
+
+def kept_within(max_memory: int) -> int:
+    """Bytes of commits that a node keeps whose memory is limited; 0: it is not."""
+    return min(KEPT, max_memory // KEPT_SHARE) if max_memory else KEPT
 
 
 class FencedError(Exception):
@@ -135,10 +143,15 @@ class Sender:
         self._next += 1
         if commit.position > self.durable:
             self.durable = commit.position
-        while self._size > self._kept and self._next > 1:
+        self.keep(self._kept)
+        return True
+
+    def keep(self, kept: int) -> None:
+        """Keep so many bytes of commits from now on, and what the engine does not have yet."""
+        self._kept = kept
+        while self._size > kept and self._next > 1:
             self._size -= self._commits.popleft().size + COMMIT_COST
             self._next -= 1
-        return True
 
     def shortage(self, answer: Answer) -> str:
         """Why the commit has to be sent again after a pause."""

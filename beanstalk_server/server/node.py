@@ -24,6 +24,7 @@ from beanstalk_server.cluster.engine import Connector, EngineError, EngineRefuse
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.rules import missing
+from beanstalk_server.cluster.sender import kept_within
 from beanstalk_server.cluster.url import read_url
 from beanstalk_server.config import BAD_OPTION, Config, option
 from beanstalk_server.events import event
@@ -232,9 +233,13 @@ class Node(Server):
     def on_services(self) -> None:
         services = self._services()
         most = self.config.max_memory
+        kept = kept_within(most)
+        for shard in self.shards:
+            if shard.service is not None:
+                shard.keep(kept // len(services))
         for service in services:
             service.scheduler.share_rounds(len(services))
-            service.broker.memory.limit = max(most // len(services), 1) if most else 0
+            service.broker.memory.limit = max((most - kept) // len(services), 1) if most else 0
             if self.measurements is not None:
                 service.measure(self.measurements)
 

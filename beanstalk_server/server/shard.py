@@ -345,6 +345,10 @@ class Shard:
         if not self._holds:
             self.service.scheduler.resume()
 
+    def keep(self, kept: int) -> None:
+        """Keep so many bytes of the last commits, while it leads."""
+        self._writer.keep(kept)
+
     def mark(self) -> Position:
         return self._writer.durable if self.leads else START
 

@@ -3,7 +3,7 @@
 import pytest
 
 from beanstalk_server.cluster.engine import START, Answer, Lease, Position
-from beanstalk_server.cluster.sender import COMMIT_COST, DivergedError, FencedError, Sender
+from beanstalk_server.cluster.sender import COMMIT_COST, KEPT, DivergedError, FencedError, Sender, kept_within
 
 BEFORE = Position(2, 40)
 LEASE = Lease(3, 0, "a", "here:1", "secret", BEFORE)
@@ -107,6 +107,19 @@ def test_what_is_not_in_the_engine_is_kept_however_much_it_is():
     sender = sender_with(100, kept=1)
     confirm(sender, 100)
     assert sender.durable == position(140)
+
+
+def test_what_may_be_kept_can_become_less():
+    sender = sender_with(6)
+    confirm(sender, 5)
+    sender.keep(3 * (COMMIT_COST + 10))
+    sender.on_answer(Answer(3, position(43), 2), exceeded=False)
+    with pytest.raises(DivergedError):
+        sender.on_answer(Answer(3, position(42), 2), exceeded=False)
+
+
+def test_a_node_keeps_no_more_than_a_part_of_its_memory():
+    assert [kept_within(memory) for memory in (0, 80_000, 1 << 40)] == [KEPT, 10_000, KEPT]
 
 
 def test_a_higher_epoch_fences():

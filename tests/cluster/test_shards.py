@@ -157,11 +157,28 @@ def test_lines_of_the_log_name_the_shard(nodes, caplog):
 def test_the_limit_of_memory_is_shared_by_the_shards_of_a_node(cluster):
     node = cluster.add(shards=SHARDS, max_memory=1_000_000)
     eventually(lambda: len(led(node)) == SHARDS, "it leads all")
-    assert {shard.service.broker.memory.limit for shard in node.server.shards} == {250_000}
+    assert {shard.service.broker.memory.limit for shard in node.server.shards} == {(1_000_000 - 125_000) // SHARDS}
     cluster.add(shards=SHARDS, max_memory=1_000_000)
     eventually(lambda: len(led(node)) == 2, "it has given two away")
     limits = {shard.service.broker.memory.limit for shard in node.server.shards if shard.leads}
-    assert limits == {500_000}
+    assert limits == {(1_000_000 - 125_000) // 2}
+
+
+def test_a_node_keeps_commits_within_one_bound_for_all_its_shards(cluster):
+    """Each sender has kept 64 MiB, which nothing counted: 8 shards without a job took 512 MiB."""
+
+    def kept():
+        return node.call(lambda: sum(shard._writer._sender._size for shard in node.server.shards))
+
+    node = cluster.add(shards=SHARDS, max_memory=1_000_000)
+    eventually(lambda: len(led(node)) == SHARDS, "it leads all")
+    client = cluster.connect(node)
+    for number in range(100):
+        client.ask(b"use t%d\r\n" % number)
+        word, job_id = put(client, bytes(10_000)).split()
+        assert word == b"INSERTED"
+        assert client.ask(b"delete %b\r\n" % job_id) == b"DELETED\r\n"
+    assert 50_000 < kept() <= 125_000 + SHARDS * 12_000  # and the last one of each
 
 
 def test_nodes_that_are_all_cut_off_from_the_engine_disconnect_their_clients(cluster, nodes):

@@ -212,7 +212,7 @@ def test_the_limit_of_memory_is_divided_among_the_shards_that_a_node_leads(clust
     node = cluster.add(shards=SHARDS, max_memory=80_000)
     lead_all(node)
     client = cluster.connect(node)
-    assert stats(client)["max-memory"] == "80000"
+    assert stats(client)["max-memory"] == "70000"
     use(client, ONE)
     assert put(client, b"x" * 11_000) == b"OUT_OF_MEMORY\r\n"
     assert put(client, b"x" * 5_000).startswith(b"INSERTED ")

@@ -11,7 +11,6 @@ import random
 from collections import Counter
 
 from beanstalk_server.cluster import sender
-from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.config import Config, TubeConfig
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
@@ -373,7 +372,7 @@ class SimulatedCluster:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
         originals = self._watch_links()
-        defaults, Sender.__init__.__defaults__ = Sender.__init__.__defaults__, (self.kept,)
+        kept, sender.KEPT = sender.KEPT, self.kept
         try:
             with virtual(self.loop, random.Random(f"secrets {self.seed}")):
                 self._run()
@@ -382,7 +381,7 @@ class SimulatedCluster:
         finally:
             logger.handlers, logger.propagate = handlers, propagates
             logger.setLevel(level)
-            Sender.__init__.__defaults__ = defaults
+            sender.KEPT = kept
             for name, original in originals.items():
                 setattr(LinkEnd, name, original)
         return self.problems

@@ -13,7 +13,6 @@ from beanstalk_server.admin.exposition import Family
 from beanstalk_server.admin.metrics import COMMITS, HELD, LATENESS, RAN, WAITED, Figures, Histogram, rows_of
 from beanstalk_server.admin.scrapes import Table
 from beanstalk_server.admin.site import Site
-from beanstalk_server.cluster.operations import is_summed
 from beanstalk_server.queue.tubes import DEFAULT
 from beanstalk_server.wire.commands import statistics_of
 from beanstalk_server.wire.places import Places
@@ -74,9 +73,13 @@ class ServerFigures:
     def _statistics(self) -> dict[str, str]:
         """The rows of stats: sums over the shards that are led here, where each has its part."""
         services = self._services()
-        rows: dict[str, str] = {}
-        for service in services:
-            found = rows_of(statistics_of(service.broker, service.connections.server_info, service.scheduler.clock()))
+        rows, *others = [
+            rows_of(statistics_of(service.broker, service.connections.server_info, service.scheduler.clock()))
+            for service in services
+        ]
+        for found in others:
+            from beanstalk_server.cluster.operations import is_summed  # only a node has others
+
             for key, value in found.items():
                 if key not in rows:
                     rows[key] = value

@@ -72,6 +72,18 @@ def test_a_server_without_http_imports_nothing_for_operators(settings, tmp_path)
     assert not [module for module in modules if ".admin" in module or "http" in module]
 
 
+def test_a_server_alone_imports_nothing_of_a_cluster_also_with_http():
+    modules = imports(
+        "import asyncio, beanstalk_server as b\n"
+        "async def main():\n"
+        "    async with b.Server(b.Config(port=0, http='127.0.0.1:0')) as server: server._http.scrapes\n"
+        "asyncio.run(main())"
+    )
+    assert "beanstalk_server.server.figures" in modules
+    assert not [module for module in modules if ".cluster" in module or module.split(".")[0] == "redis"]
+    assert "beanstalk_client" not in modules
+
+
 def test_the_package_imports_the_server_when_it_is_asked_for():
     assert not imports("import beanstalk_server; beanstalk_server.Config()") & EVENT_LOOP
     assert "asyncio" in imports("from beanstalk_server import Server, StartError")

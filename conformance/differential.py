@@ -41,7 +41,7 @@ EXTENSION_KEYS: Final = re.compile(
     rb"(cmd-(.*-keyed|cancel|reschedule|reserve-batch|clear-tube|put-with|redrive|list-jobs|stats-tubes|list-clients"
     rb"|move-jobs|drain|undrain)"
     rb"|(current|max)-memory"
-    rb"|refused-.*|(expired|dead|retried|redriven)-jobs|held-keys)$"
+    rb"|refused-.*|server|(expired|dead|retried|redriven)-jobs|held-keys)$"
 )
 
 RESERVE: Final = re.compile(rb"reserve(?!-j)")

@@ -350,7 +350,7 @@ class Roles:
         self.role = TAKING_OVER
         why = "it has handed over"
         renewing = loop.create_task(self._renew(tenure))
-        renewing.add_done_callback(lambda _: self._awake.set())
+        renewing.add_done_callback(self._note_end)
         taking = loop.create_task(self.owner.take_over(tenure.lease))
         try:
             while not taking.done() and tenure.state(self._clock()) != FENCED:
@@ -391,6 +391,11 @@ class Roles:
             with contextlib.suppress(TakeOverError):
                 await taking
         await self.owner.step_down(why)
+
+    def _note_end(self, renewing: asyncio.Task[None]) -> None:
+        """Wake up, unless this node has ended the task: then `_contend` may have begun to wait already."""
+        if not renewing.cancelled():
+            self._awake.set()
 
     async def _wait_for(self, task: asyncio.Task[None]) -> None:
         """Wait until a task is done, or something else has happened."""

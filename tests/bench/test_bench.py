@@ -279,7 +279,7 @@ def test_metrics_are_measured_unread_and_scraped_and_what_others_wait_for_meanwh
 
 def test_every_policy_that_a_tube_may_have_is_measured():
     measured = {key for lines in SETTINGS.values() for key in tomllib.loads(lines)}
-    of_no_effect_alone = {"match", "dead-tube", "backoff-max", "burst"}
+    of_no_effect_alone = {"match", "dead-tube", "backoff-max", "burst", "max-held-keys"}
     assert measured | of_no_effect_alone == {key.name.replace("_", "-") for key in TUBE_KEYS}
 
 

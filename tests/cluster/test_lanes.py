@@ -4,10 +4,11 @@ import asyncio
 import threading
 
 import pytest
+from commits import MINE, OTHER
 from memory_engine import MemoryConnector, Servers
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import START, Commit, EngineError, Lease, Position
+from beanstalk_server.cluster.engine import Commit, EngineError, Position
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
@@ -38,10 +39,11 @@ class Leader:
         self.shard = shard
         self.servers = node.servers
         engine = node.connector.engine(shard)
-        before = EngineDirectory(engine, Sender(1, START, 1))
+        self.servers.change("lease", shard, MINE, 0)
+        before = EngineDirectory(engine, Sender(MINE, 1))
         before.create("a")
         before.sync()
-        sender = Sender(1, Position(1, 1), 1)
+        sender = Sender(MINE._replace(position=Position(1, 1)), 1)
         self.directory = EngineDirectory(engine, sender)
         self.directory.lock()
         self.writer = EngineWriter(engine, self.directory, sender, node.lanes.lane(shard))
@@ -206,8 +208,8 @@ def test_each_shard_is_answered_for_itself():
 
     @on(4, servers)
     async def _(node, fine, fenced, diverged, late):
-        servers.change("lease", 1, Lease(2, 0, "b", "there:1", "secret"), 0)
-        servers.change("lease", 2, Lease(1, position=Position(1, 0)), 0)
+        servers.change("lease", 1, OTHER, 0)
+        servers.change("lease", 2, MINE._replace(position=Position(1, 0)), 0)
         attempts = []
 
         def refuse_first(method):
@@ -279,7 +281,7 @@ def test_a_shard_may_be_led_again():
         first.writer.give_up(GivenUpError("enough"))
         lane = node.lanes.lane(0)
         answers = []
-        lane.append(Commit(Position(1, 2), Position(1, 1), [], 0), False, answers.append)
+        lane.append(Commit(Position(1, 2), Position(1, 1), [], 0, MINE.stamp.encode()), False, answers.append)
         second.write(b"one")
         await second.ended(1)
         await eventually_async(lambda: answers, "an answer")
@@ -318,6 +320,7 @@ def test_a_shard_that_begins_anew_does_not_wait_for_others():
     @on(2, servers)
     async def _(node, wiped, other):
         servers.primary.journals.pop(0)
+        servers.change("lease", 0, MINE, 0)
         wiped.write(b"lost")
         other.write(b"one")
         assert isinstance((await wiped.ended(1))[0], DivergedError)

@@ -193,7 +193,7 @@ def test_nodes_that_are_all_cut_off_from_the_engine_disconnect_their_clients(clu
 def test_stats_tells_how_many_shards_there_are_and_how_many_the_node_leads(cluster, nodes):
     first, _ = nodes(2)
     found = stats(cluster.connect(first))
-    assert list(found)[-2:] == ["cluster-shards", "cluster-shards-led"]
+    assert list(found)[-3:] == ["cluster-shards", "cluster-shards-led", "server"]
     assert (found["cluster-shards"], found["cluster-shards-led"]) == ("4", "2")
 
 

@@ -56,7 +56,7 @@ def test_a_listener_that_cannot_be_opened_closes_the_others(run, tmp_path):
         ListenerConfig(address=f"127.0.0.1:{taken[1]}"),
     )
     with pytest.raises(
-        StartError, match=rf"^listener 127\.0\.0\.1:{taken[1]}: Address already in use by .* \\(pid {os.getpid()}\\)$"
+        StartError, match=rf"^listener 127\.0\.0\.1:{taken[1]}: Address already in use by .* \(pid {os.getpid()}\)$"
     ):
         start_and_stop(Config(listeners=listeners))
     assert not (tmp_path / "s").exists()

@@ -175,6 +175,6 @@ def test_compat_1_12_puts_quotes_around_the_version_only():
     client = world.connect()
     client.send(b"put-keyed k 0 0 60 1\r\nx\r\n")
     lines = b"".join(client.send(command + b"\r\n") for command in (b"stats", b"stats-tube default", b"stats-job 1"))
-    assert [line for line in lines.split(b"\n") if b'"' in line] == [b'version: ""']
+    assert [line for line in lines.split(b"\n") if b'"' in line] == [b'version: "1.12"']
     assert client.yaml(b"stats-job 1")["tube"] == "default"
     assert client.yaml(b"stats-tube default")["name"] == "default"

@@ -26,6 +26,7 @@ PACKAGES = {
     "pure": "the installed package, interpreted",
 }
 CPU_SECONDS = 3.0  # a test that uses more is marked `slow`
+CPU_LIMIT = 6.0  # what --cpu-limit lets pass: a busy machine needs twice as much for the same
 
 # No deadline, because machines are shared.
 for name, number in PROFILES.items():
@@ -44,7 +45,7 @@ def pytest_addoption(parser, pluginmanager):
     parser.addoption("--everything", action="store_true", help="run all tests on the installed package, in a pool")
     parser.addoption("--seed", type=int, help="the order in which files are given out; default: as collected")
     parser.addoption("--minutes", type=float, help="how long files are given out; default: until there are no more")
-    parser.addoption("--cpu-limit", action="store_true", help="fail if an unmarked test uses too much CPU time")
+    parser.addoption("--cpu-limit", action="store_true", help="fail if an unmarked test uses far too much CPU time")
     parser.addoption("--kills", type=int, default=3, help="how often tests/cluster/test_kills.py kills in each way")
     # At once: the other conftest.py files, which import the package, are read before the options are.
     given = pluginmanager.get_plugin("pytestconfig").invocation_params.args
@@ -175,7 +176,8 @@ class Pooled:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session):
-        if self.greedy and self.config.getoption("cpu_limit") and session.exitstatus == 0:
+        most = max(self.greedy.values(), default=0.0)
+        if most > CPU_LIMIT and self.config.getoption("cpu_limit") and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl

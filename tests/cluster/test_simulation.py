@@ -47,7 +47,7 @@ def test_nor_is_it_with_shards_that_move(seed):
 
 @seeded(2)
 def test_while_nothing_fails_nobody_is_disconnected_and_nobody_waits_for_long(seed):
-    cluster = check(seed, seconds=18, shards=SHARDS, is_calm=True)
+    cluster = check(seed, seconds=15, shards=SHARDS, is_calm=True)
     assert cluster.faults
     assert set(cluster.faults) <= {"move shard", "restart", "drain", "join", "leave"}
 

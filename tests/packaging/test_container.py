@@ -148,7 +148,7 @@ def without_rights(place):
     nothing, where this needs what the user may not do."""
     place.mkdir()
     lines = [
-        f"mount -t tmpfs tmpfs {place}",
+        f"mount -t tmpfs -o mode=0755 tmpfs {place}",
         "mount -o remount,bind,ro /",
         "if mountpoint -q /tmp; then mount -o remount,bind,ro /tmp; fi",
         f"if touch {place.parent}/x 2>/dev/null; then exit 1; fi",

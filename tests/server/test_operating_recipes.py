@@ -148,7 +148,7 @@ def test_move_to_another_host(follow):
 def small_disk(place):
     """A disk of 48 megabytes at this directory."""
     place.mkdir()
-    line = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(place)]
+    line = ["mount", "-t", "tmpfs", "-o", "size=48m,mode=0700", "tmpfs", str(place)]
     if os.getuid() != 0 or subprocess.run(line, capture_output=True, check=False).returncode != 0:
         pytest.skip("only root may mount a small disk, and not everywhere")
     try:

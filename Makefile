@@ -108,7 +108,7 @@ $(VENV)/python:
 
 $(VENV)/builder: $(VENV)/python pyproject.toml
 	@echo "installing what the server and its build need"
-	@$(REQUIREMENTS) build run cluster http | $(PIP) --requirement /dev/stdin
+	@$(REQUIREMENTS) build run cli cluster http | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 $(VENV)/installed: $(VENV)/builder $(SOURCES)

@@ -1,7 +1,7 @@
 """Prints what pyproject.toml requires for some purposes, for `pip install --requirement`.
 
 `python -m harness.requirements build run dev`: `build` is what the build needs, `run` what the package needs, any other
-name an extra or a dependency group.
+name an extra or a dependency group. Packages of this repository are left out: they are built, and on no index.
 """
 
 import sys
@@ -17,7 +17,8 @@ def requirements(names: Sequence[str]) -> list[str]:
     project = read["project"]
     groups = {"build": read["build-system"]["requires"], "run": project["dependencies"]}
     groups |= read["dependency-groups"] | project["optional-dependencies"]
-    return [requirement for name in names for requirement in groups[name]]
+    found = [requirement for name in names for requirement in groups[name]]
+    return [requirement for requirement in found if not requirement.startswith("beanstalk-")]
 
 
 if __name__ == "__main__":

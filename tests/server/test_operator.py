@@ -18,6 +18,7 @@ import trustme
 
 from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
+from beanstalk_server.cli.operator import changing
 from beanstalk_server.cli.operator.main import main
 from harness import servers
 from harness.waiting import eventually
@@ -288,12 +289,43 @@ def test_jobs_are_moved_to_another_tube(ours, read):
     assert [read(ours, "stats", "--job", str(job))["tube"] for job in jobs] == ["u", "u", "t"]
 
 
-def test_redrive_of_a_dead_tube(run, read):
+def test_all_jobs_are_moved_in_parts(ours, read, ask, monkeypatch):
+    monkeypatch.setattr(changing, "PART", 2)
+    for text in ("one", "two", "three", "four", "five"):
+        read(ours, "put", "t", text)
+    assert read(ours, "move", "t", "ready", "u", "--all") == {"moved": 5}
+    for arguments in (["move", "u", "ready", "t"], ["redrive", "u"], ["redrive", "u", "5", "--all"]):
+        assert ask(ours, *arguments)[::2] == (
+            2, f"beanstalk {arguments[0]}: one of N and --all must be given\n"
+        )  # fmt: skip
+
+
+def test_a_delayed_job_is_called_off_and_put_off_by_its_key_or_its_id(ours, read, ask):
+    jobs = [read(ours, "put", "t", "x", "--delay", "1h", "--key", key)["id"] for key in ("a", "b", "c")]
+    assert read(ours, "cancel", "t", "a") == {"cancelled": 1}
+    assert read(ours, "cancel", "--job", str(jobs[1])) == {"cancelled": 1}
+    assert read(ours, "reschedule", "2h", "t", "c") == {"rescheduled": 1}
+    assert read(ours, "stats", "--job", str(jobs[2]))["delay"] == 7200
+    assert read(ours, "reschedule", "0", "--job", str(jobs[2])) == {"rescheduled": 1}
+    assert ask(ours, "cancel", "t", "a")[::2] == (1, "beanstalk cancel: key a in tube t: not found\n")
+    assert ask(ours, "cancel", "t", "c")[::2] == (
+        1, "beanstalk cancel: key c in tube t: refused: the job is no longer delayed\n"
+    )  # fmt: skip
+    for arguments in (["t"], [], ["t", "a", "--job", "1"]):
+        assert ask(ours, "cancel", *arguments)[::2] == (
+            2, "beanstalk cancel: TUBE and KEY, or --job, must be given\n"
+        )  # fmt: skip
+
+
+def test_redrive_of_a_dead_tube(run, read, monkeypatch):
     server = run(tubes=(TubeConfig(match=("t",), max_tries=1, dead_tube="dead"),))
     with beanstalk_client.Client(server.address, use="t", watch="t") as worker:
-        worker.put("x")
-        worker.release(worker.reserve(timeout=0))
-    assert read(server, "redrive", "dead", "10") == {"redriven": 1}
+        for _ in range(5):
+            worker.put("x")
+            worker.release(worker.reserve(timeout=0))
+    assert read(server, "redrive", "dead", "1") == {"redriven": 1}
+    monkeypatch.setattr(changing, "PART", 2)
+    assert read(server, "redrive", "dead", "--all") == {"redriven": 4}
 
 
 class Terminal:
@@ -557,10 +589,20 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(ask):
     assert (status, "no answer within 0.05 s" in err) == (69, True)
 
 
+def test_a_url_names_a_server_and_its_token_is_not_shown(ours, ask):
+    host, port = ours.address
+    assert ask.alone("ping", "--server", f"beanstalk://{host}:{port}")[0] == 0
+    status, _, err = ask.alone("ping", "--server", "beanstalk://:secret@queue.invalid")
+    assert (status, err) == (
+        2, "beanstalk ping: beanstalk://queue.invalid: a token is sent over TLS only, or to this machine: --tls, "
+        "or --tls-ca FILE\n"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("address", [":1", "host:99999", "unix:", "a b", "host:x"])
 def test_a_bad_address_is_status_2(ask, address):
     status, _, err = ask.alone("ping", "--server", address)
-    assert (status, "must be host:port" in err) == (2, True)
+    assert (status, "bad address" in err) == (2, True)
 
 
 def test_a_unix_socket_and_the_environment(run, ask, tmp_path, monkeypatch):

@@ -6,8 +6,11 @@ Must never ask for a confirmation where nothing is lost.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import beanstalk_client
 
@@ -15,6 +18,9 @@ from beanstalk_server.cli.operator.bodies import read_body
 from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
 from beanstalk_server.cli.operator.output import asks_a_person, show_json
 from beanstalk_server.cli.operator.target import asking, named, told
+
+PART: Final = 10_000
+"""How many jobs are moved or redriven by one command of the protocol."""
 
 
 def put(options: argparse.Namespace) -> int:
@@ -56,6 +62,26 @@ def kick(options: argparse.Namespace) -> int:
     return _tell(options, "kicked", kicked)
 
 
+def cancel(options: argparse.Namespace) -> int:
+    """Delete a job that is still delayed."""
+    with _naming(options, "cancel") as client:
+        if options.job is not None:
+            client.cancel(options.job)
+        else:
+            client.cancel_keyed(options.key)
+    return _tell(options, "cancelled", 1)
+
+
+def reschedule(options: argparse.Namespace) -> int:
+    """Give a job that is still delayed another delay."""
+    with _naming(options, "reschedule") as client:
+        if options.job is not None:
+            client.reschedule(options.job, options.delay)
+        else:
+            client.reschedule_keyed(options.key, options.delay)
+    return _tell(options, "rescheduled", 1)
+
+
 def bury(options: argparse.Namespace) -> int:
     """Reserve a job, and bury it with its own priority."""
     with asking(options, f"job {options.id}", "reserve-job") as client:
@@ -93,14 +119,14 @@ def delete(options: argparse.Namespace) -> int:
 def move(options: argparse.Namespace) -> int:
     """Move jobs of one tube to another."""
     with asking(options, f"tube {options.tube}", "move-jobs") as client:
-        moved = client.move_jobs(options.tube, options.state, options.to, options.count)
+        moved = _in_parts(options, lambda count: client.move_jobs(options.tube, options.state, options.to, count))
     return _tell(options, "moved", moved)
 
 
 def redrive(options: argparse.Namespace) -> int:
     """Send jobs of a dead tube back to where they came from."""
     with asking(options, f"tube {options.tube}", "redrive") as client:
-        redriven = client.redrive(options.tube, options.count)
+        redriven = _in_parts(options, lambda count: client.redrive(options.tube, count))
     return _tell(options, "redriven", redriven)
 
 
@@ -142,6 +168,37 @@ def drain(options: argparse.Namespace) -> int:
 def undrain(options: argparse.Namespace) -> int:
     """Let the server take jobs again."""
     return _drain(options, False)
+
+
+@contextlib.contextmanager
+def _naming(options: argparse.Namespace, extension: str) -> Iterator[beanstalk_client.Client[bytes]]:
+    """A connection for a command about one job: that of --job, or of KEY in TUBE, which is used."""
+    if (options.job is None) == (options.key is None):
+        raise OperatorError("TUBE and KEY, or --job, must be given", USAGE)
+    if options.job is not None:
+        with asking(options, f"job {options.job}", extension) as client:
+            yield client
+    else:
+        with asking(options, f"key {options.key} in tube {options.tube}", f"{extension}-keyed") as client:
+            client.use(options.tube)
+            yield client
+
+
+def _in_parts(options: argparse.Namespace, ask: Callable[[int], int]) -> int:
+    """Ask for N jobs, or with --all for some at a time until there are no more; return how many there were.
+
+    So no answer takes long, however many there are.
+    """
+    if (options.count is None) != options.all:
+        raise OperatorError("one of N and --all must be given", USAGE)
+    if not options.all:
+        return ask(options.count)
+    total = done = ask(PART)
+    with contextlib.suppress(beanstalk_client.NotFoundError):  # the last part has emptied the tube
+        while done == PART:
+            done = ask(PART)
+            total += done
+    return total
 
 
 def _drain(options: argparse.Namespace, draining: bool) -> int:

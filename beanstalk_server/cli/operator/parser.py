@@ -212,7 +212,8 @@ COMMON: Final = (
     Argument(
         "--server",
         metavar="ADDRESS",
-        help="host:port, [v6]:port or unix:/path (default: BEANSTALK_SERVER, or 127.0.0.1:11300)",
+        help="host:port, [v6]:port, unix:/path or a URL, beanstalk://host:port "
+        "(default: BEANSTALK_SERVER, or 127.0.0.1:11300)",
     ),
     Argument("--tls", action="store_true", help="speak TLS, and trust the authorities that the system trusts"),
     Argument("--tls-ca", metavar="FILE", help="speak TLS, and trust these authorities", complete=FILES),
@@ -238,7 +239,16 @@ COMMON: Final = (
 
 TUBE: Final = Argument("tube", metavar="TUBE", type=tube_name, help="the name of the tube", complete=TUBES)
 
-COUNT: Final = Argument("count", metavar="N", type=count, help="at most this many")
+COUNT: Final = Argument("count", metavar="N", nargs="?", type=count, help="at most this many")
+
+ALL: Final = Argument("--all", action="store_true", help="all of them")
+
+NAMED: Final = (
+    Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="the tube of the job", complete=TUBES),
+    Argument("key", metavar="KEY", nargs="?", type=tube_name, help="the key of the job in this tube"),
+    Argument("--job", metavar="ID", type=job_id, help="the job with this id"),
+)
+"""What names one job."""
 
 COMMANDS: Final = (
     Command("ping", "looking.ping", "ask the server for a sign of life, and say how long it took"),
@@ -415,6 +425,23 @@ COMMANDS: Final = (
         Argument("--job", metavar="ID", type=job_id, help="this job only"),
     ),
     Command(
+        "cancel",
+        "changing.cancel",
+        "delete a job that is still delayed, so that no worker ever gets it",
+        *NAMED,
+        about="A job that is ready, reserved or buried is left alone, and the exit status is 1. Needs cancel, which "
+        "beanstalkd does not have.",
+    ),
+    Command(
+        "reschedule",
+        "changing.reschedule",
+        "give a job that is still delayed another delay",
+        Argument("delay", metavar="DURATION", type=duration, help="from now until it is ready (90, 1.5, 10m, 2h, 1d)"),
+        *NAMED,
+        about="A job that is ready, reserved or buried is left alone, and the exit status is 1. Needs reschedule, "
+        "which beanstalkd does not have.",
+    ),
+    Command(
         "bury",
         "changing.bury",
         "set a job aside, with the priority it has",
@@ -442,6 +469,7 @@ COMMANDS: Final = (
         ),
         Argument("to", metavar="TO", type=tube_name, help="the tube that they go to", complete=TUBES),
         COUNT,
+        ALL,
         about="Needs move-jobs, which beanstalkd does not have.",
     ),
     Command(
@@ -450,6 +478,7 @@ COMMANDS: Final = (
         "send jobs of a dead tube back to where they came from",
         TUBE,
         COUNT,
+        ALL,
         about="Needs redrive, which beanstalkd does not have.",
     ),
     Command(

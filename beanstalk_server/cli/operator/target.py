@@ -8,19 +8,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import beanstalk_client
-from beanstalk_client.address import ALPN_PROTOCOL, Address
+from beanstalk_client.address import ALPN_PROTOCOL, read_target
 
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, USAGE, OperatorError
 
 DEFAULT: Final = "127.0.0.1:11300"
-PORT: Final = 11300
 SERVER_VARIABLE: Final = "BEANSTALK_SERVER"
 TOKEN_VARIABLE: Final = "BEANSTALK_TOKEN"
 
@@ -45,24 +43,13 @@ REPLIES: Final[dict[type[beanstalk_client.Error], str]] = {
 """What a reply that is an error means to a person."""
 
 
-def read_address(text: str) -> Address:
-    """Read host:port, [v6]:port, a host alone, or unix:/path.
-
-    Raises:
-        OperatorError: it is none of these.
-    """
-    if text.startswith("unix:"):
-        if len(text) > len("unix:"):
-            return Address("", 0, text.removeprefix("unix:"))
-    elif found := re.fullmatch(r"(?:\[([^]\s]+)\]|([^:\s/]+))(?::(\d{1,5}))?", text):
-        port = int(found[3] or PORT)
-        if 0 < port < 65536:
-            return Address(found[1] or found[2], port)
-    raise OperatorError(f"bad server {text!r}: must be host:port, [v6]:port or unix:/path", USAGE)
-
-
 def named(options: argparse.Namespace) -> str:
-    """The server that the options or the environment name, as they write it."""
+    """The server that the options or the environment name, as they write it, but for the token of a URL."""
+    scheme, separator, rest = _written(options).rpartition("://")
+    return scheme + separator + rest.rpartition("@")[2]
+
+
+def _written(options: argparse.Namespace) -> str:
     return str(options.server or os.environ.get(SERVER_VARIABLE) or DEFAULT)
 
 
@@ -83,20 +70,23 @@ def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
         OperatorError: there is no server, or it does not let us in.
     """
     name = named(options)
-    address = read_address(name)
-    token = _token(options)
-    context = _context(options)
-    if token and context is None and not address.is_local:
+    try:
+        target = read_target(
+            _written(options), tls=_context(options) or False, token=_token(options), insecure_token=True
+        )
+    except ValueError as error:
+        raise OperatorError(str(error), USAGE) from None
+    if target.token and target.context is None and not all(address.is_local for address in target.addresses):
         raise OperatorError(
             f"{name}: a token is sent over TLS only, or to this machine: --tls, or --tls-ca FILE", USAGE
         )
     try:
         return beanstalk_client.Client(
-            address,
+            target.addresses,
             None,
-            tls=context or False,
+            tls=target.context or False,
             server_name=options.tls_name,
-            token=token,
+            token=target.token,
             connect_timeout=options.answer_within,
             timeout=options.answer_within,
             reconnect=False,

@@ -107,7 +107,6 @@ def test_what_the_documents_type_can_be_read():
         "delete",
         "ls t other",
         "move t reserved u 1",
-        "move t ready u",
         "work t",
         "work t --",
         "work -- true",

@@ -191,6 +191,7 @@ def test_a_tube_is_completed_by_its_name_which_no_shell_evaluates(shell, typed, 
     (tmp_path / "beanstalk").chmod(0o755)
     (tmp_path / SCRIPTS[shell]).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / SCRIPTS[shell]).write_text(script(shell))
+    (tmp_path / "fish/generated_completions").mkdir(parents=True)  # or fish reads all manual pages, for minutes
     options, prepare = SHELLS[shell]
     here = str(tmp_path)
     environment = {"PATH": f"{here}:{os.environ['PATH']}", "HOME": here, "XDG_CONFIG_HOME": here, "XDG_DATA_HOME": here}

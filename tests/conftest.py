@@ -176,6 +176,10 @@ class Pooled:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session):
+        if session.exitstatus == 0 and (self.pool is None or self.pool.never_run() != []):
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR  # workers have ended before their tests
+        if session.exitstatus == 0 and len(self.pool.left_out) == self.pool.number:
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         most = max(self.greedy.values(), default=0.0)
         if most > CPU_LIMIT and self.config.getoption("cpu_limit") and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -186,6 +190,10 @@ class Pooled:
             terminalreporter.write_line(
                 f"{nodeid} used {seconds:.1f} s of CPU time: mark it `slow`, or make it cheaper"
             )
+        if self.pool is not None and self.pool.never_run() is None:
+            terminalreporter.write_line("no test was run: not all workers could collect their tests")
+        for nodeid in (self.pool is not None and self.pool.never_run()) or []:
+            terminalreporter.write_line(f"{nodeid} was not run: its worker ended before it did")
         if self.pool is not None and self.pool.left_out:
             files = sorted({nodeid.split("::")[0] for nodeid in self.pool.left_out})
             terminalreporter.write_line(

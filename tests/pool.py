@@ -24,6 +24,7 @@ class Pool(LoadScopeScheduling):
         self.deadline = None if seconds is None else time.monotonic() + seconds
         self.left_out = []
         self.number = 0  # of tests
+        self.waiting = None  # the tests that have not ended, once the workers have collected them
         self._queues = {}  # the tests that workers have collected -> their queue of files
 
     def schedule(self):
@@ -34,6 +35,7 @@ class Pool(LoadScopeScheduling):
                 if tuple(tests) not in self._queues:
                     self._queues[tuple(tests)] = self._files_of(tests)
             self.number = sum(map(len, self._queues))
+            self.waiting = {test for tests in self._queues for test in tests}
         for node in self.nodes:
             self._reschedule(node)
 
@@ -75,7 +77,25 @@ class Pool(LoadScopeScheduling):
     def has_pending(self):
         return any(self._queues.values()) or super().has_pending
 
+    def mark_test_complete(self, node, item_index, duration=0):
+        self.waiting.discard(self.registered_collections[node][item_index])
+        super().mark_test_complete(node, item_index, duration)
+
     def remove_node(self, node):
-        if node in self.registered_collections:
-            self.workqueue = self._queue_of(node)
-        return super().remove_node(node)
+        """Give back what a worker has not run. Return the test that it crashed in, which is not run again."""
+        files = self.assigned_work.pop(node)
+        left = [(file, test) for file, tests in files.items() for test, ended in tests.items() if not ended]
+        if not left:
+            return None
+        (_, crashed), *others = left
+        self.waiting.discard(crashed)
+        for file, test in others:
+            self._queue_of(node).setdefault(file, {})[test] = False
+        for other in self.nodes:
+            if other in self.registered_collections:
+                self._reschedule(other)
+        return crashed
+
+    def never_run(self):
+        """The tests that were neither run nor left out; None if the workers have not even collected them."""
+        return None if self.waiting is None else sorted(self.waiting.difference(self.left_out))

@@ -134,8 +134,9 @@ class Process(Server):
                 eventually(lambda: self.sockets() <= before - count, "the server has closed them", CLOSES_WITHIN)
 
     def drain(self) -> None:
-        """Put it into drain mode."""
+        """Put it into drain mode, and wait until it is: a signal may be handled after what a client sends later."""
         self.process.send_signal(signal.SIGUSR1)
+        eventually(lambda: self.stats()["draining"] == "true", "the server drains")
 
 
 @contextlib.contextmanager

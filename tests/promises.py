@@ -157,7 +157,10 @@ class Book:
         return entry
 
     def failed(self, entry, word, now):
-        """Note that a release was acknowledged: it and what came before it are there for good."""
+        """Note that a release was acknowledged: it and what came before it are there for good.
+
+        Two clients may hear of two failures of a job in another order than they happened: RELEASED after BURIED.
+        """
         entry.low += 1 + (entry.dropped if self.sure else 0)
         entry.dropped = 0
         is_buried = word == b"BURIED"
@@ -165,7 +168,8 @@ class Book:
             self.report("dead", entry, word)
         must = entry.low >= entry.tries
         may = entry.high >= entry.tries
-        if (is_buried and not may) or (must and not is_buried and entry.tube in self.tubes.far):
+        lives_on = must and not is_buried and not entry.gone and entry.tube in self.tubes.far
+        if (is_buried and not may) or lives_on:
             self.report("dead", entry, word)
         if must or is_buried:
             entry.gone = now

@@ -23,14 +23,16 @@ class Mover:
 
     def move_until(self, end):
         while time.monotonic() < end:  # real time: so long it works before it is killed
-            for state in STATES:
-                self.caller.socket.sendall(b"move-jobs %b %b %b %d\r\n" % (self.source, state, self.target, CHUNK))
+            self.ask()
             for _ in STATES:
                 word, number = self.caller.line().split()
                 assert word == b"MOVED"
                 self.moved += int(number)
-            if self.moved == JOBS:
-                self.source, self.target, self.moved = self.target, self.source, 0
+        self.ask()
+
+    def ask(self):
+        if self.moved == JOBS:  # perhaps by what was asked last in the life before
+            self.source, self.target, self.moved = self.target, self.source, 0
         for state in STATES:
             self.caller.socket.sendall(b"move-jobs %b %b %b %d\r\n" % (self.source, state, self.target, CHUNK))
 

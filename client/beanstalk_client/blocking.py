@@ -14,6 +14,7 @@ import contextlib
 import datetime
 import os
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,6 +86,7 @@ class Client(Generic[TBody]):
     Raises:
         ValueError: an argument makes no sense, or the token would be sent in the clear.
         OSError: no server can be reached, or the two cannot agree on TLS (ssl.SSLError).
+        RuntimeError: the server runs in the event loop that this would hold up.
         UnauthorizedError: the server does not take the token.
     """
 
@@ -756,6 +758,13 @@ class Client(Generic[TBody]):
     def _greet(self, sock: socket.socket, address: Address) -> Connection:
         """Shake hands, and say what a new connection must be told."""
         within = self._connect_timeout
+        server = sys.modules.get("beanstalk_server.server.server")  # which may run in this process
+        if server is not None and server.is_of_running_loop(sock):
+            sock.close()
+            raise RuntimeError(
+                f"{address}: this server runs in the event loop of this thread, and could not answer while a blocking "
+                "client waits: use AsyncClient, or make the client in another thread"
+            )
         if self._target.context is not None:
             sock = speak_tls(sock, self._target.context, self._target.server_name or address.host or None, within)
         connection = Connection(sock, self._session, str(address), within)

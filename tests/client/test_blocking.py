@@ -1,6 +1,7 @@
 """The blocking client: with this server, with beanstalkd, and with servers that fail at every byte."""
 
 import array
+import asyncio
 import contextlib
 import datetime
 import os
@@ -35,9 +36,9 @@ from beanstalk_client import (
 from scripted_server import CLOSE, RESET, SILENCE
 from tls_peers import Files, client_context
 
-from beanstalk_server import TubeConfig
+from beanstalk_server import Server, TubeConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.config import ListenerConfig, UserConfig
+from beanstalk_server.config import Config, ListenerConfig, UserConfig
 from harness import servers
 from harness.waiting import WITHIN, eventually
 
@@ -775,3 +776,30 @@ def test_a_server_that_cannot_be_reached_has_done_nothing(scripted):
             queue.put("a")
         assert "may not" not in str(lost.value)
         assert not lost.value.maybe_done
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1", "0.0.0.0", "unix:{}/socket"])
+def test_a_server_in_the_event_loop_that_the_client_would_hold_up_is_told(where, tmp_path):
+    async def story():
+        async with Server(Config(listen=where.format(tmp_path), port=0)) as server:
+            address = ("127.0.0.1", server.address[1]) if isinstance(server.address, tuple) else server.address
+            with pytest.raises(RuntimeError, match=r"runs in the event loop of this thread.*AsyncClient"):
+                Client(address, use="t", timeout=0.1)
+            await asyncio.to_thread(in_a_thread, address)
+
+    def in_a_thread(address):
+        with Client(address, use="t") as queue:
+            assert queue.put("a") == 1
+
+    asyncio.run(story())
+
+
+def test_a_server_of_another_event_loop_is_none_that_the_client_holds_up(run):
+    address = run().address
+
+    async def story():
+        async with Server(Config(port=0)):
+            with Client(address, use="t") as queue:
+                assert queue.put("a") == 1
+
+    asyncio.run(story())

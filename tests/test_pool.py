@@ -75,6 +75,11 @@ def test_a_worker_that_cannot_collect_a_file_fails_the_run(pool, fault):
     assert (status != 0, COLLECTING[fault] in printed) == (True, True)
 
 
+def test_a_seed_that_is_not_a_number_is_told_in_a_line(pool, monkeypatch):
+    monkeypatch.setenv("SEED", "abc")
+    assert pool(test_one=GOOD) == (1, "SEED is 'abc': must be a whole number\n")
+
+
 def test_files_that_time_is_over_for_are_named_and_fail_nothing(pool):
     files = {f"test_{number}": GOOD for number in range(4)}
     status, printed = pool("-p", "hurry", hurry=SOON_OVER, **files)

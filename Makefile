@@ -14,7 +14,8 @@ PACKAGE := $(if $(filter 1,$(BEANSTALK_SERVER_PURE)),pure,$(if $(shell command -
 PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
 
 PIP := $(VENV)/bin/pip --disable-pip-version-check --quiet --quiet install --no-compile
-REQUIREMENTS := $(VENV)/bin/python -m harness.requirements
+install-requirements = @wanted="$$($(VENV)/bin/python -m harness.requirements $(1))" \
+	&& echo "$$wanted" | $(PIP) --requirement /dev/stdin
 WHEEL := $(VENV)/bin/python -c "import logging, sys, setuptools.build_meta as backend; \
 	logging.disable(logging.WARNING); backend.build_wheel(sys.argv[1], {'--global-option': ['--quiet']})"
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600
@@ -108,7 +109,7 @@ $(VENV)/python:
 
 $(VENV)/builder: $(VENV)/python pyproject.toml
 	@echo "installing what the server and its build need"
-	@$(REQUIREMENTS) build run cli cluster http | $(PIP) --requirement /dev/stdin
+	$(call install-requirements,build run cli cluster http)
 	@touch $@
 
 $(VENV)/installed: $(VENV)/builder $(SOURCES)
@@ -121,16 +122,16 @@ $(VENV)/installed: $(VENV)/builder $(SOURCES)
 
 $(VENV)/developer: $(VENV)/builder
 	@echo "installing what the tests need"
-	@$(REQUIREMENTS) run dev | $(PIP) --requirement /dev/stdin
+	$(call install-requirements,run dev)
 	@touch $@
 
 $(VENV)/benching: $(VENV)/installed
-	@$(REQUIREMENTS) bench | $(PIP) --requirement /dev/stdin
+	$(call install-requirements,bench)
 	@touch $@
 
 $(VENV)/documents: $(VENV)/developer
 	@echo "installing what the documents' site needs"
-	@$(REQUIREMENTS) docs | $(PIP) --requirement /dev/stdin
+	$(call install-requirements,docs)
 	@touch $@
 
 clean:

@@ -8,6 +8,7 @@ know what the server does with a value.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
@@ -311,7 +312,7 @@ class UserConfig:
 class TubeConfig:
     """One `[[tube]]`: the policy of the tubes that match it, unless they match an earlier one.
 
-    Durations are in seconds. 0 stands for no limit, and for nothing of the kind.
+    Durations are in seconds, or a `timedelta`. 0 stands for no limit, and for nothing of the kind.
 
     Raises:
         ConfigError: bad values, or values that do not go together; the places are keys.
@@ -358,6 +359,8 @@ class TubeConfig:
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The options of a server, its listeners, its users and the policies of its tubes.
+
+    A path may also be a `pathlib.Path`, a size a text with a unit ("64MiB"), a time in milliseconds a `timedelta`.
 
     Raises:
         ConfigError: bad values, or values that do not go together.
@@ -503,6 +506,11 @@ class Config:
     """The config file that this was read from, or ""."""
 
     def __post_init__(self) -> None:
+        for each in OPTIONS:
+            value = getattr(self, each.name)
+            if not isinstance(value, int):
+                with contextlib.suppress(ValueError):  # a mistake, as what it is
+                    object.__setattr__(self, each.name, each.kind.take(value))
         mistakes = [mistake for each in OPTIONS for mistake in each.mistakes(getattr(self, each.name))]
         if mistakes:
             raise ConfigError(*mistakes)

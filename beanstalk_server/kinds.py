@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Final, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from beanstalk_server.queue.units import SECOND
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 UNIX: Final = "unix:"
 """What the address of a UNIX socket begins with; its path follows."""
@@ -108,6 +111,9 @@ class Text(Kind):
 
 class Path(Text):
     """The path of a file or a directory; "" if there is none."""
+
+    def take(self, value: object) -> object:
+        return os.fspath(value) if isinstance(value, os.PathLike) else value
 
     def located(self, value: object, directory: str) -> object:
         return os.path.join(directory, value) if isinstance(value, str) and value else value
@@ -279,10 +285,11 @@ class JobSize(Size):
     """A number of bytes that is lowered to what is possible, as beanstalkd does."""
 
     def read(self, text: str) -> object:
-        return min(int(text), self._most)
+        return self.take(super().read(text))
 
     def take(self, value: object) -> object:
-        return min(value, self._most) if is_whole(value) else value
+        size = super().take(value)
+        return min(size, self._most) if is_whole(size) else size
 
 
 class Milliseconds(Kind):
@@ -297,6 +304,9 @@ class Milliseconds(Kind):
 
     def read(self, text: str) -> object:
         return text if text == self._word else float(text)
+
+    def take(self, value: object) -> object:
+        return value.total_seconds() * 1000 if is_timedelta(value) else value
 
     def fits(self, value: object) -> bool:
         if isinstance(value, str):
@@ -389,6 +399,8 @@ class Duration(Kind):
         )
 
     def take(self, value: object) -> object:
+        if is_timedelta(value):
+            return value.total_seconds()
         if not isinstance(value, str):
             return value
         found = re.fullmatch("([0-9]{1,10})([smhd])", value)
@@ -510,3 +522,8 @@ def interval_of(rate: str) -> int:
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is a whole number: True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_timedelta(value: object) -> TypeGuard[timedelta]:
+    """Whether a value is a `datetime.timedelta`, which is only imported by those who have one."""
+    return hasattr(value, "total_seconds")

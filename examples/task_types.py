@@ -25,7 +25,7 @@ import sys
 
 from beanstalk_client.tasks import Retry, Tasks, current_run
 
-tasks = Tasks(os.environ.get("QUEUE", "127.0.0.1:11300"), connect_timeout=30.0)
+tasks = Tasks(os.environ.get("QUEUE", "127.0.0.1:11300"), reconnect_timeout=30.0)
 
 asked: set[int] = set()
 """The jobs for which the tax office was asked already."""

@@ -6,6 +6,7 @@ the number that the profile `ci` draws.
 
 import os
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from hypothesis import settings
 
 TESTS = Path(__file__).parent
 PROFILES = {"fast": 20, "ci": 100, "deep": 500}  # max_examples, which is also the percentage that others draw
-BASE_SEED = int(os.environ.get("SEED") or 0)  # the first seed of this run
+SEED = os.environ.get("SEED") or "0"
+if not SEED.isdecimal():
+    sys.exit(f"SEED is {SEED!r}: must be a whole number")
+BASE_SEED = int(SEED)  # the first seed of this run
 
 
 def examples(number):

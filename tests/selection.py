@@ -64,6 +64,7 @@ SOCKETS = (
     "tests/packaging/",
     "tests/server/",
     "tests/test_examples.py",
+    "tests/test_pool.py",
 )
 
 

@@ -1,5 +1,6 @@
 """Options: from the command line, from the environment, and refused; and as the README tells them."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("--port=1 --tick= --tick=5", Config(port=1, tick=5)),
         ("--stalls --stalls", Config(stalls=True)),
         ("-z 99999999999", Config(max_job_size=1 << 30)),
+        ("-z 64KiB", Config(max_job_size=65536)),
         ("--tick 0.5", Config(tick=0.5)),
         (
             "--cluster redis://u:p@h --cluster-name jobs --shards 8 --replicas 2 --lease-ttl 5 --advertise 10.0.0.1:7",
@@ -225,6 +227,17 @@ def test_every_bad_value_is_named_at_once():
 def test_a_bad_value_from_python_is_refused_too(values):
     with pytest.raises(ConfigError, match=r": bad value .*: must be "):
         Config(**values)
+
+
+def test_values_from_python_may_be_paths_sizes_with_a_unit_and_durations():
+    place = Path("/tmp/jobs")
+    config = Config(
+        binlog=place, tls_cert=place, max_memory="2GB", max_job_size="64KiB", tick=timedelta(microseconds=500)
+    )
+    assert (config.binlog, config.tls_cert, config.max_memory) == ("/tmp/jobs", "/tmp/jobs", 2_000_000_000)
+    assert (config.max_job_size, config.tick) == (65536, 0.5)
+    assert ListenerConfig(address="h:1", tls_cert=place).tls_cert == "/tmp/jobs"
+    assert TubeConfig(match="a", ttl=timedelta(minutes=5)).ttl == 300
 
 
 def test_the_changed_options():

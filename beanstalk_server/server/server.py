@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 import socket
+import weakref
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from types import TracebackType
@@ -214,6 +215,7 @@ class Server:
                 self._http.start(loop)
             await self._restore(loop)  # as that user, and before clients can connect
             self.listeners.listen()
+            _loops[self] = loop
             if self._io is not None:
                 await self._io.serve(self.entrances)
         except BaseException:
@@ -498,6 +500,7 @@ class Server:
         if self.slow is not None:
             self.slow.stop()
         count = len(self.connections.open)
+        _loops.pop(self, None)
         await self.listeners.stop()
         if self._io is not None:
             await self._io.stop()
@@ -531,3 +534,26 @@ def place_of(listener: Listener) -> str:
     place = name_of_address(listener.address)
     ways = ways_of(listener.config)
     return f"{place} ({ways})" if ways else place
+
+
+_loops: weakref.WeakKeyDictionary[Server, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
+"""The servers of this process that listen, and their event loops."""
+
+
+def is_of_running_loop(sock: socket.socket) -> bool:
+    """Whether a client's socket is connected to a server of the event loop that runs in this thread: it answers nobody
+    who waits here for it without giving way. The blocking client asks, where this module is imported.
+    """
+    running = asyncio._get_running_loop()
+    if running is None:
+        return False
+    try:
+        mine, peer = sock.getsockname(), sock.getpeername()
+    except OSError:  # it is lost already
+        return False
+    places = [peer] if sock.family == socket.AF_UNIX else [peer[:2]]
+    if sock.family != socket.AF_UNIX and mine[0] == peer[0]:  # this machine
+        places += [("0.0.0.0", peer[1]), ("::", peer[1])]
+    return any(
+        loop is running and not set(places).isdisjoint(each.listeners.addresses) for each, loop in _loops.items()
+    )

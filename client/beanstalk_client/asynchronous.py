@@ -44,7 +44,7 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import AsyncPipeline, Reply
-from beanstalk_client.session import Session, check_patience
+from beanstalk_client.session import RECONNECT_WITHIN, Session, check_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class AsyncClient(Generic[TBody]):
         timeout: seconds for which the server may be silent beyond what it was asked to wait; None for ever. Then the
             connection is given up, with a NoAnswerError.
         reconnect: connect again with the next command, after a loss.
+        reconnect_timeout: seconds for which a command waits for that; connecting goes on then, for those that follow.
         on_reconnect: is called then with the ids of the jobs that were reserved, and are so no more.
         insecure_token: a token may be sent without TLS to other machines.
 
@@ -105,9 +106,11 @@ class AsyncClient(Generic[TBody]):
         "_connect_timeout",
         "_connecting",  # the task that connects, for all who wait for it
         "_connection",  # the one that may be used, if there is one
+        "_failure",  # why the last round of attempts to connect has failed, while another one follows
         "_is_closed",
         "_next",  # the address to try next, by its index
         "_on_reconnect",
+        "_reconnect_timeout",
         "_reconnects",
         "_session",
         "_target",
@@ -131,6 +134,7 @@ class AsyncClient(Generic[TBody]):
         connect_timeout: float = 10.0,
         timeout: float | None = 60.0,
         reconnect: bool = True,
+        reconnect_timeout: float = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None: ...
@@ -149,6 +153,7 @@ class AsyncClient(Generic[TBody]):
         connect_timeout: float = 10.0,
         timeout: float | None = 60.0,
         reconnect: bool = True,
+        reconnect_timeout: float = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None: ...
@@ -167,6 +172,7 @@ class AsyncClient(Generic[TBody]):
         connect_timeout: float = 10.0,
         timeout: float | None = 60.0,
         reconnect: bool = True,
+        reconnect_timeout: float = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None: ...
@@ -184,19 +190,22 @@ class AsyncClient(Generic[TBody]):
         connect_timeout: float = 10.0,
         timeout: float | None = 60.0,
         reconnect: bool = True,
+        reconnect_timeout: float = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None:
         target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
         self._session = Session(encoding, use, watch, target.token)
         self._target = target._replace(token="")
-        check_patience(connect_timeout, timeout)
+        check_patience(connect_timeout=connect_timeout, timeout=timeout, reconnect_timeout=reconnect_timeout)
         self._connect_timeout = connect_timeout
+        self._reconnect_timeout = reconnect_timeout
         self._timeout = timeout
         self._reconnects = reconnect
         self._on_reconnect = on_reconnect
         self._connection: AsyncConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._failure: OSError | None = None
         self._waiting = 0
         self._next = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -241,7 +250,7 @@ class AsyncClient(Generic[TBody]):
             UnauthorizedError: the server does not take the token.
         """
         if self._connection is None:
-            await self._wait_for_connection()
+            await self._wait_for_connection(None)
         return self
 
     async def close(self) -> None:
@@ -269,26 +278,33 @@ class AsyncClient(Generic[TBody]):
             self._connection = None
         self._session.lose()
 
-    async def _wait_for_connection(self) -> None:
-        """Connect, or wait until somebody has: one task connects for all who wait, as long as anybody does."""
+    async def _wait_for_connection(self, within: float | None) -> None:
+        """Connect, or wait until somebody has, for so many seconds: one task connects for all who wait, until the last
+        of them is cancelled. It goes on for those to come when they have waited for too long: where TLS takes longer
+        than that, as when a server that is back has thousands of clients, nobody would ever be connected.
+        """
         if self._is_closed:
             raise ConnectionLostError(CLOSED)
         if self._was_connected and not self._reconnects:
             raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
         while True:
             connecting = self._connecting
-            if connecting is None:
+            if connecting is None or connecting.get_loop().is_closed():
                 connecting = self._connecting = asyncio.get_running_loop().create_task(self._connect())
                 connecting.add_done_callback(self._note_connected)
             self._waiting += 1
             try:
-                await asyncio.wait([connecting])
+                await asyncio.wait([connecting], timeout=within)
+            except BaseException:
+                if self._waiting == 1 and not connecting.done():
+                    connecting.cancel()
+                raise
             finally:
                 self._waiting -= 1
-                if not self._waiting and not connecting.done():
-                    connecting.cancel()
             if self._is_closed:
                 raise ConnectionLostError(CLOSED)
+            if within is not None and not connecting.done():
+                raise self._unreachable(within, self._failure)
             if not connecting.cancelled():  # else all who waited before had gone
                 break
         error = connecting.exception()
@@ -303,14 +319,17 @@ class AsyncClient(Generic[TBody]):
     async def _connect(self) -> None:
         """Connect to the first address that answers.
 
-        A first connection is tried at each address once, a further one again and again for `connect_timeout` seconds.
+        A first connection is tried at each address once, a further one again and again for `connect_timeout` or
+        `reconnect_timeout` seconds, whichever is longer.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._connect_timeout
+        within = max(self._connect_timeout, self._reconnect_timeout)
+        until = loop.time() + within
         pause = FIRST_PAUSE
         addresses = self._target.addresses
-        failure: OSError | None = None
+        self._failure = None
         while True:
+            failure: OSError | None = None
             for _ in addresses:
                 address = addresses[self._next % len(addresses)]
                 self._next += 1  # if this one is lost, the next one is tried first
@@ -331,11 +350,18 @@ class AsyncClient(Generic[TBody]):
             if not self._was_connected:
                 raise failure
             if left <= 0:
-                why = failure.reason if isinstance(failure, ConnectionLostError) else failure.strerror or failure
-                raise ConnectionLostError(f"{self._names()}: no server can be reached: {why}") from failure
-            failure = None
+                raise self._unreachable(within, failure)
+            self._failure = failure
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _unreachable(self, within: float, failure: OSError | None) -> ConnectionLostError:
+        why = failure.reason if isinstance(failure, ConnectionLostError) else failure and (failure.strerror or failure)
+        error = ConnectionLostError(
+            f"{self._names()}: no server can be reached within {within:g} s: {why or 'no answer'}"
+        )
+        error.__cause__ = failure
+        return error
 
     async def _open(self, address: Address) -> AsyncConnection:
         """A connection that has been told all that it must be told first."""
@@ -388,7 +414,7 @@ class AsyncClient(Generic[TBody]):
                 if reconnects == MOST_RECONNECTS:
                     raise ConnectionLostError(f"{self._names()}: the connection is lost as soon as it is made")
                 reconnects += 1
-                await self._wait_for_connection()
+                await self._wait_for_connection(self._reconnect_timeout if self._was_connected else None)
             elif connection.is_forsaken and not connection.may_adopt(command) and not self._session.reserved:
                 connection.lose("the connection waited for a job, and nobody for it")
             elif connection.is_full:

@@ -14,6 +14,7 @@ import contextlib
 import datetime
 import os
 import socket
+import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import Pipeline, Reply
-from beanstalk_client.session import Session, check_patience
+from beanstalk_client.session import RECONNECT_WITHIN, Session, check_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -78,12 +79,14 @@ class Client(Generic[TBody]):
         connect_timeout: seconds for connecting, TLS and the token, for each address.
         timeout: seconds for which the server may be silent beyond what it was asked to wait; None: for ever.
         reconnect: whether a command connects again when the connection is lost.
+        reconnect_timeout: seconds for which it tries to, while no address lets it connect.
         on_reconnect: called after that, with the ids of the jobs that were reserved and are so no more.
         insecure_token: whether the token may be sent to other machines without TLS.
 
     Raises:
         ValueError: an argument makes no sense, or the token would be sent in the clear.
         OSError: no server can be reached, or the two cannot agree on TLS (ssl.SSLError).
+        RuntimeError: the server runs in the event loop that this would hold up.
         UnauthorizedError: the server does not take the token.
     """
 
@@ -101,6 +104,7 @@ class Client(Generic[TBody]):
         connect_timeout: float = ...,
         timeout: float | None = ...,
         reconnect: bool = ...,
+        reconnect_timeout: float = ...,
         on_reconnect: Callable[[frozenset[int]], object] | None = ...,
         insecure_token: bool = ...,
     ) -> None: ...
@@ -119,6 +123,7 @@ class Client(Generic[TBody]):
         connect_timeout: float = ...,
         timeout: float | None = ...,
         reconnect: bool = ...,
+        reconnect_timeout: float = ...,
         on_reconnect: Callable[[frozenset[int]], object] | None = ...,
         insecure_token: bool = ...,
     ) -> None: ...
@@ -137,6 +142,7 @@ class Client(Generic[TBody]):
         connect_timeout: float = ...,
         timeout: float | None = ...,
         reconnect: bool = ...,
+        reconnect_timeout: float = ...,
         on_reconnect: Callable[[frozenset[int]], object] | None = ...,
         insecure_token: bool = ...,
     ) -> None: ...
@@ -154,6 +160,7 @@ class Client(Generic[TBody]):
         connect_timeout: float = 10.0,
         timeout: float | None = 60.0,
         reconnect: bool = True,
+        reconnect_timeout: float = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None:
@@ -167,8 +174,9 @@ class Client(Generic[TBody]):
         )
         self._session = Session(encoding, use, watch, self._target.token)
         self._target = self._target._replace(token="")
-        check_patience(connect_timeout, timeout)
+        check_patience(connect_timeout=connect_timeout, timeout=timeout, reconnect_timeout=reconnect_timeout)
         self._connect_timeout = connect_timeout
+        self._reconnect_timeout = reconnect_timeout
         self._timeout = timeout
         self._reconnect = reconnect and given is None
         self._on_reconnect = on_reconnect
@@ -729,15 +737,18 @@ class Client(Generic[TBody]):
             self._connection = None
             self._session.lose()
 
-    def _open(self) -> Connection:
-        """Connect to the first address that lets us."""
+    def _open(self, deadline: float | None = None) -> Connection:
+        """Connect to the first address that lets us, each of which has its share of the time until a deadline."""
         addresses = self._target.addresses
+        within = self._connect_timeout
         failure: OSError | None = None
-        for _ in addresses:
+        for number in range(len(addresses)):
             address = addresses[self._next % len(addresses)]
             self._next += 1  # if this one is lost, the next one is tried first
+            if deadline is not None:
+                within = min(within, max(deadline - time.monotonic(), 0.001) / (len(addresses) - number))
             try:
-                sock = open_socket(address.path or (address.host, address.port), self._connect_timeout)
+                sock = open_socket(address.path or (address.host, address.port), within)
                 return self._greet(sock, address)
             except OSError as error:
                 failure = failure or of_attempt(error, address)
@@ -747,6 +758,13 @@ class Client(Generic[TBody]):
     def _greet(self, sock: socket.socket, address: Address) -> Connection:
         """Shake hands, and say what a new connection must be told."""
         within = self._connect_timeout
+        server = sys.modules.get("beanstalk_server.server.server")  # which may run in this process
+        if server is not None and server.is_of_running_loop(sock):
+            sock.close()
+            raise RuntimeError(
+                f"{address}: this server runs in the event loop of this thread, and could not answer while a blocking "
+                "client waits: use AsyncClient, or make the client in another thread"
+            )
         if self._target.context is not None:
             sock = speak_tls(sock, self._target.context, self._target.server_name or address.host or None, within)
         connection = Connection(sock, self._session, str(address), within)
@@ -774,17 +792,18 @@ class Client(Generic[TBody]):
             raise ConnectionLostError("the client is closed")
         if not self._reconnect:
             raise ConnectionLostError(f"{self._names()}: the connection is lost, and the client does not reconnect")
-        deadline = time.monotonic() + self._connect_timeout
+        deadline = time.monotonic() + self._reconnect_timeout
         pause = FIRST_PAUSE
         while True:
             try:
-                connection = self._open()
+                connection = self._open(deadline)
                 break
             except OSError as error:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     why = error.reason if isinstance(error, ConnectionLostError) else error.strerror or error
-                    raise ConnectionLostError(f"{self._names()}: no server can be reached: {why}") from error
+                    within = f"within {self._reconnect_timeout:g} s"
+                    raise ConnectionLostError(f"{self._names()}: no server can be reached {within}: {why}") from error
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
         self._used = time.monotonic()

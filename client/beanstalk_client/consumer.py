@@ -187,6 +187,7 @@ class Delivery:
             NotFoundError: it is not there any more.
             ConnectionLostError: the server is not reached.
         """
+        await self._link.client.connect()  # which waits for longer than a command
         self._found = dict(await self._link.client.stats_job(self.job_id))
         return self._found
 

@@ -8,7 +8,7 @@ an earlier epoch. Must never do any I/O, and never show the token.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from beanstalk_client import commands
 from beanstalk_client.commands import DEFAULT_TUBE, Command
@@ -16,6 +16,10 @@ from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import Job
 
 T = TypeVar("T")
+
+RECONNECT_WITHIN: Final = 1.0
+"""Seconds after which a command that has found its connection lost fails, unless there is another one by then: a web
+request should not wait for longer for a server that is down."""
 
 
 class Session:
@@ -148,12 +152,12 @@ def _check_encoding(encoding: str) -> None:
         raise ValueError(f"encoding: {error}") from None
 
 
-def check_patience(connect_timeout: float, timeout: float | None) -> None:
-    """Make sure that a client can wait for so many seconds.
+def check_patience(**durations: float | None) -> None:
+    """Make sure that a client can wait for so many seconds, by the names of its arguments; None is for ever.
 
     Raises:
         ValueError: it cannot.
     """
-    for name, duration in (("connect_timeout", connect_timeout), ("timeout", timeout)):
+    for name, duration in durations.items():
         if duration is not None and not 0 < duration <= commands.MAX_TIMEOUT:
             raise ValueError(f"{name} is {duration}: must be seconds, more than 0 and at most {commands.MAX_TIMEOUT}")

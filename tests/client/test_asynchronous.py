@@ -43,7 +43,7 @@ async def connected(**how):
     """A client, the network and the peer that it has connected to."""
     with network() as net:
         greeting = how.pop("greeting", b"")
-        queue = AsyncClient("h:1", **how)
+        queue = AsyncClient("h:1", **{"reconnect_timeout": WITHIN, **how})
         connecting = asyncio.ensure_future(queue.connect())
         peer = await net.peer(0)
         await turns()
@@ -450,6 +450,54 @@ async def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(monkey
             found.say(b"INSERTED 7\r\n")
             assert await put == 7
     assert len(GREETING) < again < len(losses)
+
+
+@run
+async def test_a_command_waits_for_a_server_that_is_down_no_longer_than_it_is_told():
+    async with connected(reconnect_timeout=0.01) as (queue, net, peer):
+        net.refused.add(1)
+        peer.hang_up()
+        with pytest.raises(ConnectionLostError, match=r"^h:1: no server can be reached within 0\.01 s: ") as lost:
+            await asyncio.wait_for(queue.put("x"), WITHIN)
+        assert not lost.value.maybe_done
+
+
+@run
+async def test_a_connection_that_takes_longer_than_commands_wait_serves_those_that_follow():
+    async with connected(use="t", greeting=b"USING t\r\n", reconnect_timeout=0.01) as (queue, net, peer):
+        peer.hang_up()
+        with pytest.raises(ConnectionLostError, match=r"within 0\.01 s: no answer"):
+            await asyncio.wait_for(queue.put("x"), WITHIN)
+        slow = await net.peer(1)
+        await slow.expect(b"use t\r\n")
+        slow.say(b"USING t\r\n")
+        await queue.connect()
+        put = begin(queue.put("y"))
+        await slow.expect(b"put 65536 0 60 1\r\ny\r\n")
+        slow.say(b"INSERTED 7\r\n")
+        assert await put == 7
+
+
+def test_what_still_connects_in_a_loop_that_is_closed_is_left_behind():
+    queue = AsyncClient("h:1", reconnect_timeout=0.01)
+
+    async def lose():
+        with network() as net:
+            await queue.connect()
+            net.silent.add(1)
+            net.peers[0].hang_up()
+            with pytest.raises(ConnectionLostError, match="no answer"):
+                await asyncio.wait_for(queue.put("x"), WITHIN)
+
+    async def go_on():
+        with network():
+            await asyncio.wait_for(queue.connect(), WITHIN)
+            await queue.close()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(lose())
+    loop.close()
+    asyncio.run(go_on())
 
 
 @run

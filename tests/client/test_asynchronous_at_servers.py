@@ -236,7 +236,7 @@ class Worked:
         self.doubts = 0
 
     async def produce(self, name):
-        async with AsyncClient(self.addresses, connect_timeout=WITHIN) as queue:
+        async with AsyncClient(self.addresses, reconnect_timeout=WITHIN) as queue:
             serial = 0
             while not self.is_over:
                 bodies = [f"{name} {serial + number}" for number in range(self.rng.choice((1, 1, 20)))]
@@ -254,7 +254,7 @@ class Worked:
                 await asyncio.sleep(0.002)
 
     async def consume(self, until_empty=False):
-        async with AsyncClient(self.addresses, connect_timeout=WITHIN) as queue:
+        async with AsyncClient(self.addresses, reconnect_timeout=WITHIN) as queue:
             while until_empty or not self.is_over:
                 try:
                     jobs = await queue.reserve_batch(10, 0 if until_empty else 0.1)

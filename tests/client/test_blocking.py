@@ -1,6 +1,7 @@
 """The blocking client: with this server, with beanstalkd, and with servers that fail at every byte."""
 
 import array
+import asyncio
 import contextlib
 import datetime
 import os
@@ -35,9 +36,9 @@ from beanstalk_client import (
 from scripted_server import CLOSE, RESET, SILENCE
 from tls_peers import Files, client_context
 
-from beanstalk_server import TubeConfig
+from beanstalk_server import Server, TubeConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.config import ListenerConfig, UserConfig
+from beanstalk_server.config import Config, ListenerConfig, UserConfig
 from harness import servers
 from harness.waiting import WITHIN, eventually
 
@@ -323,7 +324,7 @@ def test_a_loss_at_any_byte_of_the_set_up_is_an_attempt_that_failed(scripted, gi
         cuts += [[*greeting[:at], (request, reply[:size], give_up)] for size in range(len(reply))]
     asked = b"list-tube-used\r\n"
     server = scripted([*greeting, (asked, CLOSE)], *cuts, [*greeting, (asked, b"USING t\r\n")])
-    with Client(server.address, use="t", watch="t", token="secret", connect_timeout=WITHIN) as queue:
+    with Client(server.address, use="t", watch="t", token="secret", reconnect_timeout=WITHIN) as queue:
         assert queue.using() == "t"
     assert len(server.said) == len(cuts) + 2
 
@@ -402,16 +403,43 @@ def test_the_next_node_is_taken_when_one_is_lost(run, scripted):
         Client([nobody, nobody])
 
 
-def test_reconnecting_is_tried_again_for_as_long_as_connecting_may_take(beanstalkd):
-    port = beanstalkd.address[1]
-    with Client(beanstalkd.address, connect_timeout=0.1) as queue:
-        beanstalkd.kill()
+class Clock:
+    """In place of `time`: sleeping takes no time, and nobody answers."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def wait_in_vain(self, address, seconds):
+        self.now += seconds
+        raise TimeoutError(address)
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["refused", "silent"])
+def test_a_command_fails_after_a_second_while_the_server_is_down(scripted, monkeypatch, is_silent):
+    clock = Clock()
+    monkeypatch.setattr("beanstalk_client.blocking.time", clock)
+    server = scripted([(b"use t\r\n", b"USING t\r\n"), (b"list-tube-used\r\n", CLOSE)])
+    with Client([server.address, ("127.0.0.1", servers.unused_port())], use="t") as queue:
+        if is_silent:
+            monkeypatch.setattr("beanstalk_client.blocking.open_socket", clock.wait_in_vain)
         with pytest.raises(ConnectionLostError, match="no server can be reached"):
-            queue.stats()
+            queue.using()
+    assert clock.now == pytest.approx(1, abs=0.01)
+
+
+def test_a_command_waits_for_a_server_that_is_started_again(beanstalkd):
+    port = beanstalkd.address[1]
+    beanstalkd.kill()
     line = [*servers.command(servers.BEANSTALKD), "-l", "127.0.0.1", "-p", str(port)]
     server = servers.Restartable(servers.BEANSTALKD, line, port, address=("127.0.0.1", port))
     try:
-        with Client(server.address, use="t", watch="t") as queue:
+        with Client(server.address, use="t", watch="t", reconnect_timeout=WITHIN) as queue:
             queue.put("x")
             server.kill()
             timer = threading.Timer(0.2, server.start)
@@ -653,7 +681,7 @@ def test_an_encoding_that_there_is_not_is_refused_at_once(encoding):
         Client("127.0.0.1:1", encoding)
 
 
-@pytest.mark.parametrize("name", ["timeout", "connect_timeout"])
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "reconnect_timeout"])
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_a_timeout_that_cannot_be_is_refused_at_once(name, seconds):
     with pytest.raises(ValueError, match=f"^{name} is "):
@@ -741,10 +769,37 @@ def test_a_name_whose_first_address_does_not_answer_is_reached_by_the_next(run, 
 def test_a_server_that_cannot_be_reached_has_done_nothing(scripted):
     closing = [(b"use t\r\n", CLOSE)]
     server = scripted([(b"use t\r\n", b"USING t\r\n"), (b"put 65536 0 60 1\r\na\r\n", CLOSE)], *[closing] * 30)
-    with Client(server.address, use="t", connect_timeout=0.1) as queue:
+    with Client(server.address, use="t", reconnect_timeout=0.1) as queue:
         with pytest.raises(ConnectionLostError):
             queue.put("a")
         with pytest.raises(ConnectionLostError, match="no server can be reached") as lost:
             queue.put("a")
         assert "may not" not in str(lost.value)
         assert not lost.value.maybe_done
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1", "0.0.0.0", "unix:{}/socket"])
+def test_a_server_in_the_event_loop_that_the_client_would_hold_up_is_told(where, tmp_path):
+    async def story():
+        async with Server(Config(listen=where.format(tmp_path), port=0)) as server:
+            address = ("127.0.0.1", server.address[1]) if isinstance(server.address, tuple) else server.address
+            with pytest.raises(RuntimeError, match=r"runs in the event loop of this thread.*AsyncClient"):
+                Client(address, use="t", timeout=0.1)
+            await asyncio.to_thread(in_a_thread, address)
+
+    def in_a_thread(address):
+        with Client(address, use="t") as queue:
+            assert queue.put("a") == 1
+
+    asyncio.run(story())
+
+
+def test_a_server_of_another_event_loop_is_none_that_the_client_holds_up(run):
+    address = run().address
+
+    async def story():
+        async with Server(Config(port=0)):
+            with Client(address, use="t") as queue:
+                assert queue.put("a") == 1
+
+    asyncio.run(story())

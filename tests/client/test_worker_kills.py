@@ -40,7 +40,7 @@ def story(program, directory, kills, whom, seed):
         worker = WorkerProcess(server, directory)
         try:
             worker.wait_for("takes jobs from", "it has started")
-            with Client(server.address, encoding=None, connect_timeout=20) as client:
+            with Client(server.address, encoding=None, reconnect_timeout=20) as client:
                 moments = sorted(chance.sample(range(10, JOBS), kills))
                 for number in range(JOBS):
                     put(client, number)

@@ -54,7 +54,7 @@ class Reports:
         async with self._lock:
             if self._client is None:
                 self._client = self._connect()
-            client = self._client
+            client = await self._client.connect()  # which waits for longer than a put
             await client.use(tube + ERRORS)
             if await client.knows("put-with"):
                 with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment

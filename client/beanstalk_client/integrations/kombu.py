@@ -47,7 +47,7 @@ from beanstalk_client.errors import (
 from beanstalk_client.events import tell
 from beanstalk_client.integrations.reservations import Reservation, Reservations, Slot
 from beanstalk_client.protocol import Protocol
-from beanstalk_client.session import Session
+from beanstalk_client.session import RECONNECT_WITHIN, Session
 from beanstalk_client.version import VERSION
 
 try:
@@ -471,6 +471,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             "insecure_token": options.get("insecure_token", False),
             "connect_timeout": client.connect_timeout or 10.0,
             "timeout": self.patience,
+            "reconnect_timeout": options.get("reconnect_timeout", RECONNECT_WITHIN),
         }
         self._commands: Client[bytes] | None = None
         self._used = commands.DEFAULT_TUBE
@@ -557,6 +558,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self._said_at = -WAIT  # if it replaces one that is lost, the one that binds may be lost as well
         options = dict(self._options)
         patience, timeout = options.pop("timeout"), options.pop("connect_timeout")
+        del options["reconnect_timeout"]
         target = read_target(self.addresses(), **options)
         failure: Exception = ConnectionLostError("there is no server")
         for address in target.addresses:

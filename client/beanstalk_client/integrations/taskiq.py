@@ -75,7 +75,8 @@ class BeanstalkBroker(AsyncBroker):
         ttr: time to run, in seconds. Jobs are touched while they are not acknowledged, so this is for how long a worker
             that hangs or vanishes without a word keeps them.
         priority: of messages without a label `priority`.
-        client: further keywords of `AsyncClient`: tls, server_name, token, insecure_token, connect_timeout, timeout.
+        client: further keywords of `AsyncClient`: tls, server_name, token, insecure_token, connect_timeout, timeout,
+            reconnect_timeout.
 
     Raises:
         ValueError: an argument is not valid.

@@ -51,7 +51,7 @@ class Tasks:
         lifespan: makes an asynchronous context manager that a worker enters before its first job, and leaves after its
             last: for what all its tasks share, such as a pool of connections to a database.
         options: any keyword of `Client` that says how a server is reached: tls, server_name, token, connect_timeout,
-            timeout.
+            timeout, reconnect_timeout.
     """
 
     def __init__(
@@ -377,6 +377,7 @@ class Tasks:
             self._memory.client(tube).put_with(body, key=f"job-{job_id}", replace=True)
             return
         client = await self._aclient(tube)
+        await client.connect()  # which waits for longer than a put
         if await client.knows("put-with"):
             with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
                 await client.put_with(body, key=f"job-{job_id}", replace=True, ttl=REPORT_TTL)

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from beanstalk_client import commands
 from beanstalk_client.address import read_target
 
-CLIENT_OPTIONS = ("addresses", "tls", "server_name", "token", "insecure_token", "connect_timeout", "timeout")
+TIMEOUTS = ("connect_timeout", "timeout", "reconnect_timeout")
+
+CLIENT_OPTIONS = ("addresses", "tls", "server_name", "token", "insecure_token", *TIMEOUTS)
 """Those that the client takes, under its own names."""
 
 MAX_SECONDS = 2**32 - 1
@@ -66,7 +68,7 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
         read_target(**target)
     except (TypeError, ValueError, OSError) as error:
         yield f"the server's address is not valid: {error}", "Such as 'addresses': 'beanstalk://127.0.0.1:11300'."
-    for name in ("connect_timeout", "timeout"):
+    for name in TIMEOUTS:
         value = given.get(name)
         if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
             yield f"OPTIONS[{name!r}] is {value!r}", "It is a number of seconds, more than 0."

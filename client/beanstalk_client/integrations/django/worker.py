@@ -211,7 +211,7 @@ class Runner:
         async with self._reporting:
             if self._reporter is None:
                 self._reporter = self.connect()
-            client = self._reporter
+            client = await self._reporter.connect()  # which waits for longer than a put
             await client.use(tube)
             if await client.knows("put-with"):
                 with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment

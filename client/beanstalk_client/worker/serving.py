@@ -18,6 +18,7 @@ from typing import NamedTuple
 from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.registry import Tasks
+from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
 
@@ -81,6 +82,9 @@ class Worker:
             async with contextlib.AsyncExitStack() as stack:
                 if self._tasks.lifespan is not None:
                     await stack.enter_async_context(self._tasks.lifespan())
+                if self._tasks.errors is not None:
+                    reports = [tube + self._tasks.errors for group in self._groups for tube in group.tubes]
+                    await stack.enter_async_context(tidied(self._tasks.connect_async, reports))
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self._consume()
         finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import logging
 import os
 import sys
 import traceback
@@ -19,10 +18,13 @@ from typing import Any
 from beanstalk_client.consumer import AT_ONCE
 from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.event_loop import run
+from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.serving import GRACE, Group, Worker
+
+PROGRAM = "beanstalk-worker"
 
 USAGE = 2
 FAILED = 1
@@ -37,7 +39,7 @@ class UsageError(Exception):
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m beanstalk_client.worker",
+        prog=PROGRAM,
         description="Run the tasks of a program: each job of their tubes is a call of one of them.",
         epilog="SIGTERM or SIGINT: take no more jobs, let those that run end, and release the others after --grace. "
         "A second one releases them at once.",
@@ -79,11 +81,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--group", metavar="TUBE", default=GROUP, help=f"with --schedule: the tube of plans of this program ({GROUP})"
     )
+    add_log_options(parser.add_argument, more="; debug also tells of each job that is done")
     parser.add_argument(
-        "--log-level",
-        default="info",
-        choices=["debug", "info", "warning", "error"],
-        help="how grave an event must be to be logged (info); debug also tells of each job that is done",
+        "--tracebacks",
+        default="last",
+        choices=["last", "all"],
+        help="log the traceback of the last try of a job only, or of all that fail (last)",
     )
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser
@@ -199,18 +202,15 @@ def _look_for_moments(tasks: Tasks) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop; return the exit status."""
     options = make_parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    start_log(options)
     try:
         tasks = find_tasks(options.app)
         groups = groups_of(options, tasks)
         beside = schedules_of(options, tasks)
     except UsageError as error:
-        sys.stderr.write(f"beanstalk_client.worker: {error}\n")
-        return USAGE
+        return complain(options, PROGRAM, str(error), USAGE)
     threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
-    worker = Worker(tasks, groups, threads=threads, grace=options.grace)
+    worker = Worker(tasks, groups, threads=threads, grace=options.grace, all_tracebacks=options.tracebacks == "all")
     try:
         if options.schedule:
             _look_for_moments(tasks)
@@ -218,6 +218,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run(worker.run())
     except (Error, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
-        sys.stderr.write(f"beanstalk_client.worker: server {tasks.where}: {reason}\n")
-        return FAILED
+        return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)
     return 0

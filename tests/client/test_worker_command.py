@@ -90,6 +90,14 @@ def test_its_log_is_for_programs_if_that_is_asked_for(work, client):
     assert "Traceback" in told["task-buried"]["exception"] and "exception" not in told["task-failed"]
 
 
+def test_a_tube_that_no_task_has_is_warned_of(work):
+    worker = work("--tube", "nosuch", "--tube", "default")
+    assert "WARNING --tube nosuch: no task of program:tasks has it; there are default\n" in worker.log
+    assert "--tube default" not in worker.log
+    worker.tell()
+    assert worker.end() == 0
+
+
 def test_told_to_stop_it_lets_run_what_runs(work, client, tmp_path):
     worker = work()
     client.put(call("wait", 1, str(tmp_path / "gate")))

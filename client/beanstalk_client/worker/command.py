@@ -6,8 +6,10 @@ Must never know how a worker works.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -18,10 +20,12 @@ from typing import Any
 from beanstalk_client.consumer import AT_ONCE
 from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.event_loop import run
+from beanstalk_client.events import tell
 from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.version import VERSION
+from beanstalk_client.worker.processes import BELOW, Processes, command_line, run_reloaded, stop_with_parent
 from beanstalk_client.worker.serving import GRACE, Group, Worker
 
 PROGRAM = "beanstalk-worker"
@@ -31,6 +35,9 @@ FAILED = 1
 
 MOST_THREADS = 40
 """How many threads there are at most, unless told."""
+
+
+log = logging.getLogger("beanstalk_client.worker")
 
 
 class UsageError(Exception):
@@ -65,6 +72,18 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         type=read_count,
         help=f"in how many threads plain functions run (as many as may run at a time, {MOST_THREADS} at most)",
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=read_count,
+        default=1,
+        help="run N workers, each a process of its own with all of the above (1)",
+    )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="for development: begin anew when a file of Python in the working directory changes; needs watchfiles",
     )
     parser.add_argument(
         "--grace",
@@ -172,6 +191,17 @@ def groups_of(options: argparse.Namespace, tasks: Tasks) -> list[Group]:
     return [Group(group.tubes, group.at_once or options.at_once) for group in named]
 
 
+def warn_of_tubes(options: argparse.Namespace, tasks: Tasks) -> None:
+    """Tell of tubes that are named and that no task has: most often, a name is misspelled."""
+    for group in options.tube or ():
+        for tube in group.tubes:
+            if tube not in tasks.tubes:
+                message = (
+                    f"--tube {tube}: no task of {options.app} has it; there are {', '.join(tasks.tubes) or 'none'}"
+                )
+                tell(log, logging.WARNING, "tube-without-task", message, tube=tube)
+
+
 def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextManager[None]:
     """What plans the schedules beside the worker, if that is wanted.
 
@@ -201,14 +231,27 @@ def _look_for_moments(tasks: Tasks) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop; return the exit status."""
-    options = make_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = make_parser().parse_args(given)
     start_log(options)
+    below = os.environ.pop(BELOW, "")
+    if options.reload and not below:
+        try:
+            run_reloaded(given)
+        except ImportError as error:
+            return complain(options, PROGRAM, str(error), USAGE)
+        return 0
     try:
         tasks = find_tasks(options.app)
         groups = groups_of(options, tasks)
         beside = schedules_of(options, tasks)
     except UsageError as error:
         return complain(options, PROGRAM, str(error), USAGE)
+    if options.processes > 1 and below != "processes":
+        return asyncio.run(Processes(command_line(given), options.processes).run())
+    if below == "processes":
+        stop_with_parent()
+    warn_of_tubes(options, tasks)
     threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
     worker = Worker(tasks, groups, threads=threads, grace=options.grace, all_tracebacks=options.tracebacks == "all")
     try:

@@ -77,7 +77,9 @@ class Deliverer:
         """
         loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        await look_for_server(self._connect(), self._tubes)
+        for tube in await look_for_server(self._connect(), self._tubes):
+            message = f"there is no tube {tube} yet: is that its name? Its jobs are taken when there are any"
+            tell(log, logging.WARNING, "tube-missing", message, tube=tube)
         reports = Reports(self._connect)
         self._sender = self._make_sender()
         handler = Deliveries(self._sender, self._turns, self._rules, reports)

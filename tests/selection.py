@@ -45,6 +45,7 @@ SOCKETS = (
     "tests/client/test_pipeline",
     "tests/client/test_schedules_listings",
     "tests/client/test_schedules_race",
+    "tests/client/test_tasks_reports",
     "tests/client/test_tasks_task",
     "tests/client/test_worker_",
     "tests/cluster/test_access_through_standby",

@@ -746,13 +746,16 @@ class Consumer:
         tell(log, logging.WARNING, "outcome-lost", message, job=delivery.job_id, tube=delivery.tube)
 
 
-async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> None:
+async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> list[str]:
     """Connect, to see whether there is a server that lets us consume these tubes; the client is closed then.
+
+    Return those that the server has not, so far.
 
     Raises:
         OSError, Error: there is none, or it does not take our token.
         PermissionError: how often a job has been tried could not be asked for: the right to inspect a tube is missing.
     """
+    missing = []
     try:
         await client.connect()
         for tube in tubes:
@@ -764,9 +767,10 @@ async def look_for_server(client: AsyncClient[bytes], tubes: Sequence[str]) -> N
                 )
                 raise PermissionError(message) from None
             except NotFoundError:
-                pass  # so far
+                missing.append(tube)
     finally:
         await client.close()
+    return missing
 
 
 class _Link:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import signal
 import sys
 import time
 from collections.abc import Sequence
 
 from beanstalk_client.errors import Error
+from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.schedules.schedule import Schedule
 from beanstalk_client.schedules.scheduler import AHEAD, GROUP, HOLD, Scheduler
 from beanstalk_client.version import VERSION
 from beanstalk_client.worker.command import FAILED, USAGE, UsageError, find_tasks
+
+PROGRAM = "beanstalk_client.scheduler"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -31,12 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_options(parser)
     parser.add_argument("--once", action="store_true", help="plan what is to be planned now, and end")
     parser.add_argument("--list", action="store_true", help="show the schedules and when they fire next, and end")
-    parser.add_argument(
-        "--log-level",
-        default="info",
-        choices=["debug", "info", "warning", "error"],
-        help="how grave an event must be to be logged (info)",
-    )
+    add_log_options(parser.add_argument)
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser
 
@@ -79,9 +76,7 @@ def _seconds(text: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plan until told to end; return the exit status."""
     options = make_parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    start_log(options)
     try:
         tasks = find_tasks(options.app)
         if not tasks.schedules:
@@ -90,8 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tasks.connect, tasks.schedules, group=options.group, ahead=options.ahead, hold=options.hold
         )
     except (UsageError, ValueError) as error:
-        sys.stderr.write(f"beanstalk_client.scheduler: {error}\n")
-        return USAGE
+        return complain(options, PROGRAM, str(error), USAGE)
     if options.list:
         sys.stdout.writelines(f"{_shown(schedule)}\n" for schedule in tasks.schedules)
         return 0
@@ -104,8 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scheduler.run()
     except (Error, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
-        sys.stderr.write(f"beanstalk_client.scheduler: server {tasks.where}: {reason}\n")
-        return FAILED
+        return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)
     return 0
 
 

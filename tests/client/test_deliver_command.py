@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import logging
 import re
 import subprocess
 import sys
@@ -12,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from beanstalk_client.deliver import command, signatures
-from beanstalk_client.deliver.command import JsonFormatter, UsageError, main, make_deliverer, make_parser
+from beanstalk_client.deliver.command import UsageError, main, make_deliverer, make_parser
 from beanstalk_client.deliver.request import Request
 from beanstalk_client.deliver.signatures import Secrets
-from beanstalk_client.events import tell
 
 from harness.servers import ROOT
 
@@ -88,26 +86,6 @@ def test_producers_need_no_library_and_no_event_loop():
 def test_a_server_that_is_not_there(capsys):
     assert main(["--tube", "a", "--server", "127.0.0.1:1"]) == 1
     assert "beanstalk-deliver: the job server: " in capsys.readouterr().err
-
-
-def test_lines_for_programs():
-    records = []
-    log = logging.getLogger("a.log.of.its.own")
-    log.addFilter(lambda record: records.append(record) or False)
-    tell(log, logging.ERROR, "delivery-buried", "job 7: größer\n\x1b[31mals", job=7, seconds=0.5, kind="status")
-    (record,) = records
-    line = JsonFormatter().format(record)
-    found = json.loads(line)
-    assert line.isascii() and "\n" not in line
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("time"))
-    assert found == {
-        "level": "error",
-        "event": "delivery-buried",
-        "message": r"job 7: größer\n\x1b[31mals",
-        "job": 7,
-        "seconds": 0.5,
-        "kind": "status",
-    }
 
 
 # The page

@@ -143,7 +143,7 @@ def test_after_its_last_try_it_is_buried_with_the_reason(told):
     assert isinstance(found, Bury) and found.priority == 17
     assert events(told) == ["delivery-buried"] and told.records[0].levelname == "ERROR"
     ((tube, job, report),) = world.reports
-    assert (tube, job) == ("webhooks", 7)
+    assert (tube, job) == ("webhooks.errors", 7)
     assert report.pop("buried").startswith("20") and ":" in report.pop("sender")
     assert report == {
         "job": 7,

@@ -427,3 +427,16 @@ def test_secrets_are_read_anew_on_sighup_and_bad_ones_are_refused(server, tmp_pa
             assert not any("hunter2" in line or old in line or new in line for line in process.lines)
 
     asyncio.run(story())
+
+
+def test_a_tube_that_is_not_there_is_warned_of(server, caplog):
+    async def story():
+        async with AsyncClient(server, encoding=None) as queue, delivering(server):
+            await eventually_asked(lambda: is_watched(queue), "it has started")
+
+    async def is_watched(queue):
+        return TUBE in await queue.tubes()
+
+    asyncio.run(story())
+    told = [record for record in caplog.records if getattr(record, "event", "") == "tube-missing"]
+    assert [(record.tube, record.levelname) for record in told] == [(TUBE, "WARNING")]

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 from beanstalk_client.consumer import DONE, Release
-from beanstalk_client.tasks import GiveUp, Middleware, Retry, Tasks, current_run
+from beanstalk_client.tasks import GiveUp, Message, Middleware, Put, Retry, Run, Tasks, current_run
 from beanstalk_client.tasks.failure import delay_of, tries_of
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
@@ -54,6 +54,48 @@ def test_what_fails_is_tried_again_later_and_later_and_then_buried(tasks, queue,
     last = caplog.records[-1]
     assert (last.job, last.tube, last.task, last.tries) == (job_id, "default", "bad", 4)
     assert "secret" not in "".join(record.getMessage() for record in caplog.records)
+
+
+def test_only_the_last_try_has_its_traceback_in_the_log(tasks, queue, caplog):
+    """Twelve tries of one job made twelve tracebacks of one fault."""
+
+    @tasks.task(retries=2, backoff=1)
+    def bad():
+        raise RuntimeError("no such luck")
+
+    bad.put()
+    queue.run(1000)
+    assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]
+    assert all("RuntimeError: no such luck" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_all_tries_have_one_if_that_is_asked_for(tries, caplog):
+    tasks = Tasks()
+
+    @tasks.task(retries=1)
+    def bad():
+        raise RuntimeError("no such luck")
+
+    class Delivery:
+        job_id, tube, body = 7, "default", bad.body()
+
+        async def stats(self):
+            return {"tube": "default", "pri": 3, "reserves": tries}
+
+    with tasks.in_memory():
+        asyncio.run(Runner(tasks, None, all_tracebacks=True)(Delivery()))
+    assert [bool(record.exc_info) for record in caplog.records] == [True]
+
+
+def test_a_run_and_a_put_say_which_they_are_and_no_arguments():
+    message = Message("send", ["secret"], {}, {})
+    put = Put(message, "mail")
+    assert repr(put) == "<put of send into tube mail>"
+    put.job_id = 17
+    assert repr(put) == "<put of send into tube mail: job 17>"
+    assert repr(Run(message, "mail", 17)) == "<run of send: job 17 of tube mail>"
+    assert repr(Run(message, "", 17)) == "<run of send: job 17>"
 
 
 def test_why_a_job_is_buried_is_there_to_be_read(tasks, queue):

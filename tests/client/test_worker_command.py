@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import signal
 
 import pytest
@@ -74,6 +75,27 @@ def test_what_fails_is_buried_and_its_error_is_there_to_be_read(work, client):
     assert b'"error": "RuntimeError: no such luck"' in report.body
     client.delete(report)
     client.use("default")
+
+
+def test_its_log_is_for_programs_if_that_is_asked_for(work, client):
+    worker = work("--log-format", "json")
+    client.put(call("fail"))
+    worker.wait_for("task-buried", "it is buried")
+    worker.tell()
+    assert worker.end() == 0
+    lines = [json.loads(line) for line in worker.log.splitlines()]
+    told = {line["event"]: line for line in lines}
+    assert [line["event"] for line in lines].count("task-failed") == 1
+    assert (told["task-buried"]["task"], told["task-buried"]["tries"]) == ("fail", 2)
+    assert "Traceback" in told["task-buried"]["exception"] and "exception" not in told["task-failed"]
+
+
+def test_a_tube_that_no_task_has_is_warned_of(work):
+    worker = work("--tube", "nosuch", "--tube", "default")
+    assert "WARNING --tube nosuch: no task of program:tasks has it; there are default\n" in worker.log
+    assert "--tube default" not in worker.log
+    worker.tell()
+    assert worker.end() == 0
 
 
 def test_told_to_stop_it_lets_run_what_runs(work, client, tmp_path):
@@ -198,7 +220,7 @@ def test_a_mistake_is_told_in_one_line(app, source, said, tmp_path, monkeypatch,
     assert main([app]) == 2
     error = capsys.readouterr().err
     assert said in error
-    assert error.startswith("beanstalk_client.worker: ")
+    assert error.startswith("beanstalk-worker: ")
     assert error.count("\n") == 1
 
 
@@ -211,7 +233,7 @@ def test_schedules_need_a_server_that_knows_moments(tmp_path, monkeypatch, capsy
         )
         monkeypatch.chdir(tmp_path)
         assert main(["planned:tasks", "--schedule"]) == 1
-    said = f"beanstalk_client.worker: server {where}: --schedule: it does not know put-with, which schedules need"
+    said = f"beanstalk-worker: server {where}: --schedule: it does not know put-with, which schedules need"
     assert said in capsys.readouterr().err
 
 

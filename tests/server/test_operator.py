@@ -15,13 +15,15 @@ from functools import partial
 import beanstalk_client
 import pytest
 import trustme
+from beanstalk_client.worker.serving import Group, Worker
 
 from beanstalk_server import ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.cli.operator import changing
 from beanstalk_server.cli.operator.main import main
 from harness import servers
-from harness.waiting import eventually
+from harness.in_thread import ServerThread
+from harness.waiting import eventually, eventually_asked
 
 COMMAND = [
     sys.executable,
@@ -326,6 +328,60 @@ def test_redrive_of_a_dead_tube(run, read, monkeypatch):
     assert read(server, "redrive", "dead", "1") == {"redriven": 1}
     monkeypatch.setattr(changing, "PART", 2)
     assert read(server, "redrive", "dead", "--all") == {"redriven": 4}
+
+
+def test_show_says_why_a_job_is_where_it_is(server, ask, read):
+    """Buried by a worker's task, with a report, and in a dead tube: what is said, and whose report it is."""
+    tube = fresh(server)
+    tasks = beanstalk_client.Tasks(server.address, tube=tube)
+
+    @tasks.task(retries=0)
+    def fail():
+        raise RuntimeError("no \x1b such luck")
+
+    fail.put()
+    other = read(server, "put", tube, "--pri", "9999999", "not mine")["id"]
+
+    async def work():
+        worker = Worker(tasks, [Group((tube,), 1)], threads=1)
+        working = asyncio.ensure_future(worker.run())
+        async with tasks.connect_async(use=tube) as queue:
+            await eventually_asked(lambda: is_buried(queue), "both are buried")
+        worker.stop()
+        await working
+
+    async def is_buried(queue):
+        return (await queue.stats_tube(tube))["current-jobs-buried"] == 2
+
+    asyncio.run(work())
+    tasks.close()
+    with beanstalk_client.Client(server.address, use=tube) as queue:
+        job = queue.peek_buried().id
+    found = read(server, "show", str(job))
+    assert (found["job"]["id"], found["job"]["state"], found["report"]["job"]) == (job, "buried", job)
+    assert found["report"]["task"] == "fail"
+    assert found["why"].endswith("try 1: RuntimeError: no \x1b such luck")
+    status, out, err = ask(server, "show", str(job))
+    assert (status, err) == (0, "")
+    assert out.startswith(f"job {job} of tube {tube} is buried: {found['report']['worker']} buried it at ")
+    assert "\nreport-task\tfail\n" in out and "\nTraceback (most recent call last):\n" in out
+    assert "no \\x1b such luck" in out and "\x1b" not in out
+    if isinstance(server, ServerThread):  # which tells of the next report only
+        assert read(server, "show", str(other))["report"]["job"] == other
+    assert ask(server, "show", "999999") == (1, "", "beanstalk show: job 999999: not found\n")
+
+
+def test_show_finds_the_report_of_a_dead_letter(run, read):
+    server = run(tubes=(TubeConfig(match=("t",), max_tries=1, dead_tube="dead"),))
+    with beanstalk_client.Client(server.address, use="t", watch="t") as worker:
+        job = worker.put("x")
+        worker.release(worker.reserve(timeout=0))
+        assert read(server, "show", str(job))["report"] is None
+        worker.use("t.errors")
+        worker.put_with(json.dumps({"job": job, "error": "why"}), key=f"job-{job}")
+    found = read(server, "show", str(job))
+    assert found["why"] == "it comes from t (a worker released it); nobody watches its tube"
+    assert found["report"] == {"job": job, "error": "why"}
 
 
 class Terminal:

@@ -41,7 +41,7 @@ STATES: Final = ("ready", "delayed", "reserved", "buried")
 SORTS: Final = ("tube", "urgent", "ready", "reserved", "delayed", "buried", "waiting", "total", "paused")
 """What `tubes` may be sorted by: its columns."""
 
-WATCHABLE: Final = ("stats", "tubes", "ls", "peek", "clients", "ping")
+WATCHABLE: Final = ("stats", "tubes", "ls", "peek", "show", "clients", "ping")
 """The commands that `watch` repeats: those that change nothing."""
 
 
@@ -325,6 +325,14 @@ COMMANDS: Final = (
         ),
         Argument("--buried", metavar="TUBE", type=tube_name, help="of the job that was buried first", complete=TUBES),
         about="Into a pipe or a file the body goes byte for byte; on a terminal, control characters are escaped.",
+    ),
+    Command(
+        "show",
+        "showing.show",
+        "a job, and why it is where it is",
+        Argument("id", metavar="ID", type=job_id, help="the id of the job"),
+        about="It shows the statistics of the job, its tries among them, and the report that a worker has put into "
+        "the tube of its name with .errors behind it: who has buried the job, when, and with which error.",
     ),
     Command(
         "clients", "looking.clients", "who is connected", about="Needs list-clients, which beanstalkd does not have."

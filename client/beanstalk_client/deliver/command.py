@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import logging
 import ssl
-import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_client.address import read_target
 from beanstalk_client.asynchronous import AsyncClient
@@ -25,6 +21,7 @@ from beanstalk_client.deliver.turns import Turns
 from beanstalk_client.deliver.verdicts import Rules
 from beanstalk_client.errors import Error
 from beanstalk_client.event_loop import run
+from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.version import VERSION
 
 if TYPE_CHECKING:
@@ -37,9 +34,6 @@ FAILED: Final = 1
 
 LARGEST_FILE: Final = 1_000_000
 """Bytes of a file of secrets, or with a token."""
-
-_OF_RECORDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""The attributes of a record that are not the fields of an event."""
 
 
 class UsageError(Exception):
@@ -173,13 +167,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="not to this network, whatever else is allowed; may be given often",
     )
     add = parser.add_argument_group("the log").add_argument
-    add(
-        "--log-level",
-        default="info",
-        choices=["debug", "info", "warning", "error"],
-        help="how grave an event must be to be logged (info)",
-    )
-    add("--log-format", default="text", choices=["text", "json"], help="lines for people, or for programs (text)")
+    add_log_options(add)
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser
 
@@ -266,40 +254,17 @@ def make_deliverer(options: argparse.Namespace) -> Deliverer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send what is due until told to stop; return the exit status."""
     options = make_parser().parse_args(arguments)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        JsonFormatter() if options.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    )
-    logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
+    start_log(options)
     try:
         deliverer = make_deliverer(options)
     except UsageError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
-        return USAGE
+        return complain(options, PROGRAM, str(error), USAGE)
     _allow_many_connections()
     try:
         run(deliverer.run())
     except (Error, OSError, ValueError) as error:
-        sys.stderr.write(f"{PROGRAM}: the job server: {str(error) or type(error).__name__}\n")
-        return FAILED
+        return complain(options, PROGRAM, f"the job server: {str(error) or type(error).__name__}", FAILED)
     return 0
-
-
-class JsonFormatter(logging.Formatter):
-    """Writes a record as an object of JSON, in ASCII, on one line: with the names that beanstalk-server's log has."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {name: value for name, value in vars(record).items() if name not in _OF_RECORDS}
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z",
-            "level": record.levelname.lower(),
-            "event": fields.pop("event", record.name),
-            "message": record.getMessage().strip(),
-            **fields,
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
 
 
 def _allow_many_connections() -> None:

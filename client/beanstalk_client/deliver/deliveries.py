@@ -37,7 +37,7 @@ from beanstalk_client.deliver.turns import PutOff, Stopped, Turns
 from beanstalk_client.deliver.verdicts import BURY, Rules, is_delivered, judge, read_retry_after
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import is_last_of_server, tries_of
+from beanstalk_client.tasks.failure import ERRORS, is_last_of_server, tries_of
 
 MOST_REMEMBERED: Final = 250_000
 """Jobs that were put off of which it is remembered how often: in some 25 MB."""
@@ -46,7 +46,7 @@ LOOKUP_DELAY: Final = 5.0
 """Seconds after which a job is tried again whose statistics were not to be had when it failed."""
 
 Report = Callable[[str, int, bytes], Awaitable[None]]
-"""Puts what a person should read about a buried job: of a tube, by its id."""
+"""Puts what a person should read about a buried job: into a tube, by the id of the job."""
 
 log = logging.getLogger("beanstalk_client.deliver")
 
@@ -196,7 +196,9 @@ class Deliveries:
         self._put_off.pop(delivery.job_id, None)
         if self._report is not None and tube:
             try:
-                await self._report(tube, delivery.job_id, report(delivery.job_id, tube, reason, tries, told, excerpt))
+                await self._report(
+                    tube + ERRORS, delivery.job_id, report(delivery.job_id, tube, reason, tries, told, excerpt)
+                )
             except (Error, OSError, ValueError) as trouble:
                 self._tell(logging.WARNING, "report-lost", delivery, f"there is no report of it: {trouble!r}", tube)
         return Bury(int(found["pri"]) if "pri" in found else None)

@@ -20,9 +20,9 @@ from beanstalk_client.deliver.sending import Sender
 from beanstalk_client.deliver.signatures import Secrets
 from beanstalk_client.deliver.turns import Turns
 from beanstalk_client.deliver.verdicts import Rules
-from beanstalk_client.errors import TooLateError
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL
+from beanstalk_client.tasks.failure import ERRORS
+from beanstalk_client.tasks.reports import Reports, tidied
 
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
@@ -31,40 +31,6 @@ LAST_GRACE: Final = 3.0
 """Seconds for the release of the jobs that are left when the grace is over."""
 
 log = logging.getLogger("beanstalk_client.deliver")
-
-
-class Reports:
-    """Puts reports about buried jobs, in the tube of their name with ERRORS behind it.
-
-    Args:
-        connect: makes a client that is not connected yet.
-    """
-
-    def __init__(self, connect: Callable[[], AsyncClient[bytes]]) -> None:
-        self._connect = connect
-        self._client: AsyncClient[bytes] | None = None
-        self._lock = asyncio.Lock()  # `use` and what follows are two commands
-
-    async def __call__(self, tube: str, job: int, body: bytes) -> None:
-        """Put one: once for each job, where the server can do that.
-
-        Raises:
-            Error, OSError: the server is not reached, or refuses it.
-        """
-        async with self._lock:
-            if self._client is None:
-                self._client = self._connect()
-            client = await self._client.connect()  # which waits for longer than a put
-            await client.use(tube + ERRORS)
-            if await client.knows("put-with"):
-                with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
-                    await client.put_with(body, key=f"job-{job}", replace=True, ttl=REPORT_TTL)
-            else:
-                await client.put(body)
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
 
 
 class Deliverer:
@@ -111,7 +77,9 @@ class Deliverer:
         """
         loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        await look_for_server(self._connect(), self._tubes)
+        for tube in await look_for_server(self._connect(), self._tubes):
+            message = f"there is no tube {tube} yet: is that its name? Its jobs are taken when there are any"
+            tell(log, logging.WARNING, "tube-missing", message, tube=tube)
         reports = Reports(self._connect)
         self._sender = self._make_sender()
         handler = Deliveries(self._sender, self._turns, self._rules, reports)
@@ -130,7 +98,8 @@ class Deliverer:
         message = f"{who} sends the requests of {tubes} to {self._sender.reach}"
         tell(log, logging.INFO, "deliverer-started", message, tubes=tubes)
         try:
-            await self._consume()
+            async with tidied(self._connect, [tube + ERRORS for tube in self._tubes]):
+                await self._consume()
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)

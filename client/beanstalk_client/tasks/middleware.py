@@ -43,6 +43,9 @@ class Put:
         self.tube = tube
         self.job_id = 0
 
+    def __repr__(self) -> str:  # without arguments: it may be logged
+        return f"<put of {self.message.task} into tube {self.tube}{f': job {self.job_id}' if self.job_id else ''}>"
+
 
 class Run:
     """A run that is under way.
@@ -59,6 +62,9 @@ class Run:
         self.message = message
         self.tube = tube
         self.job_id = job_id
+
+    def __repr__(self) -> str:  # without arguments: it may be logged
+        return f"<run of {self.message.task}: job {self.job_id}{f' of tube {self.tube}' if self.tube else ''}>"
 
 
 class Middleware:

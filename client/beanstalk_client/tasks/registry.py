@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from beanstalk_client.address import read_target
 from beanstalk_client.errors import NotFoundError, TooLateError
-from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, Backoff
+from beanstalk_client.tasks.failure import ERRORS, Backoff
 from beanstalk_client.tasks.message import JSON, Message, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
@@ -376,13 +376,11 @@ class Tasks:
         if self._memory is not None:
             self._memory.client(tube).put_with(body, key=f"job-{job_id}", replace=True)
             return
+        from beanstalk_client.tasks.reports import put_report
+
         client = await self._aclient(tube)
         await client.connect()  # which waits for longer than a put
-        if await client.knows("put-with"):
-            with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
-                await client.put_with(body, key=f"job-{job_id}", replace=True, ttl=REPORT_TTL)
-        else:
-            await client.put(body)
+        await put_report(client, job_id, body)
 
     # Tests
 

@@ -79,10 +79,12 @@ class Runner:
     Args:
         tasks: which tasks there are.
         threads: where plain functions run; None for the caller's own, one at a time.
+        all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
     """
 
-    def __init__(self, tasks: Tasks, threads: Threads | None) -> None:
+    def __init__(self, tasks: Tasks, threads: Threads | None, *, all_tracebacks: bool = False) -> None:
         self._tasks = tasks
+        self._all_tracebacks = all_tracebacks
         self._threads = threads
 
     async def __call__(self, delivery: AnyDelivery) -> Outcome:
@@ -172,7 +174,8 @@ class Runner:
         try:
             found = await delivery.stats()
         except (Error, OSError):  # it is not ours any more, or the server is lost: it is tried again in any case
-            self._tell(logging.WARNING, "task-failed", delivery, task.name, f"failed: {describe(error)}", error=error)
+            shown = error if self._all_tracebacks else None
+            self._tell(logging.WARNING, "task-failed", delivery, task.name, f"failed: {describe(error)}", error=shown)
             return Release(LOOKUP_DELAY)
         tries = tries_of(found, task.retries)
         if isinstance(error, (GiveUp, *task.give_up_on)):
@@ -186,10 +189,8 @@ class Runner:
         delay = delay_of(task.backoff, tries) if asked is None else min(max(0.0, asked), LONGEST_DELAY)
         most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
         message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
-        expected = None if isinstance(error, (Retry, RunTimeoutError)) else error
-        self._tell(
-            logging.WARNING, "task-failed", delivery, task.name, message, error=expected, tries=tries, delay=delay
-        )
+        shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None
+        self._tell(logging.WARNING, "task-failed", delivery, task.name, message, error=shown, tries=tries, delay=delay)
         return Release(delay, int(found["pri"]))
 
     async def _bury(

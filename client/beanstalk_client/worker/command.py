@@ -6,6 +6,7 @@ Must never know how a worker works.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import importlib
 import logging
@@ -19,10 +20,15 @@ from typing import Any
 from beanstalk_client.consumer import AT_ONCE
 from beanstalk_client.errors import Error, UnsupportedError
 from beanstalk_client.event_loop import run
+from beanstalk_client.events import tell
+from beanstalk_client.logs import add_log_options, complain, start_log
 from beanstalk_client.schedules.scheduler import GROUP, Scheduler
 from beanstalk_client.tasks import Tasks
 from beanstalk_client.version import VERSION
+from beanstalk_client.worker.processes import BELOW, Processes, command_line, run_reloaded, stop_with_parent
 from beanstalk_client.worker.serving import GRACE, Group, Worker
+
+PROGRAM = "beanstalk-worker"
 
 USAGE = 2
 FAILED = 1
@@ -31,13 +37,16 @@ MOST_THREADS = 40
 """How many threads there are at most, unless told."""
 
 
+log = logging.getLogger("beanstalk_client.worker")
+
+
 class UsageError(Exception):
     """The command line cannot be followed; the message says why, in one line."""
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m beanstalk_client.worker",
+        prog=PROGRAM,
         description="Run the tasks of a program: each job of their tubes is a call of one of them.",
         epilog="SIGTERM or SIGINT: take no more jobs, let those that run end, and release the others after --grace. "
         "A second one releases them at once.",
@@ -65,6 +74,18 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"in how many threads plain functions run (as many as may run at a time, {MOST_THREADS} at most)",
     )
     parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=read_count,
+        default=1,
+        help="run N workers, each a process of its own with all of the above (1)",
+    )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="for development: begin anew when a file of Python in the working directory changes; needs watchfiles",
+    )
+    parser.add_argument(
         "--grace",
         metavar="SECONDS",
         type=read_seconds,
@@ -79,11 +100,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--group", metavar="TUBE", default=GROUP, help=f"with --schedule: the tube of plans of this program ({GROUP})"
     )
+    add_log_options(parser.add_argument, more="; debug also tells of each job that is done")
     parser.add_argument(
-        "--log-level",
-        default="info",
-        choices=["debug", "info", "warning", "error"],
-        help="how grave an event must be to be logged (info); debug also tells of each job that is done",
+        "--tracebacks",
+        default="last",
+        choices=["last", "all"],
+        help="log the traceback of the last try of a job only, or of all that fail (last)",
     )
     parser.add_argument("--version", action="version", version=f"beanstalk-client {VERSION}")
     return parser
@@ -169,6 +191,17 @@ def groups_of(options: argparse.Namespace, tasks: Tasks) -> list[Group]:
     return [Group(group.tubes, group.at_once or options.at_once) for group in named]
 
 
+def warn_of_tubes(options: argparse.Namespace, tasks: Tasks) -> None:
+    """Tell of tubes that are named and that no task has: most often, a name is misspelled."""
+    for group in options.tube or ():
+        for tube in group.tubes:
+            if tube not in tasks.tubes:
+                message = (
+                    f"--tube {tube}: no task of {options.app} has it; there are {', '.join(tasks.tubes) or 'none'}"
+                )
+                tell(log, logging.WARNING, "tube-without-task", message, tube=tube)
+
+
 def schedules_of(options: argparse.Namespace, tasks: Tasks) -> AbstractContextManager[None]:
     """What plans the schedules beside the worker, if that is wanted.
 
@@ -198,19 +231,29 @@ def _look_for_moments(tasks: Tasks) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it is told to stop; return the exit status."""
-    options = make_parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    given = sys.argv[1:] if arguments is None else arguments
+    options = make_parser().parse_args(given)
+    start_log(options)
+    below = os.environ.pop(BELOW, "")
+    if options.reload and not below:
+        try:
+            run_reloaded(given)
+        except ImportError as error:
+            return complain(options, PROGRAM, str(error), USAGE)
+        return 0
     try:
         tasks = find_tasks(options.app)
         groups = groups_of(options, tasks)
         beside = schedules_of(options, tasks)
     except UsageError as error:
-        sys.stderr.write(f"beanstalk_client.worker: {error}\n")
-        return USAGE
+        return complain(options, PROGRAM, str(error), USAGE)
+    if options.processes > 1 and below != "processes":
+        return asyncio.run(Processes(command_line(given), options.processes).run())
+    if below == "processes":
+        stop_with_parent()
+    warn_of_tubes(options, tasks)
     threads = options.threads or min(sum(group.at_once for group in groups), MOST_THREADS)
-    worker = Worker(tasks, groups, threads=threads, grace=options.grace)
+    worker = Worker(tasks, groups, threads=threads, grace=options.grace, all_tracebacks=options.tracebacks == "all")
     try:
         if options.schedule:
             _look_for_moments(tasks)
@@ -218,6 +261,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run(worker.run())
     except (Error, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
-        sys.stderr.write(f"beanstalk_client.worker: server {tasks.where}: {reason}\n")
-        return FAILED
+        return complain(options, PROGRAM, f"server {tasks.where}: {reason}", FAILED)
     return 0

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.registry import Tasks
+from beanstalk_client.tasks.reports import tidied
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
 
@@ -45,9 +46,19 @@ class Worker:
         groups: the tubes to take jobs from.
         threads: in how many threads plain functions run.
         grace: seconds that jobs may run on when it is told to stop; then they are released.
+        all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
     """
 
-    def __init__(self, tasks: Tasks, groups: Sequence[Group], *, threads: int, grace: float = GRACE) -> None:
+    def __init__(
+        self,
+        tasks: Tasks,
+        groups: Sequence[Group],
+        *,
+        threads: int,
+        grace: float = GRACE,
+        all_tracebacks: bool = False,
+    ) -> None:
+        self._all_tracebacks = all_tracebacks
         self._tasks = tasks
         self._groups = list(groups)
         self._number = threads
@@ -66,7 +77,7 @@ class Worker:
         self._over = asyncio.Event()
         await look_for_server(self._tasks.connect_async(), [tube for group in self._groups for tube in group.tubes])
         threads = Threads(self._number)
-        runner = Runner(self._tasks, threads)
+        runner = Runner(self._tasks, threads, all_tracebacks=self._all_tracebacks)
         self._consumers = [
             Consumer(self._tasks.connect_async, group.tubes, runner, at_once=group.at_once) for group in self._groups
         ]
@@ -81,6 +92,9 @@ class Worker:
             async with contextlib.AsyncExitStack() as stack:
                 if self._tasks.lifespan is not None:
                     await stack.enter_async_context(self._tasks.lifespan())
+                if self._tasks.errors is not None:
+                    reports = [tube + self._tasks.errors for group in self._groups for tube in group.tubes]
+                    await stack.enter_async_context(tidied(self._tasks.connect_async, reports))
                 tell(log, logging.INFO, "worker-started", f"worker {who} takes jobs from {tubes}", tubes=tubes)
                 await self._consume()
         finally:

@@ -33,9 +33,10 @@ from django.utils.module_loading import import_string
 
 from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
-from beanstalk_client.errors import Error, TooLateError
+from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, delay_of, describe, is_last_of_server, report, tries_of
+from beanstalk_client.tasks.failure import ERRORS, delay_of, describe, is_last_of_server, report, tries_of
+from beanstalk_client.tasks.reports import Reports
 from beanstalk_client.tasks.threads import Threads
 
 from .backend import BeanstalkBackend, shown_moment
@@ -82,8 +83,7 @@ class Runner:
         self._backend = backend
         self._threads = Threads(threads)
         self._worker_id = worker_id
-        self._reporter: AsyncClient[bytes] | None = None
-        self._reporting = asyncio.Lock()  # between `use` and `put`
+        self._report = Reports(self.connect)
         self.is_ending = False
 
     def connect(self) -> AsyncClient[bytes]:
@@ -119,8 +119,7 @@ class Runner:
 
     async def close(self) -> None:
         self._threads.close()
-        if self._reporter is not None:
-            await self._reporter.close()
+        await self._report.close()
 
     def _result(self, message: Message) -> Any:
         """The result that a task is about to have.
@@ -206,18 +205,6 @@ class Runner:
             text = f"job {delivery.job_id}: no report of why it is buried: {trouble!r}"
             tell(log, logging.WARNING, "report-lost", text, job=delivery.job_id)
         return Release() if is_last_of_server(found) else Bury()  # to the dead tube, if there is one
-
-    async def _report(self, tube: str, job_id: int, body: bytes) -> None:
-        async with self._reporting:
-            if self._reporter is None:
-                self._reporter = self.connect()
-            client = await self._reporter.connect()  # which waits for longer than a put
-            await client.use(tube)
-            if await client.knows("put-with"):
-                with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
-                    await client.put_with(body, key=f"job-{job_id}", replace=True, ttl=REPORT_TTL)
-            else:
-                await client.put(body)
 
 
 class _Run:

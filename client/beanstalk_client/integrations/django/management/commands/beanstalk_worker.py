@@ -19,6 +19,8 @@ from django.utils.module_loading import autodiscover_modules
 from beanstalk_client.consumer import AT_ONCE, Consumer
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import ERRORS
+from beanstalk_client.tasks.reports import tidied
 
 from ...backend import BeanstalkBackend
 from ...library import DEFAULT_TASK_BACKEND_ALIAS, InvalidTaskBackend, task_backends
@@ -145,7 +147,8 @@ async def serve(
     text = f"worker {worker_id} takes tasks from {', '.join(tubes)}, {at_once} at a time"
     tell(log, logging.INFO, "worker-started", text, tubes=",".join(tubes))
     try:
-        await running
+        async with tidied(runner.connect, [tube + ERRORS for tube in tubes]):
+            await running
     except asyncio.CancelledError:
         if not runner.is_ending:
             raise

@@ -1,0 +1,143 @@
+"""Reports about buried jobs: jobs for people, in tubes of their own. They go when the job does that they are about.
+
+Each has a key that names its job, so there is one for each job, and it is found by the job's id. No server knows what a
+report is about: workers look from time to time which jobs are gone, since these may be deleted by anybody, or expire.
+Must never delete what is not known to be a report about a job that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import re
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_client.errors import Error, ForbiddenError, NotFoundError, TooLateError
+from beanstalk_client.events import tell
+from beanstalk_client.tasks.failure import REPORT_TTL
+
+if TYPE_CHECKING:
+    from beanstalk_client.asynchronous import AsyncClient
+
+PAUSE: Final = 60.0
+"""Seconds between two looks at least, and up to twice as many, so that workers do not look together."""
+
+PAUSE_EACH: Final = 0.1
+"""Seconds for each report that there is, if that is more: so a look takes no server more than ten commands a second."""
+
+_KEY: Final = re.compile(r"job-([0-9]+)")
+
+log = logging.getLogger("beanstalk_client.reports")
+
+
+async def put_report(client: AsyncClient[bytes], job_id: int, body: bytes) -> None:
+    """Put a report into the tube that a client uses: once for each job, where the server can do that."""
+    if await client.knows("put-with"):
+        with contextlib.suppress(TooLateError):  # somebody reads the former one at this moment
+            await client.put_with(body, key=f"job-{job_id}", replace=True, ttl=REPORT_TTL)
+    else:
+        await client.put(body)
+
+
+class Reports:
+    """Puts reports, on a connection of its own.
+
+    Args:
+        connect: makes a client that is not connected yet.
+    """
+
+    def __init__(self, connect: Callable[[], AsyncClient[bytes]]) -> None:
+        self._connect = connect
+        self._client: AsyncClient[bytes] | None = None
+        self._lock = asyncio.Lock()  # `use` and what follows are two commands
+
+    async def __call__(self, tube: str, job_id: int, body: bytes) -> None:
+        """Put a report about a job into a tube.
+
+        Raises:
+            Error, OSError: the server is not reached, or refuses it.
+        """
+        async with self._lock:
+            if self._client is None:
+                self._client = self._connect()
+            client = await self._client.connect()  # which waits for longer than a put
+            await client.use(tube)
+            await put_report(client, job_id, body)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+@contextlib.asynccontextmanager
+async def tidied(connect: Callable[[], AsyncClient[bytes]], tubes: Iterable[str]) -> AsyncIterator[None]:
+    """Delete the reports of jobs that are gone, from time to time, while the block runs.
+
+    Args:
+        connect: makes a client that is not connected yet.
+        tubes: where reports are.
+    """
+    tidying = asyncio.get_running_loop().create_task(_tidy(connect, list(tubes)))
+    try:
+        yield
+    finally:
+        tidying.cancel()
+        await asyncio.wait([tidying])
+        if not tidying.cancelled():
+            tidying.result()  # it has failed
+
+
+async def _tidy(connect: Callable[[], AsyncClient[bytes]], tubes: list[str]) -> None:
+    pause = PAUSE
+    while True:
+        await asyncio.sleep(pause * (1 + random.random()))
+        try:
+            async with connect() as client:
+                pause = max(PAUSE, PAUSE_EACH * await forget_gone(client, tubes))
+        except (Error, OSError) as error:
+            tell(log, logging.DEBUG, "reports-kept", f"reports of jobs that are gone could not be deleted: {error}")
+
+
+async def forget_gone(client: AsyncClient[bytes], tubes: Iterable[str]) -> int:
+    """Delete the reports in these tubes whose jobs are gone; return how many were looked at.
+
+    Nothing is done if the server cannot list jobs, or if the user may not inspect all tubes: a job that it may not see
+    would be taken for one that is gone.
+    """
+    if not await client.knows("list-jobs"):
+        return 0
+    try:
+        await client.stats()  # which asks for the right to inspect all tubes
+    except ForbiddenError:
+        return 0
+    seen = 0
+    for tube in tubes:
+        with contextlib.suppress(NotFoundError):  # there is no such tube
+            async for found in client.list_jobs(tube, "ready"):
+                matched = _KEY.fullmatch(str(found.get("key", "")))
+                if matched:
+                    seen += 1
+                    await _forget_if_gone(client, int(found["id"]), int(matched[1]))
+    return seen
+
+
+async def _forget_if_gone(client: AsyncClient[bytes], report_id: int, job_id: int) -> None:
+    try:
+        await client.stats_job(job_id)
+    except NotFoundError:
+        with contextlib.suppress(NotFoundError):  # somebody has read and deleted it, or does so
+            if _is_about((await client.peek(report_id)).body, job_id):
+                await client.delete(report_id)
+
+
+def _is_about(body: bytes, job_id: int) -> bool:
+    """Whether this is a report about a job, and not somebody's own job with such a key."""
+    try:
+        content: Any = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and content.get("job") == job_id and "error" in content and "buried" in content

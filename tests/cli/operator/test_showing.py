@@ -1,0 +1,68 @@
+"""`beanstalk show`: which sentence follows from what a server and a report say of a job."""
+
+import pytest
+
+from beanstalk_server.cli.operator.showing import why_there
+
+JOB = {"id": 17, "tube": "mail", "time-left": 40, "reserves": 3, "releases": 0}
+COUNTED = {"tries": 3, "max-tries": 13, "reason": "released", "origin": ""}
+TUBE = {"name": "mail", "pause-time-left": 0, "current-watching": 2}
+REPORT = {"worker": "web1:77", "buried": "2026-05-04T12:30:00+00:00", "tries": 13, "error": "KeyError: 'x'"}
+
+
+@pytest.mark.parametrize(
+    ("job", "tube", "report", "why"),
+    [
+        ({"state": "reserved"}, {}, None, "a worker has it, for 40 s more unless it touches it (reserve 3)"),
+        ({"state": "delayed"}, {}, None, "it is ready in 40 s"),
+        ({"state": "delayed", "releases": 2}, {}, None, "a worker released it (releases: 2); it is ready in 40 s"),
+        (
+            {"state": "delayed", **COUNTED},
+            {},
+            None,
+            "try 3 of 13 has failed: a worker released it; it is ready in 40 s",
+        ),
+        (
+            {"state": "delayed", **COUNTED, "max-tries": 0, "reason": "timed-out"},
+            {},
+            None,
+            "try 3 has failed: its time to run ended; it is ready in 40 s",
+        ),
+        ({"state": "buried"}, {}, None, "somebody buried it, and there is no report of why"),
+        (
+            {"state": "buried"},
+            {},
+            REPORT,
+            "web1:77 buried it at 2026-05-04T12:30:00+00:00, try 13: KeyError: 'x'",
+        ),
+        (
+            {"state": "buried", **COUNTED, "tries": 13, "reason": "disconnected"},
+            {},
+            None,
+            "try 13 of 13 has failed: its worker disconnected; there is no report",
+        ),
+        ({"state": "ready"}, {}, None, "no worker has taken it yet"),
+        ({"state": "ready"}, {"current-watching": 0}, None, "nobody watches its tube"),
+        (
+            {"state": "ready"},
+            {"pause-time-left": 9},
+            None,
+            "its tube is paused for 9 s more (beanstalk resume mail)",
+        ),
+        ({"state": "ready"}, {"throttled": 1}, None, "its tube has reached the pace that its policy allows"),
+        (
+            {"state": "ready", **COUNTED},
+            {},
+            None,
+            "try 3 of 13 has failed: a worker released it; no worker has taken it yet",
+        ),
+        (
+            {"state": "ready", **COUNTED, "tries": 0, "reason": "expired", "origin": "mail"},
+            {"current-watching": 0},
+            None,
+            "it comes from mail (its time to live ended); nobody watches its tube",
+        ),
+    ],
+)
+def test_the_sentence(job, tube, report, why):
+    assert why_there(JOB | job, TUBE | tube, report) == why

@@ -18,7 +18,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, Duration, seconds_of
 from beanstalk_client.consumer import Bury, Outcome, Release
 from beanstalk_client.errors import BuriedError, ExistsError, NotFoundError, TimedOutError, TooLateError
 from beanstalk_client.tasks.message import UnreadableError, read
@@ -119,22 +119,24 @@ class MemoryQueue:
         found = sorted(self._jobs.values(), key=lambda job: job.id)
         return [job for job in found if tube in (None, job.tube) and state in (None, job.state)]
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass, in which nothing runs."""
+    def advance(self, seconds: Duration) -> None:
+        """Let time pass, in which nothing runs: seconds, "15m", or a timedelta."""
+        seconds = seconds_of(seconds)
         if seconds < 0:
             raise ValueError(f"{seconds} seconds: time does not go back")
         self.now += seconds
 
-    def run(self, seconds: float = 0.0) -> int:
-        """Run what is due within so many seconds from now, each at its moment; return how many runs that were.
+    def run(self, seconds: Duration = 0.0) -> int:
+        """Run what is due within so many seconds from now ("15m", a timedelta), each at its moment; return how many
+        runs that were.
 
         Not for tests that are coroutines: `await queue.arun()`.
         """
         return asyncio.run(self.arun(seconds))
 
-    async def arun(self, seconds: float = 0.0) -> int:
+    async def arun(self, seconds: Duration = 0.0) -> int:
         """As `run`, in asyncio."""
-        end = self.now + seconds
+        end = self.now + seconds_of(seconds)
         runner = _Runner(self)
         runs = 0
         while True:

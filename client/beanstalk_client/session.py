@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from beanstalk_client import commands
-from beanstalk_client.commands import DEFAULT_TUBE, Command
+from beanstalk_client.commands import DEFAULT_TUBE, Command, Duration, seconds_of
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import Job
 
@@ -148,12 +148,15 @@ def _check_encoding(encoding: str) -> None:
         raise ValueError(f"encoding: {error}") from None
 
 
-def check_patience(connect_timeout: float, timeout: float | None) -> None:
-    """Make sure that a client can wait for so many seconds.
+def read_patience(connect_timeout: Duration, timeout: Duration | None) -> tuple[float, float | None]:
+    """The seconds for which a client waits.
 
     Raises:
         ValueError: it cannot.
     """
-    for name, duration in (("connect_timeout", connect_timeout), ("timeout", timeout)):
+    patience = seconds_of(connect_timeout, "connect_timeout")
+    silence = None if timeout is None else seconds_of(timeout, "timeout")
+    for name, duration in (("connect_timeout", patience), ("timeout", silence)):
         if duration is not None and not 0 < duration <= commands.MAX_TIMEOUT:
             raise ValueError(f"{name} is {duration}: must be seconds, more than 0 and at most {commands.MAX_TIMEOUT}")
+    return patience, silence

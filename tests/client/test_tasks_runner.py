@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import itertools
 import json
 import sys
@@ -336,6 +337,9 @@ def test_backoff_doubles_up_to_a_day():
     assert [delay_of(2, failure, jitter=0) for failure in (1, 2, 3, 12)] == [2, 4, 8, 4096]
     assert delay_of(2, 100, jitter=0) == 86400
     assert delay_of(lambda failure: failure * 10, 3, jitter=0) == 30
+    assert delay_of("1m", 2, jitter=0) == 120
+    assert delay_of(lambda failure: datetime.timedelta(hours=failure), 3, jitter=0) == 3 * 3600
+    assert Retry("1m").delay == Retry(datetime.timedelta(minutes=1)).delay == Release("1m").delay == 60
     assert len({delay_of(2, 1) for _ in range(20)}) > 1
 
 

@@ -133,6 +133,23 @@ def test_a_moment_has_a_time_zone(tasks):
         note.delay(-1)
 
 
+def test_durations_may_be_texts_and_timedeltas(tasks, queue):
+    @tasks.task(backoff="1m", timeout=datetime.timedelta(minutes=2), ttr="90s")
+    def note(): ...
+
+    assert (note.backoff, note.timeout, note.default_ttr) == (60, 120, 90)
+    note.key("a", hold="1h").delay("15m").ttl(datetime.timedelta(days=1)).ttr("2m").put()
+    (job,) = queue.jobs()
+    assert (job.due - queue.now, job.hold, job.ttl, job.ttr) == (900, 3600, 86400, 120)
+    queue.advance("14m")
+    assert queue.run("59s") == 0
+    assert queue.run(datetime.timedelta(seconds=1)) == 1
+    with pytest.raises(ValueError, match="delay is 'soon': must be seconds, a timedelta, or as"):
+        note.delay("soon")
+    with pytest.raises(ValueError, match="ttl is -1: must be from 0 to 4294967295"):
+        note.ttl(-1)
+
+
 def test_a_call_is_off_or_it_is_too_late(tasks, queue):
     @tasks.task
     def note(): ...
@@ -208,6 +225,7 @@ def test_two_tasks_have_two_names(tasks):
         ({"timeout": 0}, "timeout is 0"),
         ({"priority": 2**32}, "priority is 4294967296"),
         ({"ttr": 0.5}, "ttr is 0.5"),
+        ({"ttr": "long"}, "ttr is 'long'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(tasks, options, error):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from beanstalk_client.address import read_target
+from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, Backoff
 from beanstalk_client.tasks.message import JSON, Message, Serializer
@@ -98,9 +99,9 @@ class Tasks:
         tube: str | None = None,
         retries: int = RETRIES,
         backoff: Backoff = BACKOFF,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         priority: int = PRIORITY,
-        ttr: float = TIME_TO_RUN,
+        ttr: Duration = TIME_TO_RUN,
         give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
@@ -113,12 +114,14 @@ class Tasks:
         tube: str | None = None,
         retries: int = RETRIES,
         backoff: Backoff = BACKOFF,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         priority: int = PRIORITY,
-        ttr: float = TIME_TO_RUN,
+        ttr: Duration = TIME_TO_RUN,
         give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     ) -> Any:
         """Make a function a task: `@tasks.task`, or `@tasks.task(tube="mail", retries=3)`.
+
+        Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta.
 
         Args:
             name: what jobs call it; by default that of the function. Keep it when the function gets another one, as
@@ -203,7 +206,7 @@ class Tasks:
 
     def every(
         self,
-        interval: datetime.timedelta | None = None,
+        interval: Duration | None = None,
         *,
         days: float = 0,
         hours: float = 0,
@@ -217,8 +220,8 @@ class Tasks:
         """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
 
         Args:
-            interval: what the others say in parts: whole seconds. Its multiples are counted from the beginning of
-                Unix time, so that five minutes are those that the clock shows.
+            interval: what the others say in parts: whole seconds, "5m", or a timedelta. Its multiples are counted from
+                the beginning of Unix time, so that five minutes are those that the clock shows.
             missed, name, args, kwargs: as with `cron`.
 
         Raises:
@@ -227,7 +230,9 @@ class Tasks:
         from beanstalk_client.schedules import Every
 
         given = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return self._schedule(Every(given if interval is None else interval + given), missed, name, args, kwargs)
+        if interval is not None:
+            given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
+        return self._schedule(Every(given), missed, name, args, kwargs)
 
     def _schedule(
         self,

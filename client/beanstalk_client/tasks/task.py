@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
 
-from beanstalk_client.commands import MAX_PRIORITY
+from beanstalk_client.commands import MAX_PRIORITY, Duration, seconds, seconds_of
 from beanstalk_client.tasks.failure import Backoff
 from beanstalk_client.tasks.message import Message
 
@@ -65,11 +65,14 @@ class Task(Generic[P, R]):
         tube: str,
         retries: int,
         backoff: Backoff,
-        timeout: float | None,
+        timeout: Duration | None,
         priority: int,
-        ttr: float,
+        ttr: Duration,
         give_up_on: tuple[type[BaseException], ...],
     ) -> None:
+        backoff = backoff if callable(backoff) else seconds_of(backoff, f"task {name}: backoff")
+        timeout = None if timeout is None else seconds_of(timeout, f"task {name}: timeout")
+        ttr = seconds_of(ttr, f"task {name}: ttr")
         if retries < 0:
             raise ValueError(f"task {name}: retries is {retries}; it must be 0 or more")
         if not callable(backoff) and backoff < 0:
@@ -112,7 +115,7 @@ class Task(Generic[P, R]):
         """As `put`, in asyncio."""
         return await self.tasks._aput(self, args, kwargs, _PLAIN)
 
-    def delay(self, seconds: float) -> Call[P]:
+    def delay(self, seconds: Duration) -> Call[P]:
         """A call that runs after so many seconds; as `Call.delay`."""
         return Call(self, _PLAIN).delay(seconds)
 
@@ -120,7 +123,7 @@ class Task(Generic[P, R]):
         """A call that runs at this moment; as `Call.at`."""
         return Call(self, _PLAIN).at(moment)
 
-    def key(self, key: str, *, replace: bool = False, hold: float | None = None) -> Call[P]:
+    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
         """A call with a name; as `Call.key`."""
         return Call(self, _PLAIN).key(key, replace=replace, hold=hold)
 
@@ -128,7 +131,7 @@ class Task(Generic[P, R]):
         """A call with another priority; as `Call.priority`."""
         return Call(self, _PLAIN).priority(priority)
 
-    def ttr(self, seconds: float) -> Call[P]:
+    def ttr(self, seconds: Duration) -> Call[P]:
         """A call with another time to run; as `Call.ttr`."""
         return Call(self, _PLAIN).ttr(seconds)
 
@@ -136,7 +139,7 @@ class Task(Generic[P, R]):
         """A call that the server itself buries; as `Call.tries`."""
         return Call(self, _PLAIN).tries(number)
 
-    def ttl(self, seconds: float) -> Call[P]:
+    def ttl(self, seconds: Duration) -> Call[P]:
         """A call that nobody wants after a time; as `Call.ttl`."""
         return Call(self, _PLAIN).ttl(seconds)
 
@@ -158,6 +161,9 @@ class Task(Generic[P, R]):
         return Message(self.name, args, kwargs, {}).body(self.tasks.serializer)
 
 
+_DURATIONS = ("delay", "hold", "ttl", "ttr")
+
+
 class Options:
     """How a call is put, where it differs from its task."""
 
@@ -175,7 +181,15 @@ class Options:
         self.ttl: float | None = None
 
     def having(self, **changes: Any) -> Options:
-        """A copy that differs."""
+        """A copy that differs.
+
+        Raises:
+            ValueError: what is no duration, or longer than a server takes.
+        """
+        for name in _DURATIONS:
+            if changes.get(name) is not None:
+                changes[name] = seconds_of(changes[name], name)
+                seconds(name, changes[name])
         copy = Options()
         for name in self.__slots__:
             setattr(copy, name, changes.get(name, getattr(self, name)))
@@ -191,7 +205,10 @@ _PLAIN = Options()
 
 
 class Call(Generic[P]):
-    """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often."""
+    """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often.
+
+    Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta.
+    """
 
     __slots__ = ("_options", "_task")
 
@@ -199,10 +216,8 @@ class Call(Generic[P]):
         self._task = task
         self._options = options
 
-    def delay(self, seconds: float) -> Call[P]:
+    def delay(self, seconds: Duration) -> Call[P]:
         """It runs after so many seconds at the earliest."""
-        if seconds < 0:
-            raise ValueError(f"delay is {seconds}; it must be 0 or more seconds")
         return Call(self._task, self._options.having(delay=seconds, at=None))
 
     def at(self, moment: Moment) -> Call[P]:
@@ -217,7 +232,7 @@ class Call(Generic[P]):
             moment = moment.timestamp()
         return Call(self._task, self._options.having(delay=0.0, at=float(moment)))
 
-    def key(self, key: str, *, replace: bool = False, hold: float | None = None) -> Call[P]:
+    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
         """It has a name, which no other job of the tube has: by it, it can be cancelled.
 
         Args:
@@ -231,7 +246,7 @@ class Call(Generic[P]):
         """Its priority; 0 runs before all others."""
         return Call(self._task, self._options.having(priority=priority))
 
-    def ttr(self, seconds: float) -> Call[P]:
+    def ttr(self, seconds: Duration) -> Call[P]:
         """Seconds after which the job is another worker's if its own has fallen silent."""
         return Call(self._task, self._options.having(ttr=seconds))
 
@@ -239,7 +254,7 @@ class Call(Generic[P]):
         """The server itself buries it when it has failed so often, also when it is its workers that die."""
         return Call(self._task, self._options.having(tries=number))
 
-    def ttl(self, seconds: float) -> Call[P]:
+    def ttl(self, seconds: Duration) -> Call[P]:
         """If no worker takes it for so many seconds, nobody wants it any more, and the server deletes it."""
         return Call(self._task, self._options.having(ttl=seconds))
 

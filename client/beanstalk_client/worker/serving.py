@@ -15,6 +15,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.registry import Tasks
@@ -47,11 +48,11 @@ class Worker:
         grace: seconds that jobs may run on when it is told to stop; then they are released.
     """
 
-    def __init__(self, tasks: Tasks, groups: Sequence[Group], *, threads: int, grace: float = GRACE) -> None:
+    def __init__(self, tasks: Tasks, groups: Sequence[Group], *, threads: int, grace: Duration = GRACE) -> None:
         self._tasks = tasks
         self._groups = list(groups)
         self._number = threads
-        self._grace = grace
+        self._grace = seconds_of(grace, "grace")
         self._consumers: list[Consumer] = []
         self._told = 0  # how often to stop
         self._over: asyncio.Event | None = None  # nothing that still runs is waited for

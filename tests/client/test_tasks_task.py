@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import functools
 import json
 import threading
 
@@ -87,13 +88,71 @@ def test_the_body_is_json_that_anybody_can_write(tasks, queue):
     assert called == [1, 2]
 
 
-def test_what_cannot_be_written_is_not_put(tasks, queue):
+def test_a_call_that_the_function_does_not_take_is_not_put(tasks, queue):
     @tasks.task
-    def note(what): ...
+    def note(what, *, how=""): ...
 
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        note.put(object())
+    for args, kwargs, complaint in [
+        ((), {}, "missing a required argument: 'what'"),
+        ((1, 2), {}, "too many positional arguments"),
+        ((1,), {"who": 2}, "got an unexpected keyword argument 'who'"),
+    ]:
+        for call in (note.put, note.delay(5).put, note.body, lambda *a, **k: run(note.aput(*a, **k))):
+            with pytest.raises(TypeError, match=f"^task note: {complaint}$"):
+                call(*args, **kwargs)
+    with pytest.raises(TypeError, match="task note: missing"):
+        tasks.every(minutes=5)(note)
     assert not queue.jobs()
+
+
+def test_what_a_decorator_gives_is_not_asked_of_who_puts(tasks, queue):
+    called = []
+
+    def connected(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            return function("connection", *args, **kwargs)
+
+        return call
+
+    @tasks.task
+    @connected
+    def note(connection, what):
+        called.append((connection, what))
+
+    note.put(1)
+    tasks.task(name="builtin")(min).put(1, 2)  # of which Python knows no signature
+    assert queue.run() == 2
+    assert called == [("connection", 1)]
+
+
+def test_what_cannot_be_written_is_not_put_and_named(tasks, queue):
+    @tasks.task
+    def note(what, *more, how=""): ...
+
+    for args, kwargs, argument, kind in [
+        ((object(),), {}, "what", TypeError),
+        ((1, 2, object()), {}, "3", TypeError),
+        ((1, {2: [{3}]}), {}, "more", TypeError),
+        ((1,), {"how": object()}, "how", TypeError),
+        (("\ud800",), {}, "what", ValueError),
+    ]:
+        for call in (note.put, note.delay(5).put, note.body):
+            with pytest.raises(kind, match=rf"^task note, argument {argument}: .*(serializable|surrogates)"):
+                call(*args, **kwargs)
+    tasks.middleware.append(Stamp())
+    with pytest.raises(TypeError, match=r"^task note: .*not JSON serializable"):
+        note.put(1)
+    assert not queue.jobs()
+
+
+class Stamp(Middleware):
+    """Adds what JSON cannot write."""
+
+    @contextlib.contextmanager
+    def putting(self, put):
+        put.message.meta["stamp"] = object()
+        yield
 
 
 def test_a_serializer_is_two_functions():

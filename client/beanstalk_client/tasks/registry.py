@@ -19,7 +19,7 @@ from beanstalk_client.address import read_target
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import ERRORS, REPORT_TTL, Backoff
-from beanstalk_client.tasks.message import JSON, Message, Serializer
+from beanstalk_client.tasks.message import JSON, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
 
@@ -317,7 +317,7 @@ class Tasks:
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         with self._putting(task, args, kwargs) as put:
-            body = put.message.body(self.serializer)
+            body = task.encode(put.message)
             client: Any = self._memory.client(task.tube) if self._memory is not None else self._client(task.tube)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
@@ -331,7 +331,7 @@ class Tasks:
         if self._memory is not None:
             return self._put(task, args, kwargs, options)
         with self._putting(task, args, kwargs) as put:
-            body = put.message.body(self.serializer)
+            body = task.encode(put.message)
             client = await self._aclient(task.tube)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
@@ -343,7 +343,7 @@ class Tasks:
 
     @contextlib.contextmanager
     def _putting(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any]) -> Iterator[Put]:
-        put = Put(Message(task.name, args, kwargs, {}), task.tube)
+        put = Put(task.message(args, kwargs), task.tube)
         if not self.middleware:
             yield put
             return

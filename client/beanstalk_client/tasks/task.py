@@ -95,6 +95,10 @@ class Task(Generic[P, R]):
         self.give_up_on = give_up_on
         self.is_async = inspect.iscoroutinefunction(function)
         self.tasks = tasks
+        try:  # not what a decorator has wrapped: it may give arguments of its own
+            self._signature: inspect.Signature | None = inspect.signature(function, follow_wrapped=False)
+        except (TypeError, ValueError):  # a function written in C may have none
+            self._signature = None
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of tube {self.tube}>"
@@ -106,6 +110,7 @@ class Task(Generic[P, R]):
         """Put a job that makes this call, and return its id. Blocks until the server has it.
 
         Raises:
+            TypeError: the function cannot be called with these arguments. Nothing is put.
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
             Error: the server does not take it. ConnectionLostError: it may or may not have it.
         """
@@ -158,7 +163,44 @@ class Task(Generic[P, R]):
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
         """The body of a job that makes this call, for whoever puts it by other means. No middleware sees it."""
-        return Message(self.name, args, kwargs, {}).body(self.tasks.serializer)
+        return self.encode(self.message(args, kwargs))
+
+    def message(self, args: Any, kwargs: dict[str, Any]) -> Message:
+        """This call.
+
+        Raises:
+            TypeError: the function cannot be called with these arguments.
+        """
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"task {self.name}: {error}") from None
+        return Message(self.name, args, kwargs, {})
+
+    def encode(self, message: Message) -> bytes:
+        """The body of a job that makes a call.
+
+        Raises:
+            TypeError, ValueError: the serializer cannot write it.
+        """
+        try:
+            return message.body(self.tasks.serializer)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"task {self.name}{self._unwritable(message)}: {error}") from error
+
+    def _unwritable(self, message: Message) -> str:
+        """Which argument the serializer cannot write, for people."""
+        parameters = self._signature.parameters.values() if self._signature is not None else ()
+        names = [each.name for each in parameters if each.kind < inspect.Parameter.KEYWORD_ONLY]
+        numbers = range(len(names) + 1, len(message.args) + 1)  # of those that `*names` takes
+        for name, value in (*zip((*names, *numbers), message.args), *message.kwargs.items()):
+            try:
+                Message(self.name, [value], {}, {}).body(self.tasks.serializer)
+            except (TypeError, ValueError):
+                return f", argument {name}"
+        return ""
 
 
 _DURATIONS = ("delay", "hold", "ttl", "ttr")
@@ -265,6 +307,7 @@ class Call(Generic[P]):
             ExistsError: the tube has a job with this key. Nothing is put.
             TooLateError: the job that is to be replaced runs already. Nothing is put.
             UnsupportedError: the server is a beanstalkd, which knows `delay` and `priority` only. Nothing is put.
+            TypeError: the function cannot be called with these arguments. Nothing is put.
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
             Error: the server does not take it. ConnectionLostError: it may or may not have it.
         """

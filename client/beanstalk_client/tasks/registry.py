@@ -12,8 +12,8 @@ import datetime
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from beanstalk_client.address import read_target
 from beanstalk_client.commands import Duration, seconds_of
@@ -25,9 +25,10 @@ from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN,
 
 if TYPE_CHECKING:
     import asyncio
+    import ssl
     from contextlib import AbstractAsyncContextManager
 
-    from typing_extensions import ParamSpec
+    from typing_extensions import ParamSpec, Unpack
 
     from beanstalk_client.asynchronous import AsyncClient
     from beanstalk_client.blocking import Client
@@ -37,6 +38,21 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 R = TypeVar("R")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keywords of both clients, but for what `Tasks` decides."""
+
+    use: str
+    watch: str | Iterable[str]
+    tls: ssl.SSLContext | bool
+    server_name: str | None
+    token: str
+    connect_timeout: Duration
+    timeout: Duration | None
+    reconnect: bool
+    on_reconnect: Callable[[frozenset[int]], object] | None
+    insecure_token: bool
 
 
 class Tasks:
@@ -53,6 +69,9 @@ class Tasks:
             last: for what all its tasks share, such as a pool of connections to a database.
         options: any keyword of `Client` that says how a server is reached: tls, server_name, token, connect_timeout,
             timeout.
+
+    Raises:
+        TypeError: an option that no client has.
     """
 
     def __init__(
@@ -64,8 +83,12 @@ class Tasks:
         middleware: Sequence[Middleware] = (),
         errors: str | None = ERRORS,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
+        for name in options:
+            if name not in ClientOptions.__annotations__:
+                known = ", ".join(sorted(ClientOptions.__annotations__))
+                raise TypeError(f"Tasks has no option {name}; those of clients are {known}")
         self.addresses = addresses
         self.tube = tube
         self.serializer = Serializer(*serializer)
@@ -262,17 +285,19 @@ class Tasks:
 
     # Clients
 
-    def connect(self, **options: Any) -> Client[bytes]:
+    def connect(self, **options: Unpack[ClientOptions]) -> Client[bytes]:
         """A new blocking client of the server, for bodies that are bytes."""
         from beanstalk_client.blocking import Client
 
-        return Client(self.addresses, encoding=None, **{**self.options, **options})
+        all_options: ClientOptions = {**self.options, **options}
+        return Client(self.addresses, encoding=None, **all_options)
 
-    def connect_async(self, **options: Any) -> AsyncClient[bytes]:
+    def connect_async(self, **options: Unpack[ClientOptions]) -> AsyncClient[bytes]:
         """A new client for asyncio, which is still to be connected."""
         from beanstalk_client.asynchronous import AsyncClient
 
-        return AsyncClient(self.addresses, encoding=None, **{**self.options, **options})
+        all_options: ClientOptions = {**self.options, **options}
+        return AsyncClient(self.addresses, encoding=None, **all_options)
 
     def close(self) -> None:
         """Close the clients that `put` has made, in all threads. None of them may be at it."""

@@ -6,6 +6,9 @@ import datetime
 import functools
 import inspect
 import json
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -14,7 +17,7 @@ from beanstalk_client.tasks import JSON, Message, Middleware, Serializer, Tasks
 from beanstalk_client.tasks.registry import ClientOptions
 from consuming import SERVERS, new_tube, run, running
 
-from harness.servers import BEANSTALKD
+from harness.servers import BEANSTALKD, ROOT
 from harness.waiting import eventually
 
 
@@ -274,6 +277,41 @@ def test_a_call_can_be_kept_and_put_often(tasks, queue):
     assert [(job.priority, job.state) for job in queue.jobs()] == [(65536, "ready"), (1, "ready"), (1, "delayed")]
     queue.run(10)
     assert called == ["urgent", "usual", "late"]
+
+
+def test_a_call_that_is_never_put_warns(tasks, queue):
+    @tasks.task
+    def cancel_order(number): ...
+
+    begin = "^a call of task cancel_order with "
+    with pytest.warns(RuntimeWarning, match=rf"{begin}delay was never put, .*; delay takes a duration only") as told:
+        cancel_order.delay(17)  # as in Celery
+    assert told[0].filename == __file__
+    with pytest.warns(RuntimeWarning, match=f"{begin}delay, key was never put"):
+        cancel_order.key("order-17").delay("15m")
+    with pytest.warns(RuntimeWarning, match=f"{begin}delay was never put"):
+        cancel_order.delay(0)
+    with pytest.raises(ValueError, match="ttl is -1"):
+        cancel_order.delay(5).ttl(-1)
+    kept = cancel_order.priority(3)
+    kept.put(1)
+    del kept
+    run(cancel_order.key("a").delay(5).aput(1))
+    assert cancel_order.key("a").cancel() is True
+    assert run(cancel_order.key("a").acancel()) is False
+    assert len(queue.jobs()) == 1
+
+
+def test_a_call_that_a_program_keeps_to_its_end_does_not_warn(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        "from beanstalk_client import Tasks\ntasks = Tasks()\n@tasks.task\ndef note(): ...\nurgent = note.priority(1)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "client")}
+    program = "from shop import note, urgent; kept = note.key('a'); import shop; cycle = [kept]; cycle.append(cycle)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_two_tasks_have_two_names(tasks):

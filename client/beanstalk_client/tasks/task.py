@@ -12,6 +12,8 @@ from __future__ import annotations
 import datetime
 import functools
 import inspect
+import sys
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
 
@@ -121,7 +123,7 @@ class Task(Generic[P, R]):
         return await self.tasks._aput(self, args, kwargs, _PLAIN)
 
     def delay(self, seconds: Duration) -> Call[P]:
-        """A call that runs after so many seconds; as `Call.delay`."""
+        """A call that runs after so many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does."""
         return Call(self, _PLAIN).delay(seconds)
 
     def at(self, moment: Moment) -> Call[P]:
@@ -204,12 +206,13 @@ class Task(Generic[P, R]):
 
 
 _DURATIONS = ("delay", "hold", "ttl", "ttr")
+_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "tries", "ttl", "ttr")
 
 
 class Options:
     """How a call is put, where it differs from its task."""
 
-    __slots__ = ("at", "delay", "hold", "key", "priority", "replace", "tries", "ttl", "ttr")
+    __slots__ = _SETTINGS
 
     def __init__(self) -> None:
         self.delay = 0.0
@@ -249,18 +252,39 @@ _PLAIN = Options()
 class Call(Generic[P]):
     """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often.
 
-    Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta.
+    Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta. One that is neither put nor
+    cancelled, and from which no other is made, gives a RuntimeWarning when it is forgotten.
     """
 
-    __slots__ = ("_options", "_task")
+    __slots__ = ("_is_used", "_options", "_task")
 
     def __init__(self, task: Task[P, Any], options: Options) -> None:
+        self._is_used = options is _PLAIN
         self._task = task
         self._options = options
 
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._is_used or is_ending():  # what a module has kept may be for another program to put
+            return
+        told = ", ".join(name for name in _SETTINGS if getattr(self._options, name) != getattr(_PLAIN, name))
+        warnings.warn(
+            f"a call of task {self._task.name} with {told or 'delay'} was never put, so nothing happens: end it with "
+            ".put(…), which takes the arguments of the task; delay takes a duration only, and puts nothing",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _having(self, **changes: Any) -> Call[P]:
+        self._is_used = True
+        return Call(self._task, self._options.having(**changes))
+
+    def _use(self) -> Task[P, Any]:
+        self._is_used = True
+        return self._task
+
     def delay(self, seconds: Duration) -> Call[P]:
         """It runs after so many seconds at the earliest."""
-        return Call(self._task, self._options.having(delay=seconds, at=None))
+        return self._having(delay=seconds, at=None)
 
     def at(self, moment: Moment) -> Call[P]:
         """It runs at this moment of the server's wall clock, or at once if that is past.
@@ -272,7 +296,7 @@ class Call(Generic[P]):
             if moment.tzinfo is None:
                 raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
             moment = moment.timestamp()
-        return Call(self._task, self._options.having(delay=0.0, at=float(moment)))
+        return self._having(delay=0.0, at=float(moment))
 
     def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
         """It has a name, which no other job of the tube has: by it, it can be cancelled.
@@ -282,23 +306,23 @@ class Call(Generic[P]):
                 putting a second one raises ExistsError.
             hold: so many seconds the name stays taken when the job is done.
         """
-        return Call(self._task, self._options.having(key=key, replace=replace, hold=hold))
+        return self._having(key=key, replace=replace, hold=hold)
 
     def priority(self, priority: int) -> Call[P]:
         """Its priority; 0 runs before all others."""
-        return Call(self._task, self._options.having(priority=priority))
+        return self._having(priority=priority)
 
     def ttr(self, seconds: Duration) -> Call[P]:
         """Seconds after which the job is another worker's if its own has fallen silent."""
-        return Call(self._task, self._options.having(ttr=seconds))
+        return self._having(ttr=seconds)
 
     def tries(self, number: int) -> Call[P]:
         """The server itself buries it when it has failed so often, also when it is its workers that die."""
-        return Call(self._task, self._options.having(tries=number))
+        return self._having(tries=number)
 
     def ttl(self, seconds: Duration) -> Call[P]:
         """If no worker takes it for so many seconds, nobody wants it any more, and the server deletes it."""
-        return Call(self._task, self._options.having(ttl=seconds))
+        return self._having(ttl=seconds)
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Put a job that makes this call, and return its id. Blocks until the server has it.
@@ -311,19 +335,19 @@ class Call(Generic[P]):
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
             Error: the server does not take it. ConnectionLostError: it may or may not have it.
         """
-        return self._task.tasks._put(self._task, args, kwargs, self._options)
+        return self._use().tasks._put(self._task, args, kwargs, self._options)
 
     async def aput(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """As `put`, in asyncio."""
-        return await self._task.tasks._aput(self._task, args, kwargs, self._options)
+        return await self._use().tasks._aput(self._task, args, kwargs, self._options)
 
     def cancel(self) -> bool:
         """Call off the job with this key, as `Task.cancel` does."""
-        return self._task.cancel(self._name)
+        return self._use().cancel(self._name)
 
     async def acancel(self) -> bool:
         """As `cancel`, in asyncio."""
-        return await self._task.acancel(self._name)
+        return await self._use().acancel(self._name)
 
     @property
     def _name(self) -> str:

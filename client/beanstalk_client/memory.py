@@ -6,7 +6,8 @@
         shop.pay(17)                        # calls it off
         assert not queue.jobs()
 
-Delays, moments, keys, cancels, priorities, retries and burials are a server's: tests hold this queue against one.
+Delays, moments, keys, cancels, priorities, retries and burials are a server's: tests hold this queue against one. What
+the client refuses to send, and a body that is too big for the server, are refused here as there.
 Tasks run in the caller's thread, one after the other; nothing is reserved by anybody else, and no time to run ends.
 Must never be taken for a queue in production: it keeps nothing.
 """
@@ -18,9 +19,11 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from beanstalk_client import commands
 from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, Duration, seconds_of
 from beanstalk_client.consumer import Bury, Outcome, Release
-from beanstalk_client.errors import BuriedError, ExistsError, NotFoundError, TimedOutError, TooLateError
+from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
+from beanstalk_client.session import Session
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.runner import AnyDelivery, Runner
 
@@ -96,14 +99,16 @@ class MemoryQueue:
     Args:
         tasks: whose tasks its jobs call.
         now: what its clock says to begin with, in Unix time; by default what the machine's says.
+        max_job_size: bytes of the largest body that it takes, as the server is told with -z.
 
     Attributes:
         now: what its clock says, in Unix time.
         errors: the exceptions of tasks, in the order in which they were raised.
     """
 
-    def __init__(self, tasks: Tasks, now: float | None = None) -> None:
+    def __init__(self, tasks: Tasks, now: float | None = None, *, max_job_size: int = 65535) -> None:
         self._tasks = tasks
+        self._max_job_size = max_job_size
         self.now = time.time() if now is None else now
         self.errors: list[BaseException] = []
         self._jobs: dict[int, MemoryJob] = {}
@@ -208,7 +213,7 @@ class MemoryQueue:
 
     def _find(self, job: MemoryJob | int, *states: str) -> MemoryJob:
         self._settle()
-        found = self._jobs.get(job if isinstance(job, int) else job.id)
+        found = self._jobs.get(_id_of(job))
         if found is None or (states and found.state not in states):
             raise NotFoundError
         return found
@@ -223,8 +228,10 @@ class MemoryQueue:
         key: str,
         replace: bool,
         at: float | datetime.datetime | None,
-        demands: dict[str, float],
+        demands: dict[str, Any],
     ) -> int:
+        if len(body) > self._max_job_size:
+            raise JobTooBigError
         if at is not None:
             delay = max(0.0, (at if isinstance(at, (int, float)) else at.timestamp()) - self.now)
         job = self._keyed(tube, key)
@@ -242,7 +249,7 @@ class MemoryQueue:
         job.delay = 0.0 if at is not None else delay
         job.tries = 0
         job.max_tries = int(demands.get("tries", 0))
-        job.backoff, job.ttl, job.hold = (float(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
+        job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
         job.due = self.now + delay
         job.state = DELAYED if delay else READY
         try:
@@ -253,35 +260,44 @@ class MemoryQueue:
 
 
 class MemoryClient:
-    """A client of a queue in memory, which uses and watches one tube."""
+    """A client of a queue in memory, which uses and watches one tube.
+
+    It makes the commands that `Client` would send, which refuses what no server takes.
+    """
 
     def __init__(self, queue: MemoryQueue, tube: str) -> None:
+        self._session = Session(None, tube, tube)
         self._queue = queue
         self._tube = tube
 
-    def put(self, body: bytes, priority: int = DEFAULT_PRIORITY, delay: float = 0, ttr: float = DEFAULT_TTR) -> int:
-        return self._queue._put(self._tube, body, priority, delay, ttr, "", False, None, {})
+    def put(
+        self, body: bytes, priority: int = DEFAULT_PRIORITY, delay: Duration = 0, ttr: Duration = DEFAULT_TTR
+    ) -> int:
+        return self.put_with(body, priority, delay, ttr)
 
     def put_with(
         self,
         body: bytes,
         priority: int = DEFAULT_PRIORITY,
-        delay: float = 0,
-        ttr: float = DEFAULT_TTR,
+        delay: Duration = 0,
+        ttr: Duration = DEFAULT_TTR,
         *,
         key: str = "",
         replace: bool = False,
         at: float | datetime.datetime | None = None,
-        **demands: float,
+        **demands: Any,
     ) -> int:
-        if (replace or demands.get("hold")) and not key:
-            raise ValueError("replace and hold are about a key: it must be given")
-        return self._queue._put(self._tube, body, priority, delay, ttr, key, replace, at, demands)
+        data = self._session.encode(body)
+        commands.put_with(data, priority, delay, ttr, key=key, replace=replace, at=at, **demands)
+        delay, ttr = seconds_of(delay), max(1, seconds_of(ttr))  # a second at least, as at a server
+        return self._queue._put(self._tube, data, priority, delay, ttr, key, replace, at, demands)
 
     def cancel(self, job: MemoryJob | int) -> None:
+        commands.cancel(_id_of(job))
         self._cancel(self._queue._find(job))
 
     def cancel_keyed(self, key: str) -> None:
+        commands.cancel_keyed(key)
         job = self._queue._keyed(self._tube, key)
         if job is None:
             raise NotFoundError
@@ -302,9 +318,12 @@ class MemoryClient:
         return job
 
     def delete(self, job: MemoryJob | int) -> None:
+        commands.delete(_id_of(job))
         self._queue._remove(self._queue._find(job), holds=True, at=self._queue.now)
 
-    def release(self, job: MemoryJob | int, priority: int | None = None, delay: float = 0) -> None:
+    def release(self, job: MemoryJob | int, priority: int | None = None, delay: Duration = 0) -> None:
+        commands.release(_id_of(job), priority, delay)
+        delay = seconds_of(delay)
         found = self._queue._find(job, RESERVED)
         found.priority = DEFAULT_PRIORITY if priority is None else priority
         found.delay = delay
@@ -318,6 +337,7 @@ class MemoryClient:
         found.state = DELAYED if wait else READY
 
     def bury(self, job: MemoryJob | int, priority: int | None = None) -> None:
+        commands.bury(_id_of(job), priority)
         found = self._queue._find(job, RESERVED)
         found.priority = DEFAULT_PRIORITY if priority is None else priority
         self._sink(found)
@@ -329,6 +349,7 @@ class MemoryClient:
         job.state = BURIED
 
     def kick_job(self, job: MemoryJob | int) -> None:
+        commands.kick_job(_id_of(job))
         found = self._queue._find(job, BURIED, DELAYED)
         found.kicks += 1
         found.tries = 0
@@ -337,6 +358,7 @@ class MemoryClient:
 
     def kick(self, limit: int) -> int:
         """Kick buried jobs of the tube, or delayed ones where none is buried; return how many."""
+        commands.kick(limit)
         buried = self._queue.jobs(self._tube, BURIED)
         delayed = self._queue.jobs(self._tube, DELAYED)
         chosen = sorted(buried, key=lambda job: job._sunk) or sorted(delayed, key=lambda job: (job.due, job.id))
@@ -345,7 +367,12 @@ class MemoryClient:
         return len(chosen[:limit])
 
     def stats_job(self, job: MemoryJob | int) -> dict[str, Any]:
+        commands.stats_job(_id_of(job))
         return self._queue._find(job).stats(self._queue.now)
+
+
+def _id_of(job: MemoryJob | int) -> int:
+    return job if isinstance(job, int) else job.id
 
 
 class _Delivery:

@@ -1,5 +1,7 @@
 """The queue in memory beside a real server, both in virtual time: the same script of calls, the same answers."""
 
+import pytest
+from beanstalk_client.errors import BeanstalkdError, JobTooBigError
 from beanstalk_client.job import Job
 from beanstalk_client.memory import MemoryQueue
 from beanstalk_client.tasks import Tasks
@@ -42,7 +44,7 @@ class Real:
 
     def __init__(self):
         self.world = World()
-        self.client = connect(self.world)
+        self.client = connect(self.world, encoding=None)
         self.began = 1_900_000_000.0
         offset = round(self.began * SECOND) - self.world.now
         self.world.info.clock_offset = lambda: offset
@@ -95,23 +97,99 @@ def follow(side, script):
     return told
 
 
+REFUSED = {
+    "priority below 0": lambda client: client.put(b"", -1),
+    "priority too large": lambda client: client.put(b"", 2**32),
+    "negative delay": lambda client: client.put(b"", delay=-1),
+    "delay too long": lambda client: client.put(b"", delay="50000d"),
+    "negative ttr": lambda client: client.put(b"", ttr=-1),
+    "no duration": lambda client: client.put(b"", ttr="soon"),
+    "body too big": lambda client: client.put(65536 * b"x"),
+    "keyed body too big": lambda client: client.put_with(65536 * b"x", key="taken"),
+    "text for bytes": lambda client: client.put("x"),
+    "nothing for bytes": lambda client: client.put(None),
+    "bad key": lambda client: client.put_with(b"", key="a b"),
+    "key too long": lambda client: client.put_with(b"", key=201 * "k"),
+    "negative ttl": lambda client: client.put_with(b"", ttl=-1),
+    "negative hold": lambda client: client.put_with(b"", key="k", hold=-1),
+    "negative backoff": lambda client: client.put_with(b"", backoff=-1),
+    "negative tries": lambda client: client.put_with(b"", tries=-1),
+    "moment too late": lambda client: client.put_with(b"", at=2**32),
+    "moment before 1970": lambda client: client.put_with(b"", at=-1),
+    "moment and delay": lambda client: client.put_with(b"", at=5, delay=5),
+    "hold without a key": lambda client: client.put_with(b"", hold=5),
+    "mistyped demand": lambda client: client.put_with(b"", tris=5),
+    "cancel by a bad key": lambda client: client.cancel_keyed("a b"),
+    "cancel of a bad id": lambda client: client.cancel(-1),
+    "delete of a bad id": lambda client: client.delete(-1),
+    "release to a bad priority": lambda client: client.release(1, -1),
+    "release for a bad delay": lambda client: client.release(1, 1, -1),
+    "bury with a bad priority": lambda client: client.bury(1, 2**32),
+    "kick of fewer than none": lambda client: client.kick(-1),
+    "kick of a bad id": lambda client: client.kick_job(-1),
+    "statistics of a bad id": lambda client: client.stats_job(2**64),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_what_the_client_or_a_server_refuses_is_refused_in_memory(call):
+    told = []
+    for side in (Real(), Fake()):
+        side.client.put_with(b"", key="taken")
+        with pytest.raises((BeanstalkdError, TypeError, ValueError)) as raised:
+            call(side.client)
+        error = raised.value
+        told.append((type(error), error.reply if isinstance(error, BeanstalkdError) else str(error)))
+        side.close()
+    if told[0][0] is TypeError:  # which names the method, or the function
+        told = [(kind, text.partition("()")[2]) for kind, text in told]
+    assert told[0] == told[1]
+
+
+def test_a_time_to_run_of_less_than_a_second_is_one_second():
+    for side in (Real(), Fake()):
+        assert side.client.stats_job(side.client.put(b"", ttr=0))["ttr"] == 1
+        side.close()
+
+
+@pytest.mark.parametrize("tube", ["", "a b", "-a", 201 * "t", "é"])
+def test_a_name_that_no_tube_has_is_refused_in_memory(tube):
+    tasks = Tasks()
+    task = tasks.task(name="note", tube=tube or None)(print)
+    task.tube = tube  # `tube=""` is that of all tasks
+    with tasks.in_memory() as queue:
+        with pytest.raises(ValueError, match="bad tube"):
+            task.put()
+        assert not queue.jobs()
+
+
+def test_the_largest_job_is_as_large_as_the_server_is_told():
+    tasks = Tasks()
+    note = tasks.task(name="note")(print)
+    with tasks.in_memory(max_job_size=1000) as queue:
+        note.put("x" * (1000 - len(note.body(""))))
+        with pytest.raises(JobTooBigError):
+            note.put("x" * (1001 - len(note.body(""))))
+        assert len(queue.jobs()) == 1
+
+
 def _do(side, client, name, arguments, chosen, ids):
     if name == "put":
         priority, delay = arguments
-        ids.append(client.put("x", priority, delay, 1000))
+        ids.append(client.put(b"x", priority, delay, 1000))
         return ids[-1]
     if name == "put_with":
         priority, delay, key, replace, hold, _ = arguments
-        made = client.put_with("x", priority, delay, 1000, key=key, replace=replace, hold=hold)
+        made = client.put_with(b"x", priority, delay, 1000, key=key, replace=replace, hold=hold)
         if made not in ids:
             ids.append(made)
         return made
     if name == "put_at":
-        ids.append(client.put_with("x", at=side.moment + arguments[0] + 0.5, ttr=1000))
+        ids.append(client.put_with(b"x", at=side.moment + arguments[0] + 0.5, ttr=1000))
         return ids[-1]
     if name == "put_demanding":
         tries, backoff, ttl = arguments
-        ids.append(client.put_with("x", tries=tries, backoff=backoff, ttl=ttl, ttr=1000))
+        ids.append(client.put_with(b"x", tries=tries, backoff=backoff, ttl=ttl, ttr=1000))
         return ids[-1]
     if name == "cancel_keyed":
         return client.cancel_keyed(arguments[0])
@@ -123,9 +201,9 @@ def _do(side, client, name, arguments, chosen, ids):
     if name == "pass":
         return side.sleep(*arguments)
     if name == "release":
-        return client.release(Job(chosen, ""), arguments[1], arguments[2])
+        return client.release(Job(chosen, b""), arguments[1], arguments[2])
     if name == "bury":
-        return client.bury(Job(chosen, ""), arguments[1])
+        return client.bury(Job(chosen, b""), arguments[1])
     return getattr(client, name)(chosen)
 
 

@@ -109,7 +109,7 @@ class MemoryQueue:
     def __init__(self, tasks: Tasks, now: float | None = None, *, max_job_size: int = 65535) -> None:
         self._tasks = tasks
         self._max_job_size = max_job_size
-        self.now = time.time() if now is None else now
+        self.now = round(time.time() if now is None else now, 6)
         self.errors: list[BaseException] = []
         self._jobs: dict[int, MemoryJob] = {}
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id
@@ -129,7 +129,7 @@ class MemoryQueue:
         seconds = seconds_of(seconds)
         if seconds < 0:
             raise ValueError(f"{seconds} seconds: time does not go back")
-        self.now += seconds
+        self.now = self._after(seconds)
 
     def run(self, seconds: Duration = 0.0) -> int:
         """Run what is due within so many seconds from now ("15m", a timedelta), each at its moment; return how many
@@ -141,7 +141,7 @@ class MemoryQueue:
 
     async def arun(self, seconds: Duration = 0.0) -> int:
         """As `run`, in asyncio."""
-        end = self.now + seconds_of(seconds)
+        end = self._after(seconds_of(seconds))
         runner = _Runner(self)
         runs = 0
         while True:
@@ -174,6 +174,10 @@ class MemoryQueue:
         return MemoryClient(self, tube)
 
     # What its clients ask for
+
+    def _after(self, seconds: float) -> float:
+        """The moment after so many seconds: in whole microseconds, so that ten times 0.1 s are one second."""
+        return round(self.now + seconds, 6)
 
     def _settle(self) -> None:
         """Let everything happen that has been due by now."""
@@ -250,7 +254,7 @@ class MemoryQueue:
         job.tries = 0
         job.max_tries = int(demands.get("tries", 0))
         job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
-        job.due = self.now + delay
+        job.due = self._after(delay)
         job.state = DELAYED if delay else READY
         try:
             job.message = read(body, self._tasks.serializer)
@@ -333,7 +337,7 @@ class MemoryClient:
             self._sink(found)
             raise BuriedError
         wait = delay or (found.backoff and found.backoff * 2.0 ** (found.tries - 1))
-        found.due = self._queue.now + wait
+        found.due = self._queue._after(wait)
         found.state = DELAYED if wait else READY
 
     def bury(self, job: MemoryJob | int, priority: int | None = None) -> None:
@@ -392,7 +396,7 @@ class _Runner(Runner):
     """A runner that notes what goes wrong, for the test to look at."""
 
     def __init__(self, queue: MemoryQueue) -> None:
-        super().__init__(queue._tasks, None)
+        super().__init__(queue._tasks, None, jitter=0.0)  # a test says to the second what runs
         self._queue = queue
 
     async def _fail(self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException) -> Outcome:

@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import itertools
 import json
+import random
 import sys
 from contextvars import ContextVar
 
@@ -15,6 +16,7 @@ from beanstalk_client.tasks.failure import delay_of, tries_of
 from beanstalk_client.tasks.runner import Runner
 from beanstalk_client.tasks.threads import Threads
 from consuming import run
+from effort import seeded
 
 
 @pytest.fixture
@@ -46,8 +48,7 @@ def test_what_fails_is_tried_again_later_and_later_and_then_buried(tasks, queue,
 
     job_id = bad.priority(9).put("very secret")
     assert queue.run(1000) == 4
-    waits = [after - before for before, after in itertools.pairwise(moments)]
-    assert all(wait <= actual <= wait * 1.1 for wait, actual in zip((10, 20, 40), waits, strict=True))
+    assert [round(after - before, 3) for before, after in itertools.pairwise(moments)] == [10, 20, 40]  # no jitter
     (job,) = queue.jobs("default")
     assert (job.id, job.state, job.priority) == (job_id, "buried", 9)
     assert [str(error) for error in queue.errors] == ["no such luck"] * 4
@@ -55,6 +56,27 @@ def test_what_fails_is_tried_again_later_and_later_and_then_buried(tasks, queue,
     last = caplog.records[-1]
     assert (last.job, last.tube, last.task, last.tries) == (job_id, "default", "bad", 4)
     assert "secret" not in "".join(record.getMessage() for record in caplog.records)
+
+
+def test_in_memory_a_job_that_has_failed_is_due_after_its_backoff_to_the_second(tasks, queue):
+    @tasks.task(backoff=2)
+    def bad():
+        raise RuntimeError("no such luck")
+
+    bad.put()
+    assert queue.run() == 1
+    assert queue.run(2) == 1
+    assert queue.run(3.9) == 0
+    assert queue.run(0.1) == 1
+
+
+@seeded(20)
+def test_in_memory_seconds_in_parts_are_as_long_as_in_one_piece(tasks, seed):
+    chance = random.Random(seed)
+    note = tasks.task(name="note")(print)
+    with tasks.in_memory(now=chance.uniform(1.5e9, 2.5e9)) as queue:
+        note.delay(1).put()
+        assert [queue.run(0.1) for _ in range(10)] == [0] * 9 + [1]
 
 
 def test_why_a_job_is_buried_is_there_to_be_read(tasks, queue):

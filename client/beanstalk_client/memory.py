@@ -135,9 +135,16 @@ class MemoryQueue:
         """Run what is due within so many seconds from now ("15m", a timedelta), each at its moment; return how many
         runs that were.
 
-        Not for tests that are coroutines: `await queue.arun()`.
+        Raises:
+            RuntimeError: the test is a coroutine, for which there is `await queue.arun()`.
         """
-        return asyncio.run(self.arun(seconds))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise RuntimeError("queue.run() was called in a coroutine: say `await queue.arun()` there")
+        return asyncio.run(self.arun(seconds))  # outside of `except`, which tasks would see in their tracebacks
 
     async def arun(self, seconds: Duration = 0.0) -> int:
         """As `run`, in asyncio."""

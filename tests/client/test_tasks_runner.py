@@ -70,6 +70,17 @@ def test_in_memory_a_job_that_has_failed_is_due_after_its_backoff_to_the_second(
     assert queue.run(0.1) == 1
 
 
+def test_a_coroutine_that_runs_what_is_in_memory_is_told_how(tasks, queue):
+    tasks.task(name="note")(print).put()
+
+    async def test():
+        with pytest.raises(RuntimeError, match=r"await queue\.arun\(\)"):
+            queue.run()
+        return await queue.arun()
+
+    assert run(test()) == 1
+
+
 @seeded(20)
 def test_in_memory_seconds_in_parts_are_as_long_as_in_one_piece(tasks, seed):
     chance = random.Random(seed)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from beanstalk_client.tasks.runner import AnyDelivery, Runner
 if TYPE_CHECKING:
     import datetime
 
+    from beanstalk_client.schedules import Schedule
     from beanstalk_client.tasks.message import Message
     from beanstalk_client.tasks.registry import Tasks
     from beanstalk_client.tasks.task import Task
@@ -100,14 +102,19 @@ class MemoryQueue:
         tasks: whose tasks its jobs call.
         now: what its clock says to begin with, in Unix time; by default what the machine's says.
         max_job_size: bytes of the largest body that it takes, as the server is told with -z.
+        schedules: whether the schedules of `tasks` fire, as beside a scheduler that is started with the test.
 
     Attributes:
         now: what its clock says, in Unix time.
         errors: the exceptions of tasks, in the order in which they were raised.
     """
 
-    def __init__(self, tasks: Tasks, now: float | None = None, *, max_job_size: int = 65535) -> None:
+    def __init__(
+        self, tasks: Tasks, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
+    ) -> None:
         self._tasks = tasks
+        self._has_schedules = schedules
+        self._firings: dict[str, float] = {}  # the next moment of each schedule
         self._max_job_size = max_job_size
         self.now = round(time.time() if now is None else now, 6)
         self.errors: list[BaseException] = []
@@ -115,6 +122,7 @@ class MemoryQueue:
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id
         self._last = 0
         self._burials = 0
+        self._fire()
 
     # What a test asks for
 
@@ -129,6 +137,7 @@ class MemoryQueue:
         seconds = seconds_of(seconds)
         if seconds < 0:
             raise ValueError(f"{seconds} seconds: time does not go back")
+        self._settle()
         self.now = self._after(seconds)
 
     def run(self, seconds: Duration = 0.0) -> int:
@@ -157,11 +166,12 @@ class MemoryQueue:
                 runs += 1
                 await self._run(runner, job)
                 continue
-            due = [job.due for job in self._jobs.values() if job.state == DELAYED and job.due <= end]
-            if not due:
+            due = [job.due for job in self._jobs.values() if job.state == DELAYED]
+            moment = min((*due, *self._firings.values()), default=math.inf)
+            if moment > end:
                 self.now = max(self.now, end)
                 return runs
-            self.now = max(self.now, min(due))
+            self.now = max(self.now, moment)
 
     async def _run(self, runner: Runner, job: MemoryJob) -> None:
         client = self.client(job.tube)
@@ -188,11 +198,33 @@ class MemoryQueue:
 
     def _settle(self) -> None:
         """Let everything happen that has been due by now."""
+        self._fire()
         for job in list(self._jobs.values()):
             if job.state == DELAYED and job.due <= self.now:
                 job.state = READY
             if job.state == READY and job.ttl and job.due + job.ttl <= self.now:
                 self._remove(job, holds=True, at=job.due + job.ttl)
+
+    def _fire(self) -> None:
+        """Put the firings of schedules that are due by now; of one that is new, none of the past."""
+        if not (self._has_schedules and self._tasks.schedules):
+            return
+        from beanstalk_client.schedules.schedule import key_of
+        from beanstalk_client.schedules.scheduler import GROUP, Scheduler
+
+        schedules = {schedule.name: schedule for schedule in self._tasks.schedules}
+        if len(schedules) > len(self._firings):
+            Scheduler(self._tasks.connect, schedules.values())  # which refuses what it could not plan
+            for name in schedules:
+                self._firings.setdefault(name, _next(schedules[name], self.now))
+        while (moment := min(self._firings.values(), default=math.inf)) <= self.now:
+            for name, schedule in schedules.items():
+                if self._firings[name] == moment:
+                    self._firings[name] = _next(schedule, moment)
+                    firing = schedule.firing(int(moment))
+                    self._admit(firing.body)
+                    job = self._new(firing.tube, key_of(GROUP, name, int(moment)))
+                    self._fill(job, firing.body, firing.priority, 0.0, firing.ttr, {})
 
     def _keyed(self, tube: str, key: str) -> MemoryJob | None:
         self._settle()
@@ -241,8 +273,7 @@ class MemoryQueue:
         at: float | datetime.datetime | None,
         demands: dict[str, Any],
     ) -> int:
-        if len(body) > self._max_job_size:
-            raise JobTooBigError
+        self._admit(body)
         if at is not None:
             delay = max(0.0, (at if isinstance(at, (int, float)) else at.timestamp()) - self.now)
         job = self._keyed(tube, key)
@@ -252,12 +283,29 @@ class MemoryQueue:
         if (job is not None and job.state == RESERVED) or (job is None and holder):
             raise TooLateError
         if job is None:
-            self._last += 1
-            job = self._jobs[self._last] = MemoryJob(self._last, tube, key, self.now)
+            job = self._new(tube, key)
+        self._fill(job, body, priority, delay, ttr, demands)
+        if at is not None:
+            job.delay = 0.0
+        return job.id
+
+    def _admit(self, body: bytes) -> None:
+        if len(body) > self._max_job_size:
+            raise JobTooBigError
+
+    def _new(self, tube: str, key: str) -> MemoryJob:
+        self._last += 1
+        job = self._jobs[self._last] = MemoryJob(self._last, tube, key, self.now)
+        return job
+
+    def _fill(
+        self, job: MemoryJob, body: bytes, priority: int, delay: float, ttr: float, demands: dict[str, Any]
+    ) -> None:
+        """Give a job what a put says, whether it is new or replaced."""
         job.body = body
         job.priority = priority
         job.ttr = ttr
-        job.delay = 0.0 if at is not None else delay
+        job.delay = delay
         job.tries = 0
         job.max_tries = int(demands.get("tries", 0))
         job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
@@ -267,7 +315,6 @@ class MemoryQueue:
             job.message = read(body, self._tasks.serializer)
         except UnreadableError:
             job.message = None
-        return job.id
 
 
 class MemoryClient:
@@ -380,6 +427,12 @@ class MemoryClient:
     def stats_job(self, job: MemoryJob | int) -> dict[str, Any]:
         commands.stats_job(_id_of(job))
         return self._queue._find(job).stats(self._queue.now)
+
+
+def _next(schedule: Schedule, now: float) -> float:
+    """When a schedule fires next; infinity for never again."""
+    moment = schedule.moments.after(math.floor(now))
+    return math.inf if moment is None else moment
 
 
 def _id_of(job: MemoryJob | int) -> int:

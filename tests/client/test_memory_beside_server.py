@@ -1,9 +1,13 @@
 """The queue in memory beside a real server, both in virtual time: the same script of calls, the same answers."""
 
+import asyncio
+import contextlib
+
 import pytest
-from beanstalk_client.errors import BeanstalkdError, JobTooBigError
+from beanstalk_client.errors import BeanstalkdError, JobTooBigError, TimedOutError
 from beanstalk_client.job import Job
 from beanstalk_client.memory import MemoryQueue
+from beanstalk_client.schedules import MOMENT, Scheduler
 from beanstalk_client.tasks import Tasks
 from effort import examples
 from hypothesis import given, settings
@@ -161,6 +165,86 @@ def test_a_name_that_no_tube_has_is_refused_in_memory(tube):
         with pytest.raises(ValueError, match="bad tube"):
             task.put()
         assert not queue.jobs()
+
+
+MONDAY = 1_798_444_800  # 2026-12-28T08:00:00Z, nine o'clock in Berlin
+
+
+@pytest.fixture
+def planned():
+    """Tasks with two schedules, and what their runs have noted."""
+    tasks, noted = Tasks(), []
+
+    @tasks.cron("30 9 * * *", tz="Europe/Berlin", args=[MOMENT])
+    @tasks.task
+    def report(moment):
+        noted.append(moment)
+
+    @tasks.every("20m")
+    @tasks.task(tube="upkeep", priority=3)
+    def tidy():
+        noted.append("tidy")
+
+    return tasks, noted
+
+
+def test_schedules_fire_in_memory_each_at_its_moment(planned):
+    tasks, noted = planned
+    with tasks.in_memory(now=MONDAY) as queue:
+        assert queue.jobs() == [], "a first start fires nothing of the past"
+        assert queue.run(1199) == 0
+        assert queue.run("1h") == 4
+        assert noted == ["tidy", "2026-12-28T09:30:00+01:00", "tidy", "tidy"]
+        queue.advance("1d")
+        jobs = queue.jobs()
+        assert [job.tube for job in jobs].count("upkeep") == 72 == len(jobs) - 1
+        assert ("schedules/report/20261229T083000Z", "default") in [(job.key, job.tube) for job in jobs]
+        assert {job.priority for job in queue.jobs("upkeep")} == {3}
+        assert queue.run() == 73
+        assert asyncio.run(queue.arun(1200)) == 1
+
+
+def test_a_schedule_that_a_test_adds_fires_from_then_on():
+    tasks = Tasks()
+    with tasks.in_memory(now=MONDAY) as queue:
+        queue.advance(600)
+        note = tasks.task(name="note")(print)
+        tasks.every("5m")(note)
+        assert queue.run(299) == 0
+        assert queue.run(1) == 1
+
+
+def test_schedules_can_be_left_to_others_and_are_refused_as_by_a_scheduler(planned):
+    tasks, _ = planned
+    with tasks.in_memory(now=MONDAY, schedules=False) as queue:
+        assert queue.run("1d") == 0
+    tasks.every("5m")(tasks.task(tube="schedules", name="lost")(print))
+    with pytest.raises(ValueError, match="is that of the plans"), tasks.in_memory():
+        pass
+
+
+def test_a_firing_fires_in_memory_when_it_does_at_a_server():
+    """Beside a scheduler at a server in virtual time."""
+    fired = []
+    for side in (Real(), Fake()):
+        tasks, moments = Tasks(), []
+        tasks.every("7m")(tasks.task(name="note")(print))
+        if isinstance(side, Real):
+            scheduler = Scheduler(tasks.connect, tasks.schedules, ahead=3600, clock=lambda side=side: side.moment)
+            scheduler.make_pass(side.client)
+            side.client.use(TUBE)
+        else:
+            side.queue = MemoryQueue(tasks, now=side.moment)
+            side.client = side.queue.client(TUBE)
+        for _ in range(3600):
+            side.sleep(1)
+            with contextlib.suppress(TimedOutError):
+                side.client.delete(side.client.reserve(0))
+                moments.append(side.moment)
+        fired.append(moments)
+        side.close()
+    assert fired[0] == fired[1]
+    assert len(fired[0]) == 9
 
 
 def test_the_largest_job_is_as_large_as_the_server_is_told():

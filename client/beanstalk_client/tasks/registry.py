@@ -416,7 +416,9 @@ class Tasks:
     # Tests
 
     @contextlib.contextmanager
-    def in_memory(self, now: float | None = None, *, max_job_size: int = 65535) -> Iterator[MemoryQueue]:
+    def in_memory(
+        self, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
+    ) -> Iterator[MemoryQueue]:
         """Put into a queue in memory until the block ends, whose clock the test moves: for tests of what uses tasks.
 
         with tasks.in_memory() as queue:
@@ -427,11 +429,12 @@ class Tasks:
         Args:
             now: what its clock says to begin with, in Unix time; by default what the machine's says.
             max_job_size: bytes of the largest body that it takes, as the server is told with -z.
+            schedules: whether schedules fire, as beside a scheduler that is started with the test.
         """
         from beanstalk_client.memory import MemoryQueue
 
         before = self._memory
-        self._memory = MemoryQueue(self, now, max_job_size=max_job_size)
+        self._memory = MemoryQueue(self, now, max_job_size=max_job_size, schedules=schedules)
         try:
             yield self._memory
         finally:

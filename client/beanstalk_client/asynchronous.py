@@ -28,8 +28,8 @@ from beanstalk_client.commands import (
     FRACTIONS,
     MAX_BATCH,
     Command,
+    Duration,
     Probe,
-    Seconds,
     batch_of,
 )
 from beanstalk_client.errors import (
@@ -44,7 +44,7 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import AsyncPipeline, Reply
-from beanstalk_client.session import RECONNECT_WITHIN, Session, check_patience
+from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class AsyncClient(Generic[TBody]):
     It connects with the first command, with `connect()`, or as `async with AsyncClient(...) as queue:`. Any number of
     tasks may use it at once: their commands go out in order, those of one turn of the loop in one write. A reserve that
     waits holds back what comes behind it, whichever task gives it: the protocol does that. So let who waits for jobs
-    have a client of its own.
+    have a client of its own. Durations are seconds, a text with a unit ("90s", "15m"), or a timedelta.
 
     Args:
         addresses: ("host", port), "host:port", "[v6]:port", "unix:/path", "beanstalk://[:token@]host:port[,host:port…]"
@@ -131,10 +131,10 @@ class AsyncClient(Generic[TBody]):
         tls: ssl.SSLContext | bool = False,
         server_name: str | None = None,
         token: str = "",
-        connect_timeout: float = 10.0,
-        timeout: float | None = 60.0,
+        connect_timeout: Duration = 10.0,
+        timeout: Duration | None = 60.0,
         reconnect: bool = True,
-        reconnect_timeout: float = RECONNECT_WITHIN,
+        reconnect_timeout: Duration = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None: ...
@@ -150,10 +150,10 @@ class AsyncClient(Generic[TBody]):
         tls: ssl.SSLContext | bool = False,
         server_name: str | None = None,
         token: str = "",
-        connect_timeout: float = 10.0,
-        timeout: float | None = 60.0,
+        connect_timeout: Duration = 10.0,
+        timeout: Duration | None = 60.0,
         reconnect: bool = True,
-        reconnect_timeout: float = RECONNECT_WITHIN,
+        reconnect_timeout: Duration = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None: ...
@@ -169,10 +169,10 @@ class AsyncClient(Generic[TBody]):
         tls: ssl.SSLContext | bool = False,
         server_name: str | None = None,
         token: str = "",
-        connect_timeout: float = 10.0,
-        timeout: float | None = 60.0,
+        connect_timeout: Duration = 10.0,
+        timeout: Duration | None = 60.0,
         reconnect: bool = True,
-        reconnect_timeout: float = RECONNECT_WITHIN,
+        reconnect_timeout: Duration = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None: ...
@@ -187,20 +187,19 @@ class AsyncClient(Generic[TBody]):
         tls: ssl.SSLContext | bool = False,
         server_name: str | None = None,
         token: str = "",
-        connect_timeout: float = 10.0,
-        timeout: float | None = 60.0,
+        connect_timeout: Duration = 10.0,
+        timeout: Duration | None = 60.0,
         reconnect: bool = True,
-        reconnect_timeout: float = RECONNECT_WITHIN,
+        reconnect_timeout: Duration = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None:
         target = read_target(addresses, tls=tls, server_name=server_name, token=token, insecure_token=insecure_token)
         self._session = Session(encoding, use, watch, target.token)
         self._target = target._replace(token="")
-        check_patience(connect_timeout=connect_timeout, timeout=timeout, reconnect_timeout=reconnect_timeout)
-        self._connect_timeout = connect_timeout
-        self._reconnect_timeout = reconnect_timeout
-        self._timeout = timeout
+        self._connect_timeout, self._timeout, self._reconnect_timeout = read_patience(
+            connect_timeout, timeout, reconnect_timeout
+        )
         self._reconnects = reconnect
         self._on_reconnect = on_reconnect
         self._connection: AsyncConnection | None = None
@@ -570,7 +569,11 @@ class AsyncClient(Generic[TBody]):
     # Jobs: put, reserve, and what becomes of them
 
     async def put(
-        self, body: TBody, priority: int = DEFAULT_PRIORITY, delay: Seconds = DEFAULT_DELAY, ttr: Seconds = DEFAULT_TTR
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> int:
         """Put a job into the tube in use. Returns its id.
 
@@ -586,8 +589,8 @@ class AsyncClient(Generic[TBody]):
         key: str,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> int:
         """Put a job that has a key in the tube in use. Returns its id.
 
@@ -603,8 +606,8 @@ class AsyncClient(Generic[TBody]):
         key: str,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> int:
         """Put a job in the place of the one that has the key, or as a new one. Returns its id.
 
@@ -619,16 +622,16 @@ class AsyncClient(Generic[TBody]):
         self,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
         *,
         key: str = "",
         replace: bool = False,
         at: float | datetime.datetime | None = None,
         tries: int = 0,
-        backoff: Seconds = 0,
-        ttl: Seconds = 0,
-        hold: Seconds = 0,
+        backoff: Duration = 0,
+        ttl: Duration = 0,
+        hold: Duration = 0,
     ) -> int:
         """Put a job of which something is demanded. Returns its id.
 
@@ -674,7 +677,7 @@ class AsyncClient(Generic[TBody]):
         """Delete the job with this key in the tube in use, as `cancel` does."""
         await self._do(commands.cancel_keyed(key))
 
-    async def reschedule(self, job: JobOrID[TBody], delay: Seconds) -> None:
+    async def reschedule(self, job: JobOrID[TBody], delay: Duration) -> None:
         """Give a job that is still delayed another delay, in seconds from now.
 
         Raises:
@@ -683,11 +686,11 @@ class AsyncClient(Generic[TBody]):
         """
         await self._do(commands.reschedule(id_of(job), delay))
 
-    async def reschedule_keyed(self, key: str, delay: Seconds) -> None:
+    async def reschedule_keyed(self, key: str, delay: Duration) -> None:
         """Give the job with this key in the tube in use another delay, as `reschedule` does."""
         await self._do(commands.reschedule_keyed(key, delay))
 
-    async def reserve(self, timeout: Seconds | None = None) -> Job[TBody]:
+    async def reserve(self, timeout: Duration | None = None) -> Job[TBody]:
         """Reserve the most urgent job of the tubes that are watched; wait until there is one.
 
         Args:
@@ -707,7 +710,7 @@ class AsyncClient(Generic[TBody]):
         """
         return await self._do(commands.reserve_job(id))
 
-    async def reserve_batch(self, limit: int, timeout: Seconds | None = None) -> list[Job[TBody]]:
+    async def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
         """Reserve as many jobs as there are, up to a limit; wait until there is one.
 
         On a server that does not know the command, they are reserved one by one.
@@ -731,7 +734,7 @@ class AsyncClient(Generic[TBody]):
                 raise
         return await self._reserve_each(limit, timeout)
 
-    async def _reserve_each(self, limit: int, timeout: Seconds | None) -> list[Job[TBody]]:
+    async def _reserve_each(self, limit: int, timeout: Duration | None) -> list[Job[TBody]]:
         """Reserve one job, waiting for it, and then those that are ready."""
         job = await self.reserve(timeout)
         connection = self._connection
@@ -762,7 +765,7 @@ class AsyncClient(Generic[TBody]):
         """
         await self._do(commands.delete(id_of(job)))
 
-    async def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> None:
+    async def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> None:
         """Give a reserved job back.
 
         Args:
@@ -861,7 +864,7 @@ class AsyncClient(Generic[TBody]):
         """All tubes of the server."""
         return await self._do(commands.tubes())
 
-    async def pause_tube(self, tube: str, delay: Seconds) -> None:
+    async def pause_tube(self, tube: str, delay: Duration) -> None:
         """Let nobody reserve from a tube for so many seconds.
 
         Raises:

@@ -31,7 +31,7 @@ from beanstalk_client.commands import (
     FRACTIONS,
     MAX_BATCH,
     Command,
-    Seconds,
+    Duration,
     batch_of,
 )
 from beanstalk_client.connection import Connection, open_socket, speak_tls
@@ -46,7 +46,7 @@ from beanstalk_client.errors import (
 )
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 from beanstalk_client.pipeline import Pipeline, Reply
-from beanstalk_client.session import RECONNECT_WITHIN, Session, check_patience
+from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ LONGEST_PAUSE: Final = 1.0
 
 class Client(Generic[TBody]):
     """A connection to a server, which comes back if it is lost.
+
+    Durations are seconds, a text with a unit ("250ms", "90s", "15m", "24h", "30d"), or a timedelta.
 
     Args:
         addresses: where the server is, as `beanstalk_client.address` has it, or a socket that is connected already.
@@ -101,10 +103,10 @@ class Client(Generic[TBody]):
         tls: ssl.SSLContext | bool = ...,
         server_name: str | None = ...,
         token: str = ...,
-        connect_timeout: float = ...,
-        timeout: float | None = ...,
+        connect_timeout: Duration = ...,
+        timeout: Duration | None = ...,
         reconnect: bool = ...,
-        reconnect_timeout: float = ...,
+        reconnect_timeout: Duration = ...,
         on_reconnect: Callable[[frozenset[int]], object] | None = ...,
         insecure_token: bool = ...,
     ) -> None: ...
@@ -120,10 +122,10 @@ class Client(Generic[TBody]):
         tls: ssl.SSLContext | bool = ...,
         server_name: str | None = ...,
         token: str = ...,
-        connect_timeout: float = ...,
-        timeout: float | None = ...,
+        connect_timeout: Duration = ...,
+        timeout: Duration | None = ...,
         reconnect: bool = ...,
-        reconnect_timeout: float = ...,
+        reconnect_timeout: Duration = ...,
         on_reconnect: Callable[[frozenset[int]], object] | None = ...,
         insecure_token: bool = ...,
     ) -> None: ...
@@ -139,10 +141,10 @@ class Client(Generic[TBody]):
         tls: ssl.SSLContext | bool = ...,
         server_name: str | None = ...,
         token: str = ...,
-        connect_timeout: float = ...,
-        timeout: float | None = ...,
+        connect_timeout: Duration = ...,
+        timeout: Duration | None = ...,
         reconnect: bool = ...,
-        reconnect_timeout: float = ...,
+        reconnect_timeout: Duration = ...,
         on_reconnect: Callable[[frozenset[int]], object] | None = ...,
         insecure_token: bool = ...,
     ) -> None: ...
@@ -157,10 +159,10 @@ class Client(Generic[TBody]):
         tls: ssl.SSLContext | bool = False,
         server_name: str | None = None,
         token: str = "",
-        connect_timeout: float = 10.0,
-        timeout: float | None = 60.0,
+        connect_timeout: Duration = 10.0,
+        timeout: Duration | None = 60.0,
         reconnect: bool = True,
-        reconnect_timeout: float = RECONNECT_WITHIN,
+        reconnect_timeout: Duration = RECONNECT_WITHIN,
         on_reconnect: Callable[[frozenset[int]], object] | None = None,
         insecure_token: bool = False,
     ) -> None:
@@ -174,10 +176,9 @@ class Client(Generic[TBody]):
         )
         self._session = Session(encoding, use, watch, self._target.token)
         self._target = self._target._replace(token="")
-        check_patience(connect_timeout=connect_timeout, timeout=timeout, reconnect_timeout=reconnect_timeout)
-        self._connect_timeout = connect_timeout
-        self._reconnect_timeout = reconnect_timeout
-        self._timeout = timeout
+        self._connect_timeout, self._timeout, self._reconnect_timeout = read_patience(
+            connect_timeout, timeout, reconnect_timeout
+        )
         self._reconnect = reconnect and given is None
         self._on_reconnect = on_reconnect
         self._next = 0  # the address to try first
@@ -230,8 +231,8 @@ class Client(Generic[TBody]):
         self,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> int:
         """Inserts a job into the tube that is used, and returns its id.
 
@@ -248,8 +249,8 @@ class Client(Generic[TBody]):
         key: str,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> int:
         """Inserts a job with a key into the tube that is used, and returns its id.
 
@@ -268,8 +269,8 @@ class Client(Generic[TBody]):
         key: str,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> int:
         """Replaces the body, priority, delay and time to run of the job with this key, or inserts it. Returns its id.
 
@@ -284,16 +285,16 @@ class Client(Generic[TBody]):
         self,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
         *,
         key: str = "",
         replace: bool = False,
         at: float | datetime.datetime | None = None,
         tries: int = 0,
-        backoff: Seconds = 0,
-        ttl: Seconds = 0,
-        hold: Seconds = 0,
+        backoff: Duration = 0,
+        ttl: Duration = 0,
+        hold: Duration = 0,
     ) -> int:
         """Inserts a job into the tube that is used, and demands something special of it. Returns its id.
 
@@ -343,7 +344,7 @@ class Client(Generic[TBody]):
         """Deletes the job with this key in the tube that is used, if it is still delayed."""
         self._run(commands.cancel_keyed(key))
 
-    def reschedule(self, job: JobOrID[TBody], delay: Seconds) -> None:
+    def reschedule(self, job: JobOrID[TBody], delay: Duration) -> None:
         """Gives a job that is still delayed another delay, in seconds from now.
 
         Raises:
@@ -351,11 +352,11 @@ class Client(Generic[TBody]):
         """
         self._run(commands.reschedule(id_of(job), delay))
 
-    def reschedule_keyed(self, key: str, delay: Seconds) -> None:
+    def reschedule_keyed(self, key: str, delay: Duration) -> None:
         """Gives the job with this key in the tube that is used another delay, if it is still delayed."""
         self._run(commands.reschedule_keyed(key, delay))
 
-    def reserve(self, timeout: Seconds | None = None) -> Job[TBody]:
+    def reserve(self, timeout: Duration | None = None) -> Job[TBody]:
         """Reserves a job of the tubes that are watched, and returns it. Waits until there is one.
 
         Args:
@@ -375,7 +376,7 @@ class Client(Generic[TBody]):
         """
         return self._run(commands.reserve_job(id))
 
-    def reserve_batch(self, limit: int, timeout: Seconds | None = None) -> list[Job[TBody]]:
+    def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
         """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
 
         A server that does not know reserve-batch is asked for one job, and then for what else is ready.
@@ -399,7 +400,7 @@ class Client(Generic[TBody]):
                 raise
         return self._reserve_each(limit, timeout)
 
-    def _reserve_each(self, limit: int, timeout: Seconds | None) -> list[Job[TBody]]:
+    def _reserve_each(self, limit: int, timeout: Duration | None) -> list[Job[TBody]]:
         """Reserve one job, waiting for it, and then those that are ready."""
         job: Job[TBody] = self._run(commands.reserve(timeout))
         results: list[Any] = self.run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1))
@@ -415,7 +416,7 @@ class Client(Generic[TBody]):
         """Deletes a job. Also one that was reserved on a connection that is lost, if nobody else has it now."""
         self._run(commands.delete(id_of(job)))
 
-    def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> None:
+    def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> None:
         """Gives a reserved job back.
 
         Args:
@@ -509,7 +510,7 @@ class Client(Generic[TBody]):
         """Returns all tubes."""
         return self._run(commands.tubes())
 
-    def pause_tube(self, tube: str, delay: Seconds) -> None:
+    def pause_tube(self, tube: str, delay: Duration) -> None:
         """Lets nobody reserve jobs of a tube for so many seconds."""
         self._run(commands.pause_tube(tube, delay))
 

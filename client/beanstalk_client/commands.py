@@ -1,9 +1,10 @@
 """Every command as a value: the bytes that say it, and how its reply becomes a result or an error.
 
 A command is made by the function of its name, which raises ValueError for what no server would take: a bad name, a
-number out of range. Nothing is sent then. Durations are seconds; those that are not whole are sent in milliseconds,
-rounded up, so that no job is early; or in whole seconds, where the server knows no others: beanstalkd would take a put
-with a fraction for malformed, and its body for commands. (The protocol, and docs/protocol-extensions.md.)
+number out of range. Nothing is sent then. Durations are seconds, or what `seconds_of` makes seconds of; those that are
+not whole are sent in milliseconds, rounded up, so that no job is early; or in whole seconds, where the server knows no
+others: beanstalkd would take a put with a fraction for malformed, and its body for commands. (The protocol, and
+docs/protocol-extensions.md.)
 
     reply                                     how it is read      result
     DELETED, RELEASED, TOUCHED, …             Word                None
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Union
 
@@ -138,6 +140,12 @@ FRACTIONS: Final = "fractions of a second"
 """What beanstalkd lacks as well; it is asked for as commands are."""
 
 Seconds = Union[int, float]
+
+Duration = Union[int, float, str, datetime.timedelta]
+"""Seconds; or a text with a unit: "0.5s", "250ms", "5m", "24h", "30d"; or a timedelta."""
+
+UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+"""Seconds of the units of durations, as the server's config file and `beanstalk` read them."""
 
 
 class NonsenseError(ValueError):
@@ -545,8 +553,26 @@ def _within(name: str, value: Any, most: int, least: int = 0) -> Any:
     return value
 
 
-def seconds(name: str, duration: Seconds, most: int = MAX_SECONDS) -> bytes:
+def seconds_of(duration: Duration, name: str = "duration") -> Seconds:
+    """The seconds of a duration, whatever their number.
+
+    Raises:
+        ValueError: a text that is no duration.
+    """
+    if isinstance(duration, datetime.timedelta):
+        return duration.total_seconds()
+    if not isinstance(duration, str):
+        return duration
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])", duration)
+    if found is None:
+        raise ValueError(f'{name} is {duration[:80]!r}: must be seconds, a timedelta, or as "90s", "15m", "24h", "30d"')
+    number = float(found[1]) * UNITS[found[2]]
+    return int(number) if number.is_integer() else number
+
+
+def seconds(name: str, duration: Duration, most: int = MAX_SECONDS) -> bytes:
     """A duration: whole seconds, or with milliseconds, rounded up so that no job is early."""
+    duration = seconds_of(duration, name)
     _within(name, duration, most)
     if _is_whole(duration):
         return b"%d" % duration
@@ -567,12 +593,13 @@ def _moment(at: float | datetime.datetime) -> bytes:
 
 
 def put(
-    body: bytes, priority: int = DEFAULT_PRIORITY, delay: Seconds = DEFAULT_DELAY, ttr: Seconds = DEFAULT_TTR
+    body: bytes, priority: int = DEFAULT_PRIORITY, delay: Duration = DEFAULT_DELAY, ttr: Duration = DEFAULT_TTR
 ) -> Command[int]:
     if not 0 <= priority <= MAX_PRIORITY:
         _within("priority", priority, MAX_PRIORITY)
     if type(delay) is int and type(ttr) is int and 0 <= delay <= MAX_SECONDS and 0 <= ttr <= MAX_SECONDS:
         return Command(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body), INSERTED)
+    delay, ttr = seconds_of(delay, "delay"), seconds_of(ttr, "ttr")
     command: Command[int] = Command(_put(b"put", body, priority, delay, ttr), INSERTED)
     if not (_is_whole(delay) and _is_whole(ttr)):
         command.whole = put(body, priority, math.ceil(delay), math.ceil(ttr))
@@ -583,8 +610,8 @@ def put_keyed(
     key: str,
     body: bytes,
     priority: int = DEFAULT_PRIORITY,
-    delay: Seconds = DEFAULT_DELAY,
-    ttr: Seconds = DEFAULT_TTR,
+    delay: Duration = DEFAULT_DELAY,
+    ttr: Duration = DEFAULT_TTR,
 ) -> Command[int]:
     return Command(_put(b"put-keyed %b" % _name(key, "key"), body, priority, delay, ttr), INSERTED)
 
@@ -593,8 +620,8 @@ def replace_keyed(
     key: str,
     body: bytes,
     priority: int = DEFAULT_PRIORITY,
-    delay: Seconds = DEFAULT_DELAY,
-    ttr: Seconds = DEFAULT_TTR,
+    delay: Duration = DEFAULT_DELAY,
+    ttr: Duration = DEFAULT_TTR,
 ) -> Command[int]:
     return Command(_put(b"replace-keyed %b" % _name(key, "key"), body, priority, delay, ttr), INSERTED_OR_REPLACED)
 
@@ -602,17 +629,18 @@ def replace_keyed(
 def put_with(
     body: bytes,
     priority: int = DEFAULT_PRIORITY,
-    delay: Seconds = DEFAULT_DELAY,
-    ttr: Seconds = DEFAULT_TTR,
+    delay: Duration = DEFAULT_DELAY,
+    ttr: Duration = DEFAULT_TTR,
     *,
     key: str = "",
     replace: bool = False,
     at: float | datetime.datetime | None = None,
     tries: int = 0,
-    backoff: Seconds = 0,
-    ttl: Seconds = 0,
-    hold: Seconds = 0,
+    backoff: Duration = 0,
+    ttl: Duration = 0,
+    hold: Duration = 0,
 ) -> Command[int]:
+    delay, hold = seconds_of(delay, "delay"), seconds_of(hold, "hold")
     if (replace or hold) and not key:
         raise ValueError("replace and hold are about a key: it must be given")
     if at is not None and delay:
@@ -625,12 +653,12 @@ def put_with(
     if tries:
         attributes.append(b" tries=%d" % _within("tries", tries, MAX_SECONDS))
     for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):
-        if duration:
+        if seconds_of(duration, name):
             attributes.append(b" %b=%b" % (name.encode(), seconds(name, duration)))
     return Command(_put(b"put-with", body, priority, delay, ttr, b"".join(attributes)), INSERTED_OR_REPLACED)
 
 
-def _put(command: bytes, body: bytes, priority: int, delay: Seconds, ttr: Seconds, attributes: bytes = b"") -> bytes:
+def _put(command: bytes, body: bytes, priority: int, delay: Duration, ttr: Duration, attributes: bytes = b"") -> bytes:
     _within("priority", priority, MAX_PRIORITY)
     arguments = (command, priority, seconds("delay", delay), seconds("ttr", ttr), len(body), attributes, body)
     return b"%b %d %b %b %d%b\r\n%b\r\n" % arguments
@@ -644,20 +672,21 @@ def cancel_keyed(key: str) -> Command[None]:
     return Command(b"cancel-keyed %b\r\n" % _name(key, "key"), CANCELLED)
 
 
-def reschedule(id: int, delay: Seconds) -> Command[None]:
+def reschedule(id: int, delay: Duration) -> Command[None]:
     return Command(b"reschedule %d %b\r\n" % (_id(id), seconds("delay", delay)), RESCHEDULED)
 
 
-def reschedule_keyed(key: str, delay: Seconds) -> Command[None]:
+def reschedule_keyed(key: str, delay: Duration) -> Command[None]:
     return Command(b"reschedule-keyed %b %b\r\n" % (_name(key, "key"), seconds("delay", delay)), RESCHEDULED)
 
 
 RESERVE: Final[Command[Any]] = Command(b"reserve\r\n", RESERVED, True, None)
 
 
-def reserve(timeout: Seconds | None = None) -> Command[Job[Any]]:
+def reserve(timeout: Duration | None = None) -> Command[Job[Any]]:
     if timeout is None:
         return RESERVE
+    timeout = seconds_of(timeout, "timeout")
     wait = seconds("timeout", timeout, MAX_TIMEOUT)
     command: Command[Job[Any]] = Command(b"reserve-with-timeout %b\r\n" % wait, RESERVED, True, timeout)
     if not _is_whole(timeout):
@@ -669,7 +698,8 @@ def reserve_job(id: int) -> Command[Job[Any]]:
     return Command(b"reserve-job %d\r\n" % _id(id), RESERVED, True)
 
 
-def reserve_batch(limit: int, timeout: Seconds | None = None) -> Command[list[Job[Any]]]:
+def reserve_batch(limit: int, timeout: Duration | None = None) -> Command[list[Job[Any]]]:
+    timeout = None if timeout is None else seconds_of(timeout, "timeout")
     wait = seconds("timeout", MAX_TIMEOUT if timeout is None else timeout, MAX_TIMEOUT)
     return Command(
         b"reserve-batch %d %b\r\n" % (_within("limit", limit, MAX_PRIORITY, 1), wait), RESERVED_BATCH, True, timeout
@@ -682,8 +712,9 @@ def delete(id: int) -> Command[None]:
     return Ending(b"delete %d\r\n" % id, DELETED, id)
 
 
-def release(id: int, priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> Command[None]:
+def release(id: int, priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> Command[None]:
     priority = DEFAULT_PRIORITY if priority is None else _within("priority", priority, MAX_PRIORITY)
+    delay = seconds_of(delay, "delay")
     command = Ending(b"release %d %d %b\r\n" % (_id(id), priority, seconds("delay", delay)), RELEASED, id)
     if not _is_whole(delay):
         command.whole = release(id, priority, math.ceil(delay))
@@ -754,7 +785,8 @@ def tubes() -> Command[list[str]]:
     return Command(b"list-tubes\r\n", NAMES, True)
 
 
-def pause_tube(tube: str, delay: Seconds) -> Command[None]:
+def pause_tube(tube: str, delay: Duration) -> Command[None]:
+    delay = seconds_of(delay, "delay")
     command: Command[None] = Command(b"pause-tube %b %b\r\n" % (_name(tube), seconds("delay", delay)), PAUSED, True)
     if not _is_whole(delay):
         command.whole = pause_tube(tube, math.ceil(delay))

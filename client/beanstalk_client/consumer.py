@@ -36,6 +36,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import (
     BeanstalkdError,
     ConnectionLostError,
@@ -107,14 +108,14 @@ class Release(Outcome):
     """The job is ready again.
 
     Attributes:
-        delay: after so many seconds.
+        delay: after so many seconds; "5m" and a timedelta are taken, too.
         priority: None for its own.
     """
 
     __slots__ = ("delay", "priority")
 
-    def __init__(self, delay: float = 0.0, priority: int | None = None) -> None:
-        self.delay = delay
+    def __init__(self, delay: Duration = 0.0, priority: int | None = None) -> None:
+        self.delay = seconds_of(delay, "delay")
         self.priority = priority
 
     def __repr__(self) -> str:

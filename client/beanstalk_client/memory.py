@@ -6,7 +6,8 @@
         shop.pay(17)                        # calls it off
         assert not queue.jobs()
 
-Delays, moments, keys, cancels, priorities, retries and burials are a server's: tests hold this queue against one.
+Delays, moments, keys, cancels, priorities, retries and burials are a server's: tests hold this queue against one. What
+the client refuses to send, and a body that is too big for the server, are refused here as there.
 Tasks run in the caller's thread, one after the other; nothing is reserved by anybody else, and no time to run ends.
 Must never be taken for a queue in production: it keeps nothing.
 """
@@ -15,18 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE
+from beanstalk_client import commands
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, Duration, seconds_of
 from beanstalk_client.consumer import Bury, Outcome, Release
-from beanstalk_client.errors import BuriedError, ExistsError, NotFoundError, TimedOutError, TooLateError
+from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
+from beanstalk_client.session import Session
 from beanstalk_client.tasks.message import UnreadableError, read
 from beanstalk_client.tasks.runner import AnyDelivery, Runner
 
 if TYPE_CHECKING:
     import datetime
 
+    from beanstalk_client.schedules import Schedule
     from beanstalk_client.tasks.message import Message
     from beanstalk_client.tasks.registry import Tasks
     from beanstalk_client.tasks.task import Task
@@ -96,20 +101,28 @@ class MemoryQueue:
     Args:
         tasks: whose tasks its jobs call.
         now: what its clock says to begin with, in Unix time; by default what the machine's says.
+        max_job_size: bytes of the largest body that it takes, as the server is told with -z.
+        schedules: whether the schedules of `tasks` fire, as beside a scheduler that is started with the test.
 
     Attributes:
         now: what its clock says, in Unix time.
         errors: the exceptions of tasks, in the order in which they were raised.
     """
 
-    def __init__(self, tasks: Tasks, now: float | None = None) -> None:
+    def __init__(
+        self, tasks: Tasks, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
+    ) -> None:
         self._tasks = tasks
-        self.now = time.time() if now is None else now
+        self._has_schedules = schedules
+        self._firings: dict[str, float] = {}  # the next moment of each schedule
+        self._max_job_size = max_job_size
+        self.now = round(time.time() if now is None else now, 6)
         self.errors: list[BaseException] = []
         self._jobs: dict[int, MemoryJob] = {}
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by tube and key: until when, and the job's id
         self._last = 0
         self._burials = 0
+        self._fire()
 
     # What a test asks for
 
@@ -119,22 +132,32 @@ class MemoryQueue:
         found = sorted(self._jobs.values(), key=lambda job: job.id)
         return [job for job in found if tube in (None, job.tube) and state in (None, job.state)]
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass, in which nothing runs."""
+    def advance(self, seconds: Duration) -> None:
+        """Let time pass, in which nothing runs: seconds, "15m", or a timedelta."""
+        seconds = seconds_of(seconds)
         if seconds < 0:
             raise ValueError(f"{seconds} seconds: time does not go back")
-        self.now += seconds
+        self._settle()
+        self.now = self._after(seconds)
 
-    def run(self, seconds: float = 0.0) -> int:
-        """Run what is due within so many seconds from now, each at its moment; return how many runs that were.
+    def run(self, seconds: Duration = 0.0) -> int:
+        """Run what is due within so many seconds from now ("15m", a timedelta), each at its moment; return how many
+        runs that were.
 
-        Not for tests that are coroutines: `await queue.arun()`.
+        Raises:
+            RuntimeError: the test is a coroutine, for which there is `await queue.arun()`.
         """
-        return asyncio.run(self.arun(seconds))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise RuntimeError("queue.run() was called in a coroutine: say `await queue.arun()` there")
+        return asyncio.run(self.arun(seconds))  # outside of `except`, which tasks would see in their tracebacks
 
-    async def arun(self, seconds: float = 0.0) -> int:
+    async def arun(self, seconds: Duration = 0.0) -> int:
         """As `run`, in asyncio."""
-        end = self.now + seconds
+        end = self._after(seconds_of(seconds))
         runner = _Runner(self)
         runs = 0
         while True:
@@ -143,11 +166,12 @@ class MemoryQueue:
                 runs += 1
                 await self._run(runner, job)
                 continue
-            due = [job.due for job in self._jobs.values() if job.state == DELAYED and job.due <= end]
-            if not due:
+            due = [job.due for job in self._jobs.values() if job.state == DELAYED]
+            moment = min((*due, *self._firings.values()), default=math.inf)
+            if moment > end:
                 self.now = max(self.now, end)
                 return runs
-            self.now = max(self.now, min(due))
+            self.now = max(self.now, moment)
 
     async def _run(self, runner: Runner, job: MemoryJob) -> None:
         client = self.client(job.tube)
@@ -168,13 +192,39 @@ class MemoryQueue:
 
     # What its clients ask for
 
+    def _after(self, seconds: float) -> float:
+        """The moment after so many seconds: in whole microseconds, so that ten times 0.1 s are one second."""
+        return round(self.now + seconds, 6)
+
     def _settle(self) -> None:
         """Let everything happen that has been due by now."""
+        self._fire()
         for job in list(self._jobs.values()):
             if job.state == DELAYED and job.due <= self.now:
                 job.state = READY
             if job.state == READY and job.ttl and job.due + job.ttl <= self.now:
                 self._remove(job, holds=True, at=job.due + job.ttl)
+
+    def _fire(self) -> None:
+        """Put the firings of schedules that are due by now; of one that is new, none of the past."""
+        if not (self._has_schedules and self._tasks.schedules):
+            return
+        from beanstalk_client.schedules.schedule import key_of
+        from beanstalk_client.schedules.scheduler import GROUP, Scheduler
+
+        schedules = {schedule.name: schedule for schedule in self._tasks.schedules}
+        if len(schedules) > len(self._firings):
+            Scheduler(self._tasks.connect, schedules.values())  # which refuses what it could not plan
+            for name in schedules:
+                self._firings.setdefault(name, _next(schedules[name], self.now))
+        while (moment := min(self._firings.values(), default=math.inf)) <= self.now:
+            for name, schedule in schedules.items():
+                if self._firings[name] == moment:
+                    self._firings[name] = _next(schedule, moment)
+                    firing = schedule.firing(int(moment))
+                    self._admit(firing.body)
+                    job = self._new(firing.tube, key_of(GROUP, name, int(moment)))
+                    self._fill(job, firing.body, firing.priority, 0.0, firing.ttr, {})
 
     def _keyed(self, tube: str, key: str) -> MemoryJob | None:
         self._settle()
@@ -206,7 +256,7 @@ class MemoryQueue:
 
     def _find(self, job: MemoryJob | int, *states: str) -> MemoryJob:
         self._settle()
-        found = self._jobs.get(job if isinstance(job, int) else job.id)
+        found = self._jobs.get(_id_of(job))
         if found is None or (states and found.state not in states):
             raise NotFoundError
         return found
@@ -221,8 +271,9 @@ class MemoryQueue:
         key: str,
         replace: bool,
         at: float | datetime.datetime | None,
-        demands: dict[str, float],
+        demands: dict[str, Any],
     ) -> int:
+        self._admit(body)
         if at is not None:
             delay = max(0.0, (at if isinstance(at, (int, float)) else at.timestamp()) - self.now)
         job = self._keyed(tube, key)
@@ -232,54 +283,79 @@ class MemoryQueue:
         if (job is not None and job.state == RESERVED) or (job is None and holder):
             raise TooLateError
         if job is None:
-            self._last += 1
-            job = self._jobs[self._last] = MemoryJob(self._last, tube, key, self.now)
+            job = self._new(tube, key)
+        self._fill(job, body, priority, delay, ttr, demands)
+        if at is not None:
+            job.delay = 0.0
+        return job.id
+
+    def _admit(self, body: bytes) -> None:
+        if len(body) > self._max_job_size:
+            raise JobTooBigError
+
+    def _new(self, tube: str, key: str) -> MemoryJob:
+        self._last += 1
+        job = self._jobs[self._last] = MemoryJob(self._last, tube, key, self.now)
+        return job
+
+    def _fill(
+        self, job: MemoryJob, body: bytes, priority: int, delay: float, ttr: float, demands: dict[str, Any]
+    ) -> None:
+        """Give a job what a put says, whether it is new or replaced."""
         job.body = body
         job.priority = priority
         job.ttr = ttr
-        job.delay = 0.0 if at is not None else delay
+        job.delay = delay
         job.tries = 0
         job.max_tries = int(demands.get("tries", 0))
-        job.backoff, job.ttl, job.hold = (float(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
-        job.due = self.now + delay
+        job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
+        job.due = self._after(delay)
         job.state = DELAYED if delay else READY
         try:
             job.message = read(body, self._tasks.serializer)
         except UnreadableError:
             job.message = None
-        return job.id
 
 
 class MemoryClient:
-    """A client of a queue in memory, which uses and watches one tube."""
+    """A client of a queue in memory, which uses and watches one tube.
+
+    It makes the commands that `Client` would send, which refuses what no server takes.
+    """
 
     def __init__(self, queue: MemoryQueue, tube: str) -> None:
+        self._session = Session(None, tube, tube)
         self._queue = queue
         self._tube = tube
 
-    def put(self, body: bytes, priority: int = DEFAULT_PRIORITY, delay: float = 0, ttr: float = DEFAULT_TTR) -> int:
-        return self._queue._put(self._tube, body, priority, delay, ttr, "", False, None, {})
+    def put(
+        self, body: bytes, priority: int = DEFAULT_PRIORITY, delay: Duration = 0, ttr: Duration = DEFAULT_TTR
+    ) -> int:
+        return self.put_with(body, priority, delay, ttr)
 
     def put_with(
         self,
         body: bytes,
         priority: int = DEFAULT_PRIORITY,
-        delay: float = 0,
-        ttr: float = DEFAULT_TTR,
+        delay: Duration = 0,
+        ttr: Duration = DEFAULT_TTR,
         *,
         key: str = "",
         replace: bool = False,
         at: float | datetime.datetime | None = None,
-        **demands: float,
+        **demands: Any,
     ) -> int:
-        if (replace or demands.get("hold")) and not key:
-            raise ValueError("replace and hold are about a key: it must be given")
-        return self._queue._put(self._tube, body, priority, delay, ttr, key, replace, at, demands)
+        data = self._session.encode(body)
+        commands.put_with(data, priority, delay, ttr, key=key, replace=replace, at=at, **demands)
+        delay, ttr = seconds_of(delay), max(1, seconds_of(ttr))  # a second at least, as at a server
+        return self._queue._put(self._tube, data, priority, delay, ttr, key, replace, at, demands)
 
     def cancel(self, job: MemoryJob | int) -> None:
+        commands.cancel(_id_of(job))
         self._cancel(self._queue._find(job))
 
     def cancel_keyed(self, key: str) -> None:
+        commands.cancel_keyed(key)
         job = self._queue._keyed(self._tube, key)
         if job is None:
             raise NotFoundError
@@ -300,9 +376,12 @@ class MemoryClient:
         return job
 
     def delete(self, job: MemoryJob | int) -> None:
+        commands.delete(_id_of(job))
         self._queue._remove(self._queue._find(job), holds=True, at=self._queue.now)
 
-    def release(self, job: MemoryJob | int, priority: int | None = None, delay: float = 0) -> None:
+    def release(self, job: MemoryJob | int, priority: int | None = None, delay: Duration = 0) -> None:
+        commands.release(_id_of(job), priority, delay)
+        delay = seconds_of(delay)
         found = self._queue._find(job, RESERVED)
         found.priority = DEFAULT_PRIORITY if priority is None else priority
         found.delay = delay
@@ -312,10 +391,11 @@ class MemoryClient:
             self._sink(found)
             raise BuriedError
         wait = delay or (found.backoff and found.backoff * 2.0 ** (found.tries - 1))
-        found.due = self._queue.now + wait
+        found.due = self._queue._after(wait)
         found.state = DELAYED if wait else READY
 
     def bury(self, job: MemoryJob | int, priority: int | None = None) -> None:
+        commands.bury(_id_of(job), priority)
         found = self._queue._find(job, RESERVED)
         found.priority = DEFAULT_PRIORITY if priority is None else priority
         self._sink(found)
@@ -327,6 +407,7 @@ class MemoryClient:
         job.state = BURIED
 
     def kick_job(self, job: MemoryJob | int) -> None:
+        commands.kick_job(_id_of(job))
         found = self._queue._find(job, BURIED, DELAYED)
         found.kicks += 1
         found.tries = 0
@@ -335,6 +416,7 @@ class MemoryClient:
 
     def kick(self, limit: int) -> int:
         """Kick buried jobs of the tube, or delayed ones where none is buried; return how many."""
+        commands.kick(limit)
         buried = self._queue.jobs(self._tube, BURIED)
         delayed = self._queue.jobs(self._tube, DELAYED)
         chosen = sorted(buried, key=lambda job: job._sunk) or sorted(delayed, key=lambda job: (job.due, job.id))
@@ -343,7 +425,18 @@ class MemoryClient:
         return len(chosen[:limit])
 
     def stats_job(self, job: MemoryJob | int) -> dict[str, Any]:
+        commands.stats_job(_id_of(job))
         return self._queue._find(job).stats(self._queue.now)
+
+
+def _next(schedule: Schedule, now: float) -> float:
+    """When a schedule fires next; infinity for never again."""
+    moment = schedule.moments.after(math.floor(now))
+    return math.inf if moment is None else moment
+
+
+def _id_of(job: MemoryJob | int) -> int:
+    return job if isinstance(job, int) else job.id
 
 
 class _Delivery:
@@ -363,7 +456,7 @@ class _Runner(Runner):
     """A runner that notes what goes wrong, for the test to look at."""
 
     def __init__(self, queue: MemoryQueue) -> None:
-        super().__init__(queue._tasks, None)
+        super().__init__(queue._tasks, None, jitter=0.0)  # a test says to the second what runs
         self._queue = queue
 
     async def _fail(self, delivery: AnyDelivery, task: Task[..., Any], error: BaseException) -> Outcome:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from beanstalk_client import commands
-from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, FRACTIONS, Command, Seconds
+from beanstalk_client.commands import DEFAULT_DELAY, DEFAULT_PRIORITY, DEFAULT_TTR, FRACTIONS, Command, Duration
 from beanstalk_client.errors import UnsupportedError
 from beanstalk_client.job import Job, JobOrID, TBody, id_of
 
@@ -155,7 +155,11 @@ class _Commands(Generic[TBody]):
     # Jobs
 
     def put(
-        self, body: TBody, priority: int = DEFAULT_PRIORITY, delay: Seconds = DEFAULT_DELAY, ttr: Seconds = DEFAULT_TTR
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> Reply[int]:
         return self._add(commands.put(self._session.encode(body), priority, delay, ttr))
 
@@ -164,8 +168,8 @@ class _Commands(Generic[TBody]):
         key: str,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> Reply[int]:
         return self._add(commands.put_keyed(key, self._session.encode(body), priority, delay, ttr), "put-keyed")
 
@@ -174,8 +178,8 @@ class _Commands(Generic[TBody]):
         key: str,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
     ) -> Reply[int]:
         return self._add(commands.replace_keyed(key, self._session.encode(body), priority, delay, ttr), "replace-keyed")
 
@@ -183,16 +187,16 @@ class _Commands(Generic[TBody]):
         self,
         body: TBody,
         priority: int = DEFAULT_PRIORITY,
-        delay: Seconds = DEFAULT_DELAY,
-        ttr: Seconds = DEFAULT_TTR,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
         *,
         key: str = "",
         replace: bool = False,
         at: float | datetime.datetime | None = None,
         tries: int = 0,
-        backoff: Seconds = 0,
-        ttl: Seconds = 0,
-        hold: Seconds = 0,
+        backoff: Duration = 0,
+        ttl: Duration = 0,
+        hold: Duration = 0,
     ) -> Reply[int]:
         command = commands.put_with(
             self._session.encode(body),
@@ -215,26 +219,26 @@ class _Commands(Generic[TBody]):
     def cancel_keyed(self, key: str) -> Reply[None]:
         return self._add(commands.cancel_keyed(key))
 
-    def reschedule(self, job: JobOrID[TBody], delay: Seconds) -> Reply[None]:
+    def reschedule(self, job: JobOrID[TBody], delay: Duration) -> Reply[None]:
         return self._add(commands.reschedule(id_of(job), delay))
 
-    def reschedule_keyed(self, key: str, delay: Seconds) -> Reply[None]:
+    def reschedule_keyed(self, key: str, delay: Duration) -> Reply[None]:
         return self._add(commands.reschedule_keyed(key, delay))
 
-    def reserve(self, timeout: Seconds | None = None) -> Reply[Job[TBody]]:
+    def reserve(self, timeout: Duration | None = None) -> Reply[Job[TBody]]:
         return self._add(commands.reserve(timeout))
 
     def reserve_job(self, id: int) -> Reply[Job[TBody]]:
         return self._add(commands.reserve_job(id))
 
-    def reserve_batch(self, limit: int, timeout: Seconds | None = None) -> Reply[list[Job[TBody]]]:
+    def reserve_batch(self, limit: int, timeout: Duration | None = None) -> Reply[list[Job[TBody]]]:
         """Unlike the client's, for servers that know the command only."""
         return self._add(commands.reserve_batch(limit, timeout))
 
     def delete(self, job: JobOrID[TBody]) -> Reply[None]:
         return self._add(commands.delete(id_of(job)))
 
-    def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Seconds = DEFAULT_DELAY) -> Reply[None]:
+    def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> Reply[None]:
         return self._add(commands.release(self._session.held(job), priority, delay))
 
     def bury(self, job: JobOrID[TBody], priority: int | None = None) -> Reply[None]:
@@ -293,7 +297,7 @@ class _Commands(Generic[TBody]):
     def stats_tube(self, tube: str) -> Reply[Statistics]:
         return self._add(commands.stats_tube(tube))
 
-    def pause_tube(self, tube: str, delay: Seconds) -> Reply[None]:
+    def pause_tube(self, tube: str, delay: Duration) -> Reply[None]:
         return self._add(commands.pause_tube(tube, delay))
 
     def clear_tube(self, tube: str) -> Reply[int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from beanstalk_client import commands
-from beanstalk_client.commands import DEFAULT_TUBE, Command
+from beanstalk_client.commands import DEFAULT_TUBE, Command, Duration, seconds_of
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import Job
 
@@ -152,12 +152,19 @@ def _check_encoding(encoding: str) -> None:
         raise ValueError(f"encoding: {error}") from None
 
 
-def check_patience(**durations: float | None) -> None:
-    """Make sure that a client can wait for so many seconds, by the names of its arguments; None is for ever.
+def read_patience(
+    connect_timeout: Duration, timeout: Duration | None, reconnect_timeout: Duration
+) -> tuple[float, float | None, float]:
+    """The seconds for which a client waits.
 
     Raises:
         ValueError: it cannot.
     """
-    for name, duration in durations.items():
+    connecting = seconds_of(connect_timeout, "connect_timeout")
+    silence = None if timeout is None else seconds_of(timeout, "timeout")
+    reconnecting = seconds_of(reconnect_timeout, "reconnect_timeout")
+    named = {"connect_timeout": connecting, "timeout": silence, "reconnect_timeout": reconnecting}
+    for name, duration in named.items():
         if duration is not None and not 0 < duration <= commands.MAX_TIMEOUT:
             raise ValueError(f"{name} is {duration}: must be seconds, more than 0 and at most {commands.MAX_TIMEOUT}")
+    return connecting, silence, reconnecting

@@ -263,11 +263,11 @@ def test_a_key_that_is_taken_is_an_error_unless_the_message_replaces(ours, tube)
 
 def test_what_is_demanded_of_a_job_is_in_its_labels(ours, tube):
     async def main():
-        async with broker_of(ours, tube, priority=7, ttr=9) as broker:
-            await broker.kick(message(tries=3, backoff=2, ttl=50))
+        async with broker_of(ours, tube, priority=7, ttr="9s") as broker:
+            await broker.kick(message(tries=3, backoff="2s", ttl="50s"))
             found = the_job(ours, tube, "ready")
             assert (found["pri"], found["ttr"]) == (7, 9)
-            await broker.kick(message(priority=3, ttr=5, queue_name=tube + "x"))
+            await broker.kick(message(priority=3, ttr="5s", queue_name=tube + "x"))
             found = the_job(ours, tube + "x", "ready")
             assert (found["pri"], found["ttr"]) == (3, 5)
 

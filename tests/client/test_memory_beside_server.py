@@ -1,7 +1,13 @@
 """The queue in memory beside a real server, both in virtual time: the same script of calls, the same answers."""
 
+import asyncio
+import contextlib
+
+import pytest
+from beanstalk_client.errors import BeanstalkdError, JobTooBigError, TimedOutError
 from beanstalk_client.job import Job
 from beanstalk_client.memory import MemoryQueue
+from beanstalk_client.schedules import MOMENT, Scheduler
 from beanstalk_client.tasks import Tasks
 from effort import examples
 from hypothesis import given, settings
@@ -42,7 +48,7 @@ class Real:
 
     def __init__(self):
         self.world = World()
-        self.client = connect(self.world)
+        self.client = connect(self.world, encoding=None)
         self.began = 1_900_000_000.0
         offset = round(self.began * SECOND) - self.world.now
         self.world.info.clock_offset = lambda: offset
@@ -95,23 +101,179 @@ def follow(side, script):
     return told
 
 
+REFUSED = {
+    "priority below 0": lambda client: client.put(b"", -1),
+    "priority too large": lambda client: client.put(b"", 2**32),
+    "negative delay": lambda client: client.put(b"", delay=-1),
+    "delay too long": lambda client: client.put(b"", delay="50000d"),
+    "negative ttr": lambda client: client.put(b"", ttr=-1),
+    "no duration": lambda client: client.put(b"", ttr="soon"),
+    "body too big": lambda client: client.put(65536 * b"x"),
+    "keyed body too big": lambda client: client.put_with(65536 * b"x", key="taken"),
+    "text for bytes": lambda client: client.put("x"),
+    "nothing for bytes": lambda client: client.put(None),
+    "bad key": lambda client: client.put_with(b"", key="a b"),
+    "key too long": lambda client: client.put_with(b"", key=201 * "k"),
+    "negative ttl": lambda client: client.put_with(b"", ttl=-1),
+    "negative hold": lambda client: client.put_with(b"", key="k", hold=-1),
+    "negative backoff": lambda client: client.put_with(b"", backoff=-1),
+    "negative tries": lambda client: client.put_with(b"", tries=-1),
+    "moment too late": lambda client: client.put_with(b"", at=2**32),
+    "moment before 1970": lambda client: client.put_with(b"", at=-1),
+    "moment and delay": lambda client: client.put_with(b"", at=5, delay=5),
+    "hold without a key": lambda client: client.put_with(b"", hold=5),
+    "mistyped demand": lambda client: client.put_with(b"", tris=5),
+    "cancel by a bad key": lambda client: client.cancel_keyed("a b"),
+    "cancel of a bad id": lambda client: client.cancel(-1),
+    "delete of a bad id": lambda client: client.delete(-1),
+    "release to a bad priority": lambda client: client.release(1, -1),
+    "release for a bad delay": lambda client: client.release(1, 1, -1),
+    "bury with a bad priority": lambda client: client.bury(1, 2**32),
+    "kick of fewer than none": lambda client: client.kick(-1),
+    "kick of a bad id": lambda client: client.kick_job(-1),
+    "statistics of a bad id": lambda client: client.stats_job(2**64),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_what_the_client_or_a_server_refuses_is_refused_in_memory(call):
+    told = []
+    for side in (Real(), Fake()):
+        side.client.put_with(b"", key="taken")
+        with pytest.raises((BeanstalkdError, TypeError, ValueError)) as raised:
+            call(side.client)
+        error = raised.value
+        told.append((type(error), error.reply if isinstance(error, BeanstalkdError) else str(error)))
+        side.close()
+    if told[0][0] is TypeError:  # which names the method, or the function
+        told = [(kind, text.partition("()")[2]) for kind, text in told]
+    assert told[0] == told[1]
+
+
+def test_a_time_to_run_of_less_than_a_second_is_one_second():
+    for side in (Real(), Fake()):
+        assert side.client.stats_job(side.client.put(b"", ttr=0))["ttr"] == 1
+        side.close()
+
+
+@pytest.mark.parametrize("tube", ["", "a b", "-a", 201 * "t", "é"])
+def test_a_name_that_no_tube_has_is_refused_in_memory(tube):
+    tasks = Tasks()
+    task = tasks.task(name="note", tube=tube or None)(print)
+    task.tube = tube  # `tube=""` is that of all tasks
+    with tasks.in_memory() as queue:
+        with pytest.raises(ValueError, match="bad tube"):
+            task.put()
+        assert not queue.jobs()
+
+
+MONDAY = 1_798_444_800  # 2026-12-28T08:00:00Z, nine o'clock in Berlin
+
+
+@pytest.fixture
+def planned():
+    """Tasks with two schedules, and what their runs have noted."""
+    tasks, noted = Tasks(), []
+
+    @tasks.cron("30 9 * * *", tz="Europe/Berlin", args=[MOMENT])
+    @tasks.task
+    def report(moment):
+        noted.append(moment)
+
+    @tasks.every("20m")
+    @tasks.task(tube="upkeep", priority=3)
+    def tidy():
+        noted.append("tidy")
+
+    return tasks, noted
+
+
+def test_schedules_fire_in_memory_each_at_its_moment(planned):
+    tasks, noted = planned
+    with tasks.in_memory(now=MONDAY) as queue:
+        assert queue.jobs() == [], "a first start fires nothing of the past"
+        assert queue.run(1199) == 0
+        assert queue.run("1h") == 4
+        assert noted == ["tidy", "2026-12-28T09:30:00+01:00", "tidy", "tidy"]
+        queue.advance("1d")
+        jobs = queue.jobs()
+        assert [job.tube for job in jobs].count("upkeep") == 72 == len(jobs) - 1
+        assert ("schedules/report/20261229T083000Z", "default") in [(job.key, job.tube) for job in jobs]
+        assert {job.priority for job in queue.jobs("upkeep")} == {3}
+        assert queue.run() == 73
+        assert asyncio.run(queue.arun(1200)) == 1
+
+
+def test_a_schedule_that_a_test_adds_fires_from_then_on():
+    tasks = Tasks()
+    with tasks.in_memory(now=MONDAY) as queue:
+        queue.advance(600)
+        note = tasks.task(name="note")(print)
+        tasks.every("5m")(note)
+        assert queue.run(299) == 0
+        assert queue.run(1) == 1
+
+
+def test_schedules_can_be_left_to_others_and_are_refused_as_by_a_scheduler(planned):
+    tasks, _ = planned
+    with tasks.in_memory(now=MONDAY, schedules=False) as queue:
+        assert queue.run("1d") == 0
+    tasks.every("5m")(tasks.task(tube="schedules", name="lost")(print))
+    with pytest.raises(ValueError, match="is that of the plans"), tasks.in_memory():
+        pass
+
+
+def test_a_firing_fires_in_memory_when_it_does_at_a_server():
+    """Beside a scheduler at a server in virtual time."""
+    fired = []
+    for side in (Real(), Fake()):
+        tasks, moments = Tasks(), []
+        tasks.every("7m")(tasks.task(name="note")(print))
+        if isinstance(side, Real):
+            scheduler = Scheduler(tasks.connect, tasks.schedules, ahead=3600, clock=lambda side=side: side.moment)
+            scheduler.make_pass(side.client)
+            side.client.use(TUBE)
+        else:
+            side.queue = MemoryQueue(tasks, now=side.moment)
+            side.client = side.queue.client(TUBE)
+        for _ in range(3600):
+            side.sleep(1)
+            with contextlib.suppress(TimedOutError):
+                side.client.delete(side.client.reserve(0))
+                moments.append(side.moment)
+        fired.append(moments)
+        side.close()
+    assert fired[0] == fired[1]
+    assert len(fired[0]) == 9
+
+
+def test_the_largest_job_is_as_large_as_the_server_is_told():
+    tasks = Tasks()
+    note = tasks.task(name="note")(print)
+    with tasks.in_memory(max_job_size=1000) as queue:
+        note.put("x" * (1000 - len(note.body(""))))
+        with pytest.raises(JobTooBigError):
+            note.put("x" * (1001 - len(note.body(""))))
+        assert len(queue.jobs()) == 1
+
+
 def _do(side, client, name, arguments, chosen, ids):
     if name == "put":
         priority, delay = arguments
-        ids.append(client.put("x", priority, delay, 1000))
+        ids.append(client.put(b"x", priority, delay, 1000))
         return ids[-1]
     if name == "put_with":
         priority, delay, key, replace, hold, _ = arguments
-        made = client.put_with("x", priority, delay, 1000, key=key, replace=replace, hold=hold)
+        made = client.put_with(b"x", priority, delay, 1000, key=key, replace=replace, hold=hold)
         if made not in ids:
             ids.append(made)
         return made
     if name == "put_at":
-        ids.append(client.put_with("x", at=side.moment + arguments[0] + 0.5, ttr=1000))
+        ids.append(client.put_with(b"x", at=side.moment + arguments[0] + 0.5, ttr=1000))
         return ids[-1]
     if name == "put_demanding":
         tries, backoff, ttl = arguments
-        ids.append(client.put_with("x", tries=tries, backoff=backoff, ttl=ttl, ttr=1000))
+        ids.append(client.put_with(b"x", tries=tries, backoff=backoff, ttl=ttl, ttr=1000))
         return ids[-1]
     if name == "cancel_keyed":
         return client.cancel_keyed(arguments[0])
@@ -123,9 +285,9 @@ def _do(side, client, name, arguments, chosen, ids):
     if name == "pass":
         return side.sleep(*arguments)
     if name == "release":
-        return client.release(Job(chosen, ""), arguments[1], arguments[2])
+        return client.release(Job(chosen, b""), arguments[1], arguments[2])
     if name == "bury":
-        return client.bury(Job(chosen, ""), arguments[1])
+        return client.bury(Job(chosen, b""), arguments[1])
     return getattr(client, name)(chosen)
 
 

@@ -1,12 +1,19 @@
 """The client's half of the protocol: what becomes of commands when replies come, whole, in pieces and as nonsense."""
 
+import datetime
 import pickle
 
 import pytest
 from beanstalk_client import commands, errors
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
-from beanstalk_client.session import Session
+from beanstalk_client.session import Session, read_patience
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beanstalk_server.cli.operator import parser
+from beanstalk_server.kinds import Duration
 
 PAGE = (
     b'---\nnext: "17-4711"\njobs:\n- {id: 3, state: "ready", reason: "a \\"b\\", c", key: ""}\n- {id: 4, state: "x"}\n'
@@ -366,6 +373,50 @@ def test_what_no_server_would_take_is_no_command(make):
 def test_durations_are_rounded_up_to_the_millisecond():
     durations = {1: b"1", 0.25: b"0.250", 1.1: b"1.100", 0.0004: b"0.001", 2.0: b"2", 59.9999: b"60.000"}
     assert {duration: commands.seconds("delay", duration) for duration in durations} == durations
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda duration: commands.put(b"x", 1, duration, duration),
+        lambda duration: commands.put_keyed("k", b"x", 1, duration, duration),
+        lambda duration: commands.replace_keyed("k", b"x", 1, duration, duration),
+        lambda duration: commands.put_with(b"x", 1, duration, duration, backoff=duration, ttl=duration),
+        lambda duration: commands.put_with(b"x", key="k", at=5, hold=duration),
+        lambda duration: commands.reschedule(1, duration),
+        lambda duration: commands.reschedule_keyed("k", duration),
+        lambda duration: commands.reserve(duration),
+        lambda duration: commands.reserve_batch(5, duration),
+        lambda duration: commands.release(1, 1, duration),
+        lambda duration: commands.pause_tube("t", duration),
+    ],
+)
+def test_every_duration_may_be_a_text_or_a_timedelta(make):
+    for text, seconds in (("5m", 300), ("1.5s", 1.5), ("250ms", 0.25), ("2h", 7200), ("0s", 0)):
+        expected = make(seconds)
+        for duration in (text, datetime.timedelta(seconds=seconds)):
+            made = make(duration)
+            assert (made.data, made.wait) == (expected.data, expected.wait)
+    for duration in ("5 minutes", "-5m", "m", "", "1e3", "90"):
+        with pytest.raises(ValueError, match=f" is '{duration}': must be seconds"):
+            make(duration)
+    with pytest.raises(ValueError, match=r"is -1\.0: must be from 0"):
+        make(datetime.timedelta(seconds=-1))
+
+
+@settings(max_examples=examples(100))
+@given(st.from_regex(r"[0-9]{1,4}(ms|[smhd])", fullmatch=True))
+def test_a_text_is_the_duration_that_the_config_file_and_the_operators_read(text):
+    assert commands.seconds_of(text) == parser.duration(text)
+    if text.strip("0123456789") in {*"smhd"}:
+        assert commands.seconds_of(text) == Duration().take(text)
+
+
+def test_what_a_client_waits_for_is_a_duration():
+    assert read_patience("1m", datetime.timedelta(seconds=9), "2s") == (60, 9, 2)
+    assert read_patience(0.5, None, 1) == (0.5, None, 1)
+    with pytest.raises(ValueError, match="connect_timeout is 0: must be seconds, more than 0"):
+        read_patience("0s", None, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from harness.servers import ROOT
 pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs" / "schedules.md").read_text()
-PROGRAM, BESIDE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PROGRAM, TEST, BESIDE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:00\+0\d:00"
 
 
@@ -43,3 +43,9 @@ def test_a_program_and_its_schedules(run, tmp_path):
         assert 2 <= queue.stats_tube("upkeep")["current-jobs-delayed"] <= 3
         python("beside.py")
         assert 6 <= queue.stats_tube("upkeep")["current-jobs-delayed"] <= 7
+
+
+def test_the_listing_of_a_test_passes():
+    names = {"__name__": "listing"}
+    exec(TEST, names)
+    assert names["reports"] == ["the report of the week"]

@@ -145,6 +145,7 @@ def test_an_interval_has_the_same_moments_whenever_a_scheduler_is_started():
     for start in (unix("2027-01-01T10:00:01+00:00"), unix("2027-01-01T10:04:59+00:00")):
         assert every.spelled(every.after(start)) == "2027-01-01T10:05:00+00:00"
     assert every.after(every.after(start)) == every.after(start) + 300
+    assert Every("5m").text() == Every(300).text() == every.text()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.5, 1.5])

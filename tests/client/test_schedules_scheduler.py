@@ -85,7 +85,7 @@ TASKS = Tasks()
 
 
 @TASKS.task(tube="work")
-def note(moment):
+def note(moment, padding=""):
     raise AssertionError("the worker of these tests only reads what it is told to do")
 
 
@@ -279,6 +279,15 @@ def test_a_plan_that_a_worker_of_the_wrong_tube_has_reserved_keeps_no_other_from
     queue.use("schedules")
     assert b"every 420 s" in queue.peek_keyed("plan/other").body
     assert "schedule note is not planned at present: TooLateError: " in caplog.text
+
+
+def test_how_far_ahead_is_planned_is_a_duration():
+    one = scheduler(ahead="30m", hold=datetime.timedelta(days=2))
+    assert (one.ahead, one.hold) == (1800, 2 * DAY)
+    tasks = Tasks()
+    tasks.every("5m")(tasks.task(name="a")(print))
+    tasks.every("5m", minutes=1)(tasks.task(name="b")(print))
+    assert [schedule.moments.text() for schedule in tasks.schedules] == ["every 300 s", "every 360 s"]
 
 
 def test_the_tube_of_plans_is_no_task_s():

@@ -3,15 +3,21 @@
 import asyncio
 import contextlib
 import datetime
+import functools
+import inspect
 import json
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
-from beanstalk_client import ExistsError, TooLateError, UnknownCommandError, UnsupportedError
+from beanstalk_client import AsyncClient, Client, ExistsError, TooLateError, UnknownCommandError, UnsupportedError
 from beanstalk_client.tasks import JSON, Message, Middleware, Serializer, Tasks
+from beanstalk_client.tasks.registry import ClientOptions
 from consuming import SERVERS, new_tube, run, running
 
-from harness.servers import BEANSTALKD
+from harness.servers import BEANSTALKD, ROOT
 from harness.waiting import eventually
 
 
@@ -48,6 +54,14 @@ def tasks_at(server):
 def test_where_the_server_is_can_be_said_whatever_may_be_sent_there():
     tasks = Tasks("beanstalk://:secret@queue.example:1", insecure_token=True)
     assert tasks.where == "queue.example:1"
+
+
+def test_an_option_that_no_client_has_is_refused_at_once():
+    with pytest.raises(TypeError, match=r"^Tasks has no option tokn; those of clients are connect_timeout, .*, token,"):
+        Tasks(tokn="secret")
+    keywords = inspect.signature(Client).parameters.keys()
+    assert set(ClientOptions.__annotations__) == keywords - {"addresses", "encoding"}
+    assert keywords == inspect.signature(AsyncClient).parameters.keys()
 
 
 def test_a_task_is_still_the_function(tasks):
@@ -87,13 +101,71 @@ def test_the_body_is_json_that_anybody_can_write(tasks, queue):
     assert called == [1, 2]
 
 
-def test_what_cannot_be_written_is_not_put(tasks, queue):
+def test_a_call_that_the_function_does_not_take_is_not_put(tasks, queue):
     @tasks.task
-    def note(what): ...
+    def note(what, *, how=""): ...
 
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        note.put(object())
+    for args, kwargs, complaint in [
+        ((), {}, "missing a required argument: 'what'"),
+        ((1, 2), {}, "too many positional arguments"),
+        ((1,), {"who": 2}, "got an unexpected keyword argument 'who'"),
+    ]:
+        for call in (note.put, note.delay(5).put, note.body, lambda *a, **k: run(note.aput(*a, **k))):
+            with pytest.raises(TypeError, match=f"^task note: {complaint}$"):
+                call(*args, **kwargs)
+    with pytest.raises(TypeError, match="task note: missing"):
+        tasks.every(minutes=5)(note)
     assert not queue.jobs()
+
+
+def test_what_a_decorator_gives_is_not_asked_of_who_puts(tasks, queue):
+    called = []
+
+    def connected(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            return function("connection", *args, **kwargs)
+
+        return call
+
+    @tasks.task
+    @connected
+    def note(connection, what):
+        called.append((connection, what))
+
+    note.put(1)
+    tasks.task(name="builtin")(min).put(1, 2)  # of which Python knows no signature
+    assert queue.run() == 2
+    assert called == [("connection", 1)]
+
+
+def test_what_cannot_be_written_is_not_put_and_named(tasks, queue):
+    @tasks.task
+    def note(what, *more, how=""): ...
+
+    for args, kwargs, argument, kind in [
+        ((object(),), {}, "what", TypeError),
+        ((1, 2, object()), {}, "3", TypeError),
+        ((1, {2: [{3}]}), {}, "more", TypeError),
+        ((1,), {"how": object()}, "how", TypeError),
+        (("\ud800",), {}, "what", ValueError),
+    ]:
+        for call in (note.put, note.delay(5).put, note.body):
+            with pytest.raises(kind, match=rf"^task note, argument {argument}: .*(serializable|surrogates)"):
+                call(*args, **kwargs)
+    tasks.middleware.append(Stamp())
+    with pytest.raises(TypeError, match=r"^task note: .*not JSON serializable"):
+        note.put(1)
+    assert not queue.jobs()
+
+
+class Stamp(Middleware):
+    """Adds what JSON cannot write."""
+
+    @contextlib.contextmanager
+    def putting(self, put):
+        put.message.meta["stamp"] = object()
+        yield
 
 
 def test_a_serializer_is_two_functions():
@@ -131,6 +203,23 @@ def test_a_moment_has_a_time_zone(tasks):
         note.at(datetime.datetime(2027, 1, 1))
     with pytest.raises(ValueError, match="delay is -1"):
         note.delay(-1)
+
+
+def test_durations_may_be_texts_and_timedeltas(tasks, queue):
+    @tasks.task(backoff="1m", timeout=datetime.timedelta(minutes=2), ttr="90s")
+    def note(): ...
+
+    assert (note.backoff, note.timeout, note.default_ttr) == (60, 120, 90)
+    note.key("a", hold="1h").delay("15m").ttl(datetime.timedelta(days=1)).ttr("2m").put()
+    (job,) = queue.jobs()
+    assert (job.due - queue.now, job.hold, job.ttl, job.ttr) == (900, 3600, 86400, 120)
+    queue.advance("14m")
+    assert queue.run("59s") == 0
+    assert queue.run(datetime.timedelta(seconds=1)) == 1
+    with pytest.raises(ValueError, match="delay is 'soon': must be seconds, a timedelta, or as"):
+        note.delay("soon")
+    with pytest.raises(ValueError, match="ttl is -1: must be from 0 to 4294967295"):
+        note.ttl(-1)
 
 
 def test_a_call_is_off_or_it_is_too_late(tasks, queue):
@@ -190,6 +279,41 @@ def test_a_call_can_be_kept_and_put_often(tasks, queue):
     assert called == ["urgent", "usual", "late"]
 
 
+def test_a_call_that_is_never_put_warns(tasks, queue):
+    @tasks.task
+    def cancel_order(number): ...
+
+    begin = "^a call of task cancel_order with "
+    with pytest.warns(RuntimeWarning, match=rf"{begin}delay was never put, .*; delay takes a duration only") as told:
+        cancel_order.delay(17)  # as in Celery
+    assert told[0].filename == __file__
+    with pytest.warns(RuntimeWarning, match=f"{begin}delay, key was never put"):
+        cancel_order.key("order-17").delay("15m")
+    with pytest.warns(RuntimeWarning, match=f"{begin}delay was never put"):
+        cancel_order.delay(0)
+    with pytest.raises(ValueError, match="ttl is -1"):
+        cancel_order.delay(5).ttl(-1)
+    kept = cancel_order.priority(3)
+    kept.put(1)
+    del kept
+    run(cancel_order.key("a").delay(5).aput(1))
+    assert cancel_order.key("a").cancel() is True
+    assert run(cancel_order.key("a").acancel()) is False
+    assert len(queue.jobs()) == 1
+
+
+def test_a_call_that_a_program_keeps_to_its_end_does_not_warn(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        "from beanstalk_client import Tasks\ntasks = Tasks()\n@tasks.task\ndef note(): ...\nurgent = note.priority(1)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "client")}
+    program = "from shop import note, urgent; kept = note.key('a'); import shop; cycle = [kept]; cycle.append(cycle)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_two_tasks_have_two_names(tasks):
     @tasks.task
     def note(): ...
@@ -208,6 +332,7 @@ def test_two_tasks_have_two_names(tasks):
         ({"timeout": 0}, "timeout is 0"),
         ({"priority": 2**32}, "priority is 4294967296"),
         ({"ttr": 0.5}, "ttr is 0.5"),
+        ({"ttr": "long"}, "ttr is 'long'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(tasks, options, error):

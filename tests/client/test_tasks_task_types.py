@@ -25,6 +25,10 @@ async def story() -> None:
     reveal_type(await waiting(3))
     reveal_type(await waiting.aput(3))
     await waiting.at(3).aput("3")
+plain.delay("5m").put(1)
+Tasks(token="x", timeout="9s")
+Tasks(tokn="x")
+tasks.connect(timeout=[])
 """
 
 
@@ -44,4 +48,6 @@ def test_a_type_checker_sees_wrong_arguments(tmp_path):
         ("10", "Argument 1 "),
         ("12", "Unexpected "),
         ("16", "Argument 1 "),
+        ("19", "Unexpected "),
+        ("20", 'Argument "t'),
     ]

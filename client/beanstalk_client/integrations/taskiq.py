@@ -15,7 +15,7 @@ The labels of a message say how its job is put; none is needed:
     label                 value                                         stock beanstalkd
     queue_name            the tube                                      yes
     priority              0 is the most urgent, as in the protocol      yes
-    delay                 seconds                                       whole ones: others are rounded up
+    delay                 seconds, or as "15m"                          whole ones: others are rounded up
     at                    Unix time, or a datetime with a time zone     no
     key, replace, hold    docs/protocol-extensions.md, "put-with"       no
     tries, backoff, ttl   the same                                      no
@@ -45,7 +45,7 @@ except ImportError as missing:
     ) from missing
 
 from beanstalk_client.asynchronous import AsyncClient
-from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, Duration, seconds_of
 from beanstalk_client.consumer import DONE, Bury, Consumer, Delivery, Outcome, Release
 from beanstalk_client.errors import ExistsError, NotFoundError, TooLateError
 from beanstalk_client.events import tell
@@ -55,6 +55,9 @@ AT_ONCE = 100
 
 ATTRIBUTES = ("tries", "backoff", "ttl", "hold")
 """The labels with numbers that `put-with` takes under the same names."""
+
+DURATIONS = ("backoff", "delay", "hold", "ttl", "ttr")
+"""The labels that are durations."""
 
 SENT_AGAIN = ("_retries", "X-Taskiq-requeue")
 """The labels of a message that taskiq sends again while the job of its first attempt lives."""
@@ -72,8 +75,8 @@ class BeanstalkBroker(AsyncBroker):
         at_once: how many jobs each worker process has reserved at most. It should be what `taskiq worker` is told by
             --max-async-tasks, plus --max-prefetch: with less, fewer tasks run than may; with more, jobs wait in this
             process that another one could run.
-        ttr: time to run, in seconds. Jobs are touched while they are not acknowledged, so this is for how long a worker
-            that hangs or vanishes without a word keeps them.
+        ttr: time to run: seconds, "5m", or a timedelta. Jobs are touched while they are not acknowledged, so this is
+            for how long a worker that hangs or vanishes without a word keeps them.
         priority: of messages without a label `priority`.
         client: further keywords of `AsyncClient`: tls, server_name, token, insecure_token, connect_timeout, timeout,
             reconnect_timeout.
@@ -89,7 +92,7 @@ class BeanstalkBroker(AsyncBroker):
         tube: str = "taskiq",
         tubes: Sequence[str] = (),
         at_once: int = AT_ONCE,
-        ttr: float = DEFAULT_TTR,
+        ttr: Duration = DEFAULT_TTR,
         priority: int = DEFAULT_PRIORITY,
         **client: Any,
     ) -> None:
@@ -102,7 +105,7 @@ class BeanstalkBroker(AsyncBroker):
         self._tube = tube
         self._tubes = tuple(tubes) or (tube,)
         self._at_once = at_once
-        self._ttr = ttr
+        self._ttr = seconds_of(ttr, "ttr")
         self._priority = priority
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -306,14 +309,14 @@ def _is_true(labels: dict[str, Any], name: str) -> bool:
 
 
 def _number(labels: dict[str, Any], name: str, default: float) -> float:
-    """The value of a label that is a number; labels come as text."""
+    """The value of a label that is a number, or a duration in seconds; labels come as text."""
     value = labels.get(name)
     if value is None:
         return default
     try:
         number = float(value)
     except (TypeError, ValueError):
-        number = math.nan
+        number = seconds_of(value, f"label {name}") if name in DURATIONS and isinstance(value, str) else math.nan
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"label {name} is {value!r}; it must be a number, 0 or more")
     return number

@@ -19,6 +19,8 @@ import datetime
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
+from beanstalk_client.commands import Duration, seconds_of
+
 if TYPE_CHECKING:
     from cronsim import CronSim
 
@@ -147,7 +149,7 @@ class Every:
     """The moments of an interval: its multiples, counted from the beginning of Unix time (1970-01-01T00:00Z).
 
     Args:
-        interval: whole seconds, one at least.
+        interval: whole seconds, one at least; or as "5m", or a timedelta.
 
     Raises:
         ValueError: the interval is none of these.
@@ -155,8 +157,9 @@ class Every:
 
     __slots__ = ("seconds",)
 
-    def __init__(self, interval: datetime.timedelta) -> None:
-        seconds, rest = divmod(interval, datetime.timedelta(seconds=1))
+    def __init__(self, interval: Duration) -> None:
+        length = datetime.timedelta(seconds=seconds_of(interval, "interval"))
+        seconds, rest = divmod(length, datetime.timedelta(seconds=1))
         if seconds < 1 or rest:
             raise ValueError(f"an interval has whole seconds, and one at least, not {interval}")
         self.seconds = seconds

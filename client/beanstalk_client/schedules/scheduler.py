@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import (
     BeanstalkdError,
     Error,
@@ -94,8 +95,9 @@ class Scheduler:
         schedules: what to plan.
         group: the tube of plans, and the beginning of all keys: schedulers of one application share it, different
             applications on one server each need their own.
-        ahead: how many seconds are planned ahead; the next firing of each schedule always is, however far away.
-        hold: how many seconds the key of a firing stays held after it is done.
+        ahead: how far is planned ahead: seconds, "30m", or a timedelta; the next firing of each schedule always is,
+            however far away.
+        hold: for how long the key of a firing stays held after it is done.
         clock: tells Unix time in seconds; None for the clock of the server. For tests.
 
     Raises:
@@ -109,12 +111,13 @@ class Scheduler:
         schedules: Iterable[Schedule],
         *,
         group: str = GROUP,
-        ahead: float = AHEAD,
-        hold: float = HOLD,
+        ahead: Duration = AHEAD,
+        hold: Duration = HOLD,
         clock: Callable[[], float] | None = None,
     ) -> None:
         if not re.fullmatch(NAME, group):
             raise ValueError(f"group {group!r} can be no tube")
+        ahead, hold = seconds_of(ahead, "ahead"), seconds_of(hold, "hold")
         if not (0 < ahead < math.inf and 0 < hold < math.inf):
             raise ValueError(f"ahead and hold are seconds, more than 0: not {ahead:g} and {hold:g}")
         self.group = group

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, Union
 
+from beanstalk_client.commands import Duration, seconds_of
+
 LONGEST_DELAY = 86400.0
 """Seconds that a job waits for its next try at most: a day."""
 
@@ -32,21 +34,22 @@ REPORT_LENGTH = 65_000
 REPORT_TTL = 30 * 86400.0
 """Seconds that a report is kept, by a server that can be told so."""
 
-Backoff = Union[float, Callable[[int], float]]
-"""Seconds after the first failure, doubled with each further one; or what says how long, given the failure's number."""
+Backoff = Union[Duration, Callable[[int], Duration]]
+"""The delay after the first failure, doubled with each further one; or what says how long, given the failure's number.
+"""
 
 
 class Retry(Exception):  # noqa: N818
-    """Raised by a task: try again, after so many seconds, and count it as a failure.
+    """Raised by a task: try again, after a delay, and count it as a failure.
 
     Args:
-        delay: seconds; None for the task's backoff.
+        delay: seconds, "5m", or a timedelta; None for the task's backoff.
         reason: for the log.
     """
 
-    def __init__(self, delay: float | None = None, reason: str = "") -> None:
+    def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "it asks for another try")
-        self.delay = delay
+        self.delay = None if delay is None else seconds_of(delay, "delay")
 
 
 class GiveUp(Exception):  # noqa: N818
@@ -64,7 +67,10 @@ def delay_of(backoff: Backoff, failures: int, jitter: float = JITTER) -> float:
         failures: how often it has failed, this time included.
         jitter: by how much of itself the delay is made longer at most, at random.
     """
-    seconds = backoff(failures) if callable(backoff) else backoff * 2.0 ** min(failures - 1, 60)
+    if callable(backoff):
+        seconds = seconds_of(backoff(failures), "backoff")
+    else:
+        seconds = seconds_of(backoff, "backoff") * 2.0 ** min(failures - 1, 60)
     return min(max(0.0, seconds) * (1 + random.random() * jitter), LONGEST_DELAY)
 
 

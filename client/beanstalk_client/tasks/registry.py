@@ -12,21 +12,23 @@ import datetime
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from beanstalk_client.address import read_target
+from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import ERRORS, Backoff
-from beanstalk_client.tasks.message import JSON, Message, Serializer
+from beanstalk_client.tasks.message import JSON, Serializer
 from beanstalk_client.tasks.middleware import Middleware, Put
 from beanstalk_client.tasks.task import BACKOFF, PRIORITY, RETRIES, TIME_TO_RUN, Options, Task
 
 if TYPE_CHECKING:
     import asyncio
+    import ssl
     from contextlib import AbstractAsyncContextManager
 
-    from typing_extensions import ParamSpec
+    from typing_extensions import ParamSpec, Unpack
 
     from beanstalk_client.asynchronous import AsyncClient
     from beanstalk_client.blocking import Client
@@ -36,6 +38,22 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 R = TypeVar("R")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keywords of both clients, but for what `Tasks` decides."""
+
+    use: str
+    watch: str | Iterable[str]
+    tls: ssl.SSLContext | bool
+    server_name: str | None
+    token: str
+    connect_timeout: Duration
+    timeout: Duration | None
+    reconnect: bool
+    reconnect_timeout: Duration
+    on_reconnect: Callable[[frozenset[int]], object] | None
+    insecure_token: bool
 
 
 class Tasks:
@@ -52,6 +70,9 @@ class Tasks:
             last: for what all its tasks share, such as a pool of connections to a database.
         options: any keyword of `Client` that says how a server is reached: tls, server_name, token, connect_timeout,
             timeout, reconnect_timeout.
+
+    Raises:
+        TypeError: an option that no client has.
     """
 
     def __init__(
@@ -63,8 +84,12 @@ class Tasks:
         middleware: Sequence[Middleware] = (),
         errors: str | None = ERRORS,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
+        for name in options:
+            if name not in ClientOptions.__annotations__:
+                known = ", ".join(sorted(ClientOptions.__annotations__))
+                raise TypeError(f"Tasks has no option {name}; those of clients are {known}")
         self.addresses = addresses
         self.tube = tube
         self.serializer = Serializer(*serializer)
@@ -98,9 +123,9 @@ class Tasks:
         tube: str | None = None,
         retries: int = RETRIES,
         backoff: Backoff = BACKOFF,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         priority: int = PRIORITY,
-        ttr: float = TIME_TO_RUN,
+        ttr: Duration = TIME_TO_RUN,
         give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
@@ -113,12 +138,14 @@ class Tasks:
         tube: str | None = None,
         retries: int = RETRIES,
         backoff: Backoff = BACKOFF,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         priority: int = PRIORITY,
-        ttr: float = TIME_TO_RUN,
+        ttr: Duration = TIME_TO_RUN,
         give_up_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     ) -> Any:
         """Make a function a task: `@tasks.task`, or `@tasks.task(tube="mail", retries=3)`.
+
+        Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta.
 
         Args:
             name: what jobs call it; by default that of the function. Keep it when the function gets another one, as
@@ -203,7 +230,7 @@ class Tasks:
 
     def every(
         self,
-        interval: datetime.timedelta | None = None,
+        interval: Duration | None = None,
         *,
         days: float = 0,
         hours: float = 0,
@@ -217,8 +244,8 @@ class Tasks:
         """Let a task be due again and again: `@tasks.every(minutes=5)` above `@tasks.task`.
 
         Args:
-            interval: what the others say in parts: whole seconds. Its multiples are counted from the beginning of
-                Unix time, so that five minutes are those that the clock shows.
+            interval: what the others say in parts: whole seconds, "5m", or a timedelta. Its multiples are counted from
+                the beginning of Unix time, so that five minutes are those that the clock shows.
             missed, name, args, kwargs: as with `cron`.
 
         Raises:
@@ -227,7 +254,9 @@ class Tasks:
         from beanstalk_client.schedules import Every
 
         given = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return self._schedule(Every(given if interval is None else interval + given), missed, name, args, kwargs)
+        if interval is not None:
+            given += datetime.timedelta(seconds=seconds_of(interval, "interval"))
+        return self._schedule(Every(given), missed, name, args, kwargs)
 
     def _schedule(
         self,
@@ -257,17 +286,19 @@ class Tasks:
 
     # Clients
 
-    def connect(self, **options: Any) -> Client[bytes]:
+    def connect(self, **options: Unpack[ClientOptions]) -> Client[bytes]:
         """A new blocking client of the server, for bodies that are bytes."""
         from beanstalk_client.blocking import Client
 
-        return Client(self.addresses, encoding=None, **{**self.options, **options})
+        all_options: ClientOptions = {**self.options, **options}
+        return Client(self.addresses, encoding=None, **all_options)
 
-    def connect_async(self, **options: Any) -> AsyncClient[bytes]:
+    def connect_async(self, **options: Unpack[ClientOptions]) -> AsyncClient[bytes]:
         """A new client for asyncio, which is still to be connected."""
         from beanstalk_client.asynchronous import AsyncClient
 
-        return AsyncClient(self.addresses, encoding=None, **{**self.options, **options})
+        all_options: ClientOptions = {**self.options, **options}
+        return AsyncClient(self.addresses, encoding=None, **all_options)
 
     def close(self) -> None:
         """Close the clients that `put` has made, in all threads. None of them may be at it."""
@@ -312,7 +343,7 @@ class Tasks:
 
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         with self._putting(task, args, kwargs) as put:
-            body = put.message.body(self.serializer)
+            body = task.encode(put.message)
             client: Any = self._memory.client(task.tube) if self._memory is not None else self._client(task.tube)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
@@ -326,7 +357,7 @@ class Tasks:
         if self._memory is not None:
             return self._put(task, args, kwargs, options)
         with self._putting(task, args, kwargs) as put:
-            body = put.message.body(self.serializer)
+            body = task.encode(put.message)
             client = await self._aclient(task.tube)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
@@ -338,7 +369,7 @@ class Tasks:
 
     @contextlib.contextmanager
     def _putting(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any]) -> Iterator[Put]:
-        put = Put(Message(task.name, args, kwargs, {}), task.tube)
+        put = Put(task.message(args, kwargs), task.tube)
         if not self.middleware:
             yield put
             return
@@ -385,18 +416,25 @@ class Tasks:
     # Tests
 
     @contextlib.contextmanager
-    def in_memory(self) -> Iterator[MemoryQueue]:
+    def in_memory(
+        self, now: float | None = None, *, max_job_size: int = 65535, schedules: bool = True
+    ) -> Iterator[MemoryQueue]:
         """Put into a queue in memory until the block ends, whose clock the test moves: for tests of what uses tasks.
 
         with tasks.in_memory() as queue:
             send_mail.delay(60).put("a@example.com")
             queue.advance(60)
             queue.run()
+
+        Args:
+            now: what its clock says to begin with, in Unix time; by default what the machine's says.
+            max_job_size: bytes of the largest body that it takes, as the server is told with -z.
+            schedules: whether schedules fire, as beside a scheduler that is started with the test.
         """
         from beanstalk_client.memory import MemoryQueue
 
         before = self._memory
-        self._memory = MemoryQueue(self)
+        self._memory = MemoryQueue(self, now, max_job_size=max_job_size, schedules=schedules)
         try:
             yield self._memory
         finally:

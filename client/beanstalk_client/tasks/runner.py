@@ -23,6 +23,7 @@ from beanstalk_client.consumer import DONE, Bury, Outcome, Release
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.failure import (
+    JITTER,
     LONGEST_DELAY,
     GiveUp,
     Retry,
@@ -80,12 +81,16 @@ class Runner:
         tasks: which tasks there are.
         threads: where plain functions run; None for the caller's own, one at a time.
         all_tracebacks: the log has the traceback of each try that fails, and not of the last one only.
+        jitter: by how much of itself a backoff is made longer at most, at random.
     """
 
-    def __init__(self, tasks: Tasks, threads: Threads | None, *, all_tracebacks: bool = False) -> None:
+    def __init__(
+        self, tasks: Tasks, threads: Threads | None, jitter: float = JITTER, *, all_tracebacks: bool = False
+    ) -> None:
         self._tasks = tasks
         self._all_tracebacks = all_tracebacks
         self._threads = threads
+        self._jitter = jitter
 
     async def __call__(self, delivery: AnyDelivery) -> Outcome:
         """Run the task of a job."""
@@ -186,7 +191,7 @@ class Runner:
         if tries > task.retries:
             return await self._bury(delivery, task, task.name, error, found, tries)
         asked = error.delay if isinstance(error, Retry) else None
-        delay = delay_of(task.backoff, tries) if asked is None else min(max(0.0, asked), LONGEST_DELAY)
+        delay = delay_of(task.backoff, tries, self._jitter) if asked is None else min(max(0.0, asked), LONGEST_DELAY)
         most = min(task.retries + 1, int(found.get("max-tries", 0)) or task.retries + 1)
         message = f"failed, try {tries} of {most}; again in {delay:.3g} s: {describe(error)}"
         shown = error if self._all_tracebacks and not isinstance(error, (Retry, RunTimeoutError)) else None

@@ -12,10 +12,12 @@ from __future__ import annotations
 import datetime
 import functools
 import inspect
+import sys
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
 
-from beanstalk_client.commands import MAX_PRIORITY
+from beanstalk_client.commands import MAX_PRIORITY, Duration, seconds, seconds_of
 from beanstalk_client.tasks.failure import Backoff
 from beanstalk_client.tasks.message import Message
 
@@ -65,11 +67,14 @@ class Task(Generic[P, R]):
         tube: str,
         retries: int,
         backoff: Backoff,
-        timeout: float | None,
+        timeout: Duration | None,
         priority: int,
-        ttr: float,
+        ttr: Duration,
         give_up_on: tuple[type[BaseException], ...],
     ) -> None:
+        backoff = backoff if callable(backoff) else seconds_of(backoff, f"task {name}: backoff")
+        timeout = None if timeout is None else seconds_of(timeout, f"task {name}: timeout")
+        ttr = seconds_of(ttr, f"task {name}: ttr")
         if retries < 0:
             raise ValueError(f"task {name}: retries is {retries}; it must be 0 or more")
         if not callable(backoff) and backoff < 0:
@@ -92,6 +97,10 @@ class Task(Generic[P, R]):
         self.give_up_on = give_up_on
         self.is_async = inspect.iscoroutinefunction(function)
         self.tasks = tasks
+        try:  # not what a decorator has wrapped: it may give arguments of its own
+            self._signature: inspect.Signature | None = inspect.signature(function, follow_wrapped=False)
+        except (TypeError, ValueError):  # a function written in C may have none
+            self._signature = None
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of tube {self.tube}>"
@@ -103,6 +112,7 @@ class Task(Generic[P, R]):
         """Put a job that makes this call, and return its id. Blocks until the server has it.
 
         Raises:
+            TypeError: the function cannot be called with these arguments. Nothing is put.
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
             Error: the server does not take it. ConnectionLostError: it may or may not have it.
         """
@@ -112,15 +122,15 @@ class Task(Generic[P, R]):
         """As `put`, in asyncio."""
         return await self.tasks._aput(self, args, kwargs, _PLAIN)
 
-    def delay(self, seconds: float) -> Call[P]:
-        """A call that runs after so many seconds; as `Call.delay`."""
+    def delay(self, seconds: Duration) -> Call[P]:
+        """A call that runs after so many seconds; as `Call.delay`. It puts nothing: `task.delay(900).put(…)` does."""
         return Call(self, _PLAIN).delay(seconds)
 
     def at(self, moment: Moment) -> Call[P]:
         """A call that runs at this moment; as `Call.at`."""
         return Call(self, _PLAIN).at(moment)
 
-    def key(self, key: str, *, replace: bool = False, hold: float | None = None) -> Call[P]:
+    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
         """A call with a name; as `Call.key`."""
         return Call(self, _PLAIN).key(key, replace=replace, hold=hold)
 
@@ -128,7 +138,7 @@ class Task(Generic[P, R]):
         """A call with another priority; as `Call.priority`."""
         return Call(self, _PLAIN).priority(priority)
 
-    def ttr(self, seconds: float) -> Call[P]:
+    def ttr(self, seconds: Duration) -> Call[P]:
         """A call with another time to run; as `Call.ttr`."""
         return Call(self, _PLAIN).ttr(seconds)
 
@@ -136,7 +146,7 @@ class Task(Generic[P, R]):
         """A call that the server itself buries; as `Call.tries`."""
         return Call(self, _PLAIN).tries(number)
 
-    def ttl(self, seconds: float) -> Call[P]:
+    def ttl(self, seconds: Duration) -> Call[P]:
         """A call that nobody wants after a time; as `Call.ttl`."""
         return Call(self, _PLAIN).ttl(seconds)
 
@@ -155,13 +165,54 @@ class Task(Generic[P, R]):
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
         """The body of a job that makes this call, for whoever puts it by other means. No middleware sees it."""
-        return Message(self.name, args, kwargs, {}).body(self.tasks.serializer)
+        return self.encode(self.message(args, kwargs))
+
+    def message(self, args: Any, kwargs: dict[str, Any]) -> Message:
+        """This call.
+
+        Raises:
+            TypeError: the function cannot be called with these arguments.
+        """
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"task {self.name}: {error}") from None
+        return Message(self.name, args, kwargs, {})
+
+    def encode(self, message: Message) -> bytes:
+        """The body of a job that makes a call.
+
+        Raises:
+            TypeError, ValueError: the serializer cannot write it.
+        """
+        try:
+            return message.body(self.tasks.serializer)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"task {self.name}{self._unwritable(message)}: {error}") from error
+
+    def _unwritable(self, message: Message) -> str:
+        """Which argument the serializer cannot write, for people."""
+        parameters = self._signature.parameters.values() if self._signature is not None else ()
+        names = [each.name for each in parameters if each.kind < inspect.Parameter.KEYWORD_ONLY]
+        numbers = range(len(names) + 1, len(message.args) + 1)  # of those that `*names` takes
+        for name, value in (*zip((*names, *numbers), message.args), *message.kwargs.items()):
+            try:
+                Message(self.name, [value], {}, {}).body(self.tasks.serializer)
+            except (TypeError, ValueError):
+                return f", argument {name}"
+        return ""
+
+
+_DURATIONS = ("delay", "hold", "ttl", "ttr")
+_SETTINGS = ("at", "delay", "hold", "key", "priority", "replace", "tries", "ttl", "ttr")
 
 
 class Options:
     """How a call is put, where it differs from its task."""
 
-    __slots__ = ("at", "delay", "hold", "key", "priority", "replace", "tries", "ttl", "ttr")
+    __slots__ = _SETTINGS
 
     def __init__(self) -> None:
         self.delay = 0.0
@@ -175,7 +226,15 @@ class Options:
         self.ttl: float | None = None
 
     def having(self, **changes: Any) -> Options:
-        """A copy that differs."""
+        """A copy that differs.
+
+        Raises:
+            ValueError: what is no duration, or longer than a server takes.
+        """
+        for name in _DURATIONS:
+            if changes.get(name) is not None:
+                changes[name] = seconds_of(changes[name], name)
+                seconds(name, changes[name])
         copy = Options()
         for name in self.__slots__:
             setattr(copy, name, changes.get(name, getattr(self, name)))
@@ -191,19 +250,41 @@ _PLAIN = Options()
 
 
 class Call(Generic[P]):
-    """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often."""
+    """A call of a task that is still to be put. Each method returns another call, so one can be kept and put often.
 
-    __slots__ = ("_options", "_task")
+    Durations are seconds, a text with a unit ("90s", "15m", "24h", "30d"), or a timedelta. One that is neither put nor
+    cancelled, and from which no other is made, gives a RuntimeWarning when it is forgotten.
+    """
+
+    __slots__ = ("_is_used", "_options", "_task")
 
     def __init__(self, task: Task[P, Any], options: Options) -> None:
+        self._is_used = options is _PLAIN
         self._task = task
         self._options = options
 
-    def delay(self, seconds: float) -> Call[P]:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._is_used or is_ending():  # what a module has kept may be for another program to put
+            return
+        told = ", ".join(name for name in _SETTINGS if getattr(self._options, name) != getattr(_PLAIN, name))
+        warnings.warn(
+            f"a call of task {self._task.name} with {told or 'delay'} was never put, so nothing happens: end it with "
+            ".put(…), which takes the arguments of the task; delay takes a duration only, and puts nothing",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _having(self, **changes: Any) -> Call[P]:
+        self._is_used = True
+        return Call(self._task, self._options.having(**changes))
+
+    def _use(self) -> Task[P, Any]:
+        self._is_used = True
+        return self._task
+
+    def delay(self, seconds: Duration) -> Call[P]:
         """It runs after so many seconds at the earliest."""
-        if seconds < 0:
-            raise ValueError(f"delay is {seconds}; it must be 0 or more seconds")
-        return Call(self._task, self._options.having(delay=seconds, at=None))
+        return self._having(delay=seconds, at=None)
 
     def at(self, moment: Moment) -> Call[P]:
         """It runs at this moment of the server's wall clock, or at once if that is past.
@@ -215,9 +296,9 @@ class Call(Generic[P]):
             if moment.tzinfo is None:
                 raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
             moment = moment.timestamp()
-        return Call(self._task, self._options.having(delay=0.0, at=float(moment)))
+        return self._having(delay=0.0, at=float(moment))
 
-    def key(self, key: str, *, replace: bool = False, hold: float | None = None) -> Call[P]:
+    def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
         """It has a name, which no other job of the tube has: by it, it can be cancelled.
 
         Args:
@@ -225,23 +306,23 @@ class Call(Generic[P]):
                 putting a second one raises ExistsError.
             hold: so many seconds the name stays taken when the job is done.
         """
-        return Call(self._task, self._options.having(key=key, replace=replace, hold=hold))
+        return self._having(key=key, replace=replace, hold=hold)
 
     def priority(self, priority: int) -> Call[P]:
         """Its priority; 0 runs before all others."""
-        return Call(self._task, self._options.having(priority=priority))
+        return self._having(priority=priority)
 
-    def ttr(self, seconds: float) -> Call[P]:
+    def ttr(self, seconds: Duration) -> Call[P]:
         """Seconds after which the job is another worker's if its own has fallen silent."""
-        return Call(self._task, self._options.having(ttr=seconds))
+        return self._having(ttr=seconds)
 
     def tries(self, number: int) -> Call[P]:
         """The server itself buries it when it has failed so often, also when it is its workers that die."""
-        return Call(self._task, self._options.having(tries=number))
+        return self._having(tries=number)
 
-    def ttl(self, seconds: float) -> Call[P]:
+    def ttl(self, seconds: Duration) -> Call[P]:
         """If no worker takes it for so many seconds, nobody wants it any more, and the server deletes it."""
-        return Call(self._task, self._options.having(ttl=seconds))
+        return self._having(ttl=seconds)
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Put a job that makes this call, and return its id. Blocks until the server has it.
@@ -250,22 +331,23 @@ class Call(Generic[P]):
             ExistsError: the tube has a job with this key. Nothing is put.
             TooLateError: the job that is to be replaced runs already. Nothing is put.
             UnsupportedError: the server is a beanstalkd, which knows `delay` and `priority` only. Nothing is put.
+            TypeError: the function cannot be called with these arguments. Nothing is put.
             TypeError, ValueError: the serializer cannot write an argument. Nothing is put.
             Error: the server does not take it. ConnectionLostError: it may or may not have it.
         """
-        return self._task.tasks._put(self._task, args, kwargs, self._options)
+        return self._use().tasks._put(self._task, args, kwargs, self._options)
 
     async def aput(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """As `put`, in asyncio."""
-        return await self._task.tasks._aput(self._task, args, kwargs, self._options)
+        return await self._use().tasks._aput(self._task, args, kwargs, self._options)
 
     def cancel(self) -> bool:
         """Call off the job with this key, as `Task.cancel` does."""
-        return self._task.cancel(self._name)
+        return self._use().cancel(self._name)
 
     async def acancel(self) -> bool:
         """As `cancel`, in asyncio."""
-        return await self._task.acancel(self._name)
+        return await self._use().acancel(self._name)
 
     @property
     def _name(self) -> str:

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.consumer import Consumer, look_for_server
 from beanstalk_client.events import tell
 from beanstalk_client.tasks.registry import Tasks
@@ -55,14 +56,14 @@ class Worker:
         groups: Sequence[Group],
         *,
         threads: int,
-        grace: float = GRACE,
+        grace: Duration = GRACE,
         all_tracebacks: bool = False,
     ) -> None:
         self._all_tracebacks = all_tracebacks
         self._tasks = tasks
         self._groups = list(groups)
         self._number = threads
-        self._grace = grace
+        self._grace = seconds_of(grace, "grace")
         self._consumers: list[Consumer] = []
         self._told = 0  # how often to stop
         self._over: asyncio.Event | None = None  # nothing that still runs is waited for

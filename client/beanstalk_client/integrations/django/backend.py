@@ -25,6 +25,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
+from beanstalk_client.commands import Duration
 from beanstalk_client.errors import NotFoundError, TooLateError
 
 from .clients import client_of
@@ -53,11 +54,11 @@ class BeanstalkTask(Task):  # type: ignore[misc]
 
     Attributes:
         retries: how many times it is run again; None: as the backend's OPTIONS say.
-        backoff: seconds that it waits for the first of these, twice as long each further time; None: the same.
+        backoff: how long it waits for the first of these, twice as long each further time; None: the same.
     """
 
     retries: int | None = None
-    backoff: float | None = None
+    backoff: Duration | None = None
 
 
 class BeanstalkBackend(BaseTaskBackend):  # type: ignore[misc]
@@ -97,7 +98,7 @@ class BeanstalkBackend(BaseTaskBackend):  # type: ignore[misc]
         if retries is not None and not is_count(retries):
             raise InvalidTask(f"retries is {retries!r}; it is a whole number, 0 at the least.")
         if backoff is not None and not is_seconds(backoff, 0):
-            raise InvalidTask(f"backoff is {backoff!r}; it is a number of seconds, 0 at the least.")
+            raise InvalidTask(f"backoff is {backoff!r}; it is seconds, or as '5m', 0 at the least.")
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Put a task as a job, at once: also within a transaction that is not committed. As with Django's own backends,

@@ -5,12 +5,13 @@ Must never raise for what is wrong while Django starts: `manage.py check` shows 
 
 from __future__ import annotations
 
-import math
+import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from beanstalk_client import commands
 from beanstalk_client.address import read_target
+from beanstalk_client.commands import Duration, seconds_of
 
 TIMEOUTS = ("connect_timeout", "timeout", "reconnect_timeout")
 
@@ -27,17 +28,17 @@ class Options(NamedTuple):
     Attributes:
         client: keywords of the client.
         prefix: what the name of a queue's tube begins with.
-        ttr: time to run, in seconds. A worker touches the job while its task runs, so this is for how long a worker
-            that hangs or vanishes without a word keeps a task.
+        ttr: time to run: seconds, "5m", or a timedelta. A worker touches the job while its task runs, so this is for
+            how long a worker that hangs or vanishes without a word keeps a task.
         retries: how many times a task that fails is run again, if the task does not say otherwise.
-        backoff: seconds that it waits for the first of these; twice as long each further time.
+        backoff: how long it waits for the first of these; twice as long each further time.
     """
 
     client: Mapping[str, Any]
     prefix: str = ""
-    ttr: float = 60
+    ttr: Duration = 60
     retries: int = 0
-    backoff: float = 1.0
+    backoff: Duration = 1.0
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -48,8 +49,13 @@ def read_options(given: Mapping[str, Any]) -> Options:
 
 
 def is_seconds(value: object, least: float) -> bool:
-    """Whether a value is a number of seconds that the protocol can say."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= MAX_SECONDS
+    """Whether a value is a duration that the protocol can say."""
+    if not isinstance(value, (int, float, str, datetime.timedelta)) or isinstance(value, bool):
+        return False
+    try:
+        return least <= seconds_of(value) <= MAX_SECONDS
+    except ValueError:
+        return False
 
 
 def is_count(value: object) -> bool:
@@ -70,12 +76,12 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
         yield f"the server's address is not valid: {error}", "Such as 'addresses': 'beanstalk://127.0.0.1:11300'."
     for name in TIMEOUTS:
         value = given.get(name)
-        if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
-            yield f"OPTIONS[{name!r}] is {value!r}", "It is a number of seconds, more than 0."
+        if value is not None and not (is_seconds(value, 0) and seconds_of(value)):
+            yield f"OPTIONS[{name!r}] is {value!r}", "It is seconds, or as '5m', more than 0."
     if not is_seconds(options.ttr, 1):
-        yield f"OPTIONS['ttr'] is {options.ttr!r}", "It is a number of seconds, 1 at the least."
+        yield f"OPTIONS['ttr'] is {options.ttr!r}", "It is seconds, or as '5m', 1 second at the least."
     if not is_seconds(options.backoff, 0):
-        yield f"OPTIONS['backoff'] is {options.backoff!r}", "It is a number of seconds, 0 at the least."
+        yield f"OPTIONS['backoff'] is {options.backoff!r}", "It is seconds, or as '5m', 0 at the least."
     if not is_count(options.retries):
         yield f"OPTIONS['retries'] is {options.retries!r}", "It is a whole number, 0 at the least."
     for queue in sorted(queues):

@@ -35,7 +35,7 @@ from beanstalk_client.asynchronous import AsyncClient
 from beanstalk_client.consumer import DONE, Bury, Delivery, Outcome, Release
 from beanstalk_client.errors import Error
 from beanstalk_client.events import tell
-from beanstalk_client.tasks.failure import ERRORS, delay_of, describe, is_last_of_server, report, tries_of
+from beanstalk_client.tasks.failure import ERRORS, Backoff, delay_of, describe, is_last_of_server, report, tries_of
 from beanstalk_client.tasks.reports import Reports
 from beanstalk_client.tasks.threads import Threads
 
@@ -224,7 +224,7 @@ class _Run:
         options = backend.settings
         retries, backoff = getattr(result.task, "retries", None), getattr(result.task, "backoff", None)
         self._backend = backend
-        self._backoff: float = options.backoff if backoff is None else backoff
+        self._backoff: Backoff = options.backoff if backoff is None else backoff
         self.retries: int = options.retries if retries is None else retries
         self.result = result
         self.delay: float | None = None

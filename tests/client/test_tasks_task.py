@@ -425,6 +425,32 @@ def test_each_thread_and_each_process_has_a_client_of_its_own(our_server, monkey
         assert len(tasks._blocking) == 5
 
 
+def test_a_forgotten_in_memory_is_an_error_where_a_program_asks_for_that(our_server, monkeypatch):
+    with tasks_at(our_server) as tasks:
+        note = tasks.task(name="note")(print)
+
+        async def story(calls):
+            await note.aput(1)
+            monkeypatch.setattr(Tasks, "only_in_memory", True)
+            for call in calls:
+                with pytest.raises(RuntimeError, match=r"with tasks\.in_memory"):
+                    await call()
+            await tasks.aclose()
+
+        note.put(1)  # there are connections already
+        run(story([note.aput, note.delay(5).aput, lambda: note.acancel("a"), lambda: note.key("a").acancel()]))
+        for call in (note.put, note.delay(5).put, lambda: note.cancel("a"), tasks.connect, tasks.connect_async):
+            with pytest.raises(RuntimeError, match=r"with tasks\.in_memory"):
+                call()
+        with tasks.in_memory() as queue:
+            note.put(1)
+            run(note.delay(5).aput(2))
+            assert len(queue.jobs()) == 2
+        tasks.only_in_memory = False
+        with tasks.connect() as client:
+            assert client.stats_tube(tasks.tube)["total-jobs"] == 2
+
+
 def test_middleware_is_around_each_put(our_server):
     told = []
 

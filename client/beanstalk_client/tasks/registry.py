@@ -71,9 +71,15 @@ class Tasks:
         options: any keyword of `Client` that says how a server is reached: tls, server_name, token, connect_timeout,
             timeout, reconnect_timeout.
 
+    Attributes:
+        only_in_memory: whether to connect to a server is an error: for tests, in which it means that `in_memory` was
+            forgotten. `Tasks.only_in_memory = True` is for all Tasks of a program.
+
     Raises:
         TypeError: an option that no client has.
     """
+
+    only_in_memory: bool = False
 
     def __init__(
         self,
@@ -288,6 +294,7 @@ class Tasks:
 
     def connect(self, **options: Unpack[ClientOptions]) -> Client[bytes]:
         """A new blocking client of the server, for bodies that are bytes."""
+        self._look_for_memory()
         from beanstalk_client.blocking import Client
 
         all_options: ClientOptions = {**self.options, **options}
@@ -295,10 +302,18 @@ class Tasks:
 
     def connect_async(self, **options: Unpack[ClientOptions]) -> AsyncClient[bytes]:
         """A new client for asyncio, which is still to be connected."""
+        self._look_for_memory()
         from beanstalk_client.asynchronous import AsyncClient
 
         all_options: ClientOptions = {**self.options, **options}
         return AsyncClient(self.addresses, encoding=None, **all_options)
+
+    def _look_for_memory(self) -> None:
+        if self.only_in_memory:
+            raise RuntimeError(
+                "a test would connect to a server: say `with tasks.in_memory() as queue:`, or set only_in_memory to "
+                "False for a test that needs a server"
+            )
 
     def close(self) -> None:
         """Close the clients that `put` has made, in all threads. None of them may be at it."""
@@ -314,8 +329,11 @@ class Tasks:
         for client in self._of_loop.pop(asyncio.get_running_loop(), {}).values():
             await client.close()
 
-    def _client(self, tube: str) -> Client[bytes]:
-        """This thread's client, using a tube."""
+    def _client(self, tube: str) -> Any:
+        """This thread's client, using a tube; or one of the queue in memory, if there is one."""
+        if self._memory is not None:
+            return self._memory.client(tube)
+        self._look_for_memory()
         mine = self._of_thread.__dict__
         client: Client[bytes] | None = mine.get("client")
         if client is None or mine["process"] != os.getpid():  # a child must not speak on its parent's connection
@@ -333,6 +351,7 @@ class Tasks:
         """This event loop's client that uses a tube."""
         import asyncio
 
+        self._look_for_memory()
         clients = self._of_loop.setdefault(asyncio.get_running_loop(), {})
         client = clients.get(tube)
         if client is None:
@@ -344,7 +363,7 @@ class Tasks:
     def _put(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any], options: Options) -> int:
         with self._putting(task, args, kwargs) as put:
             body = task.encode(put.message)
-            client: Any = self._memory.client(task.tube) if self._memory is not None else self._client(task.tube)
+            client = self._client(task.tube)
             priority = task.default_priority if options.priority is None else options.priority
             ttr = options.ttr or task.default_ttr
             if options.is_plain:
@@ -379,7 +398,7 @@ class Tasks:
             yield put
 
     def _cancel(self, tube: str, which: str | int) -> bool:
-        client: Any = self._memory.client(tube) if self._memory is not None else self._client(tube)
+        client = self._client(tube)
         try:
             if isinstance(which, str):
                 client.cancel_keyed(which)

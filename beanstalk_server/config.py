@@ -148,7 +148,7 @@ class Option(NamedTuple):
         """
         try:
             value = self.kind.read(text)
-            good = self.kind.fits(value)
+            good = text != "" and self.kind.fits(value)  # "": of a shell variable that is not set, say
         except ValueError:
             good = False
         if not good:

@@ -120,18 +120,10 @@ class Path(Text):
 
 
 class File(Path):
-    """The path of a file that closes a listener to strangers.
-
-    A text must name one: that of a shell variable that is not set would leave the listener open.
-    """
+    """The path of a file that closes a listener to strangers."""
 
     def __init__(self) -> None:
         super().__init__("FILE", "the path of a file")
-
-    def read(self, text: str) -> object:
-        if not text:
-            raise ValueError
-        return text
 
 
 class Listen(Text):

@@ -128,6 +128,13 @@ def test_the_environment_goes_behind_the_command_line():
         ("--stalls=1", {}, "--stalls=1: --stalls takes no value"),
         ("--check-config=1", {}, "--check-config=1: --check-config takes no value"),
         ("--tls-cert=", {}, "--tls-cert: bad value '': must be the path of a file"),
+        ("--user=", {}, "-u/--user: bad value '': must be the name of a user"),
+        ("--binlog=", {}, "-b/--binlog: bad value '': must be the path of a directory"),
+        (
+            "",
+            {"BEANSTALK_SERVER_HTTP": ""},
+            "BEANSTALK_SERVER_HTTP: bad value '': must be host:port, [v6]:port or unix:PATH",
+        ),
         (
             "",
             {"BEANSTALK_SERVER_TOKEN_FILE": ""},

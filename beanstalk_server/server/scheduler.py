@@ -100,6 +100,7 @@ class Scheduler:
         "_loop",
         "_next_round",
         "alarm_deadline",
+        "alarm_set",
         "blocked",
         "broker",
         "budget",
@@ -145,6 +146,7 @@ class Scheduler:
         self.slow_served = False  # one of the slow has had a turn in this round
         self.next_turns: list[Runnable] = []  # clients that enter the queue when the next round begins
         self.alarm_deadline = END_OF_TIME  # nanoseconds: what the alarm is set for
+        self.alarm_set = 0  # nanoseconds: when it was set, if anybody is told how late it is
         self.stopped = False
         self.halted = False  # stopped, or suspended
         self.lease_end = END_OF_TIME  # from this moment on no turn is given; a node of a cluster sets it
@@ -379,6 +381,8 @@ class Scheduler:
         """Set the alarm for the broker's next event."""
         when = self.broker.next_event()
         self.alarm_deadline = when
+        if self.slow is not None:
+            self.alarm_set = self.clock()
         if self.halted or self._alarm is None:
             return
         if when < END_OF_TIME:
@@ -396,7 +400,7 @@ class Scheduler:
             self.lose_lease()
             return
         if self.slow is not None:
-            self.slow.note_timer(now - self.alarm_deadline)
+            self.slow.note_timer(now - max(self.alarm_deadline, self.alarm_set))  # what is due at once has no deadline
         end = now + ADVANCE_TIME
         if broker.follows_wall_clock():
             broker.set_wall_offset(self.clock_offset())

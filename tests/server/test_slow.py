@@ -130,6 +130,17 @@ def test_a_timer_that_is_late_is_told(caplog):
     assert line["milliseconds"] >= 200
 
 
+def test_work_that_is_due_at_once_is_not_late(caplog):
+    rounds, _ = watched()
+    caller = connect(rounds)
+    caller.send(b"put 0 0 60 1\r\nx\r\n" * 2000)
+    rounds.loop.now += SECOND  # since the last timer
+    caller.send(b"clear-tube default\r\n")
+    rounds.loop.settle()
+    assert caller.read().endswith(b"CLEARED 2000\r\n")
+    assert caplog.messages == []
+
+
 def test_a_timer_that_is_in_time_is_not_told(caplog):
     rounds, _ = watched()
     connect(rounds).send(PUT)

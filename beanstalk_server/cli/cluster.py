@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.cluster.engine import Connector, EngineError, Lease, made, observe
 from beanstalk_server.config import OPTIONS, ConfigError
@@ -205,11 +206,11 @@ def _move(options: argparse.Namespace) -> int:
         if lease.node == node.node:
             registry.request_move(options.shard, "")  # and it is to go on
     if lease.node == node.node:
-        print(f"{node.address} leads shard {options.shard} already")
+        _say(f"{node.address} leads shard {options.shard} already")
         return 0
     if lease.successor != node.node:
         raise StorageError(f"the engine: nobody leads shard {options.shard}, so nobody can hand it over")
-    print(f"{lease.address} is asked to hand shard {options.shard} over to {node.address}")
+    _say(f"{lease.address} is asked to hand shard {options.shard} over to {node.address}")
     return 0
 
 
@@ -254,7 +255,7 @@ def _verify(options: argparse.Namespace) -> int:
                 if shards > 1:
                     print(f"shard {shard}")
                 if damage := engine.damage():
-                    print(f"damaged: {damage}")
+                    _say(f"damaged: {damage}")
                     status = DAMAGED
                     continue
                 copy_mark(engine, to)
@@ -290,7 +291,12 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 
 def _show(what: str, text: str) -> None:
-    print(_ROW.format(what, text))
+    _say(_ROW.format(what, text))
+
+
+def _say(text: str) -> None:
+    """Print a line, in which the engine may have control characters."""
+    print(printable(text))
 
 
 def _counted(count: int, noun: str) -> str:

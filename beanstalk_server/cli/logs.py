@@ -92,7 +92,7 @@ def log_start_failure(mistakes: Iterable[str], status: int, log_format: str) -> 
         if log_format == "json":
             log.critical("%(mistake)s", event("start-failed", mistake=mistake, status=status))
         else:
-            print(f"beanstalk-server: {mistake}", file=sys.stderr)
+            print(f"beanstalk-server: {printable(mistake)}", file=sys.stderr)
 
 
 def _log_uncaught(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:

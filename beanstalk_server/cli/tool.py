@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.output import abandon_output
 from beanstalk_server.config import BAD_OPTION, ConfigError
 from beanstalk_server.storage.errors import UNUSABLE, StorageError
@@ -51,5 +52,6 @@ def run_tool(parser: ToolParser, arguments: Sequence[str], unusable: tuple[type[
 
 
 def _fail(parser: ToolParser, error: object, status: int) -> int:
-    print(f"{parser.prog}: {error}", file=sys.stderr)
+    lines = map(str, error.mistakes) if isinstance(error, ConfigError) else [str(error)]
+    print(f"{parser.prog}: " + "\n".join(map(printable, lines)), file=sys.stderr)
     return status

@@ -75,6 +75,7 @@ class RedisConnection:
         }
         if url.tls:
             options |= {
+                "ssl_check_hostname": True,  # redis-py before 6 takes each certificate of the authority
                 "ssl_ca_certs": url.ca or None,
                 "ssl_certfile": url.cert or None,
                 "ssl_keyfile": url.key or None,

@@ -86,9 +86,12 @@ class RedisEngine:
         return answer
 
     def files(self) -> dict[str, File]:
-        sizes = lists_of(self._calls.ask([Request(self._shard, pack(b"HGETALL", self._keys.files))])[0])
-        names: list[bytes] = list(sizes[::2])
-        lengths = self._calls.ask([Request(self._shard, pack(b"STRLEN", self._keys.file + each)) for each in names])
+        reply = self._calls.ask([Request(self._shard, pack(b"HGETALL", self._keys.files))])[0]
+        with understood():
+            sizes = lists_of(reply)
+            names: list[bytes] = list(sizes[::2])
+            requests = [Request(self._shard, pack(b"STRLEN", self._keys.file + each)) for each in names]
+        lengths = self._calls.ask(requests)
         with understood():
             return {
                 name.decode(): File(max(number_of(size), number_of(length)), number_of(length))
@@ -109,11 +112,13 @@ class RedisEngine:
                 if text_of(stamp) != Lease(secret=text_of(secret)).stamp:
                     return ""  # an earlier release leads, or has led last
                 count = len(lists_of(there)) // 2
-                name, _, length = text_of(tail).rpartition(" ")
-            found = "" if files is None else lacks(number_of(files), count)
+                name, _, size = text_of(tail).rpartition(" ")
+                length = int(size or 0)
+                found = "" if files is None else lacks(number_of(files), count)
             if not found and length:
-                size = self._calls.ask([Request(self._shard, pack(b"STRLEN", self._keys.file + name.encode()))])[0]
-                found = lacks_end(name, int(length), number_of(size))
+                there = self._calls.ask([Request(self._shard, pack(b"STRLEN", self._keys.file + name.encode()))])[0]
+                with understood():
+                    found = lacks_end(name, length, number_of(there))
             if not found:
                 break
         return found

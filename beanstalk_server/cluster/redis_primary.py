@@ -110,7 +110,7 @@ class Primaries:
         """Learn from "MOVED SLOT HOST:PORT", which `host` has answered, where to ask next."""
         place = text.split(" ")[-1]
         name, _, port = place.rpartition(":")
-        if port.isascii() and port.isdigit():
+        if port.isascii() and port.isdigit() and len(port) < 6:
             self._moved[slot] = _host(name, int(port), host)
 
     def connection_to(self, host: Host, purpose: int) -> RedisConnection:
@@ -141,7 +141,8 @@ class Primaries:
             if str(role).partition(" ")[0] in ("ERR", "NOPERM"):  # a managed engine may not want to say
                 return
             raise connection.error_of(role)
-        is_a = text_of(role[0] if isinstance(role, list) and role else None)
+        with understood():
+            is_a = text_of(lists_of(role)[0])
         if is_a == "sentinel":
             raise EngineRefusedError(
                 f"engine at {connection.host}: it is a Sentinel: must be redis+sentinel://…/service"
@@ -171,14 +172,14 @@ class Primaries:
                     else sentinel.error_of(reply)
                 )
                 continue
-            place = lists_of(reply)
-            if len(place) != 2:
+            if reply is None:
                 failures.append(EngineError(f"Sentinel at {host}: it does not know {self._url.service!r}"))
                 continue
             self._hosts.remove(host)
             self._hosts.insert(0, host)
             with understood():
-                return Host(text_of(place[0]), number_of(place[1]))
+                name, port = lists_of(reply)
+                return Host(text_of(name), number_of(port))
         try:
             raise _worst(failures)
         finally:

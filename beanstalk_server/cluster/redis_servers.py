@@ -61,7 +61,9 @@ def condition_of(connection: RedisConnection) -> Condition:
         offset = int(told.get("master_repl_offset", 0))
         replicas = []
         for number in range(int(told.get("connected_slaves", 0))):
-            of_one = dict(each.partition("=")[::2] for each in told.get(f"slave{number}", "").split(","))
+            if (line := told.get(f"slave{number}")) is None:
+                break
+            of_one = dict(each.partition("=")[::2] for each in line.split(","))
             host = Host(of_one.get("ip", "?"), int(of_one.get("port", 0)))
             lag = max(offset - int(of_one.get("offset", 0)), 0)
             replicas.append(Replica(host, of_one.get("state") == "online", lag))
@@ -132,5 +134,6 @@ def _settings(connection: RedisConnection) -> dict[str, str] | None:
     reply = connection.ask(pack(b"CONFIG", b"GET", *[each.encode() for each in settings.ASKED]))[0]
     if not isinstance(reply, list):
         return None
-    words = [text_of(each) for each in reply]
-    return dict(zip(words[::2], words[1::2], strict=True))
+    with understood():
+        words = [text_of(each) for each in reply]
+        return dict(zip(words[::2], words[1::2], strict=True))

@@ -17,7 +17,7 @@ from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
 from beanstalk_server.cluster.redis_connection import RedisConnection, without_frames
 from beanstalk_server.cluster.redis_primary import ASKS, KEEPS, Primaries, slot_of
 from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import lists_of, text_of
+from beanstalk_server.cluster.resp import lists_of, text_of, understood
 from beanstalk_server.cluster.url import ALONE, CLUSTER, EngineURL, Host
 
 LOOK_AGAIN: Final = 1.0
@@ -185,7 +185,8 @@ class Shards:
         if isinstance(reply, ResponseError):
             self.follow(connection, shard, reply)
             raise connection.error_of(reply)
-        missing = ", ".join(sorted({text_of(each) for each in lists_of(reply)}))
+        with understood():
+            missing = ", ".join(sorted({text_of(each) for each in lists_of(reply)}))
         if missing:
             raise EngineRefusedError(
                 f"engine at {connection.host}: user {self._url.user or 'default'!r} may not {missing}: "

@@ -139,24 +139,35 @@ class Replies:
 
 
 def text_of(reply: object) -> str:
-    """A reply as text; "" if it is none."""
-    return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+    """A reply as text; "" if it is nil.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if reply is None or isinstance(reply, bytes):
+        return (reply or b"").decode("utf-8", "replace")
+    raise TypeError(f"{reply!r:.60} is no text")
 
 
 def number_of(reply: object) -> int:
-    """A reply as a number, also if it came as text; 0 if it is none.
+    """A reply as a number, also if it came as text; 0 if it is nil.
 
     Raises:
         ValueError: it is another text.
+        TypeError: it is something else.
     """
-    if isinstance(reply, int):
-        return reply
-    return int(reply) if isinstance(reply, bytes) and reply else 0
+    return reply if isinstance(reply, int) else int(text_of(reply) or 0)
 
 
 def lists_of(reply: object) -> Sequence[Any]:
-    """A reply as an array; an empty one if it is none."""
-    return reply if isinstance(reply, list) else ()
+    """A reply as an array.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(reply, list):
+        return reply
+    raise TypeError(f"{reply!r:.60} is no array")
 
 
 @contextmanager
@@ -164,5 +175,5 @@ def understood() -> Iterator[None]:
     """What takes replies apart within this raises EngineError where they are others than the engine's."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise EngineError(f"engine: an answer that was not expected: {error}") from None

@@ -8,7 +8,7 @@ from memory_engine import MemoryConnector, Servers
 from beanstalk_server.cli import cluster
 from beanstalk_server.cli.server import main
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import WRITE, Lease, Load, Report, observe, take
+from beanstalk_server.cluster.engine import WRITE, EngineError, Lease, Load, Report, observe, take
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.queue.replay import Replay
@@ -195,6 +195,22 @@ def test_the_leader_of_a_shard_is_asked_to_hand_it_over(registry, capsys, node):
 def test_a_move_that_is_not_possible_is_refused(registry, capsys, arguments, status, message):
     assert main(["cluster", "move", URL, *arguments]) == status
     assert capsys.readouterr().err == f"beanstalk-server cluster: {message}\n"
+
+
+def test_what_the_engine_says_sends_a_terminal_nothing(registry, servers, capsys):
+    registry.perform([take(0, Lease(), Lease(1, 0, "c", "\x1b[31m:1\n", "secret"))], Report("c", "\x1b[31m:1\n"))
+    assert main(["cluster", "status", URL]) == 0
+    assert main(["cluster", "move", URL, "0", "b"]) == 0
+    servers.before_call = refuse
+    assert main(["cluster", "status", URL]) == UNUSABLE
+    said = "".join(capsys.readouterr())
+    assert said.count("\\x1b[31m") == 4
+    assert all(line.isprintable() for line in said.split("\n"))
+    assert said.endswith("beanstalk-server cluster: ERR \\x1b[31m\\nforged\n")
+
+
+def refuse(_):
+    raise EngineError("ERR \x1b[31m\nforged")
 
 
 def test_status_shows_all_shards_and_what_each_node_has_to_do(registry, capsys):

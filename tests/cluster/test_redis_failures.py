@@ -5,6 +5,7 @@ import gc
 import socket
 import threading
 import time
+from contextlib import closing
 
 import pytest
 from commits import MINE, Journal
@@ -18,6 +19,7 @@ from beanstalk_server.cluster.engine import (
     Lease,
     Position,
 )
+from beanstalk_server.cluster.redis_engine import RedisConnector
 from harness.engines import Alone
 from harness.waiting import eventually
 
@@ -88,7 +90,7 @@ class PretendedRedis:
             return b":1\r\n" if not self.scripted else self.scripted.pop(0)
         if words[0] == b"SENTINEL":
             return b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n" % (len(str(self.primary)), self.primary)
-        if words[0] == b"CLUSTER":
+        if words[0] == b"CLUSTER" and words[0] not in self.others:
             return b"-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n"
         return ({b"ROLE": PRIMARY, b"EVAL": self.rights} | self.others).get(words[0], b"+OK\r\n")
 
@@ -200,6 +202,50 @@ def test_an_answer_of_another_kind_is_none(pretended, engine, answer):
     with pytest.raises(EngineError, match="an answer that was not expected"):
         engine.take(Lease(), MINE)
     assert append(engine).replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("check", b"*1\r\n$10\r\nappendonly\r\n"),
+        ("files", b":0\r\n"),
+        ("files", b"*2\r\n:1\r\n:2\r\n"),
+        ("damage", b"*4\r\n$1\r\n0\r\n$3\r\na x\r\n$16\r\n%b\r\n$-1\r\n" % Lease().stamp.encode()),
+        ("look", b"*11\r\n" + b"*0\r\n" * 11),
+        ("members", b"*-1\r\n"),
+    ],
+)
+def test_what_no_engine_answers_is_an_error_of_the_engine(pretended, open_engine, asked, answer):
+    pretended.others = dict.fromkeys((b"CONFIG", b"INFO", b"HGETALL", b"HMGET"), answer)
+    if asked == "check":
+        pretended.others[b"INFO"] = b"$0\r\n\r\n"
+    if asked == "damage":
+        pretended.others[b"HGETALL"] = b"*0\r\n"
+    connector = RedisConnector(pretended.url, "x", 1, timeout=0.5)
+    with closing(connector.registry()) as registry, closing(connector.engine(0)) as engine:
+        call = getattr(registry, asked, None) or getattr(engine, asked)
+        with pytest.raises(EngineError, match="an answer that was not expected"):
+            call()
+
+
+def test_replicas_that_are_not_listed_are_not_waited_for(pretended):
+    text = b"connected_slaves:999999999999\r\nslave0:ip=here,port=1,state=online,offset=0"
+    pretended.others[b"INFO"] = b"$%d\r\n%b\r\n" % (len(text), text)
+    with closing(RedisConnector(pretended.url, "x", 1, timeout=0.5).registry()) as registry:
+        assert [replica.host.name for replica in registry.inspect()[0].replicas] == ["here"]
+
+
+def test_slots_that_nobody_has_are_an_error_of_the_engine(pretended, open_engine):
+    pretended.others[b"CLUSTER"] = b"*1\r\n*2\r\n:0\r\n:16383\r\n"
+    with pytest.raises(EngineError, match="an answer that was not expected"):
+        append(open_engine(pretended.url.replace("redis:", "redis+cluster:"), "x"))
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:" + "9" * 5000, "127.0.0.1:70000", "127.0.0.1", ""])
+def test_a_key_that_has_moved_nowhere_is_an_error_of_the_engine(pretended, open_engine, place):
+    pretended.scripted = [b"-MOVED 5 %b\r\n" % place.encode(), b":0\r\n"] * 9
+    with pytest.raises(EngineError):
+        append(open_engine(pretended.url.replace("redis:", "redis+cluster:"), "x"))
 
 
 def test_an_error_of_wait_says_nothing_about_the_replicas(pretended, engine):

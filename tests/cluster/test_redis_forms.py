@@ -8,8 +8,10 @@ import pytest
 from commits import MINE, OTHER, Journal
 
 from beanstalk_server.cli import cluster as cluster_cli
+from beanstalk_server.cluster import redis_connection
 from beanstalk_server.cluster.engine import CREATE, WRITE, EngineError, EngineRefusedError, File, Lease
 from beanstalk_server.cluster.redis_primary import slot_of
+from beanstalk_server.cluster.url import read_url
 from harness.engines import Alone, AsCluster, WithSentinel
 from harness.servers import unused_port
 from harness.waiting import eventually
@@ -167,6 +169,19 @@ def certificates(tmp_path_factory):
     issued.private_key_pem.write_to_path(directory / "key.pem")
     trustme.CA().cert_pem.write_to_path(directory / "other.pem")
     return directory
+
+
+def test_a_certificate_must_have_the_name_of_the_host_whatever_the_library_thinks(monkeypatch):
+    class Earlier(redis_connection.SSLConnection):
+        """As in redis-py before 6: it believes each certificate of the authority."""
+
+        def __init__(self, ssl_check_hostname=False, **options):
+            super().__init__(ssl_check_hostname=ssl_check_hostname, **options)
+
+    monkeypatch.setattr(redis_connection, "SSLConnection", Earlier)
+    url = read_url("rediss://127.0.0.1")
+    connection = redis_connection.RedisConnection(url.hosts[0], url, 1.0)
+    assert connection._connection.check_hostname is True
 
 
 def test_tls_with_certificates_on_both_sides(directory, certificates, open_engine):

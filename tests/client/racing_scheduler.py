@@ -20,7 +20,7 @@ def main(address, began, speed):
     tasks = Tasks(address)
 
     @tasks.task(tube="work")
-    def note(moment):
+    def note(which, moment):
         """It is never called: the test reads the job."""
 
     def clock():

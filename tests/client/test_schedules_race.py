@@ -220,10 +220,10 @@ def test_what_stands_above_a_task():
         "<Schedule note: cron 0 8 * * mon Europe/Berlin>",
     ]
     for wrong in (
-        lambda: tasks.every(hours=1)(note),  # there is one of this name
-        lambda: tasks.every(hours=1, name="a b")(note),
-        lambda: tasks.every(hours=1, name="x", missed="never")(note),
-        lambda: tasks.every()(note),
+        lambda: tasks.every(hours=1, args=[MOMENT])(note),  # there is one of this name
+        lambda: tasks.every(hours=1, name="a b", args=[MOMENT])(note),
+        lambda: tasks.every(hours=1, name="x", missed="never", args=[MOMENT])(note),
+        lambda: tasks.every(args=[MOMENT])(note),
         lambda: tasks.cron("* * * *"),
     ):
         with pytest.raises(ValueError, match=r"another (name|one)|missed is|whole seconds|five fields"):

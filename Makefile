@@ -118,7 +118,8 @@ $(VENV)/installed: $(VENV)/builder $(SOURCES)
 	@cd client && ../$(WHEEL) ../build/wheels
 	@$(WHEEL) build/wheels
 	@$(PIP) --no-deps --force-reinstall build/wheels/*.whl
-	@touch $@
+	@if test $(PACKAGE) = pure || ! ls build/wheels/beanstalk_server-*-none-any.whl >/dev/null 2>&1; then touch $@; \
+	else echo "not compiled: the next make tries again, unless BEANSTALK_SERVER_PURE=1" >&2; fi
 
 $(VENV)/developer: $(VENV)/builder
 	@echo "installing what the tests need"

@@ -19,7 +19,6 @@ import re
 import shutil
 import sys
 import tempfile
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -168,7 +167,8 @@ class BuildExt(build_ext):
             for path in self.get_outputs():
                 if os.path.exists(path):
                     os.remove(path)
-            self.leave_out(textwrap.shorten(str(error), 200))
+            said = " ".join(str(error).split())  # which ends with the signal, of a compiler that was killed
+            self.leave_out(said if len(said) <= 200 else f"{said[:90]} … {said[-107:]}")
 
     def translate(self) -> None:
         """Make extension modules of HOT, as C files."""

@@ -9,8 +9,8 @@ behind. Whoever is not known yet costs little, and not for long:
 
     what                        bound                          beyond it
     --------------------------  -----------------------------  ------------------------------
-    arrivals at a time          MOST_ARRIVALS, and half of     the oldest gives way
-                                what the file limit allows
+    arrivals at a time          MOST_ARRIVALS, and half of     the oldest gives way; while it waits for its
+                                what the file limit allows     turn, nobody is accepted from half of that on
     the time for all steps      TIME_LIMIT                     closed
     a header, a line            LONGEST_HEADER, LINE_LIMIT     refused
     bytes that wait for a turn  one read                       it is not read from
@@ -122,6 +122,11 @@ class Arrival(Runnable):
     def entrance(self) -> Entrance:
         """Where it has come."""
         return self._entrance
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has sent something, and waits for its turn."""
+        return self.queued or (self._stage == HANDSHAKE and cast(Any, self._channel).queued)
 
     # What the event loop or TLS calls
 
@@ -474,7 +479,7 @@ class Arrivals:
 
     def add(self, arrival: Arrival) -> None:
         """Note one that has connected. If there are too many, the oldest gives way."""
-        limit = min(MOST_ARRIVALS, max(self.connections.listeners.limit >> 1, 1))
+        limit = self._limit()
         if len(self._all) >= limit:
             oldest = next(iter(self._all))
             del self._all[oldest]  # now, because its transport reports its end later
@@ -484,6 +489,16 @@ class Arrivals:
         self._all[arrival] = None
         if self._timer is None:
             self._set_timer()
+
+    def _limit(self) -> int:
+        return min(MOST_ARRIVALS, max(self.connections.listeners.limit >> 1, 1))
+
+    def is_crowded(self) -> bool:
+        """Whether those who have come wait for the server: one more might cost one of them its place."""
+        limit = self._limit()
+        if len(self._all) <= limit >> 1:
+            return False
+        return next(iter(self._all)).waits or len(self.connections.scheduler.handshakes) > limit >> 2
 
     def remove(self, arrival: Arrival) -> None:
         """Forget one that has been let in, or is gone."""

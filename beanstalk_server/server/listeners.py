@@ -39,6 +39,9 @@ ACCEPTS: Final = 64
 LEAVE_TO_OTHERS: Final = 0.001
 """Seconds for which a process that has more clients than another leaves new ones to the others."""
 
+CROWD_PAUSE: Final = 0.001
+"""Seconds without accepting while those who have come wait for their turn."""
+
 ACCEPT_PAUSE: Final = 1
 """Seconds without accepting after the system had no file descriptor or memory for a connection."""
 
@@ -63,15 +66,18 @@ class Listener:
         inherited: systemd has opened it.
     """
 
-    __slots__ = ("_inode", "_path", "address", "config", "inherited", "make_protocol", "sock", "where")
+    __slots__ = ("_inode", "_path", "address", "config", "inherited", "is_crowded", "make_protocol", "sock", "where")
 
     make_protocol: Callable[[], Any]
+    is_crowded: Callable[[], bool] | None
+    """Whether new clients should wait in the backlog; None if they never need to."""
 
     def __init__(
         self, config: ListenerConfig, sock: socket.socket, where: str, path: str = "", inherited: bool = False
     ) -> None:
         self.config = config
         self.inherited = inherited
+        self.is_crowded = None
         self.sock = sock
         self.where = where
         self.address = address_of(sock)
@@ -255,7 +261,10 @@ class Listeners:
 
     def accept(self, listener: Listener) -> None:
         """Accept the connections that wait at a listener, up to a bound, or leave them to another process."""
-        if self._shares is not None and self._shares.is_ahead():
+        if listener.is_crowded is not None and listener.is_crowded():
+            self._loop.remove_reader(listener.sock.fileno())
+            self._loop.call_later(CROWD_PAUSE, self.accept_again, listener)
+        elif self._shares is not None and self._shares.is_ahead():
             self._loop.remove_reader(listener.sock.fileno())
             self._loop.call_later(LEAVE_TO_OTHERS, self._accept_what_is_left, listener)
         else:

@@ -59,6 +59,7 @@ class Reception:
         """Let a listener make what its entrance asks for: a connection at once, or first an arrival."""
         if not entrance.asks:
             listener.make_protocol = functools.partial(self._client_maker(), entrance)
+            listener.is_crowded = None
             return
         from beanstalk_server.server.arrivals import Arrival, Arrivals  # most servers need neither
 
@@ -66,6 +67,7 @@ class Reception:
             self.arrivals = Arrivals(self._connections(), self._client_maker())
             self.arrivals.start(asyncio.get_running_loop())
         listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
+        listener.is_crowded = self.arrivals.is_crowded
 
     def change(
         self, listeners: list[Listener], configs: Sequence[ListenerConfig], entrances: Sequence[Entrance]

@@ -557,6 +557,24 @@ def test_when_a_thousand_are_not_known_the_oldest_gives_way(server, caplog):
     assert (server.server.arrivals.displaced, server.server.arrivals.timeouts) == (3, 0)
 
 
+def test_nobody_gives_way_who_waits_for_the_server(server):
+    server.call(setattr, server.server.listeners, "limit", 1000)
+    server.call(server.server.scheduler.share_rounds, 64)  # a round has turns for fewer than it may accept
+    callers = []
+
+    def come_at_once():
+        for _ in range(900):
+            callers.append(server.connect())
+            callers[-1].send(AUTH)
+
+    server.call(come_at_once)
+    assert {caller.line() for caller in callers} == {b"AUTHENTICATED\r\n"}
+    for caller in callers:
+        caller.close()
+    nobody_is_left(server)
+    assert server.server.arrivals.displaced == 0
+
+
 def test_those_who_are_not_known_take_half_of_the_connections_that_there_may_be(server):
     server.call(setattr, server.server.listeners, "limit", 10)
     idle = [server.connect() for _ in range(20)]

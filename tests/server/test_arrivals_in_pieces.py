@@ -168,6 +168,23 @@ def test_an_arrival_that_fails_is_dropped_and_logged(caplog):
     world.hang_up()
 
 
+def test_new_clients_wait_while_others_wait_for_their_handshakes():
+    rounds = Rounds()
+    rounds.listeners.limit = 16
+    arrivals = Arrivals(rounds.connections)
+    arrivals.start(rounds.loop)
+    come = []
+    for _ in range(5):
+        come.append(Arrival(arrivals, World(TOKEN, True).line.protocol.entrance))
+        come[-1].connection_made(Line(come[-1]))
+    rounds.scheduler.handshakes.extend(come[:2])
+    assert not arrivals.is_crowded()
+    rounds.scheduler.handshakes.append(come[2])
+    assert arrivals.is_crowded(), "the oldest would give way, halfway through its handshake"
+    arrivals.remove(come[0])
+    assert not arrivals.is_crowded()
+
+
 # Those who are accepted while a reload, or the end of the server, takes effect
 
 

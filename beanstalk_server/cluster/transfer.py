@@ -419,8 +419,8 @@ class _Import:
             try:
                 self._copy(*self._parts[shard], to)
                 yield to
-            except Exception:
-                _remove(to)
+            except BaseException:  # also when others have their files in their places
+                _remove(to, self._parts[shard][1])
                 raise
         except OSError as error:
             raise StorageError(f"the engine: cannot be written to: {error.strerror or error}") from error
@@ -450,13 +450,14 @@ class _Import:
             _perform(self._registry, [renew(shard, lease) for shard, lease in enumerate(self._leases)])
 
 
-def _remove(to: EngineDirectory) -> None:
-    """Remove what was written of an import that has failed."""
+def _remove(to: EngineDirectory, files: list[str]) -> None:
+    """Remove what was written of an import that has failed, wherever it is by now."""
     to.may_exceed = True
     with suppress(OSError):
         for _ in range(2):  # the first time, the commit that did not fit may come first
             to.take()
             to.lock()
-            for name in to.names(REWRITING):
+            for name in files:
+                to.remove(name)
                 to.remove(f"{REWRITING}/{name}")
             to.sync()

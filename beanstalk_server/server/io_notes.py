@@ -53,19 +53,18 @@ def log_line(note: bytes) -> None:
     fields = json.loads(shown) if note[:1] == LINE and separator else None
     if not isinstance(fields, dict):
         raise ValueError("it is no line for the log")
-    logger = logging.getLogger(name.decode())
     level = note[1]
-    if logger.isEnabledFor(level):
+    if log.isEnabledFor(level):  # no logger of that name: one that was made is never forgotten
         message = text.decode(errors="replace")
         line = {
-            "name": logger.name,
+            "name": name.decode(),
             "levelno": level,
             "levelname": logging.getLevelName(level),
             "exc_text": fields.pop(EXCEPTION, None),
             "msg": message.replace("%", "%%") if fields else message,
             "args": fields or (),
         }
-        logger.handle(logging.makeLogRecord(line))
+        log.handle(logging.makeLogRecord(line))
 
 
 class NoteHandler(logging.Handler):

@@ -35,7 +35,7 @@ from beanstalk_server.server.start_error import StartError
 PROGRAM: Final = "beanstalk_server.server.io_process"
 
 READY_WITHIN: Final = 30
-"""Seconds until an I/O process must have said its first word: a hundred times as long as usual."""
+"""Seconds until an I/O process must have said its first word, and taken settings: a hundred times as long as usual."""
 
 END_WITHIN: Final = 3.0
 """Seconds until an I/O process must have ended after it was told to."""
@@ -143,6 +143,7 @@ class IoProcess:
         self._end: LinkEnd | None = None
         self._untaken = 0  # settings that have been sent, and are not in effect
         self._ready: asyncio.Future[str] | None = None  # "", or why it will not be
+        self._overdue: asyncio.TimerHandle | None = None  # while settings are not in effect
         self._began = 0.0
         self._pause = 0.0
         self._replacing: asyncio.Task[None] | None = None
@@ -205,6 +206,9 @@ class IoProcess:
         if self._ready.done():
             self._ready = end.loop.create_future()
         self._untaken += 1
+        if self._overdue is None:
+            why = f"it does not take its settings within {READY_WITHIN} s"
+            self._overdue = end.loop.call_later(READY_WITHIN, end.close, why)
         try:
             self._owner.settings.send(self._control)
         except OSError as error:
@@ -221,9 +225,19 @@ class IoProcess:
             except ValueError as error:
                 raise LinkError(str(error)) from error
             return
+        if not self._untaken or self._ready is None:
+            raise LinkError("it is ready for settings that it was not given")
         self._untaken -= 1
-        if not self._untaken and self._ready is not None and not self._ready.done():
-            self._ready.set_result("")
+        if not self._untaken:
+            self._settle("")
+
+    def _settle(self, why: str) -> None:
+        """Let those go on who wait until its settings are in effect, or until it is clear that they never will be."""
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(why)
 
     def _accept(self, payload: bytes) -> Channel:
         """Serve a client."""
@@ -243,8 +257,7 @@ class IoProcess:
         """Begin to replace it."""
         self._end = None
         self._control.close()
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_result(why)
+        self._settle(why)
         if self._restarts and not self._owner.stopping.is_set():
             log.error(
                 "%(process)s (pid %(pid)d) has ended, and its clients with it: %(reason)s",

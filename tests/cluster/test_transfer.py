@@ -315,12 +315,12 @@ def test_an_import_that_does_not_fit_leaves_nothing(source):
     assert servers.primary.lease.node == ""
 
 
-def test_an_import_that_is_interrupted_is_no_binlog(servers, source):
+def test_an_import_that_is_killed_is_no_binlog(servers, source):
     calls = []
 
     def stop(method):
         calls.append(method)
-        if method == "append" and calls.count(method) == 5:
+        if method == "append" and calls.count(method) >= 5:
             raise KeyboardInterrupt
 
     servers.before_call = stop
@@ -328,6 +328,7 @@ def test_an_import_that_is_interrupted_is_no_binlog(servers, source):
         import_jobs(MemoryConnector(servers), 1, 1, source)
     assert servers.primary.files
     assert jobs_of(in_engine(servers.copy())) == []
+    servers.before_call = lambda method: None
     carry(servers, source)
     assert jobs_of(in_engine(servers.copy())) == bodies(40)
 
@@ -443,6 +444,29 @@ def test_ids_go_on_behind_all_that_were_ever_given(servers):
     with inspect(to) as binlog:
         assert list(binlog.live(pytest.fail)) == []
         assert binlog.next_id >= 21 * SHARDS
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_an_import_that_ends_when_some_shards_have_their_jobs_leaves_none(servers, before):
+    """Its last commits, one for each shard, are those that put files in their places."""
+    source = MemoryDirectory()
+    fill_tubes(source)
+    calls = []
+    servers.before_call = calls.append
+    carry(servers, source, shards=SHARDS)
+    last = calls.count("append") - before
+    calls.clear()
+
+    def interrupt(method):
+        calls.append(method)
+        if method == "append" and calls.count(method) == last + 1:
+            raise KeyboardInterrupt
+
+    servers = Servers()
+    servers.before_call = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        carry(servers, source, shards=SHARDS)
+    assert [servers.primary.of(shard).files for shard in range(SHARDS)] == [{}, {}, {}]
 
 
 def test_nothing_is_imported_into_an_engine_with_another_number_of_shards(servers, source):

@@ -31,6 +31,7 @@ from beanstalk_server.link.link import (
     WINDOW,
     Channel,
     Link,
+    LinkError,
 )
 from beanstalk_server.server import io_notes, io_settings
 from beanstalk_server.server.carried import Carrier, decode_opening, encode_opening
@@ -573,3 +574,18 @@ def test_whatever_an_engine_process_sends_its_io_process_fails_in_nothing(steps)
 
     with failing_in_nothing():
         asyncio.run(main())
+
+
+def test_one_that_is_ready_for_settings_that_it_was_not_given_is_no_io_process():
+    """Else a reload would wait for ever: as many are not in effect as were sent, and one fewer."""
+    process = IoProcesses(1, lambda *_: None).all[0]
+    with pytest.raises(LinkError, match="settings that it was not given"):
+        process._on_note(io_notes.READY)
+
+
+def test_lines_for_the_log_make_no_loggers(caplog):
+    before = len(logging.root.manager.loggerDict)
+    record = logging.makeLogRecord({"name": "of-a-stranger", "levelno": logging.WARNING, "msg": "hello"})
+    io_notes.log_line(io_notes.encode_line(record))
+    assert caplog.messages == ["hello"]
+    assert len(logging.root.manager.loggerDict) == before

@@ -18,6 +18,7 @@ from tls_peers import Files, TlsCaller, client_certificate, client_context
 
 from beanstalk_server import Config, ListenerConfig, TubeConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
+from beanstalk_server.server import io_processes
 from beanstalk_server.server.start_error import StartError
 from harness import servers
 from harness.caller import Caller
@@ -576,6 +577,46 @@ def test_a_server_that_cannot_start_them_says_so(monkeypatch, run):
     monkeypatch.setattr("sys.executable", "/nowhere")
     with pytest.raises(StartError, match=r"--io-processes: No such file"):
         run(io_processes=1)
+
+
+STUBBORN = """
+import socket, sys, time
+from beanstalk_server.link.link import HEADER, NOTE, PING
+from beanstalk_server.server.io_notes import READY
+link, rest = socket.socket(fileno=int(sys.argv[1])), %r
+for note in rest:
+    link.sendall(HEADER.pack(NOTE, 0, len(READY)) + READY)
+while True:
+    link.sendall(HEADER.pack(PING, 0, 0))
+    time.sleep(0.2)
+"""
+
+
+@pytest.fixture
+def stubborn(monkeypatch, tmp_path):
+    """Makes I/O processes that are ready so many times, whatever settings they are given, and do nothing else."""
+
+    def make(times):
+        (tmp_path / "stubborn.py").write_text(STUBBORN % (" " * times))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(io_processes, "PROGRAM", "stubborn")
+        monkeypatch.setattr(io_processes, "READY_WITHIN", 1)
+
+    return make
+
+
+def test_one_that_never_takes_its_settings_is_not_waited_for(stubborn, run):
+    stubborn(0)
+    with pytest.raises(StartError, match="I/O process 1 does not start: it does not take its settings within 1 s"):
+        run(io_processes=1)
+
+
+def test_one_that_does_not_take_new_settings_is_replaced(stubborn, serve, caplog):
+    stubborn(1)
+    server = serve(listener())
+    with caplog.at_level(logging.ERROR):
+        reload(server, listener())
+    assert "it does not take its settings within 1 s" in caplog.text
 
 
 def test_time_is_not_spent_while_nobody_asks(serve):

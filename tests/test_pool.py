@@ -10,6 +10,8 @@ import pytest
 from harness.servers import ROOT
 from harness.waiting import WITHIN
 
+pytestmark = pytest.mark.slow  # each test starts runs of pytest
+
 GOOD = "def test_a(): pass\ndef test_b(): pass\n"
 CRASHING = "import os\ndef test_a(): pass\ndef test_crash(): os._exit(3)\ndef test_b(): pass\n"
 SOON_OVER = """

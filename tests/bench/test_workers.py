@@ -84,7 +84,7 @@ def test_an_environment_that_cannot_be_made_says_why(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_our_worker_is_measured():
     found = workers.measure(dataclasses.replace(workers.QUEUES["ours"], broker=INTERPRETED), 200)
-    assert min(found.values()) > 0
+    assert min(found["put_rate"], found["rate"]) > 0  # what uses CPU time for less than a tick uses none
     assert set(found) == {"rate", "cpu", "server_cpu", "put_rate", "put_cpu", "put_server_cpu"}
 
 

@@ -78,7 +78,8 @@ class IoProcesses:
                 each.start()
         except OSError as error:
             self.kill()
-            raise StartError(f"{option('io_processes')}: {error.strerror or error}") from error
+            what = f"user id {os.geteuid()} cannot run {sys.executable}"
+            raise StartError(f"{option('io_processes')}: {what}: {error.strerror or error}") from error
 
     def kill(self) -> None:
         """End them: nobody has been served yet."""

@@ -575,7 +575,7 @@ def test_a_server_that_cannot_start_them_says_so(monkeypatch, run):
     with pytest.raises(StartError, match=r"--io-processes: I/O process 1 does not start"):
         run(io_processes=1)
     monkeypatch.setattr("sys.executable", "/nowhere")
-    with pytest.raises(StartError, match=r"--io-processes: No such file"):
+    with pytest.raises(StartError, match=f"--io-processes: user id {os.getuid()} cannot run /nowhere: No such file"):
         run(io_processes=1)
 
 

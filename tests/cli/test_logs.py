@@ -143,7 +143,7 @@ def carry(one):
     io_notes.NoteHandler(lambda note: sent.append(note) or True).emit(one)
     handler = logging.Handler()
     handler.emit = written.append
-    log = logging.getLogger(one.name)
+    log = logging.getLogger("beanstalk_server")
     log.addHandler(handler)
     try:
         io_notes.log_line(sent[0])

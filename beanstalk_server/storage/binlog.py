@@ -16,6 +16,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
@@ -454,7 +455,8 @@ class Binlog(Journal):
                     await self._allocate()
                 elif step == DROP_SPARE:
                     spare = self._room.drop_spare()
-                    await self._in_thread(partial(self.directory.remove, spare.name))
+                    with suppress(FileNotFoundError):  # somebody has removed it already
+                        await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
                     async with self._writing:

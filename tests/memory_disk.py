@@ -233,8 +233,9 @@ class MemoryDirectory:
 
     def remove(self, name):
         self.touch("remove")
-        if name in self.nodes:
-            self._put(name, None)
+        if name not in self.nodes:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
+        self._put(name, None)
 
     def sync(self, inside=""):
         self.touch("sync_directory")

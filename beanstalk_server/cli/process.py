@@ -39,6 +39,9 @@ SWITCH_INTERVAL: Final = 0.0005
 interpreter three times: with Python's default of 5 ms, one client that keeps the loop busy would delay the replies to
 all others by that much, three times."""
 
+FEWEST_FILES: Final = 64
+"""The lowest limit on open files. The process itself has some 20 open, and JOURNALED_HEADROOM is kept free."""
+
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("beanstalk_server")
@@ -54,9 +57,9 @@ def run(config: Config, read_config: Callable[[], Config] | None = None) -> int:
     start_log(config.log_format, config.log_level)
     for warning in odd_variables(os.environ):
         log.warning("%(warning)s", event("configuration-warning", warning=warning))
-    raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
+        raise_file_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(config, read_config))
     except StartError as error:
@@ -180,7 +183,11 @@ def server_of(config: Config) -> Server:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit on open files, and so on connections, as far as the system allows."""
+    """Raise the limit on open files, and so on connections, as far as the system allows.
+
+    Raises:
+        StartError: it is too low for a server.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -188,4 +195,10 @@ def raise_file_limit() -> None:
         log.warning(
             "the limit on open files stays at %(files)d, which also limits connections: %(error)s",
             event("file-limit-kept", files=soft, error=error),
+        )
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < FEWEST_FILES:
+        raise StartError(
+            f"the limit on open files is {limit}, but must be at least {FEWEST_FILES}: "
+            "raise it by ulimit -Hn, or LimitNOFILE= of systemd"
         )

@@ -16,6 +16,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
@@ -141,6 +142,7 @@ class Binlog(Journal):
         self._retry_timer: asyncio.TimerHandle | None = None  # until the disk is tried again
         self._failure: BaseException | None = None  # why nothing is acknowledged any more
         self._unreadable: Exception | None = None  # the failure, if it is that of a read
+        self._is_ready = False  # `restore` has returned: until then, `close` must leave the files as they are
         self._closing = False
 
     def clock_offset(self) -> int:
@@ -185,6 +187,7 @@ class Binlog(Journal):
             use_mark(self.directory)
         except OSError as error:
             raise unusable(self.directory, error) from error
+        self._is_ready = True
 
     def _new_log(self, live: IdTable[Job], held: IdTable[HeldKey]) -> SegmentLog:
         bodies = Bodies(self.body_threshold, self.body_cache, self.memory)
@@ -454,7 +457,8 @@ class Binlog(Journal):
                     await self._allocate()
                 elif step == DROP_SPARE:
                     spare = self._room.drop_spare()
-                    await self._in_thread(partial(self.directory.remove, spare.name))
+                    with suppress(FileNotFoundError):  # somebody has removed it already
+                        await self._in_thread(partial(self.directory.remove, spare.name))
                 elif step == SEAL:
                     self._log.seal()
                     async with self._writing:
@@ -536,8 +540,8 @@ class Binlog(Journal):
     async def _end_log(self) -> None:
         """Write the last changes, and that the stop was a clean one, unless the binlog has failed."""
         async with self._writing:  # even after a failure: no file may be closed during a write
-            if self._failure is self._unreadable:  # a commit after a damaged one tells the next start that it was whole
-                self._failure = None
+            if self._is_ready and self._failure is self._unreadable:
+                self._failure = None  # a commit after a damaged one tells the next start that it was whole
                 await self._write_last()
                 if self._unreadable is not None:
                     self._failure = self._unreadable

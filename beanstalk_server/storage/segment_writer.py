@@ -7,6 +7,7 @@ calls block; the binlog makes them off the event loop. Must never know what is i
 from __future__ import annotations
 
 from beanstalk_server.storage.disk import Directory
+from beanstalk_server.storage.room import Spare
 from beanstalk_server.storage.segment import Segment, encode_header
 from beanstalk_server.storage.segment_log import CommitBatch, cut_size
 
@@ -41,7 +42,7 @@ class SegmentWriter:
                     batch.segment.file.write(batch.offset, b"".join(batch.chunks))
                 else:
                     self._end_tail()
-                    self._begin(batch.segment, batch.spare.name, b"".join(batch.chunks))
+                    self._begin(batch.segment, batch.spare, b"".join(batch.chunks))
             if sync and self.tail is not None and self.tail.file is not None:
                 self.tail.file.sync()
         except OSError as error:
@@ -86,12 +87,18 @@ class SegmentWriter:
             tail.file.close()
             tail.file = None
 
-    def _begin(self, segment: Segment, spare_name: str, data: bytes) -> None:
-        segment.file = self._directory.open(self._path(spare_name), write=True)
+    def _begin(self, segment: Segment, spare: Spare, data: bytes) -> None:
+        name = self._path(spare.name)
+        try:
+            segment.file = self._directory.open(name, write=True)
+        except FileNotFoundError:  # somebody has removed it; it held nothing, but the segments do
+            if self.tail is not None and self.tail.name not in self._directory.names(self._inside):
+                raise
+            segment.file = self._directory.create(name, spare.size)
         self.tail = segment
         segment.file.write(0, encode_header(segment.sequence, segment.salt) + data)
         segment.file.sync()
-        self._directory.rename(self._path(spare_name), self._path(segment.name))
+        self._directory.rename(name, self._path(segment.name))
         self._directory.sync(self._inside)
 
     def _path(self, name: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from beanstalk_server import Config
 from beanstalk_server.cli import process
 from beanstalk_server.config import BAD_OPTION
+from beanstalk_server.server.start_error import CANNOT_OPEN
 
 
 class Recording:
@@ -77,3 +78,20 @@ def test_a_node_without_redis_py_does_not_start_and_says_what_is_missing(monkeyp
     assert process.run(Config(cluster="redis://127.0.0.1:1", port=0)) == BAD_OPTION
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("beanstalk-server: --cluster: needs redis, which is not installed: ")
+
+
+@pytest.mark.parametrize("files", [0, 12, 63])
+def test_a_limit_of_too_few_open_files_is_refused_with_a_sentence(monkeypatch, capsys, files):
+    monkeypatch.setattr(process.resource, "getrlimit", lambda _: (files, files))
+    monkeypatch.setattr(process.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(process, "serve", lambda *_: pytest.fail("it starts"))
+    assert process.run(Config(port=0)) == CANNOT_OPEN
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"beanstalk-server: the limit on open files is {files}, but must be at least 64: ")
+
+
+@pytest.mark.parametrize("files", [64, process.resource.RLIM_INFINITY])
+def test_a_sufficient_limit_of_open_files_is_taken(monkeypatch, files):
+    monkeypatch.setattr(process.resource, "getrlimit", lambda _: (files, files))
+    monkeypatch.setattr(process.resource, "setrlimit", lambda *_: None)
+    process.raise_file_limit()

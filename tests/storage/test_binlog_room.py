@@ -235,6 +235,51 @@ def test_on_a_full_disk_without_jobs_no_client_waits(free):
     asyncio.run(work())
 
 
+def remove_files(directory, beginning=""):
+    """Do what nobody should while a server uses the directory."""
+    for name in directory.names():
+        if name.startswith(beginning):
+            directory.remove(name)
+
+
+def test_spares_that_somebody_removes_are_made_anew_when_they_are_needed():
+    async def work():
+        queue = Queue(MemoryDirectory(), 4096)
+        kept = []
+        for size in [20_000, 20_000, *([1000] * 40)]:  # the large spares of large jobs are superfluous later
+            remove_files(queue.directory, "spare.")
+            kept.append(await queue.put(size))
+            await queue.commit()
+        for _ in range(35):
+            remove_files(queue.directory, "spare.")
+            await queue.delete(kept.pop(0))
+            await queue.commit()
+        queue = queue.restarted(is_killed=True)
+        assert sorted(queue.broker.jobs) == kept
+        await queue.stop()
+
+    asyncio.run(work())
+
+
+def test_nothing_more_is_acknowledged_when_somebody_has_removed_all_files():
+    async def work():
+        queue = Queue(MemoryDirectory(), 4096)
+        await queue.put(1000)
+        await queue.commit()
+        remove_files(queue.directory)
+
+        async def put_more():
+            for _ in range(10):
+                await queue.put(1000)
+                await queue.commit()
+
+        with pytest.raises(FileNotFoundError):
+            await put_more()
+        await queue.binlog.close()
+
+    asyncio.run(work())
+
+
 def test_starts_without_any_traffic_leave_the_directory_as_it_is():
     async def work():
         queue = Queue(MemoryDirectory(), 4096)

@@ -11,6 +11,7 @@ from memory_disk import MemoryDirectory, Node
 from virtual import RecordingClient
 
 from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.storage import binlog
@@ -218,6 +219,57 @@ def test_a_server_that_has_failed_leaves_no_mark():
     directory.fail["sync"] = errno.EIO
     stop(broker)
     assert "stopped" not in directory.nodes
+
+
+def give_up(directory):
+    """Begin a start that must fail, and close the binlog, as a server does then; return what it has said."""
+    journal = Binlog(directory, segment_size=4096, in_thread=at_once)
+    with pytest.raises(StorageError) as refused:
+        Broker(journal, SECOND).restore(journal.clock_offset(), SECOND)
+    asyncio.run(journal.close())
+    return str(refused.value)
+
+
+def test_a_start_that_is_refused_leaves_the_mark_so_that_the_next_one_is_refused_too(stopped):
+    directory = copied(stopped, **{newest(stopped): None})
+    assert give_up(directory) == give_up(directory)
+    assert directory.nodes["stopped"].data == stopped.nodes["stopped"].data
+
+
+def test_a_start_in_a_directory_that_another_server_uses_leaves_no_mark():
+    directory = MemoryDirectory()
+    put(start(directory), 2)
+    assert "another server" in give_up(directory)
+    assert "stopped" not in directory.nodes
+
+
+def test_a_start_that_is_interrupted_leaves_the_mark_as_it_is(stopped):
+    directory = copied(stopped)
+    journal = Binlog(directory, in_thread=at_once)
+    journal.interrupted = True
+    with pytest.raises(RestoreInterruptedError):
+        Broker(journal, SECOND).restore(0, SECOND)
+    asyncio.run(journal.close())
+    assert directory.nodes["stopped"].data == stopped.nodes["stopped"].data
+
+
+@pytest.mark.parametrize("operation", ["rename", "write", "sync"])
+def test_a_start_on_a_disk_that_fails_once_leaves_nothing_that_the_next_one_refuses(operation):
+    directory = MemoryDirectory()
+    put(start(directory), 2)
+    directory = directory.after_a_kill()
+    touch = directory.touch
+
+    def fail_once(name):
+        if name == operation:
+            directory.touch = touch
+            raise OSError(errno.EIO, "failed on demand")
+        touch(name)
+
+    directory.touch = fail_once
+    give_up(directory)
+    assert "stopped" not in directory.nodes
+    assert start(directory).next_id > UNKNOWN_IDS
 
 
 @pytest.mark.parametrize("lives", [0, 1, 3])

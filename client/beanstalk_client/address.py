@@ -95,8 +95,12 @@ def read_target(
         insecure_token: a token may be sent without TLS to other machines.
 
     Raises:
-        ValueError: one is malformed, they do not go together, or the token would be sent in the clear.
+        TypeError, ValueError: one is malformed, they do not go together, or the token would be sent in the clear.
     """
+    if tls and tls is not True and not hasattr(tls, "wrap_socket"):
+        raise TypeError(f"tls is {tls!r}: must be True, or ssl.create_default_context(cafile=…)")
+    if not hasattr(addresses, "__iter__"):
+        raise TypeError(f"bad address {addresses!r}: must be host:port, [v6]:port or unix:/path")
     found: list[Address] = []
     schemes = set()
     for one in _each(addresses):

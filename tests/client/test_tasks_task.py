@@ -314,6 +314,12 @@ def test_a_call_that_a_program_keeps_to_its_end_does_not_warn(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("address", ["redis://localhost", "127.0.0.1:x", None])
+def test_an_address_that_is_none_is_refused_before_anything_is_put(address):
+    with pytest.raises((TypeError, ValueError), match="must b"):
+        Tasks(address)
+
+
 def test_two_tasks_have_two_names(tasks):
     @tasks.task
     def note(): ...

@@ -95,21 +95,12 @@ def read_target(
         insecure_token: a token may be sent without TLS to other machines.
 
     Raises:
-        ValueError: one is malformed, they do not go together, or the token would be sent in the clear.
+        TypeError, ValueError: one is malformed, they do not go together, or the token would be sent in the clear.
     """
-    found: list[Address] = []
-    schemes = set()
-    for one in _each(addresses):
-        if isinstance(one, str) and "://" in one:
-            nodes, speaks_tls, secret = _read_url(one)
-            schemes.add(speaks_tls)
-            token = token or secret
-        else:
-            nodes = [_read(one)]
-            schemes.add(False)
-        found += nodes
-    if not found:
-        raise ValueError("no address is given")
+    if tls and tls is not True and not hasattr(tls, "wrap_socket"):
+        raise TypeError(f"tls is {tls!r}: must be True, or ssl.create_default_context(cafile=…)")
+    found, schemes, secret = read_addresses(addresses)
+    token = token or secret
     if len(schemes) > 1 and tls is False:
         raise ValueError(f"all addresses must be of {TLS} or none, for the nodes of one cluster")
     if token and not is_token(token):
@@ -122,6 +113,31 @@ def read_target(
                     f"{address}: a token is sent over TLS only, or to this machine: tls=True, or insecure_token=True"
                 )
     return Target(tuple(found), context, server_name, token)
+
+
+def read_addresses(addresses: Addresses) -> tuple[list[Address], set[bool], str]:
+    """Read addresses as people write them: where they are, which of TLS and plain they ask for, and the first token.
+
+    Raises:
+        TypeError, ValueError: one is malformed.
+    """
+    if not hasattr(addresses, "__iter__"):
+        raise TypeError(f"bad address {addresses!r}: must be host:port, [v6]:port or unix:/path")
+    found: list[Address] = []
+    schemes = set()
+    token = ""
+    for one in _each(addresses):
+        if isinstance(one, str) and "://" in one:
+            nodes, speaks_tls, secret = _read_url(one)
+            schemes.add(speaks_tls)
+            token = token or secret
+        else:
+            nodes = [_read(one)]
+            schemes.add(False)
+        found += nodes
+    if not found:
+        raise ValueError("no address is given")
+    return found, schemes, token
 
 
 def default_context() -> ssl.SSLContext:

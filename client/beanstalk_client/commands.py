@@ -1,10 +1,10 @@
 """Every command as a value: the bytes that say it, and how its reply becomes a result or an error.
 
-A command is made by the function of its name, which raises ValueError for what no server would take: a bad name, a
-number out of range. Nothing is sent then. Durations are seconds, or what `seconds_of` makes seconds of; those that are
-not whole are sent in milliseconds, rounded up, so that no job is early; or in whole seconds, where the server knows no
-others: beanstalkd would take a put with a fraction for malformed, and its body for commands. (The protocol, and
-docs/protocol-extensions.md.)
+A command is made by the function of its name, which raises ValueError or TypeError for what no server would take: a bad
+name, a number out of range. Nothing is sent then. Durations are seconds, or what `seconds_of` makes seconds of; those
+that are not whole are sent in milliseconds, rounded up, so that no job is early; or in whole seconds, where the server
+knows no others: beanstalkd would take a put with a fraction for malformed, and its body for commands. (The protocol,
+and docs/protocol-extensions.md.)
 
     reply                                     how it is read      result
     DELETED, RELEASED, TOUCHED, …             Word                None
@@ -23,7 +23,7 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Union, cast
 
 from beanstalk_client import statistics
 from beanstalk_client.errors import (
@@ -532,6 +532,8 @@ def is_name(name: bytes) -> bool:
 
 
 def _name(name: str, what: str = "tube") -> bytes:
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is {name!r}: must be a text")
     data = name.encode("utf-8", "replace")
     if not is_name(data):
         raise ValueError(
@@ -542,12 +544,23 @@ def _name(name: str, what: str = "tube") -> bytes:
 
 
 def _id(id: int) -> int:
-    if not 0 <= id <= MAX_ID:
-        _within("id", id, MAX_ID)
+    if type(id) is not int or not 0 <= id <= MAX_ID:
+        within("id", id, MAX_ID)
     return id
 
 
-def _within(name: str, value: Any, most: int, least: int = 0) -> Any:
+def within(name: str, value: Any, most: int, least: int = 0) -> Any:
+    """A whole number that is not out of range.
+
+    Raises:
+        TypeError, ValueError: it is another thing, or out of range.
+    """
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {value!r}: must be a whole number")
+    return _between(name, value, most, least)
+
+
+def _between(name: str, value: Any, most: int, least: int = 0) -> Any:
     if not least <= value <= most:
         raise ValueError(f"{name} is {value}: must be from {least} to {most}")
     return value
@@ -557,15 +570,18 @@ def seconds_of(duration: Duration, name: str = "duration") -> Seconds:
     """The seconds of a duration, whatever their number.
 
     Raises:
-        ValueError: a text that is no duration.
+        TypeError, ValueError: it is no duration.
     """
     if isinstance(duration, datetime.timedelta):
         return duration.total_seconds()
+    if hasattr(duration, "__float__"):
+        return cast(float, duration)
+    right = 'must be seconds, a timedelta, or as "90s", "15m", "24h", "30d"'
     if not isinstance(duration, str):
-        return duration
+        raise TypeError(f"{name} is {duration!r}: {right}")
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhd])", duration)
     if found is None:
-        raise ValueError(f'{name} is {duration[:80]!r}: must be seconds, a timedelta, or as "90s", "15m", "24h", "30d"')
+        raise ValueError(f"{name} is {duration[:80]!r}: {right}")
     number = float(found[1]) * UNITS[found[2]]
     return int(number) if number.is_integer() else number
 
@@ -573,7 +589,7 @@ def seconds_of(duration: Duration, name: str = "duration") -> Seconds:
 def seconds(name: str, duration: Duration, most: int = MAX_SECONDS) -> bytes:
     """A duration: whole seconds, or with milliseconds, rounded up so that no job is early."""
     duration = seconds_of(duration, name)
-    _within(name, duration, most)
+    _between(name, duration, most)
     if _is_whole(duration):
         return b"%d" % duration
     milliseconds = math.ceil(round(duration * 1000, 6))  # 1.1 seconds are 1100.0000000000002 milliseconds
@@ -584,9 +600,22 @@ def _is_whole(duration: Seconds) -> bool:
     return duration == int(duration)
 
 
+def unix_time_of(at: float | datetime.datetime) -> float:
+    """The Unix time of a moment.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(at, datetime.datetime):
+        return at.timestamp()
+    if not hasattr(at, "__float__"):
+        raise TypeError(f"at is {at!r}: must be a datetime, or Unix time")
+    return at
+
+
 def _moment(at: float | datetime.datetime) -> bytes:
     """Unix time, with nanoseconds."""
-    return b"%.9f" % _within("at", at.timestamp() if isinstance(at, datetime.datetime) else at, MAX_SECONDS)
+    return b"%.9f" % _between("at", unix_time_of(at), MAX_SECONDS)
 
 
 # Jobs: put, reserve, and what becomes of them
@@ -595,8 +624,8 @@ def _moment(at: float | datetime.datetime) -> bytes:
 def put(
     body: bytes, priority: int = DEFAULT_PRIORITY, delay: Duration = DEFAULT_DELAY, ttr: Duration = DEFAULT_TTR
 ) -> Command[int]:
-    if not 0 <= priority <= MAX_PRIORITY:
-        _within("priority", priority, MAX_PRIORITY)
+    if type(priority) is not int or not 0 <= priority <= MAX_PRIORITY:
+        within("priority", priority, MAX_PRIORITY)
     if type(delay) is int and type(ttr) is int and 0 <= delay <= MAX_SECONDS and 0 <= ttr <= MAX_SECONDS:
         return Command(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body), INSERTED)
     delay, ttr = seconds_of(delay, "delay"), seconds_of(ttr, "ttr")
@@ -636,11 +665,11 @@ def put_with(
     replace: bool = False,
     at: float | datetime.datetime | None = None,
     tries: int = 0,
-    backoff: Duration = 0,
-    ttl: Duration = 0,
-    hold: Duration = 0,
+    backoff: Duration | None = 0,
+    ttl: Duration | None = 0,
+    hold: Duration | None = 0,
 ) -> Command[int]:
-    delay, hold = seconds_of(delay, "delay"), seconds_of(hold, "hold")
+    delay, hold = seconds_of(delay, "delay"), seconds_of(0 if hold is None else hold, "hold")
     if (replace or hold) and not key:
         raise ValueError("replace and hold are about a key: it must be given")
     if at is not None and delay:
@@ -651,15 +680,15 @@ def put_with(
     if at is not None:
         attributes.append(b" at=%b" % _moment(at))
     if tries:
-        attributes.append(b" tries=%d" % _within("tries", tries, MAX_SECONDS))
+        attributes.append(b" tries=%d" % within("tries", tries, MAX_SECONDS))
     for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):
-        if seconds_of(duration, name):
+        if duration is not None and seconds_of(duration, name):
             attributes.append(b" %b=%b" % (name.encode(), seconds(name, duration)))
     return Command(_put(b"put-with", body, priority, delay, ttr, b"".join(attributes)), INSERTED_OR_REPLACED)
 
 
 def _put(command: bytes, body: bytes, priority: int, delay: Duration, ttr: Duration, attributes: bytes = b"") -> bytes:
-    _within("priority", priority, MAX_PRIORITY)
+    within("priority", priority, MAX_PRIORITY)
     arguments = (command, priority, seconds("delay", delay), seconds("ttr", ttr), len(body), attributes, body)
     return b"%b %d %b %b %d%b\r\n%b\r\n" % arguments
 
@@ -702,18 +731,18 @@ def reserve_batch(limit: int, timeout: Duration | None = None) -> Command[list[J
     timeout = None if timeout is None else seconds_of(timeout, "timeout")
     wait = seconds("timeout", MAX_TIMEOUT if timeout is None else timeout, MAX_TIMEOUT)
     return Command(
-        b"reserve-batch %d %b\r\n" % (_within("limit", limit, MAX_PRIORITY, 1), wait), RESERVED_BATCH, True, timeout
+        b"reserve-batch %d %b\r\n" % (within("limit", limit, MAX_PRIORITY, 1), wait), RESERVED_BATCH, True, timeout
     )
 
 
 def delete(id: int) -> Command[None]:
-    if not 0 <= id <= MAX_ID:
-        _within("id", id, MAX_ID)
+    if type(id) is not int or not 0 <= id <= MAX_ID:
+        within("id", id, MAX_ID)
     return Ending(b"delete %d\r\n" % id, DELETED, id)
 
 
 def release(id: int, priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> Command[None]:
-    priority = DEFAULT_PRIORITY if priority is None else _within("priority", priority, MAX_PRIORITY)
+    priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
     delay = seconds_of(delay, "delay")
     command = Ending(b"release %d %d %b\r\n" % (_id(id), priority, seconds("delay", delay)), RELEASED, id)
     if not _is_whole(delay):
@@ -722,7 +751,7 @@ def release(id: int, priority: int | None = None, delay: Duration = DEFAULT_DELA
 
 
 def bury(id: int, priority: int | None = None) -> Command[None]:
-    priority = DEFAULT_PRIORITY if priority is None else _within("priority", priority, MAX_PRIORITY)
+    priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
     return Ending(b"bury %d %d\r\n" % (_id(id), priority), BURIED, id)
 
 
@@ -731,7 +760,7 @@ def touch(id: int) -> Command[None]:
 
 
 def kick(limit: int) -> Command[int]:
-    return Command(b"kick %d\r\n" % _within("limit", limit, MAX_PRIORITY), KICKED)
+    return Command(b"kick %d\r\n" % within("limit", limit, MAX_PRIORITY), KICKED)
 
 
 def kick_job(id: int) -> Command[None]:
@@ -798,11 +827,11 @@ def clear_tube(tube: str) -> Command[int]:
 
 
 def redrive(tube: str, limit: int) -> Command[int]:
-    return Command(b"redrive %b %d\r\n" % (_name(tube), _within("limit", limit, MAX_PRIORITY, 1)), REDRIVEN)
+    return Command(b"redrive %b %d\r\n" % (_name(tube), within("limit", limit, MAX_PRIORITY, 1)), REDRIVEN)
 
 
 def move_jobs(tube: str, state: str, target: str, limit: int) -> Command[int]:
-    words = (_name(tube), _state(state, MOVED_STATES), _name(target), _within("limit", limit, MAX_PRIORITY, 1))
+    words = (_name(tube), _state(state, MOVED_STATES), _name(target), within("limit", limit, MAX_PRIORITY, 1))
     return Command(b"move-jobs %b %b %b %d\r\n" % words, MOVED)
 
 
@@ -837,14 +866,14 @@ def list_jobs(
     """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
     if not following.isascii() or not following.replace("-", "").isdigit():
         raise ValueError(f"bad position {following!r}: must be 0, or what the page before has said")
-    words = (_name(tube), _state(state), following.encode("ascii"), _within("limit", limit, PAGE_ENTRIES, 1))
+    words = (_name(tube), _state(state), following.encode("ascii"), within("limit", limit, PAGE_ENTRIES, 1))
     return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
 
 
 def stats_tubes(following: str = "", limit: int = PAGE_ENTRIES) -> Command[tuple[str, list[Statistics]]]:
     """A page of tubes, from `following` on; with it, where the next one begins ("" if there is none)."""
     first = _name(following) if following else b"-"
-    return Command(b"stats-tubes %b %d\r\n" % (first, _within("limit", limit, PAGE_ENTRIES, 1)), TUBE_PAGE, True)
+    return Command(b"stats-tubes %b %d\r\n" % (first, within("limit", limit, PAGE_ENTRIES, 1)), TUBE_PAGE, True)
 
 
 def list_clients() -> Command[list[Statistics]]:

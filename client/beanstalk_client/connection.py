@@ -39,6 +39,9 @@ KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT",
 SILENT: Final = (BlockingIOError, socket.timeout)
 """What a socket raises when nothing has come for so long, or nothing has gone."""
 
+CLOSED: Final = "the server has closed it"
+"""Why a connection is lost without an error, which includes a plain one to a server that speaks TLS."""
+
 
 class Connection:
     """A connection to a server.
@@ -234,7 +237,7 @@ class Connection:
         return self.protocol.lose(error)
 
     def _loss(self, error: OSError | None = None) -> ConnectionLostError:
-        reason = str(error.strerror or error) if error else "the server has closed it"
+        reason = str(error.strerror or error) if error else CLOSED
         return ConnectionLostError(f"{self.name}: the connection is lost: {reason}", reason=reason, maybe_done=True)
 
     def _silence(self, wait: float = 0) -> NoAnswerError:

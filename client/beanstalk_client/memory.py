@@ -308,7 +308,7 @@ class MemoryQueue:
         job.delay = delay
         job.tries = 0
         job.max_tries = int(demands.get("tries", 0))
-        job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name, 0)) for name in ("backoff", "ttl", "hold"))
+        job.backoff, job.ttl, job.hold = (seconds_of(demands.get(name) or 0) for name in ("backoff", "ttl", "hold"))
         job.due = self._after(delay)
         job.state = DELAYED if delay else READY
         try:

@@ -145,6 +145,8 @@ class Session:
 
 
 def _check_encoding(encoding: str) -> None:
+    if not isinstance(encoding, str):
+        raise TypeError(f"encoding is {encoding!r}: must be a text, or None; host and port are one address, host:port")
     try:
         "".encode(encoding)
         b"".decode(encoding)

@@ -4,6 +4,7 @@ import ssl
 import traceback
 
 import pytest
+from beanstalk_client import Client
 from beanstalk_client.address import Address, read_target
 
 LOCAL = Address("127.0.0.1", 11300)
@@ -70,6 +71,24 @@ def test_what_is_no_address_is_refused(written):
 def test_a_pair_that_is_no_address_is_refused(written):
     with pytest.raises(ValueError, match="must be a host and a port"):
         read_target(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "options", "message"),
+    [
+        (11300, {}, "bad address 11300: must be host:port"),
+        (None, {}, "bad address None: must be host:port"),
+        ("127.0.0.1", {"tls": "ca.pem"}, "tls is 'ca.pem': must be True, or ssl.create_default_context"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_with_what_would_be_right(written, options, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        read_target(written, **options)
+
+
+def test_a_port_beside_the_host_is_refused_with_what_would_be_right():
+    with pytest.raises(TypeError, match=r"encoding is 11300: .*host and port are one address, host:port"):
+        Client("127.0.0.1", 11300)
 
 
 def test_addresses_are_shown_as_they_are_written():

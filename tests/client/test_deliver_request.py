@@ -285,6 +285,9 @@ def test_whatever_its_members_are_they_are_read_or_refused(members):
 def test_a_producer_is_told_at_once():
     with pytest.raises(RequestError, match="not both"):
         Request(URL, body="a", json=1)
+    for body in ({"a": 1}, 5):
+        with pytest.raises(RequestError, match=r"body must be str or bytes, not .*json="):
+            Request(URL, body=body)
     with pytest.raises(RequestError, match="may not set"):
         Request(URL, headers={"Host": "x"})
     assert base64.b64decode(json.loads(Request(URL, body=bytes(range(256))).to_body())["body_base64"])

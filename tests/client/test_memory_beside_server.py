@@ -159,8 +159,8 @@ def test_a_time_to_run_of_less_than_a_second_is_one_second():
 @pytest.mark.parametrize("tube", ["", "a b", "-a", 201 * "t", "é"])
 def test_a_name_that_no_tube_has_is_refused_in_memory(tube):
     tasks = Tasks()
-    task = tasks.task(name="note", tube=tube or None)(print)
-    task.tube = tube  # `tube=""` is that of all tasks
+    task = tasks.task(name="note")(print)
+    task.tube = tube  # which is refused where a task is made
     with tasks.in_memory() as queue:
         with pytest.raises(ValueError, match="bad tube"):
             task.put()

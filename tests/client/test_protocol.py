@@ -404,6 +404,26 @@ def test_every_duration_may_be_a_text_or_a_timedelta(make):
         make(datetime.timedelta(seconds=-1))
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: commands.put(b"x", delay=None), "delay is None: must be seconds, a timedelta, or as"),
+        (lambda: commands.reserve([1]), r"timeout is \[1\]: must be seconds"),
+        (lambda: commands.put(b"x", "high"), "priority is 'high': must be a whole number"),
+        (lambda: commands.delete("7"), "id is '7': must be a whole number"),
+        (lambda: commands.delete(7.5), "id is 7.5: must be a whole number"),
+        (lambda: commands.touch(None), "id is None: must be a whole number"),
+        (lambda: commands.kick("all"), "limit is 'all': must be a whole number"),
+        (lambda: commands.use(None), "tube is None: must be a text"),
+        (lambda: commands.cancel_keyed(17), "key is 17: must be a text"),
+        (lambda: commands.put_with(b"x", at="2027-01-04"), "at is '2027-01-04': must be a datetime, or Unix time"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named_with_what_would_be_right(make, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        make()
+
+
 @settings(max_examples=examples(100))
 @given(st.from_regex(r"[0-9]{1,4}(ms|[smhd])", fullmatch=True))
 def test_a_text_is_the_duration_that_the_config_file_and_the_operators_read(text):

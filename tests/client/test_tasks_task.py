@@ -314,6 +314,12 @@ def test_a_call_that_a_program_keeps_to_its_end_does_not_warn(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("address", ["redis://localhost", "127.0.0.1:x", None])
+def test_an_address_that_is_none_is_refused_before_anything_is_put(address):
+    with pytest.raises((TypeError, ValueError), match="must b"):
+        Tasks(address)
+
+
 def test_two_tasks_have_two_names(tasks):
     @tasks.task
     def note(): ...
@@ -333,11 +339,28 @@ def test_two_tasks_have_two_names(tasks):
         ({"priority": 2**32}, "priority is 4294967296"),
         ({"ttr": 0.5}, "ttr is 0.5"),
         ({"ttr": "long"}, "ttr is 'long'"),
+        ({"retries": "3"}, "retries is '3': must be a whole number"),
+        ({"backoff": None}, "backoff is None: must be seconds"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(tasks, options, error):
-    with pytest.raises(ValueError, match=f"task note: {error}"):
+    with pytest.raises((TypeError, ValueError), match=f"task note: {error}"):
         tasks.task(name="note", **options)(print)
+
+
+def test_a_bad_name_of_a_tube_is_refused_where_the_task_is_made(tasks):
+    with pytest.raises(ValueError, match="bad tube 'my mail'"):
+        tasks.task(tube="my mail")(print)
+
+
+def test_a_key_is_a_text_and_never_taken_for_the_id_of_a_job(tasks, queue):
+    @tasks.task
+    def note(): ...
+
+    job_id = note.delay(900).put()
+    with pytest.raises(TypeError, match=f"key is {job_id}: must be a text"):
+        note.key(job_id).cancel()
+    assert [job.id for job in queue.jobs()] == [job_id]
 
 
 def test_a_call_reaches_a_server(server):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import beanstalk_client
-from beanstalk_client.address import ALPN_PROTOCOL, read_target
+from beanstalk_client.address import ALPN_PROTOCOL, TLS, read_target
+from beanstalk_client.connection import CLOSED
 
 from beanstalk_server.cli.operator.failure import UNAVAILABLE, USAGE, OperatorError
 
@@ -95,8 +96,9 @@ def connect(options: argparse.Namespace) -> beanstalk_client.Client[bytes]:
         reason = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else error.reason or error
         raise OperatorError(f"{name}: no TLS with this server: {reason}", UNAVAILABLE) from None
     except TimeoutError:
+        hint = "; a server without TLS does not answer here" if target.context else ""
         raise OperatorError(
-            f"{name}: no answer within {options.answer_within:g} s (--answer-within)", UNAVAILABLE
+            f"{name}: no answer within {options.answer_within:g} s (--answer-within){hint}", UNAVAILABLE
         ) from None
     except OSError as error:
         raise OperatorError(f"{name}: no server can be reached there: {reason_of(error)}", UNAVAILABLE) from None
@@ -128,7 +130,10 @@ def told(options: argparse.Namespace, what: str = "", extension: str = "") -> It
         message = f"{named(options)}: no answer within {options.answer_within:g} s (--answer-within)"
         raise OperatorError(message, UNAVAILABLE) from None
     except OSError as error:
-        message = f"{named(options)}: the connection is lost: {reason_of(error)}"
+        reason = reason_of(error)
+        if reason == CLOSED and not (_asks_for_tls(options) or _written(options).startswith(TLS)):
+            reason += "; one that speaks TLS does so: --tls, or --tls-ca FILE"
+        message = f"{named(options)}: the connection is lost: {reason}"
         raise OperatorError(message, UNAVAILABLE) from None
     except beanstalk_client.UnknownCommandError:
         if not extension:
@@ -162,11 +167,15 @@ def _token(options: argparse.Namespace) -> str:
     return text[0]
 
 
+def _asks_for_tls(options: argparse.Namespace) -> bool:
+    return bool(options.tls or options.tls_ca or options.tls_cert)
+
+
 def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     """The TLS context that the options ask for, or None for a plain connection."""
     if options.tls_key and not options.tls_cert:
         raise OperatorError("--tls-key goes together with --tls-cert", USAGE)
-    if not (options.tls or options.tls_ca or options.tls_cert):
+    if not _asks_for_tls(options):
         return None
     try:
         context = ssl.create_default_context(cafile=options.tls_ca)

@@ -122,6 +122,8 @@ class Request:
         self.url, self.host, self.port = check_url(url)
         self.method = _checked_method(method)
         self.headers = _checked_headers({} if headers is None else headers)
+        if not isinstance(body, (str, bytes, bytearray)):
+            raise RequestError(f"body must be str or bytes, not {type(body).__name__}; json=… takes other values")
         self.body = body.encode() if isinstance(body, str) else bytes(body)
         if json is not None:
             if self.body:

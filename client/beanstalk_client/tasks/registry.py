@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
-from beanstalk_client.address import read_target
+from beanstalk_client.address import read_addresses
 from beanstalk_client.commands import Duration, seconds_of
 from beanstalk_client.errors import NotFoundError, TooLateError
 from beanstalk_client.tasks.failure import ERRORS, Backoff
@@ -96,6 +96,7 @@ class Tasks:
             if name not in ClientOptions.__annotations__:
                 known = ", ".join(sorted(ClientOptions.__annotations__))
                 raise TypeError(f"Tasks has no option {name}; those of clients are {known}")
+        read_addresses(addresses)  # which refuses a bad one
         self.addresses = addresses
         self.tube = tube
         self.serializer = Serializer(*serializer)
@@ -203,8 +204,7 @@ class Tasks:
     @property
     def where(self) -> str:
         """Where the server is, for people; without a token."""
-        target = read_target(self.addresses, insecure_token=True)  # nothing is sent
-        return ", ".join(str(address) for address in target.addresses)
+        return ", ".join(map(str, read_addresses(self.addresses)[0]))
 
     # Schedules
 

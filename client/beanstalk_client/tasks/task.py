@@ -17,7 +17,17 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
 
-from beanstalk_client.commands import MAX_PRIORITY, Duration, seconds, seconds_of
+from beanstalk_client.commands import (
+    MAX_PRIORITY,
+    MAX_SECONDS,
+    Duration,
+    cancel_keyed,
+    seconds,
+    seconds_of,
+    unix_time_of,
+    use,
+    within,
+)
 from beanstalk_client.tasks.failure import Backoff
 from beanstalk_client.tasks.message import Message
 
@@ -75,16 +85,15 @@ class Task(Generic[P, R]):
         backoff = backoff if callable(backoff) else seconds_of(backoff, f"task {name}: backoff")
         timeout = None if timeout is None else seconds_of(timeout, f"task {name}: timeout")
         ttr = seconds_of(ttr, f"task {name}: ttr")
-        if retries < 0:
-            raise ValueError(f"task {name}: retries is {retries}; it must be 0 or more")
+        within(f"task {name}: retries", retries, MAX_SECONDS)
         if not callable(backoff) and backoff < 0:
             raise ValueError(f"task {name}: backoff is {backoff}; it must be 0 or more seconds")
         if timeout is not None and timeout <= 0:
             raise ValueError(f"task {name}: timeout is {timeout}; it must be more than 0 seconds, or None")
-        if not 0 <= priority <= MAX_PRIORITY:
-            raise ValueError(f"task {name}: priority is {priority}; it must be 0 to {MAX_PRIORITY}")
+        within(f"task {name}: priority", priority, MAX_PRIORITY)
         if ttr < 1:
             raise ValueError(f"task {name}: ttr is {ttr}; it must be 1 second or more")
+        use(tube)  # which refuses a bad name
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name
@@ -229,7 +238,7 @@ class Options:
         """A copy that differs.
 
         Raises:
-            ValueError: what is no duration, or longer than a server takes.
+            TypeError, ValueError: what is no duration, or longer than a server takes.
         """
         for name in _DURATIONS:
             if changes.get(name) is not None:
@@ -290,13 +299,11 @@ class Call(Generic[P]):
         """It runs at this moment of the server's wall clock, or at once if that is past.
 
         Raises:
-            ValueError: a datetime without a time zone.
+            TypeError, ValueError: it is no moment, or a datetime without a time zone.
         """
-        if isinstance(moment, datetime.datetime):
-            if moment.tzinfo is None:
-                raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
-            moment = moment.timestamp()
-        return self._having(delay=0.0, at=float(moment))
+        if isinstance(moment, datetime.datetime) and moment.tzinfo is None:
+            raise ValueError("at: the moment has no time zone; say datetime(…, tzinfo=…)")
+        return self._having(delay=0.0, at=unix_time_of(moment))
 
     def key(self, key: str, *, replace: bool = False, hold: Duration | None = None) -> Call[P]:
         """It has a name, which no other job of the tube has: by it, it can be cancelled.
@@ -305,7 +312,11 @@ class Call(Generic[P]):
             replace: if there is one with this name, and it does not run yet, this one takes its place. Otherwise
                 putting a second one raises ExistsError.
             hold: so many seconds the name stays taken when the job is done.
+
+        Raises:
+            TypeError, ValueError: it is no key.
         """
+        cancel_keyed(key)  # which refuses a bad one
         return self._having(key=key, replace=replace, hold=hold)
 
     def priority(self, priority: int) -> Call[P]:

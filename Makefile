@@ -20,6 +20,7 @@ WHEEL := $(VENV)/bin/python -c "import logging, sys, setuptools.build_meta as ba
 	logging.disable(logging.WARNING); backend.build_wheel(sys.argv[1], {'--global-option': ['--quiet']})"
 APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600
 export PIP_ROOT_USER_ACTION := ignore
+unexport PYTHONDONTWRITEBYTECODE    # each of the many processes that tests start would compile all that it imports
 
 # Tests that wait for sockets and clocks leave a processor idle: more workers than processors. Half as many workers run
 # on the installed package as on both (tests/conftest.py).

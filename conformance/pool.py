@@ -110,8 +110,10 @@ def hold_and_clean(conversation: Conversation, server: Server) -> Outcome:
 
 
 def hold_in_time(held: Callable[[Conversation], Outcome], outcome: Outcome) -> Outcome:
-    """Hold the conversation of an outcome again while it fails and the machine is too slow for it."""
-    while outcome.was_too_slow and outcome.tries < TRIES:
+    """Hold the conversation of an outcome again, without others beside it, if it has failed: once, or while the machine
+    is too slow for it. On a busy one, a node may lose its lease, or one I/O process be overtaken by another.
+    """
+    while outcome.status == "failed" and outcome.tries < (TRIES if outcome.was_too_slow else 2):
         tries = outcome.tries + 1
         outcome = held(outcome.conversation)
         outcome.tries = tries

@@ -67,7 +67,9 @@ class Works:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def stop(self, worker):
-        """Let a worker end by itself."""
+        """Let a worker end by itself, once it has begun: before that, a signal ends it at once."""
+        number = self.workers.index(worker)
+        eventually(lambda: f"w{number}@test ready" in self.log(number), "the worker is ready", 60)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
 

@@ -474,6 +474,7 @@ def test_a_server_that_stands_still_has_not_answered(own, name, open_engine):
 
 def test_a_server_that_comes_back_has_what_was_confirmed(own, name, open_engine):
     engine = open_engine(own.url, name)
+    own.servers[0].ask("CONFIG", "SET", "appendfsync", "always")  # with everysec, Redis may write after its answer
     journal = Journal(engine)
     journal.append((CREATE, "file", 9))
     own.servers[0].kill()

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import time
 
 import pytest
@@ -29,14 +30,16 @@ class Peer:
 
 
 class Stage:
-    """A consumer's reservations, their server, and the clock of both."""
+    """A consumer's reservations, their server, and the clock of both. The test touches, unless a thread does."""
 
-    def __init__(self, **options):
+    def __init__(self, *, with_thread=False, **options):
         self.now = 100.0
         self.peers = []
         self.refuses = False
         self.reservations = Reservations(self.connect, clock=lambda: self.now, **options)
         self.reservations.watch(["mail"])
+        if not with_thread:
+            self.reservations._keeper = threading.current_thread()  # so that no other one is started
 
     def connect(self):
         if self.refuses:
@@ -344,7 +347,7 @@ def test_what_was_said_is_answered_before_hanging_up(play):
 
 
 def test_the_thread_touches_what_nobody_else_does(play):
-    stage = play()
+    stage = play(with_thread=True)
     stage.reservations._clock = time.monotonic
     stage.ask()
     stage.reply(0, "WATCHING 2", "WATCHING 1")

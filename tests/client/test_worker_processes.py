@@ -1,5 +1,6 @@
 """Several workers with one command line: how they end, what becomes of one that is killed, and reloads."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -11,7 +12,7 @@ import types
 import pytest
 from beanstalk_client import Client
 from beanstalk_client.worker.command import main
-from beanstalk_client.worker.processes import BELOW
+from beanstalk_client.worker.processes import BELOW, Processes
 from working import WorkerProcess
 
 from harness.servers import unused_port
@@ -79,6 +80,12 @@ def test_without_a_server_all_end(tmp_path):
         assert f"server 127.0.0.1:{nowhere.address[1]}" in worker.log
     finally:
         worker.close()
+
+
+def test_the_status_of_those_that_fail_at_the_same_time_is_kept():
+    """One that has ended already is told to stop, because another has failed."""
+    for _ in range(20):
+        assert asyncio.run(Processes(["sh", "-c", "exit 3"], 8).run()) == 3
 
 
 def test_reload_without_watchfiles_says_what_to_install(monkeypatch, capsys):

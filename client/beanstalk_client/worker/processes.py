@@ -61,8 +61,7 @@ class Processes:
         """Tell all to stop; told once more, they stop at once."""
         self._told = True
         for process in self._running:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
-                process.terminate()
+            _terminate(process)
 
     async def _keep(self) -> int:
         """Keep one running; return the status with which it has ended."""
@@ -86,12 +85,21 @@ class Processes:
         )
         self._running.add(process)
         if self._told:  # meanwhile
-            process.terminate()
+            _terminate(process)
         status = await process.wait()
         self._running.discard(process)
-        if status > 0 and not self._told:
+        if self._told:
+            if status == -signal.SIGTERM:
+                status = 0  # it had not begun
+        elif status > 0:
             self.stop()
         return process.pid, status
+
+
+def _terminate(process: asyncio.subprocess.Process) -> None:
+    """Send SIGTERM. `process.terminate` first looks whether it has ended: then the loop would not learn its status."""
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(process.pid, signal.SIGTERM)
 
 
 def stop_with_parent() -> None:

@@ -53,9 +53,9 @@ conversations = st.lists(st.one_of(commands, st.binary(max_size=8)), max_size=12
 @settings(max_examples=examples(50))
 @given(data=conversations, cuts=st.lists(st.integers(0, 2000), max_size=20))
 def test_any_bytes_give_the_same_replies_wherever_they_are_split(data, cuts):
-    whole = World(pace=0).connect()
+    whole = World(pace=1).connect()
     replies = whole.send(data)
-    world = World(pace=0)
+    world = World(pace=1)
     split = world.connect()
     places = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
     pieces = b""
@@ -70,9 +70,9 @@ def test_any_bytes_give_the_same_replies_wherever_they_are_split(data, cuts):
 @example(data=b"put 0 0 1 3\r\nabc\r\nlist-jobs default ready 0 9\r\n")  # whose job was younger than the list
 def test_bytes_that_come_one_by_one_give_the_same_replies(data):
     data = data[:3000]
-    whole = World(pace=0).connect()
+    whole = World(pace=1).connect()
     replies = whole.send(data)
-    world = World(pace=0)
+    world = World(pace=1)
     split = world.connect()
     assert b"".join(split.send(bytes([byte])) for byte in data) == replies
     world.check()

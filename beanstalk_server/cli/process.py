@@ -28,6 +28,7 @@ from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.events import event
 from beanstalk_server.queue.journal import RestoreInterruptedError
+from beanstalk_server.server.host import Host
 from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
 
@@ -74,7 +75,7 @@ class Reloads:
         notify: tells systemd what the server does (Type=notify-reload of systemd.service(5)).
     """
 
-    def __init__(self, server: Server, read_config: Callable[[], Config], notify: Callable[[str], None]) -> None:
+    def __init__(self, server: Host, read_config: Callable[[], Config], notify: Callable[[str], None]) -> None:
         self._server = server
         self._read_config = read_config
         self._notify = notify
@@ -173,7 +174,7 @@ def has_terminal() -> bool:
     return any(os.isatty(number) for number in range(3))
 
 
-def server_of(config: Config) -> Server:
+def server_of(config: Config) -> Host:
     """The server that the settings describe: alone, or a node of a cluster."""
     if not config.cluster:
         return Server(config)

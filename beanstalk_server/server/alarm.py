@@ -29,6 +29,8 @@ COUNT_SIZE: Final = 8  # bytes: how often the timer has gone off is what can be 
 
 Clock = Callable[[], int]
 Loop = asyncio.AbstractEventLoop
+AlarmMaker = Callable[[Loop, Clock, Callable[[], None]], "Alarm"]
+"""Makes an alarm of an event loop, a clock and what to call."""
 
 
 class Alarm:

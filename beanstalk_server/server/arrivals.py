@@ -27,7 +27,6 @@ Must never know commands other than `auth` and `quit`, or what the queue is.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import socket
 import struct
@@ -37,10 +36,11 @@ from typing import Any, Final, cast
 from beanstalk_server.access.user import User
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.server.connection import Connection, Connections, is_unix, name_of_peer
+from beanstalk_server.server.connection import is_unix, name_of_peer
 from beanstalk_server.server.entrance import CERTIFICATE, PEER, TOKEN, Entrance
+from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.refusals import Refusals
-from beanstalk_server.server.scheduler import Runnable
+from beanstalk_server.server.turns import Runnable, Turns
 from beanstalk_server.wire import replies
 from beanstalk_server.wire.framing import LINE_LIMIT
 from beanstalk_server.wire.grammar import parse_auth
@@ -55,7 +55,7 @@ LINGER_LIMIT: Final = 1 << 18
 """Bytes that are read from a refused client, and dropped, before it is cut off."""
 
 READ_COST: Final = 4
-"""The cost of a read, whatever comes of it, in the unit of the scheduler's budget."""
+"""The cost of a read, whatever comes of it, in the unit of SESSION_QUANTUM."""
 
 STEP_COST: Final = 8
 """The cost of a header that is read, or of a client that is recognized."""
@@ -137,7 +137,7 @@ class Arrival(Runnable):
         self._name = name_of_peer(plain)
         entrance = self._entrance
         self._arrivals.add(self)
-        if entrance.closed or self._arrivals.connections.closing:
+        if entrance.closed or self._arrivals.turns.stopped:
             plain.abort()
         elif entrance.wants_header:
             peer = plain.get_extra_info("peername")
@@ -151,8 +151,8 @@ class Arrival(Runnable):
             self._secure()
 
     def data_received(self, data: bytes) -> None:
-        scheduler = self._arrivals.connections.scheduler
-        scheduler.spend(READ_COST)
+        turns = self._arrivals.turns
+        turns.spend(READ_COST)
         if self._stage == HANG_UP:
             self._dropped += len(data)
             if self._dropped > LINGER_LIMIT:
@@ -161,15 +161,15 @@ class Arrival(Runnable):
         self._data = self._data + data if self._data else data
         if self.queued:
             return
-        if scheduler.budget <= 0:
+        if turns.budget <= 0:
             channel = self._channel
             if channel is not None:
                 channel.pause_reading()
                 self._paused = True
-            scheduler.enqueue(self)
+            turns.enqueue(self)
         else:
-            scheduler.spend(self._go_on())
-        scheduler.run_pending()
+            turns.spend(self._go_on())
+        turns.run_pending()
 
     def eof_received(self) -> bool:
         self._ended = True
@@ -186,7 +186,7 @@ class Arrival(Runnable):
     def connection_lost(self, _: Exception | None) -> None:
         if self._stage != NOTHING or self._transport is not None:
             self._leave()
-            self._arrivals.connections.listeners.connection_closed()
+            self._arrivals.listeners.connection_closed()
 
     def take_turn(self) -> int:
         try:
@@ -249,7 +249,7 @@ class Arrival(Runnable):
         from beanstalk_server.server.tls import TlsTransport
 
         self._stage = HANDSHAKE
-        tls: Any = TlsTransport(context, self._arrivals.connections.scheduler, self._on_secure, self._on_failure)
+        tls: Any = TlsTransport(context, self._arrivals.turns, self._on_secure, self._on_failure)
         data = self._data
         self._data = b""
         plain.set_protocol(tls)
@@ -421,8 +421,9 @@ class Arrivals:
     """Those who are not known yet, in the order in which they came.
 
     Args:
-        make_client: makes what takes the place of one that is known, of its entrance, its user and its name; if not
-            given, a connection.
+        turns: those in which they are looked at.
+        listeners: where they came in; they are told when one has gone.
+        make_client: makes what takes the place of one that is known, of its entrance, its user and its name.
     """
 
     __slots__ = (
@@ -430,18 +431,20 @@ class Arrivals:
         "_emptied",
         "_loop",
         "_timer",
-        "connections",
         "displaced",
+        "listeners",
         "make_client",
         "refusals",
         "timeouts",
+        "turns",
     )
 
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, connections: Connections, make_client: Callable[..., Any] | None = None) -> None:
-        self.connections = connections
-        self.make_client: Callable[..., Any] = make_client or functools.partial(Connection, connections)
+    def __init__(self, turns: Turns, listeners: Listeners, make_client: Callable[..., Any]) -> None:
+        self.turns = turns
+        self.listeners = listeners
+        self.make_client = make_client
         self.refusals = Refusals()
         self.displaced = 0  # how many have been closed to make room for others
         self.timeouts = 0  # how many, because they were not known in time
@@ -485,20 +488,20 @@ class Arrivals:
             del self._all[oldest]  # now, because its transport reports its end later
             if oldest.expire(f"it gives way to a newer one, as {limit} are not known yet"):
                 self.displaced += 1
-        arrival.deadline = self.connections.scheduler.clock() + TIME_LIMIT
+        arrival.deadline = self.turns.clock() + TIME_LIMIT
         self._all[arrival] = None
         if self._timer is None:
             self._set_timer()
 
     def _limit(self) -> int:
-        return min(MOST_ARRIVALS, max(self.connections.listeners.limit >> 1, 1))
+        return min(MOST_ARRIVALS, max(self.listeners.limit >> 1, 1))
 
     def is_crowded(self) -> bool:
         """Whether those who have come wait for the server: one more might cost one of them its place."""
         limit = self._limit()
         if len(self._all) <= limit >> 1:
             return False
-        return next(iter(self._all)).waits or len(self.connections.scheduler.handshakes) > limit >> 2
+        return next(iter(self._all)).waits or len(self.turns.handshakes) > limit >> 2
 
     def remove(self, arrival: Arrival) -> None:
         """Forget one that has been let in, or is gone."""
@@ -508,13 +511,13 @@ class Arrivals:
 
     def _set_timer(self) -> None:
         oldest = next(iter(self._all))
-        left = max(oldest.deadline - self.connections.scheduler.clock(), 0)
+        left = max(oldest.deadline - self.turns.clock(), 0)
         self._timer = self._loop.call_later(left / SECOND, self.expire)
 
     def expire(self) -> None:
         """Close those whose time is over."""
         self._timer = None
-        now = self.connections.scheduler.clock()
+        now = self.turns.clock()
         for arrival in list(self._all):
             if arrival.deadline > now:
                 break

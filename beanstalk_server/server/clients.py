@@ -141,7 +141,7 @@ class Clients:
             elif self.closing:
                 continue  # it is about to be disconnected
             elif connection.can_move():
-                staying.append((connection, connection.session.take_commands(connection.scheduler.clock())))
+                staying.append((connection, connection.session.take_commands(connection.turns.clock())))
             else:
                 connection.transport.abort()
                 closed += 1

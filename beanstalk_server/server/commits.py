@@ -29,7 +29,7 @@ from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import ALL, Journal
-from beanstalk_server.server.scheduler import Runnable, Scheduler
+from beanstalk_server.server.turns import Runnable, Turns
 
 if TYPE_CHECKING:
     from beanstalk_server.server.slow import SlowLog
@@ -109,12 +109,12 @@ class Gathering:
         admits_all = True
         changes = 0
         for gate in self._gates:
-            is_idle = is_idle and gate.scheduler.is_idle()
+            is_idle = is_idle and gate.turns.is_idle()
             admits_all = admits_all and gate.broker.admits == ALL
             changes += gate.broker.last_lsn - gate.durable_lsn
         if is_idle:
             for gate in self._gates:
-                gate.scheduler.refill()
+                gate.turns.refill()
             if changes != self._changes and changes < ENOUGH and admits_all:
                 self._changes = changes
                 self._schedule()
@@ -166,8 +166,8 @@ class CommitGate:
         "is_open",
         "journal",
         "logs_failure",
-        "scheduler",
         "slow",
+        "turns",
     )
 
     _loop: asyncio.AbstractEventLoop
@@ -176,13 +176,13 @@ class CommitGate:
         self,
         journal: Journal,
         broker: Broker,
-        scheduler: Scheduler,
+        turns: Turns,
         on_failure: Callable[[], None],
         gathering: Gathering,
     ) -> None:
         self.journal = journal
         self.broker = broker
-        self.scheduler = scheduler
+        self.turns = turns
         self.is_open = not journal.keeps  # no reply ever waits
         self.logs_failure = True  # else whoever is called does
         self.durable_lsn = 0  # the changes up to this one are durable
@@ -209,7 +209,7 @@ class CommitGate:
         self._gathering.start(loop)
         self.journal.on_failure = self.fail
         self.journal.on_admission = self.on_admission
-        self.journal.on_fetches_done = self.scheduler.run_pending_soon
+        self.journal.on_fetches_done = self.turns.run_pending_soon
 
     async def commit_rest(self) -> None:
         """Commit the last changes, unless the journal has failed: the server is about to stop."""
@@ -223,7 +223,7 @@ class CommitGate:
             self._committing = True
             self._lsn = self.broker.last_lsn
             if self.slow is not None:
-                self._began = self.scheduler.clock()
+                self._began = self.turns.clock()
             if self.commits is not None:
                 self._note_begin()
             await self._commit_in_task()
@@ -237,19 +237,19 @@ class CommitGate:
     def note_reply(self, lsn: int) -> None:
         """Note that a reply which reports this change waits from now on. Needed only while there are `commits`."""
         if self._since == NOBODY and lsn > self._lsn:  # else it leaves with the commit that is under way
-            self._since = self.scheduler.clock()
+            self._since = self.turns.clock()
 
     def _note_begin(self) -> None:
         since = self._since
-        self._commit_since = self.scheduler.clock() if since == NOBODY else since
+        self._commit_since = self.turns.clock() if since == NOBODY else since
         self._since = NOBODY
 
     def on_admission(self, admits: int) -> None:
         """Pass on what the journal admits from now on. If that is not everything, a commit makes room."""
-        if self.scheduler.stopped:
+        if self.turns.stopped:
             return
         self.broker.set_admission(admits)
-        self.scheduler.on_admission(admits)
+        self.turns.on_admission(admits)
         if admits != ALL and not self._committing:
             self._schedule()  # and not now: a change may be half recorded
 
@@ -266,7 +266,7 @@ class CommitGate:
         self._committing = True
         self._lsn = self.broker.last_lsn
         if self.slow is not None:
-            self._began = self.scheduler.clock()
+            self._began = self.turns.clock()
         if self.commits is not None:
             self._note_begin()
         try:
@@ -294,12 +294,12 @@ class CommitGate:
         elif self.failure is None:
             self._committing = False
             if self.slow is not None:
-                self.slow.note_commit(self._lsn - self.durable_lsn, self.scheduler.clock() - self._began)
+                self.slow.note_commit(self._lsn - self.durable_lsn, self.turns.clock() - self._began)
             if self.commits is not None and self._commit_since != NOBODY:
-                self.commits.add(self.scheduler.clock() - self._commit_since)
+                self.commits.add(self.turns.clock() - self._commit_since)
             self.durable_lsn = self._lsn
             self._send_waiting()
-            self.scheduler.run_pending()
+            self.turns.run_pending()
             if self.broker.last_lsn != self.durable_lsn:
                 self._schedule()
         if self._on_end is not None:

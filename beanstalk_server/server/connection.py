@@ -25,7 +25,7 @@ from beanstalk_server.server.entrance import NONE, TOKEN, Entrance
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.listeners import Listeners, name_of_address
-from beanstalk_server.server.scheduler import Scheduler
+from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire.client_listing import ListedClient, Roll
 from beanstalk_server.wire.commands import STATISTICS
 from beanstalk_server.wire.home import HomeSession
@@ -97,10 +97,10 @@ class Connection(CommitWaiter):
         "intake",
         "is_place",
         "name",
-        "scheduler",
         "session",
         "since",  # when it has begun to serve its client, in nanoseconds
         "transport",
+        "turns",
         "uncommitted",
         "uncommitted_size",
         "user",
@@ -122,7 +122,7 @@ class Connection(CommitWaiter):
         self.connections = connections
         self.entrance = entrance
         self.user = user
-        self.scheduler = connections.scheduler
+        self.turns = connections.turns
         self.gate = connections.gate
         self.connected = False  # the session has begun, and has not been disconnected
         self.intake = Intake()
@@ -155,7 +155,7 @@ class Connection(CommitWaiter):
             self.name = self.name or name_of_peer(self.transport)
             known = self.user or entrance.user
             log_connected(self.name, known)
-        elif self.scheduler.slow is not None:
+        elif self.turns.slow is not None:
             self.name = self.name or name_of_peer(self.transport)
         self.begin(self.transport)
 
@@ -167,7 +167,7 @@ class Connection(CommitWaiter):
         user = entrance.user if self.user is None else self.user
         authenticate = entrance.authenticate if entrance.auth == TOKEN and not self.is_place else None
         logs_commands = connections.verbosity > 1
-        self.since = self.scheduler.clock()
+        self.since = self.turns.clock()
         places = connections.places
         if places is None or entrance.is_link:
             self.session = Session(
@@ -200,43 +200,43 @@ class Connection(CommitWaiter):
         connections.open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        scheduler = self.scheduler
+        turns = self.turns
         session = self.session
-        if self.queued or scheduler.budget <= 0:
+        if self.queued or turns.budget <= 0:
             self._queue_input(data)
             return
         if data[0] == STATISTICS:
             # The event loop may not have reported earlier hang-ups yet, and the figures have to count them.
             session.queue_input(data)
-            scheduler.enqueue_next_round(self)
+            turns.enqueue_next_round(self)
             return
-        now = scheduler.clock()
-        if now >= scheduler.lease_end:
-            scheduler.lose_lease()
+        now = turns.clock()
+        if now >= turns.lease_end:
+            turns.lose_lease()
             self._queue_input(data)
             return
         session.receive(data, now)
-        scheduler.spend(session.cost + IO_COST + transfer_cost(len(data)))
+        turns.spend(session.cost + IO_COST + transfer_cost(len(data)))
         if session.replies:
             self._send()
         if session.input_size or session.closed or self.uncommitted_size > OUTPUT_LIMIT:
             self._regulate()
-        if scheduler.slow is not None:
-            scheduler.note_turn(self, now)
-        scheduler.run_pending()
+        if turns.slow is not None:
+            turns.note_turn(self, now)
+        turns.run_pending()
 
     def _queue_input(self, data: bytes) -> None:
         """Leave what has come to a later turn."""
-        self.scheduler.spend(READ_COST + transfer_cost(len(data)))
+        self.turns.spend(READ_COST + transfer_cost(len(data)))
         self.session.queue_input(data)
-        self.scheduler.enqueue(self)
+        self.turns.enqueue(self)
         self._regulate()
-        self.scheduler.run_pending()
+        self.turns.run_pending()
 
     def eof_received(self) -> bool:
         self.session.end_input()
-        self.scheduler.enqueue(self)
-        self.scheduler.run_pending_soon()  # a thousand may hang up at the same time, and each is to be closed
+        self.turns.enqueue(self)
+        self.turns.run_pending_soon()  # a thousand may hang up at the same time, and each is to be closed
         return True  # replies may still have to be sent; `_regulate` closes
 
     def pause_writing(self) -> None:
@@ -245,8 +245,8 @@ class Connection(CommitWaiter):
 
     def resume_writing(self) -> None:
         self.session.resume_output()
-        self.scheduler.enqueue(self)
-        self.scheduler.run_pending_soon()
+        self.turns.enqueue(self)
+        self.turns.run_pending_soon()
 
     def connection_lost(self, error: Exception | None) -> None:
         connections = self.connections
@@ -254,18 +254,18 @@ class Connection(CommitWaiter):
             log.info("%(client)s disconnected", event("disconnected", client=self.name))
         self.uncommitted.clear()
         self.intake.unwatch()
-        self.scheduler.unblock(self)
+        self.turns.unblock(self)
         if not connections.closing:
             self._disconnect(not isinstance(error, CarrierLostError))
         connections.remove(self)
         if not connections.closing:
-            self.scheduler.run_pending()
+            self.turns.run_pending()
 
-    # What the session, the scheduler, the gate and the hang-up watch call
+    # What the session, the turns, the gate and the hang-up watch call
 
     def on_answer(self) -> None:
         """Take a turn soon: the session's pending command has been answered."""
-        self.scheduler.enqueue(self)
+        self.turns.enqueue(self)
 
     def take_turn(self) -> int:
         """Do the rest of the input, as far as one turn goes, and send the replies."""
@@ -273,7 +273,7 @@ class Connection(CommitWaiter):
         try:
             if not self.connected or self.transport.is_closing():
                 return 0
-            session.run(self.scheduler.clock())
+            session.run(self.turns.clock())
             if session.replies:
                 self._send()
             self._regulate()
@@ -309,20 +309,20 @@ class Connection(CommitWaiter):
     def on_hangup(self) -> None:
         """Let the session wait for nothing: its client has hung up while nothing was read from it."""
         self.session.forbid_waiting()
-        self.scheduler.enqueue(self)
-        self.scheduler.run_pending_soon()
+        self.turns.enqueue(self)
+        self.turns.run_pending_soon()
 
     def stop_waiting(self) -> None:
         """Answer TIMED_OUT if the client waits for a job."""
         self.session.stop_waiting()
-        self.scheduler.run_pending_soon()
+        self.turns.run_pending_soon()
 
     def has_nothing(self) -> bool:
         """As `Session.has_nothing`, also as far as the lease and commits are concerned."""
-        scheduler = self.scheduler
-        if scheduler.halted or self.queued or self.uncommitted or not self.connected:
+        turns = self.turns
+        if turns.halted or self.queued or self.uncommitted or not self.connected:
             return False
-        if scheduler.lease_end != END_OF_TIME and scheduler.clock() >= scheduler.lease_end:
+        if turns.lease_end != END_OF_TIME and turns.clock() >= turns.lease_end:
             return False
         return self.session.has_nothing()
 
@@ -410,7 +410,7 @@ class Connection(CommitWaiter):
             has_left: as in Queue.
         """
         self.intake.unwatch()
-        self.scheduler.unblock(self)
+        self.turns.unblock(self)
         self._disconnect(has_left)
         self.connections.forget(self)
 
@@ -443,14 +443,14 @@ class Connection(CommitWaiter):
                 self._disconnect()
                 if not self.uncommitted:
                     self.transport.close()
-                    self.scheduler.spend(CLOSE_COST)
+                    self.turns.spend(CLOSE_COST)
                 elif not session.input_ended:
                     self._read(False)  # nobody reads what comes after a quit
             return
         if session.blocked:
-            self.scheduler.block(self)
+            self.turns.block(self)
         if session.has_more and not session.output_paused and self.uncommitted_size <= OUTPUT_LIMIT:
-            self.scheduler.enqueue(self)
+            self.turns.enqueue(self)
         reading = (
             not session.output_paused and session.input_size <= INPUT_LIMIT and self.uncommitted_size <= OUTPUT_LIMIT
         )
@@ -473,7 +473,7 @@ class Connection(CommitWaiter):
         """Release what the client holds, once only."""
         if self.connected:
             self.connected = False
-            self.session.disconnect(self.scheduler.clock(), has_left)
+            self.session.disconnect(self.turns.clock(), has_left)
 
 
 class Departure(CommitWaiter):
@@ -540,9 +540,9 @@ class Connections:
         "open",
         "places",
         "queue",
-        "scheduler",
         "server_info",
         "shard",
+        "turns",
         "verbosity",
     )
 
@@ -550,7 +550,7 @@ class Connections:
         self,
         queue: Queue,
         server_info: ServerInfo,
-        scheduler: Scheduler,
+        turns: Turns,
         gate: CommitGate,
         hangups: HangupWatch,
         listeners: Listeners,
@@ -558,7 +558,7 @@ class Connections:
     ) -> None:
         self.queue = queue
         self.server_info = server_info
-        self.scheduler = scheduler
+        self.turns = turns
         self.gate = gate
         self.hangups = hangups
         self.listeners = listeners

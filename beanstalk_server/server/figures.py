@@ -13,70 +13,73 @@ from beanstalk_server.admin.exposition import Family
 from beanstalk_server.admin.metrics import COMMITS, HELD, LATENESS, RAN, WAITED, Figures, Histogram, rows_of
 from beanstalk_server.admin.scrapes import Table
 from beanstalk_server.admin.site import Site
+from beanstalk_server.queue.broker import Broker
+from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.tubes import DEFAULT
 from beanstalk_server.wire.commands import statistics_of
 from beanstalk_server.wire.places import Places
+from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
+    from beanstalk_server.server.host import Host
     from beanstalk_server.server.reception import Reception
-    from beanstalk_server.server.server import Server
-    from beanstalk_server.server.service import Service
 
 TUBES: Final = "current-tubes"
 
 
-class ServerFigures:
-    """The figures of a server.
+class HostFigures:
+    """The figures of a server, or of a node.
 
     Args:
         receptions: returns where clients come in, and operators.
     """
 
-    def __init__(self, server: Server, receptions: Callable[[], list[Reception]]) -> None:
+    def __init__(self, host: Host, receptions: Callable[[], list[Reception]]) -> None:
         self.site: Site  # which counts requests
-        self._server = server
+        self._host = host
         self._receptions = receptions
+        self._nothing: Broker | None = None  # what a node shows that leads nothing
 
     def tables(self) -> list[Table]:
         """The tubes. Each shard has a default tube, and one of them has that of the cluster."""
-        services = self._services()
-        return [Table(each.broker.tubes, each is services[0]) for each in services]
+        brokers = [broker for broker, _ in self._led()]
+        return [Table(each.tubes, each is brokers[0]) for each in brokers]
 
     def figures(self) -> Figures:
         """Everything else."""
         receptions = self._receptions()
-        condition = self._server.condition()
+        condition = self._host.condition()
         arrivals = [each.arrivals for each in receptions if each.arrivals is not None]
         return Figures(
             self._statistics(),
             is_ready=not condition.hindrance_of_cluster(),
             is_draining=condition.is_draining,
-            forbidden=sum(each.connections.server_info.forbidden for each in self._services()),
+            forbidden=sum(info.forbidden for _, info in self._led()),
             auth_failures=sum(each.failures for each in receptions),
             auth_timeouts=sum(each.timeouts for each in arrivals),
             pending_rejected=sum(each.displaced for each in arrivals),
             pending=sum(map(len, arrivals)),
-            shortages=self._server.listeners.shortages,
+            shortages=self._host.listeners.shortages,
             requests=self.site.requests,
             durations=self._durations(),
-            shards=self._server.shard_figures(),
+            shards=self._host.shard_figures(),
         )
 
-    def _services(self) -> list[Service]:
-        """What serves clients here, that with the default tube first; a node that leads nothing has an idle one."""
-        services = self._server.services()
+    def _led(self) -> list[tuple[Broker, ServerInfo]]:
+        """What is served here, that with the default tube first."""
+        services = self._host.services()
         if not services:
-            return [self._server.service]
+            if self._nothing is None:
+                self._nothing = Broker(Journal(), self._host.turns.clock())
+            return [(self._nothing, self._host.info)]
         first = Places(services[0].broker.stride).of_tube(DEFAULT.encode())
-        return sorted(services, key=lambda each: each.broker.offset != first)
+        services.sort(key=lambda each: each.broker.offset != first)
+        return [(each.broker, each.connections.server_info) for each in services]
 
     def _statistics(self) -> dict[str, str]:
         """The rows of stats: sums over the shards that are led here, where each has its part."""
-        services = self._services()
-        rows, *others = [
-            rows_of(statistics_of(service.broker, service.connections.server_info, service.scheduler.clock()))
-            for service in services
-        ]
+        now = self._host.turns.clock()
+        rows, *others = [rows_of(statistics_of(broker, info, now)) for broker, info in self._led()]
         for found in others:
             from beanstalk_server.cluster.operations import is_summed  # only a node has others
 
@@ -85,11 +88,11 @@ class ServerFigures:
                     rows[key] = value
                 elif is_summed(key.encode()):
                     rows[key] = str(int(rows[key]) + int(value))
-        rows[TUBES] = str(int(rows[TUBES]) + 1 - len(services))
+        rows[TUBES] = str(int(rows[TUBES]) - len(others))
         return rows
 
     def _durations(self) -> Mapping[Family, Histogram]:
-        measured = self._server.measure()
+        measured = self._host.measure()
         durations = measured.durations
         return {
             WAITED: durations.waited,

@@ -18,8 +18,7 @@ from typing import Final
 
 from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.server.alarm import Alarm, finest_alarm
-from beanstalk_server.server.scheduler import AlarmMaker
+from beanstalk_server.server.alarm import Alarm, AlarmMaker, finest_alarm
 
 INTERVAL: Final = 50 * MILLISECOND
 """Nanoseconds from one sample to the next."""

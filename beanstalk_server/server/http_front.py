@@ -1,7 +1,7 @@
 """The front for operators: where HTTP requests come in, and what answers them.
 
-It is there from before the jobs are recovered until after the last commit, and has a scheduler of its own, which only
-its handshakes use: so what happens to clients meanwhile is nothing to it, and whoever watches the server gets an
+It is there from before the jobs are recovered until after the last commit, and has turns of its own, which only its
+handshakes take: so what happens to clients meanwhile is nothing to it, and whoever watches the server gets an
 answer. Its connections are not among those of clients: a server whose connections are all taken still says that it is
 well.
 
@@ -18,19 +18,17 @@ from beanstalk_server.access.user import User
 from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpConnections
 from beanstalk_server.admin.scrapes import Scrapes
 from beanstalk_server.admin.site import Site
-from beanstalk_server.config import Config, ListenerConfig
-from beanstalk_server.queue.journal import Journal
+from beanstalk_server.config import ListenerConfig
 from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.entrance import Entrance
-from beanstalk_server.server.figures import ServerFigures
-from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.figures import HostFigures
 from beanstalk_server.server.listeners import Listener, Listeners
 from beanstalk_server.server.reception import Reception
 from beanstalk_server.server.refusals import Refusals
-from beanstalk_server.server.service import Service
+from beanstalk_server.server.turns import Turns
 
 if TYPE_CHECKING:
-    from beanstalk_server.server.server import Server
+    from beanstalk_server.server.host import Host
 
 DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
 """Connections that there may be, with those that are not known yet, and those that are being closed."""
@@ -41,15 +39,16 @@ class HttpFront:
 
     descriptors = DESCRIPTORS
 
-    def __init__(self, server: Server, config: Config, now: int) -> None:
+    def __init__(self, host: Host) -> None:
         self.listeners = Listeners()
-        self.reception = Reception(self.listeners, lambda: self._idle.connections, lambda: self._make_connection)
-        self._idle = Service(config, Journal(), server.info, self.listeners, HangupWatch(), _nothing, now)
-        figures = ServerFigures(server, self._receptions)
-        self.scrapes = Scrapes(figures, config.http_tubes)
-        self.site = figures.site = Site(self.scrapes, server.condition, config.http_tubes, self._note)
+        self._turns = Turns()
+        self.reception = Reception(self.listeners, self._turns, lambda: self._make_connection)
+        figures = HostFigures(host, self._receptions)
+        tubes = host.config.http_tubes
+        self.scrapes = Scrapes(figures, tubes)
+        self.site = figures.site = Site(self.scrapes, host.condition, tubes, self._note)
         self.connections = HttpConnections(self.site, name_of_peer, self.listeners.connection_closed)
-        self._server = server
+        self._host = host
         self._refusals = Refusals()
 
     def _make_connection(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
@@ -58,14 +57,14 @@ class HttpFront:
 
     def _receptions(self) -> list[Reception]:
         """Where clients come in, and operators."""
-        return [self._server.reception, self.reception]
+        return [self._host.reception, self.reception]
 
     def _note(self, name: str, reason: str) -> None:
         self._refusals.note(name, "HTTP", reason)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answer from now on; the sockets are open."""
-        self._idle.start(loop)
+        self._turns.start(loop)
         self.scrapes.start(loop.call_soon)
         self.connections.start(loop)
         self._refusals.start(loop)
@@ -88,10 +87,5 @@ class HttpFront:
             await self.reception.arrivals.stop()
         await self.connections.stop()
         self._refusals.stop()
-        self._idle.halt()
-        await self._idle.stop()
+        self._turns.stop()
         self.listeners.remove_paths()
-
-
-def _nothing() -> None:
-    """An idle service never fails."""

@@ -17,15 +17,13 @@ import os
 import signal
 import socket
 import sys
-from time import monotonic_ns
 from typing import Any, Final, cast
 
 import uvloop
 
-from beanstalk_server.config import Config, ListenerConfig
+from beanstalk_server.config import ListenerConfig
 from beanstalk_server.events import event
 from beanstalk_server.link.link import NOTE, Link
-from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.carried import Carrier
 from beanstalk_server.server.entrance import Entrance, entrance_of
 from beanstalk_server.server.hangups import HangupWatch
@@ -33,10 +31,9 @@ from beanstalk_server.server.io_notes import READY, NoteHandler
 from beanstalk_server.server.io_settings import SIGNALS, Door, IoSettings
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.listeners import Listener, Listeners
-from beanstalk_server.server.process import this_process
 from beanstalk_server.server.reception import Reception
-from beanstalk_server.server.service import Service
 from beanstalk_server.server.shares import Shares
+from beanstalk_server.server.turns import Turns
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""
@@ -64,9 +61,7 @@ class IoProcess:
         self._control = control
         self.listeners = Listeners(ACCEPTS, shares)
         self._hangups = HangupWatch()
-        now = monotonic_ns()
-        # An idle one: arrivals and TLS take turns by its scheduler.
-        self._service = Service(Config(), Journal(), this_process(0, now), self.listeners, self._hangups, _ignore, now)
+        self._turns = Turns()  # of arrivals and TLS
         self._listening: dict[int, Listener] = {}  # by the number of the entrance
         self._end: LinkEnd
         self.carrier: Carrier
@@ -86,8 +81,8 @@ class IoProcess:
         end.begin(link)
         self.carrier = Carrier(loop, self.listeners, self._hangups)
         self.carrier.link = link
-        self.reception = Reception(self.listeners, lambda: self._service.connections, lambda: self.carrier.make_client)
-        self._service.start(loop)
+        self.reception = Reception(self.listeners, self._turns, lambda: self.carrier.make_client)
+        self._turns.start(loop)
         self._hangups.start(loop)
         await loop.create_unix_connection(cast(Any, lambda: end), sock=self._sock)
         self._change(settings)
@@ -157,8 +152,7 @@ class IoProcess:
         while carrier.open:
             await asyncio.sleep(0)
         self._hangups.stop()
-        self._service.halt()
-        await self._service.stop()
+        self._turns.stop()
 
 
 def _listener_of(door: Door) -> Listener:
@@ -173,10 +167,6 @@ def _make_context(settings: IoSettings, config: ListenerConfig) -> Any:
     from beanstalk_server.server.tls_context import make_context  # only where there is TLS
 
     return make_context(config, _ignore_warning, settings.place)  # the engine process has warned
-
-
-def _ignore() -> None:
-    """Nothing is kept here that could fail."""
 
 
 def _ignore_warning(_: str) -> None:

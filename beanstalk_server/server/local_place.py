@@ -92,7 +92,7 @@ class LocalPlace:
             return  # it has gone, or is judged by the reload itself
         connection.user = self.client.router.user
         connection.session.change_user(user)
-        connection.scheduler.run_pending_soon()
+        connection.turns.run_pending_soon()
 
     def hang_up(self) -> None:
         if self.connection is not None:
@@ -105,7 +105,7 @@ class LocalPlace:
             return
         self._let_go()
         connection.let_go(has_left=self.client.has_left)
-        connection.scheduler.run_pending_soon()
+        connection.turns.run_pending_soon()
 
     # What the transport calls
 

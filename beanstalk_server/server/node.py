@@ -1,7 +1,7 @@
-"""A node of a cluster: a server whose clients are served by whichever nodes lead its shards.
+"""A node of a cluster: its clients are served by whichever nodes lead its shards.
 
     Shard      a shard, here: its roles, what serves it while it leads, and the link to its leader (shard.py)
-    Server     where clients come in; it stays
+    Host       where clients come in; it stays
 
 Must never know what the engine is, how a journal uses it, or when a shard leads.
 """
@@ -28,18 +28,17 @@ from beanstalk_server.cluster.sender import kept_within
 from beanstalk_server.cluster.url import read_url
 from beanstalk_server.config import BAD_OPTION, Config, option
 from beanstalk_server.events import event
-from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.clients import Clients
 from beanstalk_server.server.commits import Gathering
 from beanstalk_server.server.entrance import NONE
+from beanstalk_server.server.host import Host
 from beanstalk_server.server.links import LinkListener
 from beanstalk_server.server.listeners import name_of_address
 from beanstalk_server.server.lookout import Lookout
 from beanstalk_server.server.roles import IS_SUSPENDED
-from beanstalk_server.server.server import JOURNALED_HEADROOM, Server
-from beanstalk_server.server.service import Service
+from beanstalk_server.server.service import JOURNALED_HEADROOM, Service
 from beanstalk_server.server.shard import Shard
 from beanstalk_server.server.spreader import Spreader
 from beanstalk_server.server.start_error import StartError
@@ -61,8 +60,8 @@ DESCRIPTORS: Final = 4
 log = logging.getLogger("beanstalk_server")
 
 
-class Node(Server):
-    """A server of a cluster. Its own service is idle for ever: each shard that it leads has one.
+class Node(Host):
+    """A server of a cluster: each shard that it leads has a service.
 
     Args:
         connector: makes connections to the engine.
@@ -73,7 +72,7 @@ class Node(Server):
 
     def __init__(self, config: Config, *, connector: Connector | None = None) -> None:
         self._policies_of_shards: dict[int, PolicyOf] = {}  # of those that have been led, with the present settings
-        super().__init__(config, journal=Journal())
+        super().__init__(config)
         self.name = os.urandom(8).hex()
         self.connector = connector or connector_of(config)
         ttl = config.lease_ttl * SECOND
@@ -214,7 +213,7 @@ class Node(Server):
     # What a shard asks
 
     def policy_of(self, shard: int = 0) -> PolicyOf:
-        """As in Server. A shard has no dead tube that is in another one: no job moves from shard to shard."""
+        """As in Host. A shard has no dead tube that is in another one: no job moves from shard to shard."""
         if self.policies is None or self.config.shards == 1:
             return super().policy_of(shard)
         found = self._policies_of_shards.get(shard)
@@ -231,24 +230,24 @@ class Node(Server):
         return None
 
     def on_services(self) -> None:
-        services = self._services()
+        services = self.services()
         most = self.config.max_memory
         kept = kept_within(most)
         for shard in self.shards:
             if shard.service is not None:
                 shard.keep(kept // len(services))
         for service in services:
-            service.scheduler.share_rounds(len(services))
+            service.turns.share_rounds(len(services))
             service.broker.memory.limit = max((most - kept) // len(services), 1) if most else 0
             if self.measurements is not None:
                 service.measure(self.measurements)
 
     def led(self) -> int:
-        return len(self._services())
+        return len(self.services())
 
     def on_garbage(self) -> None:
         self._garbage += 1
-        if self._garbage >= MOST_GARBAGE or not self._services():
+        if self._garbage >= MOST_GARBAGE or not self.services():
             self._garbage = 0
             asyncio.get_running_loop().call_soon(gc.collect)  # when the last frame has let go of it
 
@@ -269,7 +268,7 @@ class Node(Server):
         return {link.peer for link in self.links.links}
 
     def _report(self) -> Report:
-        brokers = [service.broker for service in self._services()]
+        brokers = [service.broker for service in self.services()]
         load = Load(
             len(brokers), sum(len(broker.jobs) for broker in brokers), sum(broker.memory.used for broker in brokers)
         )
@@ -279,7 +278,7 @@ class Node(Server):
         """Disconnect all clients, so that they find a node that can serve them. What they have changed is kept here."""
         if self.is_stopping():
             return
-        if not self._services() and any(shard.link.is_open for shard in self.shards):
+        if not self.services() and any(shard.link.is_open for shard in self.shards):
             return  # those who lead may reach the engine
         count = self.clients.disconnect_all()
         if count:
@@ -296,7 +295,7 @@ class Node(Server):
 
     def drain(self) -> None:
         """Let other nodes lead, and follow from now on. While there is none, lead, and take no new jobs."""
-        services = self._services()
+        services = self.services()
         if services and not self.links.links:
             for service in services:
                 service.broker.drain()
@@ -330,12 +329,12 @@ class Node(Server):
         if not self.drains_in_place:
             self.drains_in_place = True
             log.info("draining: no other node takes shards, so new jobs are refused", event("draining-last"))
-            for service in self._services():
+            for service in self.services():
                 service.broker.drain()
             for shard in self.shards:
                 shard.roles.contend()
 
-    def _services(self) -> list[Service]:
+    def services(self) -> list[Service]:
         return [shard.service for shard in self.shards if shard.service is not None]
 
     def condition(self) -> Condition:
@@ -345,7 +344,7 @@ class Node(Server):
             is_draining=condition.is_draining or self._draining is not None,
             is_stranded=any(not (shard.leads or shard.link.is_open) for shard in shards),
             is_suspended=any(shard.roles.role == IS_SUSPENDED for shard in shards),
-            is_standby=not self._services(),
+            is_standby=not self.services(),
         )
 
     def shard_figures(self) -> list[ShardFigures]:
@@ -358,13 +357,12 @@ class Node(Server):
         self._ask_for_users()
         return self.clients.judge(accounts) + await super()._judge(accounts)
 
-    def _begin_stop(self) -> None:
+    def _halt(self) -> None:
         self.clients.closing = True
-        for service in self._services():
+        for service in self.services():
             service.halt()
-        super()._begin_stop()
 
-    async def _stop(self) -> None:
+    async def _leave(self) -> None:
         for task in (self._checking, self._draining):
             if task is not None:
                 task.cancel()
@@ -375,7 +373,8 @@ class Node(Server):
         await asyncio.gather(self.lookout.report(), *stops)
         await self.clients.abort_all()
         await self.links.stop()
-        await super()._stop()
+
+    async def _end(self) -> None:
         self._close()
 
     def _close(self) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beanstalk_server.config import ListenerConfig
-from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.listeners import Listener, Listeners
+from beanstalk_server.server.turns import Turns
 
 if TYPE_CHECKING:
     from beanstalk_server.server.arrivals import Arrivals
@@ -23,7 +23,7 @@ class Reception:
     """The entrances of some listeners, and the arrivals at them.
 
     Args:
-        connections: returns what an arrival shares with those who are served.
+        turns: those of arrivals.
         client_maker: returns what makes the protocol of a client that is known, of its entrance, its user and its name.
         accepts: whether this process accepts clients; else others do, at the same sockets.
     """
@@ -31,7 +31,7 @@ class Reception:
     def __init__(
         self,
         listeners: Listeners,
-        connections: Callable[[], Connections],
+        turns: Turns,
         client_maker: Callable[[], Callable[..., Any]],
         *,
         accepts: bool = True,
@@ -40,7 +40,7 @@ class Reception:
         self.entrances: list[Entrance] = []  # of the listeners, in the same order
         self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
         self._past_failures = 0  # at entrances that are gone
-        self._connections = connections
+        self._turns = turns
         self._client_maker = client_maker
         self._accepts = accepts
 
@@ -64,7 +64,7 @@ class Reception:
         from beanstalk_server.server.arrivals import Arrival, Arrivals  # most servers need neither
 
         if self.arrivals is None:
-            self.arrivals = Arrivals(self._connections(), self._client_maker())
+            self.arrivals = Arrivals(self._turns, self.listeners, self._client_maker())
             self.arrivals.start(asyncio.get_running_loop())
         listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
         listener.is_crowded = self.arrivals.is_crowded

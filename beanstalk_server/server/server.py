@@ -1,77 +1,34 @@
-"""The server: puts its parts together, and starts and stops them in order.
+"""The server of most: one service for life, and where its clients come in.
 
-Clients come in here, by listeners, entrances and arrivals; what serves them is a service. Must never know commands,
-replies, or whose turn it is.
+Must never know commands, replies, or whose turn it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import logging
-import socket
-import weakref
-from collections.abc import Callable, Sequence
-from time import monotonic_ns
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable
+from typing import Any, Final
 
-from beanstalk_server.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
+from beanstalk_server.config import Config
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, Journal
-from beanstalk_server.queue.policy import PolicyOf, no_policies
-from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of, ways_of
-from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.server.listeners import (
-    Address,
-    Listener,
-    Listeners,
-    address_of,
-    inherited_sockets,
-    name_of_address,
-)
-from beanstalk_server.server.process import this_process
-from beanstalk_server.server.reception import Reception
-from beanstalk_server.server.scheduler import Scheduler
-from beanstalk_server.server.service import Service, journal_of, policies_of
-from beanstalk_server.server.stalls import Stalls
-from beanstalk_server.server.start_error import StartError
-from beanstalk_server.version import full_version
-
-if TYPE_CHECKING:
-    from beanstalk_server.access.accounts import Accounts
-    from beanstalk_server.access.policies import Policies
-    from beanstalk_server.admin.health import Condition
-    from beanstalk_server.admin.metrics import ShardFigures
-    from beanstalk_server.server.arrivals import Arrivals
-    from beanstalk_server.server.http_front import HttpFront
-    from beanstalk_server.server.io_front import IoFront
-    from beanstalk_server.server.measurements import Measurements
-    from beanstalk_server.server.reload import Prepared
-    from beanstalk_server.server.slow import SlowLog
+from beanstalk_server.server.host import Host, log
+from beanstalk_server.server.service import JOURNALED_HEADROOM, Service, journal_of
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""
-
-JOURNALED_HEADROOM: Final = 32
-"""The same with a journal: if it could open no file, it would fail, and the server would have to stop."""
 
 REFINE_AFTER: Final = 0.1
 """Seconds after the start when the server takes the finest alarm that there is. To find it takes two milliseconds, for
 which neither a start nor its first clients should wait."""
 
-JUDGE_TIME: Final = 500_000
-"""Nanoseconds that a reload may spend on connections in one round of the event loop."""
 
-log = logging.getLogger("beanstalk_server")
-
-
-class Server:
+class Server(Host):
     """A server that listens from `start` to `stop`; as an asynchronous context manager, in between.
 
     Args:
@@ -82,17 +39,7 @@ class Server:
     """
 
     def __init__(self, config: Config | None = None, *, journal: Journal | None = None) -> None:
-        self.config = config or Config()
-        now = monotonic_ns()
-        self.info = this_process(self.config.max_job_size, now, self.config.compat)
-        self.hangups = HangupWatch()
-        self.listeners = Listeners()
-        self.policies = policies_of(self.config)
-        self.slow: SlowLog | None = None
-        if self.config.slow_ms:
-            from beanstalk_server.server.slow import SlowLog  # most servers do not say what is slow
-
-            self.slow = SlowLog(round(self.config.slow_ms * MILLISECOND))
+        super().__init__(config or Config())
         self.service = Service(
             self.config,
             journal or journal_of(self.config),
@@ -100,27 +47,13 @@ class Server:
             self.listeners,
             self.hangups,
             self._begin_stop,
-            now,
+            self.info.started_at,
             policy_of=self.policy_of(),
             slow=self.slow,
+            turns=self.turns,
         )
         self.info.clients = self.connections.roll
-        self.reception = Reception(
-            self.listeners, lambda: self.connections, self._client_maker, accepts=not self.config.io_processes
-        )
-        self._io: IoFront | None = None
-        if self.config.io_processes:
-            from beanstalk_server.server.io_front import IoFront  # most servers are one process
-
-            self._io = IoFront(self.config.io_processes, self.listeners, self._client_maker)
-        self._http: HttpFront | None = None  # if a listener speaks HTTP
-        self._in_order: list[Listener] = []  # all listeners, in the order of the settings
         self._restores_in_thread = journal is None  # one of somebody else's may not like another thread
-        self._reloading = asyncio.Lock()
-        self._stalls = Stalls() if self.config.stalls else None
-        self.measurements: Measurements | None = None  # those of `measure`
-        self._serves = False  # `start` has returned
-        self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
 
     @property
     def journal(self) -> Journal:
@@ -133,11 +66,6 @@ class Server:
         return self.service.broker
 
     @property
-    def scheduler(self) -> Scheduler:
-        """Whose turn it is."""
-        return self.service.scheduler
-
-    @property
     def gate(self) -> CommitGate:
         """What replies to changes wait for."""
         return self.service.gate
@@ -146,41 +74,6 @@ class Server:
     def connections(self) -> Connections:
         """The clients that are served."""
         return self.service.connections
-
-    def policy_of(self, shard: int = 0) -> PolicyOf:  # noqa: ARG002  # which only a node has several of
-        """What finds the policies of the tubes of a shard: the same as before, unless a reload has changed them."""
-        return no_policies if self.policies is None else self.policies.of
-
-    def measure(self) -> Measurements:
-        """Measure how long things take, from `start` on, or from now on: in all services that there are and will be.
-
-        Returns:
-            What is counted from now on. A second call returns the same.
-        """
-        if self.measurements is None:
-            from beanstalk_server.server.measurements import Measurements  # most servers measure nothing
-
-            self.measurements = Measurements()
-            for service in self._services():
-                service.measure(self.measurements)
-            if self._serves:
-                self.measurements.start(asyncio.get_running_loop())
-        return self.measurements
-
-    @property
-    def entrances(self) -> list[Entrance]:
-        """What the listeners ask of their clients, in their order."""
-        return self.reception.entrances
-
-    @property
-    def arrivals(self) -> Arrivals | None:
-        """Those who are not known yet; None if nobody is asked here."""
-        return self.reception.arrivals
-
-    @property
-    def address(self) -> Address:
-        """Where it listens: host and port, or the path of a UNIX socket. The first, if there are several."""
-        return self.listeners.addresses[0]
 
     @property
     def failed(self) -> asyncio.Event:
@@ -193,60 +86,26 @@ class Server:
         return self.gate.failure
 
     async def start(self) -> None:
-        """Open the sockets and serve.
+        await super().start()
+        asyncio.get_running_loop().call_later(REFINE_AFTER, self.service.timers.use_alarm, finest_alarm)
 
-        Raises:
-            StartError: a socket cannot be opened, there is no such user, or the binlog cannot be used.
-            RestoreInterruptedError: `interrupt` has been called while jobs were being restored.
-        """
-        loop = asyncio.get_running_loop()
-        if self.slow is not None:
-            self.slow.start(loop)
-        self._open_listeners()
-        try:
-            self._open_entrances()
-            if self.config.user:
-                from beanstalk_server.server.privileges import drop_privileges  # most servers have none to drop
+    def services(self) -> list[Service]:
+        return [self.service]
 
-                drop_privileges(self.config.user)
-            if self._io is not None:
-                self._io.start()
-            if self._http is not None:
-                self._http.start(loop)
-            await self._restore(loop)  # as that user, and before clients can connect
-            self.listeners.listen()
-            _loops[self] = loop
-            if self._io is not None:
-                await self._io.serve(self.entrances)
-        except BaseException:
-            self.listeners.close()
-            self.listeners.remove_paths()
-            if self._http is not None:
-                await self._http.stop()
-            if self._io is not None:
-                self._io.give_up()
-            await self.service.give_up()
-            raise
-        self.hangups.start(loop)
-        self.reception.start(loop, self._headroom() + (0 if self._http is None else self._http.descriptors))
-        places = self._places()
-        settings = ", ".join(f"{name}={value}" for name, value in self.config.changed().items()) or "default settings"
-        log.info(
-            "beanstalk-server %(version)s listens on %(listeners)s with %(settings)s",
-            event("started", version=full_version(), listeners=places, settings=settings),
-        )
-        for warning in self.config.warnings():
-            log.warning("%(warning)s", event("configuration-warning", warning=warning))
-        loop.call_later(REFINE_AFTER, self.scheduler.use_alarm, finest_alarm)
-        if self._stalls is not None:
-            self._stalls.start(loop)
-        if self.measurements is not None:
-            self.measurements.start(loop)
-        self._serves = True
-        if self.slow is not None:
-            self.slow.watch()
+    def interrupt(self) -> None:
+        self.journal.interrupted = True
 
-    async def _restore(self, loop: asyncio.AbstractEventLoop) -> None:
+    def drain(self) -> None:
+        self.broker.drain()
+        log.info("draining: new jobs are refused", event("draining"))
+
+    def _client_maker(self) -> Callable[..., Any]:
+        return functools.partial(Connection, self.connections)
+
+    def _headroom(self) -> int:
+        return JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
+
+    async def _prepare(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bring back the jobs, and serve from then on. Those who ask over HTTP meanwhile are answered, so a thread does
         it then; without them, nobody is there who could be held."""
         service = self.service
@@ -268,292 +127,11 @@ class Server:
             service.gate.on_admission(admits)
         await service.catch_up()
 
-    def _headroom(self) -> int:
-        """How many file descriptors no connection gets, beside those for HTTP."""
-        return JOURNALED_HEADROOM if self.journal.keeps else HEADROOM
+    async def _give_up(self) -> None:
+        await self.service.give_up()
 
-    def interrupt(self) -> None:
-        """Make `start` end soon if it is restoring jobs, which may hold the event loop.
+    def _halt(self) -> None:
+        self.service.halt()
 
-        A signal handler may call it. It raises nothing: the handler may have interrupted whoever holds a lock.
-        """
-        self.journal.interrupted = True
-
-    def _open_listeners(self) -> None:
-        inherited = inherited_sockets()
-        try:
-            if inherited:
-                configs = self.config.listeners_at([name_of_address(address_of(sock)) for sock in inherited])
-            else:
-                configs = self.config.all_listeners()
-        except ConfigError as error:
-            raise StartError(str(error), BAD_OPTION) from error
-        sockets = dict(enumerate(inherited))
-        places = [(each, [sockets[index]] if index in sockets else []) for index, each in enumerate(configs)]
-        self._open_group(self.listeners, [each for each in places if not each[0].is_http])
-        operators = [each for each in places if each[0].is_http]
-        try:
-            if operators:
-                self._http = self._make_http(configs)
-                for place in operators:
-                    self._open_group(self._http.listeners, [place])
-        except StartError:
-            self.listeners.close()
-            self.listeners.remove_paths()
-            raise
-        opened = {False: iter(self.listeners.all), True: iter(self._http.listeners.all if self._http else ())}
-        self._in_order = [next(opened[each.is_http]) for each in configs]
-
-    def _open_group(
-        self, listeners: Listeners, places: Sequence[tuple[ListenerConfig, Sequence[socket.socket]]]
-    ) -> None:
-        """Open some listeners, each of which systemd has opened already, or none."""
-        configs = [config for config, _ in places]
-        by_options = not self.config.listeners or self.config.http_listener() in configs
-        listeners.open(configs, [sock for _, sockets in places for sock in sockets], by_options=by_options)
-
-    def _make_http(self, configs: Sequence[ListenerConfig]) -> HttpFront:
-        """What serves HTTP.
-
-        Raises:
-            StartError: a library is missing.
-        """
-        from beanstalk_server.server.http_rules import http_mistakes  # most servers speak no HTTP
-
-        mistakes = http_mistakes(configs)
-        if mistakes:
-            raise StartError("\n".join(mistakes), BAD_OPTION)
-        from beanstalk_server.server.http_front import HttpFront
-
-        self.measure()
-        return HttpFront(self, self.config, monotonic_ns())
-
-    def _open_entrances(self) -> None:
-        """Load certificates and tokens, before the process becomes a user who may not read them."""
-        try:
-            accounts = accounts_of(self.config)
-        except ConfigError as error:
-            raise StartError(str(error), BAD_OPTION) from error
-        make_context = self._make_context()
-        for listener in self.listeners.all:
-            place = name_of_address(listener.address)
-            self.entrances.append(entrance_of(listener.config, place, accounts, make_context))
-        if self._http is not None:
-            for listener in self._http.listeners.all:
-                place = name_of_address(listener.address)
-                self._http.reception.entrances.append(entrance_of(listener.config, place, accounts))
-
-    def _make_context(self) -> Callable[[ListenerConfig], Any] | None:
-        """What makes the TLS contexts of new settings, if not everybody reads the files."""
-        return None if self._io is None else self._io.make_context()
-
-    def _client_maker(self) -> Callable[..., Any]:
-        """What makes the protocol of a client that is known, of its entrance, its user and its name."""
-        return functools.partial(Connection, self.connections)
-
-    def _places(self) -> str:
-        return ", ".join(place_of(listener) for listener in self._in_order)
-
-    def drain(self) -> None:
-        """Take no new jobs from now on: put answers DRAINING, everything else goes on."""
-        self.broker.drain()
-        log.info("draining: new jobs are refused", event("draining"))
-
-    async def reload(self, config: Config) -> None:
-        """Take listeners, users, tokens, rights, certificates and policies from new settings.
-
-        They may be the same files. Open connections stay, with the rights that their users have from now on; those of
-        users that are gone are closed. Tubes and jobs that exist are brought under the new policies. Other settings
-        take effect at the next start, and the log names them.
-
-        Raises:
-            ConfigError: each line of the message is one mistake; nothing has changed.
-        """
-        from beanstalk_server.server.reload import left_for_later, prepare
-
-        async with self._reloading:
-            if self.is_stopping():
-                return
-            loop = asyncio.get_running_loop()
-            prepared = await loop.run_in_executor(
-                None,
-                functools.partial(
-                    prepare,
-                    config,
-                    tuple(self._in_order),
-                    make_context=self._make_context(),
-                    policies=self.policies,
-                ),
-            )
-            if self.is_stopping():
-                prepared.discard()
-                return
-            self._change_listeners(prepared)
-            self._change_policies(prepared.policies)
-            if self._io is not None:
-                await self._io.change(self.entrances)
-            closed = await self._judge(prepared.accounts)
-        log.info(
-            "reloaded: listens on %(listeners)s; connections closed because their user is gone: %(connections)d",
-            event("reloaded", listeners=self._places(), connections=closed),
-        )
-        for change in prepared.changes:
-            log.info("policies: %(change)s", event("policies-changed", change=change))
-        for warning in config.warnings():
-            log.warning("%(warning)s", event("configuration-warning", warning=warning))
-        later = left_for_later(self.config, config)
-        if later:
-            log.warning(
-                "%(options)s: other values take effect at the next start",
-                event("left-for-later", options=", ".join(map(option, later))),
-            )
-
-    def _change_listeners(self, prepared: Prepared) -> None:
-        """Let clients and operators come in at these listeners, and at no others."""
-        self._in_order = prepared.listeners
-        if self._http is None and any(each.is_http for each in prepared.configs):
-            self._http = self._make_http(())  # what could be missing has been looked for
-            self._http.start(asyncio.get_running_loop())
-            self.listeners.limit = max(self.listeners.limit - self._http.descriptors, 1)
-        self.reception.change(*prepared.of(is_http=False))
-        if self._http is not None:
-            self._http.change(*prepared.of(is_http=True))
-
-    def _change_policies(self, policies: Policies | None) -> None:
-        """Let tubes and their jobs be under these policies."""
-        self.policies = policies
-        for service in self._services():
-            service.change_policies(self.policy_of(service.broker.offset))
-
-    def _services(self) -> list[Service]:
-        """What serves clients at present."""
-        return [self.service]
-
-    # What is shown to operators
-
-    def services(self) -> list[Service]:
-        """What serves clients at present: a node of a cluster may have several, or none."""
-        return self._services()
-
-    def condition(self) -> Condition:
-        """What the server does at present, for those who watch it."""
-        from beanstalk_server.admin.health import Condition  # most servers speak no HTTP
-
-        return Condition(
-            is_starting=not self._serves,
-            is_draining=any(service.broker.draining for service in self._services()),
-            has_failed=self.failed.is_set(),
-            is_stopping=self.is_stopping(),
-        )
-
-    def shard_figures(self) -> list[ShardFigures]:
-        """The shards, if this is a node of a cluster."""
-        return []
-
-    async def _judge(self, accounts: Accounts | None) -> int:
-        """Give all connections the rights in the new settings, a slice at a time; return how many were closed."""
-        closed = left_open = 0
-        clock = self.scheduler.clock
-        end = clock() + JUDGE_TIME
-        for connection in [each for service in self._services() for each in service.connections.open]:
-            if connection.connected:
-                if not connection.judge(accounts):
-                    closed += 1
-                elif connection.session.user is None and connection.entrance.closed:
-                    left_open += 1
-                connection.scheduler.run_pending_soon()
-            if clock() >= end:
-                await asyncio.sleep(0)
-                if self.is_stopping():
-                    break
-                end = clock() + JUDGE_TIME
-        if left_open:
-            log.warning(
-                "connections through listeners that are gone, which may still do everything: %(connections)d",
-                event("connections-left-open", connections=left_open),
-            )
-        return closed
-
-    async def stop(self) -> None:
-        """Close the sockets and every connection, commit, and drop the jobs, which are freed with the server.
-
-        Returns when that is done; a second call only waits.
-        """
-        self._begin_stop()
-        assert self._stopping is not None
-        await asyncio.shield(self._stopping)
-
-    def is_stopping(self) -> bool:
-        """Whether `stop` has been called, or the server stops by itself."""
-        return self._stopping is not None
-
-    def _begin_stop(self) -> None:
-        if self._stopping is None:
-            self.service.halt()
-            self._stopping = asyncio.get_running_loop().create_task(self._stop())
-
-    async def _stop(self) -> None:
-        if self._stalls is not None:
-            self._stalls.stop()
-        if self.measurements is not None:
-            self.measurements.stop()
-        if self.slow is not None:
-            self.slow.stop()
-        count = len(self.connections.open)
-        _loops.pop(self, None)
-        await self.listeners.stop()
-        if self._io is not None:
-            await self._io.stop()
-        if self.arrivals is not None:
-            await self.arrivals.stop()
+    async def _end(self) -> None:
         await self.service.stop()
-        if self._http is not None:
-            await self._http.stop()
-        self.hangups.stop()
-        async with self._reloading:  # what a thread still prepares must be discarded
-            pass
-        self.listeners.remove_paths()
-        log.info(
-            "stopped; %(connections)d connections were closed, %(jobs)d jobs remain",
-            event("stopped", connections=count, jobs=len(self.broker.jobs)),
-        )
-        await self.service.drop_jobs()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-
-def place_of(listener: Listener) -> str:
-    """A listener as the log shows it: its address, and how it knows users, which shows nothing secret."""
-    place = name_of_address(listener.address)
-    ways = ways_of(listener.config)
-    return f"{place} ({ways})" if ways else place
-
-
-_loops: weakref.WeakKeyDictionary[Server, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
-"""The servers of this process that listen, and their event loops."""
-
-
-def is_of_running_loop(sock: socket.socket) -> bool:
-    """Whether a client's socket is connected to a server of the event loop that runs in this thread: it answers nobody
-    who waits here for it without giving way. The blocking client asks, where this module is imported.
-    """
-    running = asyncio._get_running_loop()
-    if running is None:
-        return False
-    try:
-        mine, peer = sock.getsockname(), sock.getpeername()
-    except OSError:  # it is lost already
-        return False
-    places = [peer] if sock.family == socket.AF_UNIX else [peer[:2]]
-    if sock.family != socket.AF_UNIX and mine[0] == peer[0]:  # this machine
-        places += [("0.0.0.0", peer[1]), ("::", peer[1])]
-    return any(
-        loop is running and not set(places).isdisjoint(each.listeners.addresses) for each, loop in _loops.items()
-    )

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.config import Config, option
 from beanstalk_server.events import event
@@ -22,14 +22,18 @@ from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connections
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners
-from beanstalk_server.server.scheduler import Scheduler
 from beanstalk_server.server.start_error import StartError
+from beanstalk_server.server.timers import Timers
+from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.slow import SlowLog
+
+JOURNALED_HEADROOM: Final = 32
+"""File descriptors that no connection gets where there is a journal: if it could open no file, it would fail."""
 
 log = logging.getLogger("beanstalk_server")
 
@@ -47,6 +51,7 @@ class Service:
         gathering: of all services in the event loop; one of its own, if there is no other service.
         policy_of: as in Broker.
         slow: is told what takes long; None if nobody wants to know.
+        turns: those of its clients, if others take them, too.
     """
 
     def __init__(
@@ -63,22 +68,23 @@ class Service:
         gathering: Gathering | None = None,
         policy_of: PolicyOf = no_policies,
         slow: SlowLog | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.config = config
         self.journal = journal
         self.broker = Broker(
             journal, now, round(config.tick * MILLISECOND), config.max_memory, stride, offset, policy_of
         )
-        self.scheduler = Scheduler(self.broker)
-        self.gate = CommitGate(journal, self.broker, self.scheduler, on_failure, gathering or Gathering())
-        self.scheduler.slow = self.gate.slow = slow
-        self.connections = Connections(
-            self.broker, info, self.scheduler, self.gate, hangups, listeners, config.verbosity
-        )
+        self.turns = turns or Turns()
+        self.timers = Timers(self.broker, self.turns)
+        self.gate = CommitGate(journal, self.broker, self.turns, on_failure, gathering or Gathering())
+        self.turns.slow = self.timers.slow = self.gate.slow = slow
+        self.connections = Connections(self.broker, info, self.turns, self.gate, hangups, listeners, config.verbosity)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give turns and commit in this event loop from now on."""
-        self.scheduler.start(loop)
+        self.turns.start(loop)
+        self.timers.start(loop)
         self.gate.start(loop)
 
     def measure(self, measurements: Measurements) -> None:
@@ -109,7 +115,7 @@ class Service:
         Otherwise, a worker could get a job that has expired. The commits that this needs are those of the gate. If they
         make no room for a second, the rest is left for later.
         """
-        broker, clock = self.broker, self.scheduler.clock
+        broker, clock = self.broker, self.turns.clock
         now = clock()
         end = now + SECOND
         while True:
@@ -129,12 +135,12 @@ class Service:
     def change_policies(self, policy_of: PolicyOf) -> None:
         """Let tubes and their jobs be under other policies from now on, unless these are what they are under."""
         if policy_of != self.broker.policy_of:
-            self.broker.change_policies(policy_of, self.scheduler.clock())
-            self.scheduler.run_pending_soon()  # of clients that have got a job; and something may be due sooner
+            self.broker.change_policies(policy_of, self.turns.clock())
+            self.turns.run_pending_soon()  # of clients that have got a job; and something may be due sooner
 
     async def give_up(self) -> None:
         """Let go of everything: nobody has been served yet."""
-        self.scheduler.stop()
+        self.end_turns()
         await self.journal.close()
         await self.drop_jobs()
 
@@ -145,9 +151,14 @@ class Service:
 
     def halt(self) -> None:
         """Do nothing more for any client; `stop` must follow."""
-        self.scheduler.stop()
+        self.end_turns()
         self.broker.halt()
         self.connections.closing = True
+
+    def end_turns(self) -> None:
+        """Give no more turns, and let nothing come due any more."""
+        self.turns.stop()
+        self.timers.stop()
 
     async def stop(self) -> None:
         """Close every connection, commit, and close the journal. The jobs stay until `drop_jobs`."""

@@ -269,8 +269,8 @@ class Shard:
         journal.on_rewriting = self._on_rewriting
         service.start(asyncio.get_running_loop())
         service.change_policies(owner.policy_of(self.index))  # there may have been a reload meanwhile
-        service.scheduler.use_alarm(finest_alarm)
-        service.scheduler.on_lease_end = self._on_lease_end
+        service.timers.use_alarm(finest_alarm)
+        service.turns.on_lease_end = self._on_lease_end
         if owner.drains_in_place:
             service.broker.drain()
         if journal.admits != ALL:
@@ -336,14 +336,14 @@ class Shard:
         """Hand nothing out."""
         assert self.service is not None, "it leads"
         self._holds.add(why)
-        self.service.scheduler.suspend()
+        self.service.turns.suspend()
 
     def _let_go(self, why: str) -> None:
         """Undo `_hold`, if there is no other reason."""
         assert self.service is not None, "it leads"
         self._holds.discard(why)
         if not self._holds:
-            self.service.scheduler.resume()
+            self.service.turns.resume()
 
     def keep(self, kept: int) -> None:
         """Keep so many bytes of the last commits, while it leads."""
@@ -361,7 +361,7 @@ class Shard:
     def _note_lease_end(self) -> None:
         assert self.service is not None, "it leads"
         assert self.roles.tenure is not None, "it leads"
-        self.service.scheduler.lease_end = self.roles.tenure.end
+        self.service.turns.lease_end = self.roles.tenure.end
 
     def _on_lease_end(self) -> None:
         """The lease has run out, and no timer has said so: the process was stopped for a while."""
@@ -412,7 +412,7 @@ class Shard:
         await service.connections.abort_all()
         if not self._is_finished:
             await service.journal.close()
-        service.scheduler.stop()
+        service.end_turns()
         self.service = None
         owner.on_services()
         self._is_away.set()

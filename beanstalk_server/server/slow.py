@@ -4,10 +4,10 @@
     -----------  --------------------------------------------------  -----------------------------------
     slow-turn    from the beginning of a client's turn to its end    whose commands take long
     slow-commit  from the beginning of a commit until it is durable  a slow disk, or engine
-    late-timer   from when the scheduler wanted to be woken          what holds do to delays and timeouts
+    late-timer   from when the timers wanted to wake the loop        what holds do to delays and timeouts
     loop-held    by a timer that looks at the clock                  anything else, and other processes
 
-A server that is not asked has none of this, and reads no clock for it: then `slow` of its schedulers and gates is None.
+A server that is not asked has none of this, and reads no clock for it: `slow` of its turns, timers and gates is None.
 Each kind has a line in ten seconds, and then one about those that were left out. Must never know commands or sockets.
 """
 
@@ -17,14 +17,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.bounded import BoundedLog
-
-if TYPE_CHECKING:
-    from beanstalk_server.server.scheduler import Runnable
 
 INTERVAL: Final = 10
 """Seconds in which each kind has one line."""
@@ -80,7 +77,7 @@ class SlowLog:
         clock: Callable[[], int] = monotonic_ns,
         cpu_clock: Callable[[], int] = thread_time_ns,
     ) -> None:
-        self._threshold = threshold
+        self.threshold = threshold
         self._interval = max(
             threshold // LOOKS, MILLISECOND
         )  # between two looks; the event loop counts in milliseconds
@@ -118,26 +115,26 @@ class SlowLog:
     def _kinds(self) -> tuple[SlowKind, ...]:
         return self._turns, self._commits, self._timers, self._holds
 
-    def note_turn(self, runnable: Runnable, took: int) -> None:
-        """Note that a turn is over, and how many nanoseconds it took."""
-        if took > self._threshold and self._turns.admits(took):
+    def note_turn(self, client: str, took: int) -> None:
+        """Note that a turn is over that took so many nanoseconds, which is more than `threshold`."""
+        if self._turns.admits(took):
             log.warning(
                 "%(client)s held up the others for %(milliseconds).0f ms, with one turn",
-                event("slow-turn", client=runnable.label(), milliseconds=milliseconds(took)),
+                event("slow-turn", client=client, milliseconds=milliseconds(took)),
             )
 
     def note_commit(self, changes: int, took: int) -> None:
         """Note that a commit of so many changes is durable, and how many nanoseconds it took."""
-        if took > self._threshold and self._commits.admits(took):
+        if took > self.threshold and self._commits.admits(took):
             log.warning(
                 "a commit of %(changes)d changes took %(milliseconds).0f ms",
                 event("slow-commit", changes=changes, milliseconds=milliseconds(took)),
             )
 
     def note_timer(self, late: int) -> None:
-        """Note by how many nanoseconds the scheduler's alarm is late. What is due may be less late: the wheel also asks
-        for an alarm when timers that are far away come nearer."""
-        if late > self._threshold and self._timers.admits(late):
+        """Note by how many nanoseconds an alarm is late. What is due may be less late: the wheel also asks for an alarm
+        when timers that are far away come nearer."""
+        if late > self.threshold and self._timers.admits(late):
             log.warning(
                 "the timer for what is due next went off %(milliseconds).0f ms late",
                 event("late-timer", milliseconds=milliseconds(late)),
@@ -145,7 +142,7 @@ class SlowLog:
 
     def _look(self) -> None:
         held = self._clock() - self._looked_at - self._interval
-        if held > self._threshold:
+        if held > self.threshold:
             cpu = min(self._cpu_clock() - self._cpu_then, held)
             if self._holds.admits(held):
                 log.warning(

@@ -31,7 +31,7 @@ from typing import Any, Final, cast
 
 from beanstalk_server.events import event
 from beanstalk_server.server.client_hello import HEADER_SIZE, PROTOCOL, is_tls, offered_protocols
-from beanstalk_server.server.scheduler import COST_TIME, Runnable, Scheduler
+from beanstalk_server.server.turns import COST_TIME, Runnable, Turns
 
 RECORD: Final = 1 << 14
 """The most bytes of plaintext in a record (RFC 8446, section 5.1)."""
@@ -83,7 +83,7 @@ class TlsTransport(Runnable):
 
     Args:
         context: the server's certificate, and what is asked of clients.
-        scheduler: gives the turns in which the handshake is done.
+        turns: in which the handshake is done.
     """
 
     __slots__ = (
@@ -107,8 +107,8 @@ class TlsTransport(Runnable):
         "_protocol",
         "_reading",
         "_ready",
-        "_scheduler",
         "_ssl",
+        "_turns",
     )
 
     _plain: asyncio.Transport
@@ -116,13 +116,13 @@ class TlsTransport(Runnable):
     def __init__(
         self,
         context: ssl.SSLContext,
-        scheduler: Scheduler,
+        turns: Turns,
         on_ready: Callable[[TlsTransport], None],
         on_failure: Callable[[TlsTransport, str], None],
     ) -> None:
         super().__init__()
         self._context = context
-        self._scheduler = scheduler
+        self._turns = turns
         self._on_ready = on_ready
         self._on_failure = on_failure
         self._begun = False  # OpenSSL has been asked: before the first bytes, nothing is made for a client
@@ -150,7 +150,7 @@ class TlsTransport(Runnable):
 
     def data_received(self, data: bytes) -> None:
         if self._closing or self._ended:
-            self._scheduler.spend(READ_COST)
+            self._turns.spend(READ_COST)
             return
         if not self._input and self._ready and self._reading and not self.queued and _is_one_record(data):
             self._incoming.write(data)
@@ -163,7 +163,7 @@ class TlsTransport(Runnable):
         if self._ready:
             self._decrypt()
         else:
-            self._scheduler.spend(READ_COST)
+            self._turns.spend(READ_COST)
             self._continue_handshake()
         self._regulate()
 
@@ -175,7 +175,7 @@ class TlsTransport(Runnable):
             if self._ready:
                 self._decrypt()
             else:
-                self._scheduler.enqueue_handshake(self)  # a thousand may hang up at the same time
+                self._turns.enqueue_handshake(self)  # a thousand may hang up at the same time
         return not self._closing
 
     def pause_writing(self) -> None:
@@ -200,11 +200,11 @@ class TlsTransport(Runnable):
         self._on_failure = _ignore_failure
         self._input = b""
         self._lost = True
-        if self._scheduler.budget > 0:
+        if self._turns.budget > 0:
             self._release()
         elif not self.queued:
-            self._scheduler.enqueue(self)
-            self._scheduler.run_pending_soon()
+            self._turns.enqueue(self)
+            self._turns.run_pending_soon()
 
     def _release(self) -> None:
         """Let go of OpenSSL's objects, which takes longer than all else at the end of a connection."""
@@ -213,9 +213,9 @@ class TlsTransport(Runnable):
             bytes(
                 LARGE
             )  # let the C library join what has been freed now, and not that of a thousand connections at once
-            self._scheduler.spend(RELEASE_COST)
+            self._turns.spend(RELEASE_COST)
 
-    # What the scheduler calls
+    # What `Turns` calls
 
     def take_turn(self) -> int:
         """Go on with the handshake, or with input that has come; return what is not spent already."""
@@ -223,12 +223,12 @@ class TlsTransport(Runnable):
             if self._lost:
                 self._release()
             return 0
-        began = self._scheduler.clock()
+        began = self._turns.clock()
         try:
             if not self._ready:
                 self._shake_hands(began + HANDSHAKE_TIME)
                 self._regulate()
-                return READ_COST + (self._scheduler.clock() - began) // COST_TIME
+                return READ_COST + (self._turns.clock() - began) // COST_TIME
             self._decrypt()
             self._regulate()
         except Exception:
@@ -295,8 +295,8 @@ class TlsTransport(Runnable):
     def resume_reading(self) -> None:
         self._reading = True
         if self._ready and not self.queued and not self._closing and (self._has_record() or self._plain_ended):
-            self._scheduler.enqueue(self)
-            self._scheduler.run_pending_soon()
+            self._turns.enqueue(self)
+            self._turns.run_pending_soon()
         self._regulate()
 
     def is_reading(self) -> bool:
@@ -346,13 +346,13 @@ class TlsTransport(Runnable):
                 self._fail("too many bytes before the handshake")
                 return
         if self._has_record():
-            self._scheduler.enqueue_handshake(self)
+            self._turns.enqueue_handshake(self)
 
     def _shake_hands(self, end: int) -> None:
         """Do the steps of the handshake for which the client's part has come, until this moment."""
         if not self._begun and self._has_record() and not self._begin():
             return
-        clock = self._scheduler.clock
+        clock = self._turns.clock
         while self._begun and (self._incoming.pending or self._give_records()):
             try:
                 self._ssl.do_handshake()
@@ -367,11 +367,11 @@ class TlsTransport(Runnable):
                 self._on_ready(self)
                 self._on_ready = _ignore
                 if (self._has_record() or self._plain_ended) and not self._closing:
-                    self._scheduler.enqueue(self)
-                    self._scheduler.run_pending_soon()
+                    self._turns.enqueue(self)
+                    self._turns.run_pending_soon()
                 return
             if clock() >= end and self._has_record():
-                self._scheduler.enqueue_handshake(self)
+                self._turns.enqueue_handshake(self)
                 return
         if self._plain_ended:
             self._fail("hung up during the handshake" if self._begun else "hung up before the handshake")
@@ -402,15 +402,15 @@ class TlsTransport(Runnable):
 
     def _decrypt(self) -> None:
         """Hand over what has come, as long as the protocol reads and the round has a budget; the rest in a turn."""
-        scheduler = self._scheduler
+        turns = self._turns
         while self._reading and not self._closing and not self._ended and self._has_record():
-            if scheduler.budget <= 0:
-                scheduler.enqueue(self)
-                scheduler.run_pending_soon()
+            if turns.budget <= 0:
+                turns.enqueue(self)
+                turns.run_pending_soon()
                 return
-            began = scheduler.clock()
+            began = turns.clock()
             content = self._read_records(began + DECRYPT_TIME)
-            scheduler.spend((scheduler.clock() - began) // COST_TIME)
+            turns.spend((turns.clock() - began) // COST_TIME)
             self._hand_over(content)
         if self._plain_ended and not self._ended and not self._closing and not self._has_record():
             self._end_input()
@@ -419,7 +419,7 @@ class TlsTransport(Runnable):
         """Decrypt about READ bytes, or until this moment."""
         contents: list[bytes] = []
         size = 0
-        incoming, clock = self._incoming, self._scheduler.clock
+        incoming, clock = self._incoming, self._turns.clock
         while size < READ and not self._peer_closed and self._error is None:
             if not incoming.pending and ((contents and clock() >= end) or not self._give_records()):
                 break
@@ -452,7 +452,7 @@ class TlsTransport(Runnable):
         if content:
             self._protocol.data_received(content)
         else:
-            self._scheduler.spend(READ_COST)
+            self._turns.spend(READ_COST)
         if self._closing:
             return
         if self._error is not None:

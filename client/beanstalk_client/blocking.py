@@ -759,7 +759,7 @@ class Client(Generic[TBody]):
     def _greet(self, sock: socket.socket, address: Address) -> Connection:
         """Shake hands, and say what a new connection must be told."""
         within = self._connect_timeout
-        server = sys.modules.get("beanstalk_server.server.server")  # which may run in this process
+        server = sys.modules.get("beanstalk_server.server.host")  # which may run in this process
         if server is not None and server.is_of_running_loop(sock):
             sock.close()
             raise RuntimeError(

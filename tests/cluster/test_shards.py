@@ -113,11 +113,11 @@ def test_ids_tell_the_shard(nodes):
 
 def test_shards_that_are_led_together_share_the_rounds_of_the_event_loop(cluster, nodes):
     (first,) = nodes(1)
-    alone = first.server.shards[0].service.scheduler.quantum
+    alone = first.server.shards[0].service.turns.quantum
     cluster.add(shards=SHARDS)
     eventually(lambda: len(led(first)) == 2, "it has given two away")
     shard = led(first)[0]
-    assert first.server.shards[shard].service.scheduler.quantum == 2 * alone
+    assert first.server.shards[shard].service.turns.quantum == 2 * alone
 
 
 def test_a_shard_whose_files_are_damaged_has_no_leader_and_the_others_go_on(cluster, nodes, caplog):

@@ -16,7 +16,8 @@ from beanstalk_server.server.entrance import Entrance
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.process import this_process
-from beanstalk_server.server.scheduler import Scheduler
+from beanstalk_server.server.timers import Timers
+from beanstalk_server.server.turns import Turns
 
 
 class Call:
@@ -122,7 +123,7 @@ class Rounds:
 
     Args:
         loop: an asyncio event loop instead, where a journal's commits are to be awaited.
-        make_alarm: the scheduler's, in place of the loop's.
+        make_alarm: the timers', in place of the loop's.
         shards, shard: how many there are, and which of them this is.
         gathering: that of all of them in the loop, if there are others.
     """
@@ -133,12 +134,13 @@ class Rounds:
         self.journal = journal or Journal()
         self.broker = Broker(self.journal, self.clock(), stride=shards, offset=shard)
         self.wall_offset = 1_800_000_000 * SECOND  # the wall clock minus the clock
-        self.scheduler = Scheduler(self.broker, self.clock, self.clock_offset)
+        self.turns = Turns(self.clock)
+        self.timers = Timers(self.broker, self.turns, self.clock_offset)
         self.failures = []
         self.gate = CommitGate(
             self.journal,
             self.broker,
-            self.scheduler,
+            self.turns,
             lambda: self.failures.append(self.gate.failure),
             gathering or Gathering(),
         )
@@ -147,11 +149,12 @@ class Rounds:
         self.process = this_process(65535, self.clock())
         self.process.clock_offset = self.clock_offset
         self.connections = Connections(
-            self.broker, self.process, self.scheduler, self.gate, self.hangups, self.listeners, 0
+            self.broker, self.process, self.turns, self.gate, self.hangups, self.listeners, 0
         )
-        self.scheduler.start(self.loop)
+        self.turns.start(self.loop)
+        self.timers.start(self.loop)
         if make_alarm is not None:
-            self.scheduler.use_alarm(make_alarm)
+            self.timers.use_alarm(make_alarm)
         self.gate.start(self.loop)
 
     def clock_offset(self):

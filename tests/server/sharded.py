@@ -196,12 +196,12 @@ class Leader:
     def hand_over(self):
         """End the link cleanly: everything that was executed is answered, and the rest is not executed."""
         shard = self.shard
-        shard.scheduler.suspend()
+        shard.turns.suspend()
         shard.commit()
         self.there.say_goodbye("it hands over", is_clean=True)
         self.here.receive(self.there.take_output())
         self.end_link(is_clean=True)
-        shard.scheduler.resume()
+        shard.turns.resume()
 
     def end_link(self, *, is_clean=False):
         """End the link. What is under way is lost."""
@@ -256,13 +256,13 @@ class ShardedNode:
     def stop_leading(self, index, *, is_clean=True):
         """Lead it no more; return how many clients were disconnected."""
         shard = self.shards[index]
-        shard.scheduler.suspend()
+        shard.turns.suspend()
         if is_clean:
             shard.commit()
         closed = self.run(self.clients.stop_leading(index, is_clean))
         self.loop.settle()
         shard.connections.closing = True
-        shard.scheduler.resume()
+        shard.turns.resume()
         return closed
 
     def run(self, task):

@@ -213,7 +213,7 @@ def test_the_moment_that_it_is_set_for_already_costs_no_system_call():
 def test_a_server_takes_the_kernels_soon_after_its_start(loop):
     async def serve():
         async with Server(Config(listen="127.0.0.1", port=0)) as server, asyncio.timeout(WITHIN):
-            while not isinstance(server.scheduler._alarm, KernelAlarm):
+            while not isinstance(server.service.timers._alarm, KernelAlarm):
                 await asyncio.sleep(0.01)
 
     loop.run_until_complete(serve())

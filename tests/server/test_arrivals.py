@@ -511,9 +511,9 @@ def let_time_pass(server, nanoseconds):
     """Move the clock by which arrivals are timed, and let them look at it."""
 
     def pass_on():
-        scheduler = server.server.scheduler
-        clock = scheduler.clock
-        scheduler.clock = lambda: clock() + nanoseconds
+        turns = server.server.turns
+        clock = turns.clock
+        turns.clock = lambda: clock() + nanoseconds
         server.server.arrivals.expire()
 
     server.call(pass_on)
@@ -559,7 +559,7 @@ def test_when_a_thousand_are_not_known_the_oldest_gives_way(server, caplog):
 
 def test_nobody_gives_way_who_waits_for_the_server(server):
     server.call(setattr, server.server.listeners, "limit", 1000)
-    server.call(server.server.scheduler.share_rounds, 64)  # a round has turns for fewer than it may accept
+    server.call(server.server.turns.share_rounds, 64)  # a round has turns for fewer than it may accept
     callers = []
 
     def come_at_once():
@@ -591,7 +591,7 @@ def test_arrivals_wait_for_their_turn_when_the_round_has_no_budget_left(server):
     eventually(lambda: arrivals(server) == 5, "they have arrived")
 
     def spend():
-        server.server.scheduler.spend(1 << 20)
+        server.server.turns.spend(1 << 20)
 
     for caller in callers:
         server.call(spend)
@@ -610,7 +610,7 @@ def test_a_client_that_leaves_while_it_waits_for_its_turn_leaves_nothing_behind(
         eventually(lambda: arrivals(server) == 1, "it has arrived")
 
         def spend():
-            server.server.scheduler.budget = -1000
+            server.server.turns.budget = -1000
 
         server.call(spend)
         caller.send(sent)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -73,7 +74,7 @@ class World:
     def __init__(self, auth, wants_header, context=None):
         self.rounds = Rounds()
         self.rounds.listeners.taken = 1
-        self.arrivals = Arrivals(self.rounds.connections)
+        self.arrivals = Arrivals(self.rounds.turns, self.rounds.listeners, partial(Connection, self.rounds.connections))
         self.arrivals.start(self.rounds.loop)
         entrance = Entrance("here")
         entrance.accounts = ACCOUNTS
@@ -89,7 +90,7 @@ class World:
         if not self.line.reading:
             self.rounds.loop.settle()
         if is_busy:
-            self.rounds.scheduler.budget = -5
+            self.rounds.turns.budget = -5
         if data and not self.line.is_closing():
             self.line.protocol.data_received(data)
 
@@ -171,15 +172,15 @@ def test_an_arrival_that_fails_is_dropped_and_logged(caplog):
 def test_new_clients_wait_while_others_wait_for_their_handshakes():
     rounds = Rounds()
     rounds.listeners.limit = 16
-    arrivals = Arrivals(rounds.connections)
+    arrivals = Arrivals(rounds.turns, rounds.listeners, partial(Connection, rounds.connections))
     arrivals.start(rounds.loop)
     come = []
     for _ in range(5):
         come.append(Arrival(arrivals, World(TOKEN, True).line.protocol.entrance))
         come[-1].connection_made(Line(come[-1]))
-    rounds.scheduler.handshakes.extend(come[:2])
+    rounds.turns.handshakes.extend(come[:2])
     assert not arrivals.is_crowded()
-    rounds.scheduler.handshakes.append(come[2])
+    rounds.turns.handshakes.append(come[2])
     assert arrivals.is_crowded(), "the oldest would give way, halfway through its handshake"
     arrivals.remove(come[0])
     assert not arrivals.is_crowded()
@@ -190,7 +191,7 @@ def test_new_clients_wait_while_others_wait_for_their_handshakes():
 
 def test_whoever_is_accepted_at_a_listener_that_is_gone_is_closed():
     rounds = Rounds()
-    arrivals = Arrivals(rounds.connections)
+    arrivals = Arrivals(rounds.turns, rounds.listeners, partial(Connection, rounds.connections))
     arrivals.start(rounds.loop)
     entrance = Entrance("here")
     for protocol in (Connection(rounds.connections, entrance), Arrival(arrivals, entrance)):
@@ -224,7 +225,7 @@ def test_whoever_is_accepted_unasked_at_a_listener_that_has_come_to_ask_is_close
 )
 def test_whoever_fails_the_handshake_takes_up_room_until_the_connection_is_gone(tmp_path, caplog, sent, budget):
     world = World(TOKEN, wants_header=False, context=Files(tmp_path).context())
-    world.rounds.scheduler.budget = budget
+    world.rounds.turns.budget = budget
     world.send(sent, is_busy=False)
     world.rounds.loop.settle()
     assert world.line.closed

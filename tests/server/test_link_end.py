@@ -168,7 +168,7 @@ class Pair:
 
     def hand_over(self):
         """As a shard does."""
-        self.rounds.scheduler.suspend()
+        self.rounds.turns.suspend()
         self.rounds.connections.send_replies()
         self.leader.say_goodbye("it hands over", is_clean=True)
 
@@ -262,7 +262,7 @@ def test_an_answer_that_waits_for_a_turn_comes_before_the_goodbye():
     worker, producer = pair.connect(), pair.connect()
     worker.give(b"reserve\r\n")
     pair.carry()
-    pair.rounds.scheduler.budget = 1
+    pair.rounds.turns.budget = 1
     producer.give(b"put 0 0 60 1\r\nx\r\n")
     pair.deliver()
     assert pair.transports[0].get_protocol().session.replies
@@ -366,10 +366,10 @@ def test_a_goodbye_arrives_while_much_is_on_its_way_to_the_leader(loop_factory):
             client.give(b"peek 1\r\n" * 3)
         size = end_of(leader).transport.get_write_buffer_size
         await eventually_async(lambda: size() > 1 << 20, "the link is full")
-        leader.scheduler.suspend()
+        leader.turns.suspend()
         leader.connections.send_replies()
         leader.links.stand_by(0, "it hands over", is_clean=True)
-        leader.scheduler.resume()
+        leader.turns.resume()
         for client in clients:
             client.give(b"list-tube-used\r\n" * 2000)  # never to be done
         await asyncio.sleep(0)

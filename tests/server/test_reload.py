@@ -17,7 +17,7 @@ from tls_peers import Files, TlsCaller, TlsClient, authority, client_certificate
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.server import server as server_module
+from beanstalk_server.server import host
 from harness.caller import Caller
 from harness.in_thread import ServerThread
 from harness.servers import unused_port
@@ -125,7 +125,7 @@ def test_a_token_that_is_gone_opens_nothing_and_a_new_one_does(serve):
 
 def test_a_reload_goes_on_with_others_between_two_connections(serve, monkeypatch):
     """Also if one of those that it has not come to yet leaves."""
-    monkeypatch.setattr(server_module, "JUDGE_TIME", 0)
+    monkeypatch.setattr(host, "JUDGE_TIME", 0)
     server = serve(TOKENS)
     callers = [authenticated(server, "billing") for _ in range(50)]
 

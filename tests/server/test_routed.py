@@ -300,10 +300,10 @@ def test_a_shard_that_is_handed_over_does_nothing_twice_and_leaves_nothing_out(b
     other = both.tube(1 - first)
     worker.send(b"watch %b\r\n" % other)
     caller.send(b"use %b\r\n" % other)
-    scheduler = both.shards[1 - first].scheduler
-    scheduler.suspend()
+    turns = both.shards[1 - first].turns
+    turns.suspend()
     assert caller.send(PUT * 3) == b""
-    scheduler.resume()
+    turns.resume()
     both.stop_leading(1 - first)
     worker.send(b"reserve-with-timeout 5\r\n")
     answered = caller.send(PUT)
@@ -485,7 +485,7 @@ def test_many_clients_leave_in_many_rounds_and_nothing_that_they_say_meanwhile_i
         caller.read()
     callers[5].send(b"put 0 0 60 5\r\nab")
     shard = node.shards[first]
-    shard.scheduler.suspend()
+    shard.turns.suspend()
     shard.commit()
     task = node.clients.stop_leading(first, True)
     task.send(None)
@@ -494,7 +494,7 @@ def test_many_clients_leave_in_many_rounds_and_nothing_that_they_say_meanwhile_i
     callers[5].send(b"cde\r\n")
     callers[4].disconnect()
     assert node.run(task) == 0
-    shard.scheduler.resume()
+    shard.turns.resume()
     node.link(first)
     for caller in callers[:4]:
         said = caller.read()

@@ -492,7 +492,7 @@ def test_a_timer_that_fails_does_not_stop_the_others(run, caplog):
         client = Client()  # its `on_outcome` is not implemented
         broker.connect(client)
         broker.reserve(client, 1, time.monotonic_ns())
-        server.server.scheduler.run_pending()
+        server.server.turns.run_pending()
 
     server.call(fail_soon)
     assert other.ask(b"reserve-with-timeout 2\r\n") == b"RESERVED 1 1\r\n"
@@ -518,8 +518,8 @@ def test_a_connection_that_fails_is_dropped_and_the_others_are_not(run, caplog):
 
     def fail():
         connection.transport = Failing(connection.transport)
-        server.server.scheduler.enqueue(connection)
-        server.server.scheduler.run_pending()
+        server.server.turns.enqueue(connection)
+        server.server.turns.run_pending()
 
     server.call(fail)
     assert caller.rest() == b""

@@ -44,17 +44,17 @@ class QuickJournal(Journal):
 def watched(journal=None):
     """Rounds whose turns, commits and timers are told of, and their clock."""
     rounds = Rounds(journal)
-    clock = rounds.scheduler.clock = SteppingClock(rounds.loop)
+    clock = rounds.turns.clock = SteppingClock(rounds.loop)
     slow = SlowLog(THRESHOLD * MILLISECOND, rounds.loop.clock)
     slow.start(rounds.loop)
-    rounds.scheduler.slow = rounds.gate.slow = slow
+    rounds.turns.slow = rounds.timers.slow = rounds.gate.slow = slow
     return rounds, clock
 
 
 def connect(rounds, name="192.0.2.7:1"):
-    slow, rounds.scheduler.slow = rounds.scheduler.slow, None  # its transport has no address
+    slow, rounds.turns.slow = rounds.turns.slow, None  # its transport has no address
     caller = rounds.connect()
-    rounds.scheduler.slow = slow
+    rounds.turns.slow = slow
     caller.connection.name = name
     return caller
 
@@ -80,7 +80,7 @@ def test_a_turn_that_takes_too_long_is_told_with_its_client(caplog):
 def test_a_turn_that_waits_in_the_queue_is_told_too(caplog):
     rounds, clock = watched()
     caller = connect(rounds)
-    rounds.scheduler.budget = 0
+    rounds.turns.budget = 0
     caller.send(b"list-tube-used\r\n")
     clock.step = THRESHOLD
     rounds.loop.settle()
@@ -166,7 +166,7 @@ def test_a_commit_that_takes_too_long_is_told_with_its_changes(caplog):
 
 def test_nobody_looks_at_a_clock_for_a_server_that_is_not_asked():
     rounds, clock = watched()
-    rounds.scheduler.slow = rounds.gate.slow = None
+    rounds.turns.slow = rounds.timers.slow = rounds.gate.slow = None
     caller = connect(rounds)
     clock.step = 1
     before = rounds.loop.now

@@ -11,7 +11,6 @@ from tls_peers import DAY, TODAY, Files, TlsClient, client_certificate, client_c
 
 from beanstalk_server.queue.units import MILLISECOND
 from beanstalk_server.server.client_hello import offered_protocols
-from beanstalk_server.server.scheduler import ROUND_QUANTUM
 from beanstalk_server.server.tls import (
     HELLO_LIMIT,
     NO_APPLICATION_PROTOCOL,
@@ -20,6 +19,7 @@ from beanstalk_server.server.tls import (
     RECORD,
     TlsTransport,
 )
+from beanstalk_server.server.turns import ROUND_QUANTUM
 
 TLS_1_2, TLS_1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 PLAIN_READ = 256_000  # what uvloop reads at once
@@ -97,7 +97,7 @@ class Meeting:
         self.failures = []
         self.ready = 0
         self.plain = Plain()
-        self.tls = TlsTransport(context, self.rounds.scheduler, self.on_ready, lambda _, why: self.failures.append(why))
+        self.tls = TlsTransport(context, self.rounds.turns, self.on_ready, lambda _, why: self.failures.append(why))
         self.tls.connection_made(self.plain)
 
     def on_ready(self, tls):
@@ -207,7 +207,7 @@ class SteppingClock:
 def test_handshakes_leave_half_of_a_round_to_others_but_one_is_done_in_each(context):
     rounds = Rounds()
     meetings = [Meeting(context, rounds=rounds) for _ in range(40)]
-    rounds.scheduler.clock = SteppingClock(rounds.loop, MILLISECOND // 5)
+    rounds.turns.clock = SteppingClock(rounds.loop, MILLISECOND // 5)
     for meeting in meetings:
         meeting.client.give(b"")
         meeting.tls.data_received(meeting.client.take())
@@ -216,8 +216,8 @@ def test_handshakes_leave_half_of_a_round_to_others_but_one_is_done_in_each(cont
         rounds.loop.go_round()
         before, answered = answered, sum(bool(meeting.plain.written) for meeting in meetings)
         assert 1 <= answered - before <= 4
-        assert rounds.scheduler.budget > ROUND_QUANTUM // 4, "a client that sends something now has its turn at once"
-    rounds.scheduler.clock = SteppingClock(rounds.loop, 20 * MILLISECOND)
+        assert rounds.turns.budget > ROUND_QUANTUM // 4, "a client that sends something now has its turn at once"
+    rounds.turns.clock = SteppingClock(rounds.loop, 20 * MILLISECOND)
     for _ in range(3):
         rounds.loop.go_round()
         before, answered = answered, sum(bool(meeting.plain.written) for meeting in meetings)
@@ -230,7 +230,7 @@ def test_others_are_served_while_handshakes_wait_though_each_takes_longer_than_a
     rounds = Rounds()
     caller = rounds.connect()
     meetings = [Meeting(context, rounds=rounds) for _ in range(40)]
-    rounds.scheduler.clock = SteppingClock(rounds.loop, 2 * MILLISECOND)
+    rounds.turns.clock = SteppingClock(rounds.loop, 2 * MILLISECOND)
     for meeting in meetings:
         meeting.client.give(b"")
         meeting.tls.data_received(meeting.client.take())
@@ -491,7 +491,7 @@ def test_many_small_records_are_handed_over_together(meeting):
 def test_records_of_one_byte_do_not_hold_the_others(meeting):
     """A round's budget is spent on them as on commands, and the rest is done in turns."""
     rounds = meeting.rounds
-    rounds.scheduler.clock = SteppingClock(rounds.loop, MILLISECOND // 10)
+    rounds.turns.clock = SteppingClock(rounds.loop, MILLISECOND // 10)
     meeting.tls.data_received(b"".join(meeting.client.write(b"x") for _ in range(5_000)))
     got = len(meeting.protocol.received)
     assert 0 < got < 2_500
@@ -514,7 +514,7 @@ def test_many_clients_whose_records_wait_have_their_turns_one_after_the_other(co
     for meeting in meetings:
         meeting.protocol = rounds.connect().connection
         meeting.shake_hands()
-    rounds.scheduler.budget = 0
+    rounds.turns.budget = 0
     for meeting in meetings:
         meeting.tls.data_received(meeting.client.write(b"put 0 0 60 1\r\n") + meeting.client.write(b"x\r\n"))
     rounds.loop.settle()
@@ -540,7 +540,7 @@ def test_while_nobody_reads_what_has_come_stays_encrypted_and_nothing_more_is_re
 
 
 def test_a_round_without_a_budget_leaves_records_to_the_next(meeting):
-    meeting.rounds.scheduler.budget = 0
+    meeting.rounds.turns.budget = 0
     meeting.tls.data_received(meeting.client.write(b"x" * 40_000))
     assert not meeting.protocol.received and not meeting.plain.reading
     meeting.rounds.loop.settle()
@@ -732,7 +732,7 @@ def test_an_abort_sends_nothing(meeting):
 def test_those_who_hang_up_before_they_are_known_are_closed_in_turns(context):
     rounds = Rounds()
     meetings = [Meeting(context, rounds=rounds) for _ in range(40)]
-    rounds.scheduler.clock = SteppingClock(rounds.loop, MILLISECOND // 5)
+    rounds.turns.clock = SteppingClock(rounds.loop, MILLISECOND // 5)
     for meeting in meetings:
         assert meeting.tls.eof_received()
     assert not any(meeting.failures for meeting in meetings)
@@ -745,7 +745,7 @@ def test_those_who_hang_up_before_they_are_known_are_closed_in_turns(context):
 def test_what_openssl_holds_for_connections_that_are_lost_at_once_is_released_in_turns(context):
     rounds = Rounds()
     meetings = [Meeting(context, rounds=rounds).shake_hands() for _ in range(20)]
-    rounds.scheduler.budget = 50
+    rounds.turns.budget = 50
     for meeting in meetings:
         meeting.lose()
     assert all(meeting.protocol.lost for meeting in meetings)

@@ -68,7 +68,7 @@ class SimulatedNode(Node):
     def serves(self, index):
         """Whether it leads a shard, and hands out its jobs."""
         shard = self.shards[index]
-        return shard.leads and not shard.service.scheduler.halted
+        return shard.leads and not shard.service.turns.halted
 
     @property
     def contends(self):

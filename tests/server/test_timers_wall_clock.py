@@ -26,7 +26,7 @@ class Watched(Rounds):
         client = RecordingClient(self.broker)
         asked = Attributes(at=at)
         assert self.broker.put_with(client, asked, 0, 0, SECOND, b"x", self.clock(), self.clock()) == DONE
-        self.scheduler.run_pending()
+        self.turns.run_pending()
         return at
 
     @property
@@ -115,11 +115,11 @@ def test_a_clock_that_runs_slower_or_faster_is_followed(rounds, drift):
 
 def test_a_job_that_is_due_while_nothing_may_be_handed_out_is_ready_when_that_ends(rounds):
     rounds.put(10)
-    rounds.scheduler.suspend()
+    rounds.turns.suspend()
     rounds.wall_offset += 20 * SECOND
     rounds.loop.sleep(5)
     assert rounds.broker.ready == 0
-    rounds.scheduler.resume()
+    rounds.turns.resume()
     rounds.loop.sleep(0.01)
     assert rounds.broker.ready == 1
 

@@ -14,7 +14,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic_ns
 from typing import Final
 
@@ -23,7 +23,6 @@ import uvloop
 
 from beanstalk_server.cli.logs import log_start_failure, start_log
 from beanstalk_server.cli.options import odd_variables
-from beanstalk_server.cli.server import EARLY_SIGNALS
 from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.events import event
@@ -48,12 +47,13 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 log = logging.getLogger("beanstalk_server")
 
 
-def run(config: Config, read_config: Callable[[], Config] | None = None) -> int:
+def run(config: Config, read_config: Callable[[], Config] | None = None, held: Collection[int] = ()) -> int:
     """Run a server until it is told to stop; return the exit status.
 
     Args:
         read_config: reads the configuration again, when SIGHUP asks for it; it may raise a ConfigError. It is called in
             a thread.
+        held: signals that wait until the server has handlers for them.
     """
     start_log(config.log_format, config.log_level)
     for warning in odd_variables(os.environ):
@@ -62,7 +62,7 @@ def run(config: Config, read_config: Callable[[], Config] | None = None) -> int:
     try:
         raise_file_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(config, read_config))
+            return runner.run(serve(config, read_config, held))
     except StartError as error:
         log_start_failure(str(error).splitlines(), error.status, config.log_format)
         return error.status
@@ -112,7 +112,7 @@ class Reloads:
             self._config = config
 
 
-async def serve(config: Config, read_config: Callable[[], Config] | None = None) -> int:
+async def serve(config: Config, read_config: Callable[[], Config] | None = None, held: Collection[int] = ()) -> int:
     """Serve until a signal arrives or the journal fails; return the exit status."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -128,9 +128,9 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     for stop_signal in STOP_SIGNALS:
         signal.signal(stop_signal, stop_starting)
     early: list[int] = []  # signals before start() returns, when clients may be served already
-    for number in EARLY_SIGNALS:
+    for number in held:
         signal.signal(number, lambda number, _: early.append(number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
     try:
         await server.start()
     except RestoreInterruptedError:

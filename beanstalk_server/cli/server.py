@@ -70,4 +70,4 @@ def _serve(arguments: Sequence[str]) -> int:
         assert isinstance(again, Config), "the same arguments ask for a server again"
         return again
 
-    return run(config, read_config)
+    return run(config, read_config, EARLY_SIGNALS)

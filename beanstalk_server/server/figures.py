@@ -7,7 +7,7 @@ text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.admin.exposition import Family
 from beanstalk_server.admin.metrics import COMMITS, HELD, LATENESS, RAN, WAITED, Figures, Histogram, rows_of
@@ -21,10 +21,38 @@ from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
-    from beanstalk_server.server.host import Host
+    from beanstalk_server.admin.health import Condition
+    from beanstalk_server.admin.metrics import ShardFigures
+    from beanstalk_server.config import Config
+    from beanstalk_server.server.listeners import Listeners
+    from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.reception import Reception
+    from beanstalk_server.server.service import Service
+    from beanstalk_server.server.turns import Turns
 
 TUBES: Final = "current-tubes"
+
+
+class Shown(Protocol):
+    """What has figures: a server, or a node (host.py)."""
+
+    config: Config
+    info: ServerInfo
+    listeners: Listeners
+    reception: Reception
+    turns: Turns
+
+    def services(self) -> list[Service]:
+        """What serves clients."""
+
+    def condition(self) -> Condition:
+        """What it does at present."""
+
+    def measure(self) -> Measurements:
+        """How long things take."""
+
+    def shard_figures(self) -> list[ShardFigures]:
+        """Its shards, if there are any."""
 
 
 class HostFigures:
@@ -34,7 +62,7 @@ class HostFigures:
         receptions: returns where clients come in, and operators.
     """
 
-    def __init__(self, host: Host, receptions: Callable[[], list[Reception]]) -> None:
+    def __init__(self, host: Shown, receptions: Callable[[], list[Reception]]) -> None:
         self.site: Site  # which counts requests
         self._host = host
         self._receptions = receptions

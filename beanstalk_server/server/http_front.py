@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from beanstalk_server.access.user import User
 from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpConnections
@@ -21,14 +21,11 @@ from beanstalk_server.admin.site import Site
 from beanstalk_server.config import ListenerConfig
 from beanstalk_server.server.connection import name_of_peer
 from beanstalk_server.server.entrance import Entrance
-from beanstalk_server.server.figures import HostFigures
+from beanstalk_server.server.figures import HostFigures, Shown
 from beanstalk_server.server.listeners import Listener, Listeners
 from beanstalk_server.server.reception import Reception
 from beanstalk_server.server.refusals import Refusals
 from beanstalk_server.server.turns import Turns
-
-if TYPE_CHECKING:
-    from beanstalk_server.server.host import Host
 
 DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
 """Connections that there may be, with those that are not known yet, and those that are being closed."""
@@ -39,7 +36,7 @@ class HttpFront:
 
     descriptors = DESCRIPTORS
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Shown) -> None:
         self.listeners = Listeners()
         self._turns = Turns()
         self.reception = Reception(self.listeners, self._turns, lambda: self._make_connection)

@@ -33,14 +33,3 @@ def test_every_public_name_is_there():
 
     for name in beanstalk_client.__all__:
         assert getattr(beanstalk_client, name) is not None
-
-
-def test_the_older_name_has_all_of_it():
-    import beanstalk_client
-
-    from beanstalk_server import client
-
-    assert client.__all__ == beanstalk_client.__all__
-    assert client.Client is beanstalk_client.Client
-    for name in ("ExistsError", "TooLateError", "UnauthorizedError", "ForbiddenError", "OtherShardError"):
-        assert getattr(client, name) is getattr(beanstalk_client, name)

@@ -12,8 +12,8 @@ from beanstalk_server.queue.journal import DELETIONS
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.alarm import LoopAlarm
 from beanstalk_server.server.entrance import Entrance
-from beanstalk_server.server.held import INTERVAL, HeldSamples
 from beanstalk_server.server.listeners import Listeners
+from beanstalk_server.server.measurements import INTERVAL, HeldSamples
 from beanstalk_server.server.reception import Reception
 from harness.in_thread import ServerThread
 from harness.waiting import eventually

@@ -23,7 +23,7 @@ import uvloop
 
 from beanstalk_server.cli.logs import log_start_failure, start_log
 from beanstalk_server.cli.options import odd_variables
-from beanstalk_server.cli.server import EARLY_SIGNALS
+from beanstalk_server.cli.server import EARLY_SIGNALS, STOP_SIGNALS
 from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.events import event
@@ -41,8 +41,6 @@ all others by that much, three times."""
 
 FEWEST_FILES: Final = 64
 """The lowest limit on open files. The process itself has some 20 open, and JOURNALED_HEADROOM is kept free."""
-
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("beanstalk_server")
 
@@ -129,7 +127,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None)
     early: list[int] = []  # signals before start() returns, when clients may be served already
     for number in EARLY_SIGNALS:
         signal.signal(number, lambda number, _: early.append(number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, EARLY_SIGNALS | STOP_SIGNALS)
     try:
         await server.start()
     except RestoreInterruptedError:

@@ -130,7 +130,7 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None,
     early: list[int] = []  # signals before start() returns, when clients may be served already
     for number in held:
         signal.signal(number, lambda number, _: early.append(number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*held, *STOP_SIGNALS})
     try:
         await server.start()
     except RestoreInterruptedError:

@@ -15,6 +15,9 @@ from typing import Final
 EARLY_SIGNALS: Final = {signal.SIGHUP, signal.SIGUSR1}
 """Signals that would end the process, and wait until the server has handlers for them."""
 
+STOP_SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}
+"""They wait, too, in the first process of a container: the kernel discards what such a process does not handle."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; return the exit status."""
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from beanstalk_server.cli import token
 
         return token.main(arguments[1:])
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, EARLY_SIGNALS | (STOP_SIGNALS if os.getpid() == 1 else set()))
     try:
         return _serve(arguments)
     finally:

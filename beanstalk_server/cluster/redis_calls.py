@@ -58,7 +58,7 @@ class RedisCalls:
         url: of the engine.
         name: of the cluster.
         replicas: how many replicas must confirm what is durable.
-        timeout: seconds to connect, and until something of an answer comes.
+        timeout: seconds to connect, and for a part of an answer (`resp.TIMEOUTS`).
     """
 
     def __init__(self, url: EngineURL, name: str, replicas: int, timeout: float) -> None:

@@ -22,9 +22,6 @@ from beanstalk_server.cluster.engine import EngineError, EngineFullError, Engine
 from beanstalk_server.cluster.resp import Replies, Reply
 from beanstalk_server.cluster.url import EngineURL, Host
 
-SEND_CHUNK: Final = 1 << 18
-"""Bytes that have the whole timeout to be sent."""
-
 REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS", "DENIED"))
 """Error codes of an engine that does not know the user, or does not let it do this."""
 
@@ -52,7 +49,7 @@ class RedisConnection:
     Args:
         host: of the server.
         url: says who the user is, and what TLS asks for.
-        timeout: seconds to connect, and until something of an answer comes.
+        timeout: seconds to connect, and for a part of an answer (`resp.TIMEOUTS`).
         user: instead of the one of the URL, with its password.
     """
 
@@ -82,6 +79,7 @@ class RedisConnection:
             }
         self._connection: Any = (SSLConnection if url.tls else Connection)(**options)
         self._replies: Replies = self._connection._parser
+        self._replies.timeout = timeout
 
     def connect(self) -> None:
         """Connect and authenticate.
@@ -118,7 +116,7 @@ class RedisConnection:
         """
         try:
             self._send(request)
-            return [self._replies.read() for _ in range(count)]
+            return self._receive(count)
         except BaseException as error:
             raise self._ended_by(error) from None
 
@@ -140,7 +138,7 @@ class RedisConnection:
             EngineError: there is none, or only a part of them: the connection is closed.
         """
         try:
-            return [self._replies.read() for _ in range(count)]
+            return self._receive(count)
         except BaseException as error:
             raise self._ended_by(error) from None
 
@@ -150,6 +148,7 @@ class RedisConnection:
         No replies of scripts mean that all of them are 1.
         """
         try:
+            self._replies.begin()
             confirmed = self._replies.read_made(count)
             if confirmed >= 0:
                 return [], confirmed
@@ -181,12 +180,17 @@ class RedisConnection:
         connected = self._replies.socket
         if connected is None:
             raise OSError("the connection is closed")
-        if len(request) <= SEND_CHUNK:
-            connected.sendall(request)
-            return
-        view = memoryview(request)
-        for at in range(0, len(view), SEND_CHUNK):
-            connected.sendall(view[at : at + SEND_CHUNK])
+        sent = connected.send(request)
+        if sent < len(request):
+            self._replies.begin()
+            view = memoryview(request)
+            while sent < len(view):
+                self._replies.moved(size := connected.send(view[sent:]))
+                sent += size
+
+    def _receive(self, count: int) -> list[Reply]:
+        self._replies.begin()
+        return [self._replies.read() for _ in range(count)]
 
     def _wait_in_kernel(self) -> None:
         """Have the kernel count the timeout: Python asks it before every call whether the call would wait."""

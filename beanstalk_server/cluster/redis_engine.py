@@ -36,7 +36,7 @@ class RedisConnector:
         url: as `url.py` describes it.
         name: of the cluster.
         replicas: how many replicas must confirm what is durable.
-        timeout: seconds to connect, and until something of an answer comes.
+        timeout: seconds to connect, and for a part of an answer (`resp.TIMEOUTS`).
 
     Raises:
         ValueError: the URL is bad.

@@ -44,7 +44,7 @@ class Shards:
     Args:
         url: of the engine.
         name: of the cluster.
-        timeout: seconds to connect, and until something of an answer comes.
+        timeout: seconds to connect, and for a part of an answer (`resp.TIMEOUTS`).
     """
 
     def __init__(self, url: EngineURL, name: str, timeout: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, Final
 
 from redis.exceptions import ConnectionError as LostError
@@ -18,6 +19,10 @@ from beanstalk_server.cluster.engine import EngineError
 
 CHUNK: Final = 65_536
 """Bytes that are read at once."""
+
+TIMEOUTS: Final = 2
+"""How many timeouts a request, or the answer to it, may take in all, and as many again for each CHUNK of it. A WAIT
+takes half of one."""
 
 LONGEST_LINE: Final = 65_536
 """Bytes: an error of Lua has some hundreds."""
@@ -44,6 +49,10 @@ class Replies:
         self.socket: socket.socket | None = None
         self._buffer = b""
         self._at = 0
+        self.timeout = 0.0
+        """Seconds for a single read or write."""
+        self._since = 0.0
+        self._moved = 0
         self.waits_in_kernel = False
         """Whether a read of the socket may wait for all that it asks for: it is a plain one, with its own timeout."""
 
@@ -52,9 +61,25 @@ class Replies:
         self._buffer = b""
         self._at = 0
         self.waits_in_kernel = False
+        self.begin()
 
     def on_disconnect(self) -> None:
         self.socket = None
+
+    def begin(self) -> None:
+        """A request or an answer begins."""
+        self._since = monotonic()
+        self._moved = 0
+
+    def moved(self, size: int) -> None:
+        """Note that so many bytes of it have come or gone.
+
+        Raises:
+            TimeoutError: it takes too long, although no single byte does.
+        """
+        self._moved += size
+        if monotonic() - self._since > TIMEOUTS * self.timeout * (1 + self._moved // CHUNK):
+            raise TimeoutError
 
     def can_read(self, timeout: float) -> bool:  # noqa: ARG002
         return self._at < len(self._buffer)
@@ -66,7 +91,7 @@ class Replies:
         """The next reply; what the engine refuses is a ResponseError, and is returned like any other.
 
         Raises:
-            OSError: the connection has broken, or nothing has come for too long.
+            OSError: the connection has broken, or the answer takes too long.
             redis.exceptions.ConnectionError: it was closed, or no Redis is at its other end.
         """
         return self._read(0)
@@ -135,6 +160,7 @@ class Replies:
         data = self.socket.recv(size)
         if not data:
             raise LostError("the engine has closed the connection")
+        self.moved(len(data))
         return data
 
 

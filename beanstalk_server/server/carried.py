@@ -50,7 +50,10 @@ def decode_opening(payload: bytes) -> tuple[int, str, str]:
     user, separator, name = payload[NUMBER_BYTES:].partition(SEPARATOR)
     if not separator:
         raise ValueError("it breaks off")
-    return int.from_bytes(payload[:NUMBER_BYTES], "big"), user.decode(), name.decode()
+    shown = name.decode()
+    if not shown.isprintable():
+        raise ValueError("a name is no text")
+    return int.from_bytes(payload[:NUMBER_BYTES], "big"), user.decode(), shown
 
 
 class CarriedConnection(Channel):

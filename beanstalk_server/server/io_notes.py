@@ -50,8 +50,11 @@ def log_line(note: bytes) -> None:
     """
     name, _, rest = note[2:].partition(b"\0")
     shown, separator, text = rest.partition(b"\0")
-    fields = json.loads(shown) if note[:1] == LINE and separator else None
-    if not isinstance(fields, dict):
+    try:
+        fields = json.loads(shown) if note[:1] == LINE and separator else None
+    except RecursionError as error:
+        raise ValueError("it is too deep") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get(EXCEPTION, ""), str):
         raise ValueError("it is no line for the log")
     level = note[1]
     if log.isEnabledFor(level):  # no logger of that name: one that was made is never forgotten

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from commits import MINE, Journal
 
-from beanstalk_server.cluster import scripts
+from beanstalk_server.cluster import resp, scripts
 from beanstalk_server.cluster.engine import (
     CREATE,
     EngineError,
@@ -19,7 +19,9 @@ from beanstalk_server.cluster.engine import (
     Lease,
     Position,
 )
+from beanstalk_server.cluster.redis_connection import RedisConnection
 from beanstalk_server.cluster.redis_engine import RedisConnector
+from beanstalk_server.cluster.url import read_url
 from harness.engines import Alone
 from harness.waiting import eventually
 
@@ -270,6 +272,67 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(pretended, engi
         append(engine)
     assert append(engine).replicas == 1
     assert pretended.connections == 2
+
+
+class Dripping:
+    """A socket on which each call moves so many bytes, and takes so many seconds."""
+
+    def __init__(self, answer, size, seconds):
+        self.answer = answer
+        self.size = size
+        self.seconds = seconds
+        self.now = 0.0
+
+    def clock(self):
+        return self.now
+
+    def send(self, data):
+        self.now += self.seconds
+        return len(data[: self.size])
+
+    def sendall(self, data):
+        while data:
+            data = data[self.send(data) :]
+
+    def recv(self, size):
+        self.now += self.seconds
+        piece = self.answer[: min(size, self.size)]
+        self.answer = self.answer[len(piece) :]
+        return piece
+
+
+def dripping(monkeypatch, *arguments):
+    """A connection to an engine at the other end of such a socket, and the socket."""
+    url = read_url("redis://127.0.0.1:1")
+    connection = RedisConnection(url.hosts[0], url, 2.0)
+    connection._replies.socket = drip = Dripping(*arguments)
+    monkeypatch.setattr(resp, "monotonic", drip.clock)
+    return connection, drip
+
+
+DRIPS = {"a number": b":" + b"0" * 60_000, "a string": b"$60000\r\n" + b"x" * 60_000, "many": b":1\r\n" * 60_000}
+
+
+@pytest.mark.parametrize("answer", DRIPS.values(), ids=DRIPS)
+def test_an_answer_that_drips_is_none(monkeypatch, answer):
+    connection, drip = dripping(monkeypatch, answer, 1, 1.9)
+    with pytest.raises(EngineError, match=r"^engine at 127\.0\.0\.1:1: no answer within 2 s$"):
+        connection.ask(b"", 60_000)
+    assert drip.now < 3 * 2 + 1.9  # the request, which has two timeouts, too; the answer; and what takes a timeout more
+    assert not connection.is_open
+
+
+def test_a_request_that_drips_is_given_up(monkeypatch):
+    connection, drip = dripping(monkeypatch, b"", 1, 1.9)
+    with pytest.raises(EngineError, match="no answer within 2 s"):
+        connection.send(bytes(60_000))
+    assert drip.now < 3 * 2 + 1.9
+
+
+def test_what_is_long_may_take_long(monkeypatch):
+    connection, drip = dripping(monkeypatch, b"$1000000\r\n" + bytes(1_000_000) + b"\r\n", 65_536, 1.9)
+    assert connection.ask(bytes(1_000_000)) == [bytes(1_000_000)]
+    assert drip.now > 50
 
 
 @pytest.fixture

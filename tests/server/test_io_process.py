@@ -589,3 +589,17 @@ def test_lines_for_the_log_make_no_loggers(caplog):
     io_notes.log_line(io_notes.encode_line(record))
     assert caplog.messages == ["hello"]
     assert len(logging.root.manager.loggerDict) == before
+
+
+@pytest.mark.parametrize("fields", [b"[" * 60_000, b'{"exception": 5}'], ids=["deep", "a number"])
+def test_a_line_for_the_log_that_no_io_process_writes_ends_the_link(fields, caplog):
+    process = IoProcesses(1, lambda *_: None).all[0]
+    with pytest.raises(LinkError):
+        process._on_note(io_notes.LINE + b"\x1ex\0" + fields + b"\0text")
+    assert not caplog.messages
+
+
+def test_a_client_has_a_name_that_can_be_shown():
+    """It stands in the log, and in the YAML of list-clients."""
+    with pytest.raises(ValueError, match="no text"):
+        decode_opening(encode_opening(1, "ann", 'a"}\n- {name: "b'))

@@ -297,6 +297,31 @@ def test_signals_before_everything_is_imported_take_effect_when_the_server_has_s
     assert process.stop() == 0
 
 
+FIRST_PROCESS = """
+import os, signal, sys
+
+process, os.getpid = os.getpid(), lambda: 1
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "beanstalk_server.config":
+            os.kill(process, signal.SIGTERM)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_the_first_process_of_a_container_is_stopped_by_a_signal_that_came_while_it_was_loaded(tmp_path):
+    """The kernel throws away what such a process has no handler for."""
+    (tmp_path / "sitecustomize.py").write_text(FIRST_PROCESS)
+    environment = servers.environment_of(servers.imported())
+    path = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
+    line = [*servers.command(servers.imported()), "-p", "0"]
+    done = subprocess.run(line, env=environment | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "stopped" in done.stderr
+
+
 def test_sigusr1_starts_drain_mode(launch):
     process = launch("-p", "0")
     caller = Caller(process.address)

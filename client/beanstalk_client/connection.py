@@ -103,6 +103,8 @@ class Connection:
                 done = protocol.receive(data) if data else self._lose(self._loss())
             if done:
                 return done[0][1]
+            if protocol.is_lost:
+                return _closed()
 
     def run_all(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Send commands in as few writes as there can be, and wait for all replies; return their Results.
@@ -131,6 +133,8 @@ class Connection:
             self._wait_again()
         while len(done) < len(commands):
             done += self._receive()
+            if self.is_lost:
+                done += [(command, _closed()) for command in commands[len(done) :]]
         return [result for _, result in done]
 
     def is_alive(self) -> bool:
@@ -145,8 +149,11 @@ class Connection:
         return False
 
     def close(self) -> None:
-        """End it. What is pending has no results."""
-        self._lose(ConnectionLostError("the connection is closed", maybe_done=True))
+        """End it. What is pending has no results; another thread that waits for them learns that at once."""
+        if self.protocol.pending:
+            with contextlib.suppress(OSError):  # it is lost already
+                self._sock.shutdown(socket.SHUT_RDWR)
+        self._lose(_closed())
 
     def quit(self) -> None:
         """End it, and let the server know."""
@@ -309,6 +316,11 @@ def speak_tls(
     except BaseException:
         sock.close()
         raise
+
+
+def _closed() -> ConnectionLostError:
+    """The result of commands whose connection this side has closed, in another thread perhaps."""
+    return ConnectionLostError("the connection is closed", maybe_done=True)
 
 
 def _would_block(error: OSError) -> bool:

@@ -358,11 +358,40 @@ def test_a_server_may_be_silent_for_as_long_as_it_was_asked_to_wait(scripted, ru
         with pytest.raises(TimedOutError):
             queue.reserve_batch(5, timeout=0.8)
         with Client(server.address) as other:
-            threading.Timer(0.8, other.put, ["late"]).start()
+            late = threading.Timer(0.8, other.put, ["late"])
+            late.start()
             assert queue.reserve().body == "late"
+            late.join()
     silent = scripted([(b"release 0 0 0.001\r\n", b"NOT_FOUND\r\n"), (b"reserve-with-timeout 0.050\r\n", SILENCE)])
     with Client(silent.address, timeout=0.55, reconnect=False) as queue, pytest.raises(NoAnswerError, match=r"0\.6 s"):
         queue.reserve(0.05)
+
+
+def reserve_in_pipeline(queue):
+    with queue.pipeline() as together:
+        together.reserve()
+
+
+@pytest.mark.parametrize("ask", [Client.reserve, reserve_in_pipeline], ids=["one", "all"])
+@pytest.mark.parametrize("timeout", [0.01, 60], ids=["looks", "waits"])
+def test_who_waits_is_told_at_once_that_another_thread_has_closed_the_client(run, ask, timeout):
+    server = run()
+    queue = Client(server.address, timeout=timeout)
+    told = []
+
+    def wait():
+        try:
+            ask(queue)
+        except ConnectionLostError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    with Client(server.address) as other:
+        eventually(lambda: other.stats()["current-waiting"] == 1, "it waits")
+    queue.close()
+    thread.join(30)
+    assert len(told) == 1
 
 
 def test_a_server_that_begins_a_reply_must_end_it_also_where_it_may_wait_for_ever(scripted):

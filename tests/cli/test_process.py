@@ -10,6 +10,7 @@ import pytest
 
 from beanstalk_server import Config
 from beanstalk_server.cli import process
+from beanstalk_server.cli.server import EARLY_SIGNALS
 from beanstalk_server.config import BAD_OPTION
 from beanstalk_server.server.start_error import CANNOT_OPEN
 
@@ -66,7 +67,7 @@ def test_a_signal_during_the_start_takes_effect_when_the_server_has_started(monk
         server = Recording(number)
         monkeypatch.setattr(process, "server_of", lambda _: server)
         monkeypatch.setattr(process.sdnotify, "SystemdNotifier", lambda: SimpleNamespace(notify=lambda _: None))
-        assert await process.serve(server.config, lambda: server.new_config) == 0
+        assert await process.serve(server.config, lambda: server.new_config, EARLY_SIGNALS) == 0
         return server.calls
 
     assert asyncio.run(run()) == calls

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from beanstalk_server.version import VERSION
 
 if TYPE_CHECKING:
-    from beanstalk_server.config import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
     from beanstalk_server.server.server import Server
     from beanstalk_server.server.start_error import StartError
+    from beanstalk_server.settings.config import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
 
 __version__ = VERSION
 
@@ -27,5 +27,5 @@ def __getattr__(name: str) -> object:
     """Import what is asked for: whoever wants only a tool or a part need not load the event loop, and the command line
     blocks signals before it loads anything."""
     if name in __all__:
-        return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'config')}"), name)
+        return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'settings.config')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

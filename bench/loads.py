@@ -517,7 +517,7 @@ def looks(subject: Subject, *, url: str, shards: int, seconds: float) -> Sample:
     """Look at the leases of all shards, as a node does that leads none, again and again: measures the engine."""
     from beanstalk_server.cluster.engine import EngineError, observe  # the other loads need no redis-py
     from beanstalk_server.cluster.redis_engine import RedisConnector
-    from beanstalk_server.config import Config
+    from beanstalk_server.settings.config import Config
 
     registry = RedisConnector(url, Config().cluster_name, 0, timeout=REPLY_WITHIN).registry()
     try:

@@ -42,6 +42,6 @@ each_selection = pytest.mark.parametrize(
     ("select", "at_once"), [(sixty_with_one_server, 1), pytest.param(list, 6, id="all", marks=pytest.mark.slow)]
 )
 """For servers of other shapes: which conversations `make test` holds with them, and which `make test-all` does. Drain
-mode and memory in `make test`: server/test_io_processes.py, cluster/test_operators_of_nodes.py and
+mode and memory in `make test`: io_processes/test_processes.py, cluster/test_operators_of_nodes.py and
 conformance/test_through_a_standby.py.
 """

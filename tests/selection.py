@@ -12,7 +12,7 @@ installed package, but interpreted ones on the sources.
 
 What is interpreted, and why:
 
-    server/test_routed_walks.py    replaces a constant (PATIENCE); with its real value, the test runs on both
+    shards/test_routed_walks.py    replaces a constant (PATIENCE); with its real value, the test runs on both
     wire/test_pending.py           replaces a function of a compiled module, called by compiled code
     server/test_link_end.py        subclasses Connection, which allows that nowhere: each command calls it
     cluster/test_engine_binlog.py  replaces the pauses between attempts to reach the engine
@@ -52,6 +52,7 @@ SOCKETS = (
     "tests/cluster/test_clients_of_shards",
     "tests/cluster/test_conversations_with_nodes",
     "tests/cluster/test_kill",
+    "tests/cluster/test_links",
     "tests/cluster/test_node",
     "tests/cluster/test_operators_of_nodes",
     "tests/cluster/test_policies_of_shards",
@@ -61,9 +62,12 @@ SOCKETS = (
     "tests/cluster/test_shards.py",
     "tests/cluster/test_shards_of_nodes",
     "tests/conformance/",
+    "tests/io_processes/",
     "tests/package/",
     "tests/packaging/",
     "tests/server/",
+    "tests/settings/test_config.py",
+    "tests/shards/test_routed",
     "tests/test_examples.py",
     "tests/test_pool.py",
 )

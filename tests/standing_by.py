@@ -10,10 +10,10 @@ import sys
 
 from beanstalk_server.cli import process, server
 from beanstalk_server.cluster.engine import Lease
-from beanstalk_server.server.clients import Clients
-from beanstalk_server.server.entrance import accounts_of
-from beanstalk_server.server.links import LeaderLink, LinkListener
+from beanstalk_server.cluster.links import LeaderLink, LinkListener
+from beanstalk_server.server.front.entrance import accounts_of
 from beanstalk_server.server.server import Server
+from beanstalk_server.shards.clients import Clients
 
 
 class Leader(Server):

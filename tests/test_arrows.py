@@ -8,17 +8,32 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 ROOMS = [
-    ["queue"],
-    ["version", "events", "files", "kinds"],
-    ["config", "access"],  # until settings are a room of their own, these import each other
+    ["queue", "version", "events"],
+    ["settings"],
+    ["access"],
     ["link", "storage", "wire"],
-    ["admin", "cluster"],
+    ["admin"],
     ["server"],
+    ["io_processes", "cluster"],
+    ["shards"],
     ["cli", "__init__", "__main__"],
 ]
 """The rooms of the server from below, and files that are in none."""
 
-UP = {("config", "cluster.rules")}
+UP = {
+    ("cluster.node", "shards.clients"),
+    ("cluster.node", "shards.spreader"),
+    ("cluster.shard", "shards.clients"),
+    ("cluster.shard", "shards.spreader"),
+    ("server.figures", "shards.operations"),
+    ("server.host", "io_processes.front"),
+    ("settings.cluster_rules", "access.patterns"),
+    ("settings.cluster_rules", "cluster.url"),
+    ("settings.cluster_rules", "wire.places"),
+    ("settings.rules", "access.patterns"),
+    ("settings.rules", "access.policies"),
+    ("settings.token_file", "access.patterns"),
+}
 """The arrows up that are left, from and to."""
 
 CIRCLES = {
@@ -28,9 +43,9 @@ CIRCLES = {
         "wire.authorization wire.client_listing wire.commands wire.job_page wire.server_info wire.session "
         "wire.statistics wire.tube_page",
         # To be parted:
-        "access.policies access.rules access.token_file cluster.rules config",
-        "cluster.branch cluster.operations cluster.reserving cluster.routing",
-        "server.clients server.local_place server.routed",
+        "access.policies settings.cluster_rules settings.config settings.rules settings.token_file",
+        "shards.branch shards.operations shards.reserving shards.routing",
+        "shards.clients shards.local_place shards.routed",
     ],
     "beanstalk_client": [
         # To be parted:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from beanstalk_server.access.patterns import Patterns, is_beginning, is_name
-from beanstalk_server.config import TUBE_KEYS, TubeConfig, label_of
-from beanstalk_server.kinds import interval_of
 from beanstalk_server.queue.policy import NO_POLICY, Policy, PolicyOf
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.settings.config import TUBE_KEYS, TubeConfig, label_of
+from beanstalk_server.settings.kinds import interval_of
 
 NO_SECTION: Final = -1
 

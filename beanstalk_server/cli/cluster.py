@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.cluster.engine import Connector, EngineError, Lease, made, observe
-from beanstalk_server.config import OPTIONS, ConfigError
+from beanstalk_server.settings.config import OPTIONS, ConfigError
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def opened(options: argparse.Namespace) -> Iterator[Connector]:
     Raises:
         ConfigError: they are bad, or something is not installed.
     """
-    from beanstalk_server.cluster.rules import missing
+    from beanstalk_server.settings.cluster_rules import missing
 
     mistakes = missing(options.url)
     if mistakes:

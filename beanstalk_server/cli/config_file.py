@@ -1,7 +1,7 @@
 """Reads a config file: from TOML to the values of options, to listeners, users and tubes, with all that is wrong.
 
-Keys and their kinds come from the fields of `config.py`; docs/config.md describes them. Must never know which options
-the command line has given.
+Keys and their kinds come from the fields of `settings/config.py`; docs/config.md describes them. Must never know which
+options the command line has given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING
 from typing import Any, Final, TypeVar
 
-from beanstalk_server.config import (
+from beanstalk_server.settings.config import (
     LISTENER_KEYS,
     OPTIONS,
     TUBE_KEYS,
@@ -26,7 +26,7 @@ from beanstalk_server.config import (
     UserConfig,
     label_of,
 )
-from beanstalk_server.files import LARGEST_FILE, TOO_LONG, read_file
+from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
 
 LISTENER: Final = "listener"
 USER: Final = "user"

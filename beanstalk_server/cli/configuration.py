@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.access import rules, token_file
-from beanstalk_server.config import (
+from beanstalk_server.settings import rules, token_file
+from beanstalk_server.settings.config import (
     HTTP,
     NO_SERVICE,
     OPTIONS,
@@ -24,7 +24,7 @@ from beanstalk_server.config import (
     UserConfig,
     option,
 )
-from beanstalk_server.files import read_file, refuse_if_public
+from beanstalk_server.settings.files import read_file, refuse_if_public
 
 TLS_FILES: Final = ("tls_cert", "tls_key", "tls_client_ca")
 
@@ -142,7 +142,7 @@ def _missing(values: Mapping[str, Any], listeners: Collection[ListenerConfig]) -
     http = values.get("http")
     spoken = [each for each in listeners if each.is_http]
     if http or spoken:
-        from beanstalk_server.server.http_rules import http_mistakes
+        from beanstalk_server.settings.http_rules import http_mistakes
 
         option_of_http = [ListenerConfig(address=http, protocol=HTTP)] if http else []
         mistakes += [Mistake("", said) for said in http_mistakes([*spoken, *option_of_http])]
@@ -174,7 +174,7 @@ def _missing(values: Mapping[str, Any], listeners: Collection[ListenerConfig]) -
                 mistakes.append(Mistake(option("binlog"), f"{binlog!r}: {error.strerror}"))
     cluster = values.get("cluster")
     if cluster:
-        from beanstalk_server.cluster import rules as cluster_rules
+        from beanstalk_server.settings import cluster_rules
 
         mistakes += cluster_rules.missing(cluster)
     return mistakes
@@ -194,8 +194,8 @@ def _bad_files(listener: ListenerConfig, warn: Callable[[str], object]) -> list[
                     Mistake(name.replace("_", "-"), f"{path!r} cannot be read: {reason}: must be a PEM file")
                 )
     if listener.tls_cert and not mistakes:
+        from beanstalk_server.server.front.tls_context import make_context
         from beanstalk_server.server.start_error import StartError
-        from beanstalk_server.server.tls_context import make_context
 
         try:
             make_context(listener, warn)

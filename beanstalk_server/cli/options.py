@@ -1,7 +1,7 @@
 """Reads the options from the command line and from the environment, and writes the help.
 
 The command line takes precedence over the environment, the environment over the config file, and that over the default.
-Must never know what an option does or which values it takes: `config.py` defines both.
+Must never know what an option does or which values it takes: `settings/config.py` defines both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.config import OPTIONS, Config, ConfigError, Mistake, Option
+from beanstalk_server.settings.config import OPTIONS, Config, ConfigError, Mistake, Option
 from beanstalk_server.version import full_version
 
 HELP: Final = ("-h", "--help")

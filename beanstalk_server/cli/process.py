@@ -24,12 +24,12 @@ import uvloop
 from beanstalk_server.cli.logs import log_start_failure, start_log
 from beanstalk_server.cli.options import odd_variables
 from beanstalk_server.cli.watchdog import watchdog_of
-from beanstalk_server.config import Config, ConfigError
 from beanstalk_server.events import event
 from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.host import Host
 from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
+from beanstalk_server.settings.config import Config, ConfigError
 
 JOURNAL_FAILED: Final = 74
 """The exit status when the journal failed while the server was running (EX_IOERR of sysexits.h)."""
@@ -178,7 +178,7 @@ def server_of(config: Config) -> Host:
     """The server that the settings describe: alone, or a node of a cluster."""
     if not config.cluster:
         return Server(config)
-    from beanstalk_server.server.node import Node  # most servers are alone
+    from beanstalk_server.cluster.node import Node  # most servers are alone
 
     return Node(config)
 

@@ -14,11 +14,11 @@ from functools import partial
 from secrets import randbits
 from typing import Final
 
-from beanstalk_server.config import Config
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.stored_job import StoredJob, stored_job
 from beanstalk_server.queue.table import IdTable
+from beanstalk_server.settings.config import Config
 from beanstalk_server.storage.beanstalkd.format import file_names
 from beanstalk_server.storage.beanstalkd.takeover import take_over
 from beanstalk_server.storage.binlog_reader import Damage

@@ -21,10 +21,10 @@ from beanstalk_server.queue.costs import transfer_cost
 from beanstalk_server.queue.interface import Queue
 from beanstalk_server.queue.wheel import END_OF_TIME
 from beanstalk_server.server.commits import CommitGate, CommitWaiter
-from beanstalk_server.server.entrance import NONE, TOKEN, Entrance
+from beanstalk_server.server.front.entrance import NONE, TOKEN, Entrance
+from beanstalk_server.server.front.listeners import Listeners, name_of_address
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
-from beanstalk_server.server.listeners import Listeners, name_of_address
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.wire.client_listing import ListedClient, Roll
 from beanstalk_server.wire.commands import STATISTICS

@@ -23,12 +23,12 @@ from beanstalk_server.wire.server_info import ServerInfo
 if TYPE_CHECKING:
     from beanstalk_server.admin.health import Condition
     from beanstalk_server.admin.metrics import ShardFigures
-    from beanstalk_server.config import Config
-    from beanstalk_server.server.listeners import Listeners
+    from beanstalk_server.server.front.listeners import Listeners
+    from beanstalk_server.server.front.reception import Reception
     from beanstalk_server.server.measurements import Measurements
-    from beanstalk_server.server.reception import Reception
     from beanstalk_server.server.service import Service
     from beanstalk_server.server.turns import Turns
+    from beanstalk_server.settings.config import Config
 
 TUBES: Final = "current-tubes"
 
@@ -109,7 +109,7 @@ class HostFigures:
         now = self._host.turns.clock()
         rows, *others = [rows_of(statistics_of(broker, info, now)) for broker, info in self._led()]
         for found in others:
-            from beanstalk_server.cluster.operations import is_summed  # only a node has others
+            from beanstalk_server.shards.operations import is_summed  # only a node has others
 
             for key, value in found.items():
                 if key not in rows:

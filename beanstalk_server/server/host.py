@@ -18,13 +18,11 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from beanstalk_server.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND
-from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of, ways_of
-from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.server.listeners import (
+from beanstalk_server.server.front.entrance import Entrance, accounts_of, entrance_of, ways_of
+from beanstalk_server.server.front.listeners import (
     Address,
     Listener,
     Listeners,
@@ -32,12 +30,14 @@ from beanstalk_server.server.listeners import (
     inherited_sockets,
     name_of_address,
 )
+from beanstalk_server.server.front.reception import Reception
+from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.process import this_process
-from beanstalk_server.server.reception import Reception
 from beanstalk_server.server.service import Service, policies_of
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.turns import Turns
+from beanstalk_server.settings.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
 from beanstalk_server.version import full_version
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.admin.health import Condition
     from beanstalk_server.admin.metrics import ShardFigures
-    from beanstalk_server.server.arrivals import Arrivals
-    from beanstalk_server.server.http_front import HttpFront
-    from beanstalk_server.server.io_front import IoFront
+    from beanstalk_server.io_processes.front import IoFront
+    from beanstalk_server.server.front.arrivals import Arrivals
+    from beanstalk_server.server.front.http_front import HttpFront
     from beanstalk_server.server.measurements import Measurements
     from beanstalk_server.server.reload import Prepared
     from beanstalk_server.server.slow import SlowLog
@@ -76,7 +76,7 @@ class Host:
         self.reception = Reception(self.listeners, self.turns, self._client_maker, accepts=not self.config.io_processes)
         self._io: IoFront | None = None
         if self.config.io_processes:
-            from beanstalk_server.server.io_front import IoFront  # most servers are one process
+            from beanstalk_server.io_processes.front import IoFront  # most servers are one process
 
             self._io = IoFront(self.config.io_processes, self.listeners, self._client_maker)
         self._http: HttpFront | None = None  # if a listener speaks HTTP
@@ -270,12 +270,12 @@ class Host:
         Raises:
             StartError: a library is missing.
         """
-        from beanstalk_server.server.http_rules import http_mistakes  # most servers speak no HTTP
+        from beanstalk_server.settings.http_rules import http_mistakes  # most servers speak no HTTP
 
         mistakes = http_mistakes(configs)
         if mistakes:
             raise StartError("\n".join(mistakes), BAD_OPTION)
-        from beanstalk_server.server.http_front import HttpFront
+        from beanstalk_server.server.front.http_front import HttpFront
 
         self.measure()
         return HttpFront(self)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import pwd
 
-from beanstalk_server.config import option
 from beanstalk_server.server.start_error import StartError
+from beanstalk_server.settings.config import option
 
 
 def drop_privileges(user: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_server.access.rules import OF_ONE_LISTENER
-from beanstalk_server.config import OPTIONS, Config, ConfigError, ListenerConfig
-from beanstalk_server.server.entrance import Entrance, accounts_of, entrance_of
-from beanstalk_server.server.http_rules import http_mistakes
-from beanstalk_server.server.listeners import Listener, name_of_address, open_listener
+from beanstalk_server.server.front.entrance import Entrance, accounts_of, entrance_of
+from beanstalk_server.server.front.listeners import Listener, name_of_address, open_listener
 from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
+from beanstalk_server.settings.config import OPTIONS, Config, ConfigError, ListenerConfig
+from beanstalk_server.settings.http_rules import http_mistakes
+from beanstalk_server.settings.rules import OF_ONE_LISTENER
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts

@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from beanstalk_server.config import Config
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import ALL, Journal
@@ -19,6 +18,7 @@ from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.host import Host, log
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service, journal_of
+from beanstalk_server.settings.config import Config
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""

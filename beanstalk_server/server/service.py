@@ -12,7 +12,6 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.config import Config, option
 from beanstalk_server.events import event
 from beanstalk_server.queue.broker import Broker
 from beanstalk_server.queue.journal import Journal, JournalError
@@ -20,11 +19,12 @@ from beanstalk_server.queue.policy import PolicyOf, no_policies
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connections
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.timers import Timers
 from beanstalk_server.server.turns import Turns
+from beanstalk_server.settings.config import Config, option
 from beanstalk_server.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 from typing import Final, Protocol
 
-from beanstalk_server.files import refuse_if_public
+from beanstalk_server.settings.files import refuse_if_public
 
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 

@@ -3,8 +3,8 @@
     python -m docs.site.build DIRECTORY
 
 The pages are copied to a place of their own, so that their links to each other stay as they are; with them come a page
-of all options, from `config.py`, and one of all commands, from `wire/commands.py` and docs/protocol-extensions.md.
-Sphinx makes HTML of them, and whatever it warns of is an error. Must never change a page.
+of all options, from `settings/config.py`, and one of all commands, from `wire/commands.py` and
+docs/protocol-extensions.md. Sphinx makes HTML of them, and whatever it warns of is an error. Must never change a page.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from beanstalk_server import config, kinds
 from beanstalk_server.access import user
-from beanstalk_server.config import Option
+from beanstalk_server.settings import config, kinds
+from beanstalk_server.settings.config import Option
 from beanstalk_server.wire import authorization
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, Command
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from beanstalk_server import TubeConfig
 from beanstalk_server.access.policies import NO_SECTION, Policies, differences
-from beanstalk_server.config import TUBE_KEYS
-from beanstalk_server.kinds import interval_of
 from beanstalk_server.queue.policy import NO_POLICY, Policy
 from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.settings.config import TUBE_KEYS
+from beanstalk_server.settings.kinds import interval_of
 
 NAMES = st.text("ab-.", min_size=1, max_size=5)
 PARTS = st.sampled_from(["a", "b", ".", "*", "?", "[ab]", "[!a]", "[+--]"])

@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
-from beanstalk_server.access import rules
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.cli import server
 from beanstalk_server.cli.options import parse
-from beanstalk_server.config import LISTENER_KEYS, OPTIONS, TUBE_KEYS, USER_KEYS
-from beanstalk_server.files import LARGEST_FILE
+from beanstalk_server.settings import rules
+from beanstalk_server.settings.config import LISTENER_KEYS, OPTIONS, TUBE_KEYS, USER_KEYS
+from beanstalk_server.settings.files import LARGEST_FILE
 
 DOCUMENT = Path(__file__).parents[2] / "docs/config.md"
 HASH, ANOTHER = "ab" * 32, "cd" * 32

@@ -16,7 +16,7 @@ from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.cli import logs
 from beanstalk_server.cli.logs import JsonFormatter, TextFormatter
 from beanstalk_server.events import event, event_of, log_of_shard
-from beanstalk_server.server import io_notes
+from beanstalk_server.io_processes import notes
 
 CALLS = logged.calls()
 
@@ -140,13 +140,13 @@ def test_a_line_about_a_shard_names_it_in_the_text_and_in_a_field(caplog):
 def carry(one):
     """A line of an I/O process, as its engine process writes it."""
     sent, written = [], []
-    io_notes.NoteHandler(lambda note: sent.append(note) or True).emit(one)
+    notes.NoteHandler(lambda note: sent.append(note) or True).emit(one)
     handler = logging.Handler()
     handler.emit = written.append
     log = logging.getLogger("beanstalk_server")
     log.addHandler(handler)
     try:
-        io_notes.log_line(sent[0])
+        notes.log_line(sent[0])
     finally:
         log.removeHandler(handler)
     (arrived,) = written
@@ -181,7 +181,7 @@ def test_of_a_line_with_endless_fields_the_name_arrives(caplog):
 @pytest.mark.parametrize("note", [b"L\x14x", b"L\x14x\0", b"L\x14x\0{}", b"L\x14x\0[]\0text", b"L\x14x\0{\0text"])
 def test_a_note_that_is_no_line_is_refused(note):
     with pytest.raises(ValueError, match=r"no line for the log|^Expecting"):
-        io_notes.log_line(note)
+        notes.log_line(note)
 
 
 @pytest.mark.sockets

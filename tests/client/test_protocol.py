@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_server.cli.operator import parser
-from beanstalk_server.kinds import Duration
+from beanstalk_server.settings.kinds import Duration
 
 PAGE = (
     b'---\nnext: "17-4711"\njobs:\n- {id: 3, state: "ready", reason: "a \\"b\\", c", key: ""}\n- {id: 4, state: "x"}\n'

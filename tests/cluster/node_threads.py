@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from memory_engine import MemoryConnector, Servers
 
 from beanstalk_server import Config
-from beanstalk_server.server.node import Node
-from beanstalk_server.server.roles import LEADS
+from beanstalk_server.cluster.node import Node
+from beanstalk_server.cluster.roles import LEADS
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
 

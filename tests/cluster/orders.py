@@ -10,10 +10,10 @@ from functools import cache
 from virtual import World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.routing import RoutingSession
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.shards.routing import RoutingSession
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.session import Session
 

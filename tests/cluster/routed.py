@@ -4,8 +4,8 @@ from collections import deque
 
 from virtual import World
 
-from beanstalk_server.cluster.routing import RoutingSession
 from beanstalk_server.link.link import WINDOW
+from beanstalk_server.shards.routing import RoutingSession
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.session import Session
 

@@ -9,12 +9,12 @@ import pytest
 from node_threads import lead_all, put, reserved, role, stats
 
 from beanstalk_server import Config
+from beanstalk_server.cluster import shard
 from beanstalk_server.cluster.engine import EngineError, Lease
-from beanstalk_server.config import BAD_OPTION
-from beanstalk_server.server import shard
-from beanstalk_server.server.node import Node, address_towards
-from beanstalk_server.server.roles import LEADS
+from beanstalk_server.cluster.node import Node, address_towards
+from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.server.start_error import StartError
+from beanstalk_server.settings.config import BAD_OPTION
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.waiting import eventually
 

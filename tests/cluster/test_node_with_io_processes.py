@@ -6,7 +6,7 @@ import signal
 
 from node_threads import put, reserved, role
 
-from beanstalk_server.server.roles import LEADS
+from beanstalk_server.cluster.roles import LEADS
 from harness.waiting import eventually
 
 

@@ -6,9 +6,9 @@ import json
 from node_threads import lead_all, put, role
 from prometheus_client.parser import text_string_to_metric_families
 
-from beanstalk_server.server.http_front import DESCRIPTORS
-from beanstalk_server.server.listeners import connections_allowed
-from beanstalk_server.server.roles import IS_SUSPENDED, LEADS
+from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS
+from beanstalk_server.server.front.http_front import DESCRIPTORS
+from beanstalk_server.server.front.listeners import connections_allowed
 from harness.waiting import eventually
 
 HERE = "127.0.0.1:0"

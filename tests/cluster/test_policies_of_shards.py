@@ -10,9 +10,9 @@ from node_threads import TTL, lead_all, put
 
 from beanstalk_server import Config, TubeConfig
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
+from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.server.roles import LEADS
 from beanstalk_server.server.service import Service
 from harness.waiting import eventually
 

@@ -5,7 +5,7 @@ import pytest
 from orders import STOP, ShardedCluster
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.reserving import ATTEMPTS, reserved_ids
+from beanstalk_server.shards.reserving import ATTEMPTS, reserved_ids
 
 SHARDS = 3
 

@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from orders import ShardedCluster
 
-from beanstalk_server.cluster.reserving import reserved_ids
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.queue.units import SECOND
-from tests.cluster.test_reserving import parse
+from beanstalk_server.shards.reserving import reserved_ids
+from tests.shards.test_reserving import parse
 
 WORKERS = 3
 

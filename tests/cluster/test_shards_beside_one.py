@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from orders import ShardedCluster
 from virtual import World
 
-from beanstalk_server.cluster.operations import is_summed
+from beanstalk_server.shards.operations import is_summed
 from beanstalk_server.wire.session import Session
 
 CLIENTS = 3

@@ -3,7 +3,7 @@
 import socket
 from itertools import pairwise
 
-from beanstalk_server.server.proxy_header import LONGEST_HEADER, SIGNATURE, ProxyHeader
+from beanstalk_server.server.front.proxy_header import LONGEST_HEADER, SIGNATURE, ProxyHeader
 
 LOCAL = "the proxy itself"
 

@@ -12,9 +12,9 @@ from beanstalk_server.queue.journal import Journal
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.commits import CommitGate, Gathering
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.entrance import Entrance
+from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
-from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.timers import Timers
 from beanstalk_server.server.turns import Turns

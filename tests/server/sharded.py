@@ -11,13 +11,13 @@ from rounds import Loop, Rounds, Transport
 from beanstalk_server.link.link import NONCE_BYTES, Link
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.journal import Journal
-from beanstalk_server.server.clients import Clients
 from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.entrance import Entrance
+from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_transport import LinkTransport
-from beanstalk_server.server.listeners import Listeners
 from beanstalk_server.server.process import this_process
+from beanstalk_server.shards.clients import Clients
 from beanstalk_server.wire.places import Places
 
 

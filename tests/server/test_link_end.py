@@ -16,7 +16,7 @@ from beanstalk_server.link.link import NONCE_BYTES, REST_LIMIT, WINDOW, Channel,
 from beanstalk_server.link.opening import Opening
 from beanstalk_server.queue.journal import Journal
 from beanstalk_server.server.connection import Connection
-from beanstalk_server.server.entrance import Entrance
+from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
 from harness.waiting import eventually_async

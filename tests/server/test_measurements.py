@@ -6,15 +6,15 @@ import pytest
 from rounds import Loop, Rounds
 
 from beanstalk_server import Config, Server
-from beanstalk_server.config import ListenerConfig
 from beanstalk_server.queue.histogram import Histogram
 from beanstalk_server.queue.journal import DELETIONS
 from beanstalk_server.queue.units import MILLISECOND, SECOND
 from beanstalk_server.server.alarm import LoopAlarm
-from beanstalk_server.server.entrance import Entrance
-from beanstalk_server.server.listeners import Listeners
+from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.measurements import INTERVAL, HeldSamples
-from beanstalk_server.server.reception import Reception
+from beanstalk_server.settings.config import ListenerConfig
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
 from tests.server.test_commits import ASK, PUT, QuickJournal, committing

@@ -11,12 +11,12 @@ import random
 from collections import Counter
 
 from beanstalk_server.cluster import sender
-from beanstalk_server.config import Config, TubeConfig
+from beanstalk_server.cluster.node import Node
+from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.check import check_broker
 from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
-from beanstalk_server.server.node import Node
-from beanstalk_server.server.roles import LEADS
+from beanstalk_server.settings.config import Config, TubeConfig
 from tests.cluster.histories import History, Recorder, Survivor, nanoseconds, problems_of
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of
 from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers

@@ -12,7 +12,8 @@ import sys
 import time
 import types
 
-from beanstalk_server.server import alarm, hangups, listeners
+from beanstalk_server.server import alarm, hangups
+from beanstalk_server.server.front import listeners
 from beanstalk_server.storage import write_thread
 from tests.cluster.simulation.virtual_loop import PROCESS, START, WALL, VirtualWriteThread, this_thread
 

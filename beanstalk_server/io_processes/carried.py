@@ -1,0 +1,209 @@
+"""The clients of an I/O process: what each sends goes to the engine process, and what it is sent comes from there.
+
+    event loop ⇄ transport ⇄ CarriedConnection ⇄ its channel on the link ⇄ engine process
+
+Must never know what clients say, where a command ends, or what becomes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, cast
+
+from beanstalk_server.access.user import User
+from beanstalk_server.events import event
+from beanstalk_server.link.link import Channel, Link
+from beanstalk_server.server.connection import name_of_peer
+from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.intake import Intake
+
+NUMBER_BYTES: Final = 4
+"""Of the number of an entrance, with which an opening begins."""
+
+SEPARATOR: Final = b"\0"
+"""Stands in an opening between the user and the name for the log. Neither has it."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+def encode_opening(entrance: int, user: str, name: str) -> bytes:
+    """What the engine process is told of a client.
+
+    Args:
+        entrance: the number of the entrance by which it has come in.
+        user: the name of the user that it has proved to be; "" where nobody is asked.
+        name: what the log calls it.
+    """
+    return entrance.to_bytes(NUMBER_BYTES, "big") + user.encode() + SEPARATOR + name.encode()
+
+
+def decode_opening(payload: bytes) -> tuple[int, str, str]:
+    """The entrance, the user and the name in an opening.
+
+    Raises:
+        ValueError: it is none.
+    """
+    user, separator, name = payload[NUMBER_BYTES:].partition(SEPARATOR)
+    if not separator:
+        raise ValueError("it breaks off")
+    shown = name.decode()
+    if not shown.isprintable():
+        raise ValueError("a name is no text")
+    return int.from_bytes(payload[:NUMBER_BYTES], "big"), user.decode(), shown
+
+
+class CarriedConnection(Channel):
+    """One client, whose bytes are carried. It has the methods of an asyncio protocol.
+
+    Args:
+        entrance: where the client came in.
+        user: who it has proved to be; None where nobody is asked.
+        name: what the log calls the client; "" for the address that it has connected from.
+    """
+
+    __slots__ = (
+        "_carrier",
+        "_ended",  # the client has shut down its sending side
+        "_entrance",
+        "_input",  # has come, and waits for room on the link
+        "_intake",
+        "_name",
+        "_output_paused",  # the client does not read
+        "_taken",  # bytes that came while the client did not read, for which the engine process gets no credit yet
+        "_transport",
+        "_user",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, carrier: Carrier, entrance: Entrance, user: User | None = None, name: str = "") -> None:
+        super().__init__()
+        self._carrier = carrier
+        self._entrance = entrance
+        self._user = "" if user is None else user.name
+        self._name = name
+        self._ended = False
+        self._intake = Intake()
+        self._input: deque[bytes] = deque()
+        self._output_paused = False
+        self._taken = 0
+
+    # What the event loop, TLS or an arrival calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        carrier = self._carrier
+        carrier.open[self] = None
+        link = carrier.link
+        if link is None or self._entrance.closed:
+            self._transport.abort()
+            return
+        name = self._name or name_of_peer(self._transport)
+        if not link.open(self, encode_opening(self._entrance.number, self._user, name)):
+            log.warning(
+                "%(client)s: cannot be served: there are too many clients", event("too-many-clients", client=name)
+            )
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._input and len(data) <= self.room():
+            self.send(data)
+        else:
+            self._input.append(data)
+            self.on_room()
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        if self._input:
+            self.send_hangup()  # the engine process will have the rest of the input later
+        else:
+            self.send_end()
+        return True  # replies may still come; the engine process closes
+
+    def pause_writing(self) -> None:
+        self._output_paused = True
+
+    def resume_writing(self) -> None:
+        self._output_paused = False
+        taken = self._taken
+        self._taken = 0
+        self.consumed(taken)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._intake.unwatch()
+        self.close_channel(at_once=True)
+        self._input.clear()
+        self._carrier.remove(self)
+
+    def abort(self) -> None:
+        """Disconnect the client soon: what it has been sent in this round of the event loop goes out first."""
+        self._carrier.loop.call_soon(self._transport.abort)
+
+    # What the link calls
+
+    def on_data(self, data: bytes) -> None:
+        self._transport.write(data)
+        if self._output_paused:
+            self._taken += len(data)
+        else:
+            self.consumed(len(data))
+
+    def on_room(self) -> None:
+        waiting = self._input
+        if not waiting:
+            return
+        while waiting:
+            room = self.room()
+            if not room:
+                break
+            first = waiting[0]
+            if len(first) <= room:
+                waiting.popleft()
+                self.send(first)
+            else:
+                waiting[0] = first[room:]
+                self.send(first[:room])
+        if self._ended:
+            if not waiting:
+                self.send_end()
+        else:
+            self._intake.regulate(not waiting, self._transport, self._carrier.hangups, self.send_hangup)
+
+    def on_close(self, *, at_once: bool) -> None:
+        if at_once:
+            self.abort()
+        else:
+            self._transport.close()
+
+    def on_lost(self, *, is_clean: bool) -> None:  # noqa: ARG002 there is no other engine process
+        self.abort()
+
+
+class Carrier:
+    """What the clients of an I/O process share.
+
+    Args:
+        listeners: where clients come in; they are told when one has gone.
+    """
+
+    __slots__ = ("hangups", "link", "listeners", "loop", "open")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, listeners: Listeners, hangups: HangupWatch) -> None:
+        self.loop = loop
+        self.listeners = listeners
+        self.hangups = hangups
+        self.link: Link | None = None  # to the engine process, as long as there is one
+        self.open: dict[CarriedConnection, None] = {}
+
+    def make_client(self, entrance: Entrance, user: User | None = None, name: str = "") -> CarriedConnection:
+        """The protocol of a client that is known."""
+        return CarriedConnection(self, entrance, user, name)
+
+    def remove(self, client: CarriedConnection) -> None:
+        """Forget a client that is gone."""
+        self.open.pop(client, None)
+        self.listeners.connection_closed()

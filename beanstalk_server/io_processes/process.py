@@ -1,0 +1,205 @@
+"""An I/O process: a program that accepts the clients of a server, and carries their bytes to its engine process.
+
+    clients ⇄ Listeners, Arrivals, TLS ⇄ CarriedConnection ⇄ Link ⇄ LinkEnd ⇄ pair of sockets ⇄ engine process
+
+It is started by the engine process (io_processes.py), which hands it a pair of sockets for the link and another one for
+its settings. It ends when the link ends. Signals are for the engine process. Must never know commands other than those
+that an arrival knows, jobs, or what a user may do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Any, Final, cast
+
+import uvloop
+
+from beanstalk_server.events import event
+from beanstalk_server.io_processes.carried import Carrier
+from beanstalk_server.io_processes.notes import READY, NoteHandler
+from beanstalk_server.io_processes.settings import SIGNALS, Door, IoSettings
+from beanstalk_server.link.link import NOTE, Link
+from beanstalk_server.server.front.entrance import Entrance, entrance_of
+from beanstalk_server.server.front.listeners import Listener, Listeners
+from beanstalk_server.server.front.reception import Reception
+from beanstalk_server.server.front.shares import Shares
+from beanstalk_server.server.hangups import HangupWatch
+from beanstalk_server.server.link_end import LinkEnd
+from beanstalk_server.server.turns import Turns
+from beanstalk_server.settings.config import ListenerConfig
+
+HEADROOM: Final = 8
+"""File descriptors that no connection gets, because the process may need them."""
+
+ACCEPTS: Final = 4
+"""Connections accepted from one socket in one round of the event loop: few, so that the other processes get some."""
+
+PR_SET_PDEATHSIG: Final = 1
+"""Of linux/prctl.h."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class IoProcess:
+    """Carries clients from `run` on, until the link ends.
+
+    Args:
+        sock: the link's end of the pair.
+        control: where settings come.
+        shares: how many clients each I/O process has; None if that does not matter.
+    """
+
+    def __init__(self, sock: socket.socket, control: socket.socket, shares: Shares | None = None) -> None:
+        self._sock = sock
+        self._control = control
+        self.listeners = Listeners(ACCEPTS, shares)
+        self._hangups = HangupWatch()
+        self._turns = Turns()  # of arrivals and TLS
+        self._listening: dict[int, Listener] = {}  # by the number of the entrance
+        self._end: LinkEnd
+        self.carrier: Carrier
+        self.reception: Reception
+
+    async def run(self) -> None:
+        """Carry clients, until the link ends."""
+        settings = IoSettings.receive(self._control)
+        if settings is None:
+            return  # the engine process has ended meanwhile
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[str] = loop.create_future()
+        end = self._end = LinkEnd(
+            loop, lambda _, why: None if ended.done() else ended.set_result(why), name="the engine process"
+        )
+        link = Link(dials=True, on_output=end.output, trusts=True)
+        end.begin(link)
+        self.carrier = Carrier(loop, self.listeners, self._hangups)
+        self.carrier.link = link
+        self.reception = Reception(self.listeners, self._turns, lambda: self.carrier.make_client)
+        self._turns.start(loop)
+        self._hangups.start(loop)
+        await loop.create_unix_connection(cast(Any, lambda: end), sock=self._sock)
+        self._change(settings)
+        self.reception.start(loop, HEADROOM)
+        self._control.setblocking(False)
+        loop.add_reader(self._control.fileno(), self._take_settings)
+        self.send_note(READY)
+        await ended
+        await self._stop(loop)
+
+    def send_note(self, note: bytes) -> bool:
+        """Tell the engine process something; False if it cannot be told."""
+        carrier = getattr(self, "carrier", None)
+        if carrier is None or carrier.link is None:
+            return False
+        carrier.link.send(NOTE, 0, note)
+        return True
+
+    def _take_settings(self) -> None:
+        """Let new settings take effect. If that fails, end: another process begins with them."""
+        try:
+            settings = IoSettings.receive(self._control)
+            if settings is None:
+                asyncio.get_running_loop().remove_reader(self._control.fileno())
+                return
+            self._change(settings)
+        except Exception:
+            log.exception(
+                "an I/O process cannot take its settings; this is a bug in the server", event("bug-in-io-settings")
+            )
+            self._end.close("it cannot take its settings")
+        else:
+            self.send_note(READY)
+
+    def _change(self, settings: IoSettings) -> None:
+        try:
+            accounts = None
+            if settings.users:
+                from beanstalk_server.access.accounts import Accounts  # most servers have no users
+
+                accounts = Accounts(settings.users)
+            make_context = functools.partial(_make_context, settings)
+            entrances: list[Entrance] = []
+            listeners: list[Listener] = []
+            listening = {}
+            for door in settings.doors:
+                entrance = entrance_of(door.config, door.place, accounts, make_context)
+                entrance.number = door.number
+                entrances.append(entrance)
+                listener = self._listening.get(door.number) or _listener_of(door)
+                listeners.append(listener)
+                listening[door.number] = listener
+            self.reception.change(listeners, [door.config for door in settings.doors], entrances)
+            self._listening = listening
+        finally:
+            settings.close()
+
+    async def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._control.fileno())
+        carrier = self.carrier
+        carrier.link = None
+        await self.listeners.stop()
+        if self.reception.arrivals is not None:
+            await self.reception.arrivals.stop()
+        for client in list(carrier.open):
+            client.abort()
+        while carrier.open:
+            await asyncio.sleep(0)
+        self._hangups.stop()
+        self._turns.stop()
+
+
+def _listener_of(door: Door) -> Listener:
+    """A listener at the socket of a door, which it takes over."""
+    sock = socket.socket(fileno=door.descriptor)
+    door.descriptor = -1
+    sock.setblocking(False)
+    return Listener(door.config, sock, door.place)
+
+
+def _make_context(settings: IoSettings, config: ListenerConfig) -> Any:
+    from beanstalk_server.server.front.tls_context import make_context  # only where there is TLS
+
+    return make_context(config, _ignore_warning, settings.place)  # the engine process has warned
+
+
+def _ignore_warning(_: str) -> None:
+    """Takes a warning that the log has already."""
+
+
+def end_with_engine() -> None:
+    """Let Linux end this process with the engine process: one that stands still would not see that its link has ended,
+    and would keep the port. Elsewhere it has to be ended by hand."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def main() -> None:
+    """Run an I/O process: the arguments are the descriptors of its two sockets, that of the shares, and its place
+    there.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    end_with_engine()
+    gc.disable()  # as in the engine process: nothing here makes reference cycles
+    link, control, counts, place = map(int, sys.argv[1:])
+    process = IoProcess(socket.socket(fileno=link), socket.socket(fileno=control), Shares(counts, place))
+    os.close(counts)
+    # The engine process says when a line came, and how serious it is.
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[NoteHandler(process.send_note)])
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(process.run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,528 @@
+"""Clients that have connected, and are not known yet: from the first byte to a `Connection` with a user.
+
+    PROXY header ─→ TLS handshake ─→ auth line, certificate, or peer ─→ Connection
+         │               │                        │
+         └───────────────┴────────────────────────┴─→ refused, with a line in the log
+
+Each listener asks for some of these (`Entrance`), in this order. A connection that takes over gets all bytes that came
+behind. Whoever is not known yet costs little, and not for long:
+
+    what                        bound                          beyond it
+    --------------------------  -----------------------------  ------------------------------
+    arrivals at a time          MOST_ARRIVALS, and half of     the oldest gives way; while it waits for its
+                                what the file limit allows     turn, nobody is accepted from half of that on
+    the time for all steps      TIME_LIMIT                     closed
+    a header, a line            LONGEST_HEADER, LINE_LIMIT     refused
+    bytes that wait for a turn  one read                       it is not read from
+    work                        the round's budget             waits for its turn
+    bytes after a refusal       LINGER_LIMIT                   closed, whoever still sends
+
+A client that is refused is told so, and hung up on; but what it still sends is read, and dropped, until it hangs up
+too. A socket that is closed with unread input sends a reset, which overtakes the reply. (TLS closes by itself when a
+handshake fails: then a client that sends tens of KiB without waiting may miss the alert.)
+
+Must never know commands other than `auth` and `quit`, or what the queue is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from beanstalk_server.access.user import User
+from beanstalk_server.events import event
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.server.connection import is_unix, name_of_peer
+from beanstalk_server.server.front.entrance import CERTIFICATE, PEER, TOKEN, Entrance
+from beanstalk_server.server.front.listeners import Listeners
+from beanstalk_server.server.front.refusals import Refusals
+from beanstalk_server.server.turns import Runnable, Turns
+from beanstalk_server.wire import replies
+from beanstalk_server.wire.framing import LINE_LIMIT
+from beanstalk_server.wire.grammar import parse_auth
+
+MOST_ARRIVALS: Final = 1024
+"""Arrivals at a time."""
+
+TIME_LIMIT: Final = 10 * SECOND
+"""Nanoseconds that an arrival has to become known."""
+
+LINGER_LIMIT: Final = 1 << 18
+"""Bytes that are read from a refused client, and dropped, before it is cut off."""
+
+READ_COST: Final = 4
+"""The cost of a read, whatever comes of it, in the unit of SESSION_QUANTUM."""
+
+STEP_COST: Final = 8
+"""The cost of a header that is read, or of a client that is recognized."""
+
+CLOSE_COST: Final = 12
+"""The cost of refusing a client: two system calls, and the end of the connection."""
+
+QUIT: Final = b"quit"
+CREDENTIALS: Final = "=iII"  # struct ucred of unix(7): process, user and group
+CREDENTIALS_SIZE: Final = 12
+
+# What an arrival waits for
+HEADER: Final = 0
+HANDSHAKE: Final = 1
+LINE: Final = 2
+HANG_UP: Final = 3  # it has been refused
+NOTHING: Final = 4  # a connection has taken over, or the client is gone
+
+GONE: Final = ("hung up before the handshake", "the connection was lost")
+"""What TLS says of a client that has failed in nothing: whoever looks whether a port is open does the same."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Arrival(Runnable):
+    """One client that is not known yet.
+
+    It has the methods of an asyncio protocol, and does not inherit from one, as `Connection` does not.
+    """
+
+    __slots__ = (
+        "_arrivals",
+        "_channel",  # speaks with the client: the plain transport, or TLS above it
+        "_data",  # has come, and is not done
+        "_dropped",  # bytes that have come after a refusal
+        "_ended",  # the client has shut down its sending side
+        "_entrance",
+        "_is_local",  # a proxy speaks for itself
+        "_name",  # what the log calls it: the address that it has connected from, or that a proxy speaks for
+        "_names",  # in the client's certificate
+        "_paused",  # nothing is read until its turn
+        "_stage",
+        "_transport",  # the plain one
+        "deadline",  # nanoseconds
+    )
+
+    def __init__(self, arrivals: Arrivals, entrance: Entrance) -> None:
+        super().__init__()
+        self.deadline = 0
+        self._arrivals = arrivals
+        self._entrance = entrance
+        self._transport: asyncio.Transport | None = None
+        self._channel: asyncio.Transport | None = None
+        self._stage = NOTHING
+        self._data = b""
+        self._dropped = 0
+        self._ended = False
+        self._paused = False
+        self._is_local = False
+        self._names: list[str] = []
+        self._name = ""
+
+    @property
+    def entrance(self) -> Entrance:
+        """Where it has come."""
+        return self._entrance
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has sent something, and waits for its turn."""
+        return self.queued or (self._stage == HANDSHAKE and cast(Any, self._channel).queued)
+
+    # What the event loop or TLS calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        plain = cast(asyncio.Transport, transport)
+        self._transport = plain
+        self._channel = plain
+        self._name = name_of_peer(plain)
+        entrance = self._entrance
+        self._arrivals.add(self)
+        if entrance.closed or self._arrivals.turns.stopped:
+            plain.abort()
+        elif entrance.wants_header:
+            peer = plain.get_extra_info("peername")
+            if is_unix(plain) or (isinstance(peer, tuple) and entrance.trusts(peer[0])):
+                self._stage = HEADER
+            elif peer is None:
+                plain.abort()  # it is gone, and nobody knows who it was: what it has sent must not be read
+            else:
+                self._refuse("not a trusted proxy", b"")
+        else:
+            self._secure()
+
+    def data_received(self, data: bytes) -> None:
+        turns = self._arrivals.turns
+        turns.spend(READ_COST)
+        if self._stage == HANG_UP:
+            self._dropped += len(data)
+            if self._dropped > LINGER_LIMIT:
+                self.abort()
+            return
+        self._data = self._data + data if self._data else data
+        if self.queued:
+            return
+        if turns.budget <= 0:
+            channel = self._channel
+            if channel is not None:
+                channel.pause_reading()
+                self._paused = True
+            turns.enqueue(self)
+        else:
+            turns.spend(self._go_on())
+        turns.run_pending()
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        return self.queued  # else what it has sent is not enough, and no more will come
+
+    def pause_writing(self) -> None:
+        """Close: what an arrival is told is short, but what TLS answers to changes of keys has no end."""
+        if self.expire("does not read"):
+            self._entrance.failures += 1
+
+    def resume_writing(self) -> None:
+        """Do nothing."""
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self._stage != NOTHING or self._transport is not None:
+            self._leave()
+            self._arrivals.listeners.connection_closed()
+
+    def take_turn(self) -> int:
+        try:
+            channel = self._channel
+            if channel is None or channel.is_closing():
+                return 0
+            self._resume()
+            cost = self._go_on()
+            if self._ended and self._stage in (HEADER, LINE):
+                channel.close()  # what it has sent is not enough
+            return cost
+        except Exception:
+            log.exception(
+                "%(client)s: an arrival failed; this is a bug in the server", event("bug-in-arrival", client=self._name)
+            )
+            self.abort()
+            return STEP_COST
+
+    def is_slow(self) -> bool:
+        return False
+
+    def label(self) -> str:
+        return self._name
+
+    # The steps
+
+    def _go_on(self) -> int:
+        """Do what the bytes that have come allow; return the cost."""
+        if self._stage == HEADER:
+            return self._read_header()
+        if self._stage == LINE:
+            return self._read_line()
+        return 0
+
+    def _read_header(self) -> int:
+        from beanstalk_server.server.front.proxy_header import ProxyHeader, read_header
+
+        header = read_header(self._data)
+        if header is None:
+            return 0
+        if not isinstance(header, ProxyHeader):
+            self._refuse(header, b"")
+            return CLOSE_COST
+        self._data = self._data[header.size :]
+        self._is_local = header.is_local
+        self._name = header.source or self._name
+        if header.certificate_name:
+            self._names.append(header.certificate_name)
+        self._secure()
+        return STEP_COST
+
+    def _secure(self) -> None:
+        """Begin the handshake, if there is to be one."""
+        context = self._entrance.context
+        plain = self._transport
+        assert plain is not None, "it is connected"
+        if context is None:
+            self._identify()
+            return
+        from beanstalk_server.server.front.tls import TlsTransport
+
+        self._stage = HANDSHAKE
+        tls: Any = TlsTransport(context, self._arrivals.turns, self._on_secure, self._on_failure)
+        data = self._data
+        self._data = b""
+        plain.set_protocol(tls)
+        tls.connection_made(plain)
+        self._channel = tls
+        if data:
+            tls.data_received(data)
+        if self._ended:
+            tls.eof_received()
+
+    def _on_secure(self, tls: Any) -> None:
+        """Go on after the handshake."""
+        tls.set_protocol(self)  # in any case: it reports the end of the connection
+        if self._stage == HANDSHAKE:
+            self._names = tls.names()
+            self._identify()
+
+    def _on_failure(self, tls: Any, reason: str) -> None:
+        """Note that there will be no handshake: TLS has closed the connection, or has seen it close."""
+        tls.set_protocol(self)  # it reports the end of the connection: only then is there room for another one
+        if self._stage == HANDSHAKE and reason not in GONE:
+            self._entrance.failures += 1
+            self._note(reason)
+        self._stage = HANG_UP
+
+    def _identify(self) -> None:
+        """Find out who the client is, if that can be known before it says so."""
+        entrance = self._entrance
+        if entrance.is_http:
+            self._let_in(self._user_of_http())
+        elif entrance.auth == TOKEN:
+            self._stage = LINE
+            if self._data:
+                self._read_line()
+        elif entrance.auth == CERTIFICATE:
+            user = entrance.user_of_certificate(self._names)
+            if user is not None:
+                self._let_in(user)
+            elif self._is_local:
+                self._hang_up(replies.UNAUTHORIZED)  # a proxy looks whether the server is alive
+            elif self._names:
+                self._refuse(f"no user has the name in its certificate, {' or '.join(map(ascii, self._names))}")
+            else:
+                self._refuse("no certificate")
+        elif entrance.auth == PEER:
+            uid = self._uid()
+            user = entrance.user_of_uid(uid)
+            if user is not None:
+                self._let_in(user)
+            else:
+                self._refuse(f"no user has the uid {uid}")
+        else:
+            self._let_in(None)
+
+    def _user_of_http(self) -> User | None:
+        """Who asks over HTTP; None for those who are not known, or not before they ask for something."""
+        entrance = self._entrance
+        if entrance.auth == CERTIFICATE:
+            return entrance.user_of_certificate(self._names)
+        return entrance.user_of_uid(self._uid()) if entrance.auth == PEER else None
+
+    def _uid(self) -> int:
+        """Which user of the system runs the process at the other end of a UNIX socket."""
+        transport = self._transport
+        assert transport is not None, "it is connected"
+        sock = transport.get_extra_info("socket")
+        found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS_SIZE)
+        uid: int = struct.unpack(CREDENTIALS, found)[1]
+        return uid
+
+    def _read_line(self) -> int:
+        """Take the command that says who the client is."""
+        data = self._data
+        end = data.find(b"\r\n", 0, LINE_LIMIT)
+        if end < 0:
+            if len(data) < LINE_LIMIT:
+                return 0
+            self._refuse("a line that is too long")
+            return CLOSE_COST
+        line = data[:end]
+        if line == QUIT:
+            self._hang_up(b"")
+            return CLOSE_COST
+        token = parse_auth(line)
+        if not token:
+            self._refuse("something else than a token")
+            return CLOSE_COST
+        user = self._entrance.user_of_token(token)
+        if user is None:
+            self._refuse("unknown token")
+            return CLOSE_COST
+        channel = self._channel
+        assert channel is not None, "it is connected"
+        self._data = data[end + 2 :]
+        channel.write(replies.AUTHENTICATED)
+        self._let_in(user)
+        return STEP_COST
+
+    # The end of an arrival
+
+    def _let_in(self, user: User | None) -> None:
+        """Let a connection take over, with what has come and is not done."""
+        channel = self._channel
+        assert channel is not None, "it is connected"
+        connection = self._arrivals.make_client(self._entrance, user, self._name)
+        data = self._data
+        self._leave()
+        channel.set_protocol(connection)
+        connection.connection_made(channel)
+        if channel.is_closing():
+            return  # the server stops, or does not serve it
+        if data:
+            connection.data_received(data)
+        if self._ended and not channel.is_closing():
+            connection.eof_received()
+
+    def _refuse(self, reason: str, reply: bytes = replies.UNAUTHORIZED) -> None:
+        self._entrance.failures += 1
+        self._note(reason)
+        self._hang_up(reply)
+
+    def _note(self, reason: str) -> None:
+        self._arrivals.refusals.note(self._name, self._entrance.place, reason)
+
+    def _hang_up(self, reply: bytes) -> None:
+        """Send a last reply, and then read until the client hangs up too."""
+        self._stage = HANG_UP
+        self._data = b""
+        channel = self._channel
+        assert channel is not None, "it is connected"
+        if reply:
+            channel.write(reply)
+        if self._ended:
+            channel.close()
+        else:
+            self._resume()
+            channel.write_eof()
+
+    def expire(self, reason: str) -> bool:
+        """Close: its time is over, or it has to make room. Return whether it had not been refused before."""
+        is_new = self._stage != HANG_UP
+        if is_new:
+            self._note(reason)
+            self._stage = HANG_UP
+        self.abort()
+        return is_new
+
+    def abort(self) -> None:
+        """Close at once."""
+        channel = self._channel
+        if channel is not None:
+            channel.abort()
+
+    def _resume(self) -> None:
+        if self._paused and self._channel is not None:
+            self._paused = False
+            self._channel.resume_reading()
+
+    def _leave(self) -> None:
+        """Be no arrival any more, and let go of everything."""
+        self._stage = NOTHING
+        self._transport = None
+        self._channel = None
+        self._data = b""
+        self._arrivals.remove(self)
+
+
+class Arrivals:
+    """Those who are not known yet, in the order in which they came.
+
+    Args:
+        turns: those in which they are looked at.
+        listeners: where they came in; they are told when one has gone.
+        make_client: makes what takes the place of one that is known, of its entrance, its user and its name.
+    """
+
+    __slots__ = (
+        "_all",
+        "_emptied",
+        "_loop",
+        "_timer",
+        "displaced",
+        "listeners",
+        "make_client",
+        "refusals",
+        "timeouts",
+        "turns",
+    )
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, turns: Turns, listeners: Listeners, make_client: Callable[..., Any]) -> None:
+        self.turns = turns
+        self.listeners = listeners
+        self.make_client = make_client
+        self.refusals = Refusals()
+        self.displaced = 0  # how many have been closed to make room for others
+        self.timeouts = 0  # how many, because they were not known in time
+        self._all: dict[Arrival, None] = {}
+        self._timer: asyncio.Handle | None = None  # for the oldest
+        self._emptied = asyncio.Event()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use the timers of this event loop from now on."""
+        self._loop = loop
+        self.refusals.start(loop)
+
+    async def stop(self) -> None:
+        """Close all of them at once; return when they are gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._all:
+            self._emptied.clear()
+            self.abort(list(self._all))
+            await self._emptied.wait()
+        self.refusals.stop()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def at(self, entrance: Entrance) -> list[Arrival]:
+        """Those that have come to one entrance."""
+        return [arrival for arrival in self._all if arrival.entrance is entrance]
+
+    def abort(self, arrivals: list[Arrival]) -> None:
+        """Close some of them at once."""
+        for arrival in arrivals:
+            arrival.abort()
+
+    def add(self, arrival: Arrival) -> None:
+        """Note one that has connected. If there are too many, the oldest gives way."""
+        limit = self._limit()
+        if len(self._all) >= limit:
+            oldest = next(iter(self._all))
+            del self._all[oldest]  # now, because its transport reports its end later
+            if oldest.expire(f"it gives way to a newer one, as {limit} are not known yet"):
+                self.displaced += 1
+        arrival.deadline = self.turns.clock() + TIME_LIMIT
+        self._all[arrival] = None
+        if self._timer is None:
+            self._set_timer()
+
+    def _limit(self) -> int:
+        return min(MOST_ARRIVALS, max(self.listeners.limit >> 1, 1))
+
+    def is_crowded(self) -> bool:
+        """Whether those who have come wait for the server: one more might cost one of them its place."""
+        limit = self._limit()
+        if len(self._all) <= limit >> 1:
+            return False
+        return next(iter(self._all)).waits or len(self.turns.handshakes) > limit >> 2
+
+    def remove(self, arrival: Arrival) -> None:
+        """Forget one that has been let in, or is gone."""
+        self._all.pop(arrival, None)
+        if not self._all:
+            self._emptied.set()
+
+    def _set_timer(self) -> None:
+        oldest = next(iter(self._all))
+        left = max(oldest.deadline - self.turns.clock(), 0)
+        self._timer = self._loop.call_later(left / SECOND, self.expire)
+
+    def expire(self) -> None:
+        """Close those whose time is over."""
+        self._timer = None
+        now = self.turns.clock()
+        for arrival in list(self._all):
+            if arrival.deadline > now:
+                break
+            del self._all[arrival]  # now, because its transport reports its end later
+            if arrival.expire(f"not known after {TIME_LIMIT // SECOND} s"):
+                self.timeouts += 1
+        if self._all:
+            self._set_timer()

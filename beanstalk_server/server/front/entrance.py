@@ -1,0 +1,221 @@
+"""What a listener asks of the clients that connect to it, and how it finds out who they are.
+
+A reload changes an entrance in place, under the clients that have come in by it. Must never know commands, or what is
+sent over a socket.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_server.access.user import User
+from beanstalk_server.server.start_error import StartError
+from beanstalk_server.settings.config import BAD_OPTION, Config, ListenerConfig
+
+if TYPE_CHECKING:
+    from beanstalk_server.access.accounts import Accounts
+
+NONE: Final = "none"
+TOKEN: Final = "token"
+CERTIFICATE: Final = "certificate"
+PEER: Final = "peer"
+LINK: Final = "link"  # another node has asked
+
+
+LOCAL_DOMAINS: Final = ("internal", "local", "localhost", "svc")
+"""Ends of names that public DNS has not."""
+
+
+class Entrance:
+    """One listener's way of knowing its users.
+
+    Args:
+        place: where it is, for the log.
+    """
+
+    __slots__ = (
+        "accounts",  # finds users; None if there are none
+        "auth",  # how users are known: NONE, TOKEN, CERTIFICATE, PEER or LINK
+        "carried",  # its clients' sockets are in another process, which watches them, and counts them
+        "closed",  # the listener is gone, and nobody comes in here any more
+        "context",  # an ssl.SSLContext; None for plain connections
+        "failures",  # how many clients have been refused because of what they gave as a proof, or gave instead
+        "host",  # the name or address that its listener is given; "" for a UNIX socket
+        "is_http",  # HTTP is spoken here: each request says who asks, and some may be asked by anybody
+        "is_link",  # clients come through another node
+        "number",  # names it to I/O processes
+        "place",
+        "trusted",  # the networks whose PROXY headers are believed
+        "user",  # where nobody is asked, whoever comes in is this user; None for nobody, who may do everything
+        "wants_header",  # a PROXY header comes first
+    )
+
+    def __init__(self, place: str = "") -> None:
+        self.place = place
+        self.accounts: Accounts | None = None
+        self.auth = NONE
+        self.carried = False
+        self.closed = False
+        self.context: Any = None
+        self.failures = 0
+        self.host = ""
+        self.is_http = False
+        self.is_link = False
+        self.number = 0
+        self.trusted: Sequence[Any] = ()
+        self.user: User | None = None
+        self.wants_header = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything comes before a client's commands: a header, a handshake, or the question who it is."""
+        is_asked = self.auth != NONE and not (self.is_http and self.auth == TOKEN)
+        return is_asked or self.wants_header or self.context is not None
+
+    def become(self, other: Entrance) -> bool:
+        """Ask what another entrance asks; return whether those who are not known yet may go on as they have begun."""
+        same = (
+            self.auth == other.auth
+            and self.wants_header == other.wants_header
+            and self.trusted == other.trusted
+            and _authorities(self.context) == _authorities(other.context)
+        )
+        self.accounts = other.accounts
+        self.auth = other.auth
+        self.context = other.context
+        self.trusted = other.trusted
+        self.user = other.user
+        self.wants_header = other.wants_header
+        return same
+
+    def trusts(self, host: str) -> bool:
+        """Whether a PROXY header from this address is believed."""
+        import ipaddress  # here, because most servers never need it
+
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        found: Any = getattr(address, "ipv4_mapped", None) or address
+        return any(found in network for network in self.trusted)
+
+    def answers_to(self, host: str) -> bool:
+        """Whether a request of HTTP for this host and port is answered.
+
+        Where nothing else keeps a browser out, the name of somebody else's domain that leads here (DNS rebinding) must
+        not let a page of that domain read the answer. Addresses, and names that no such domain has, are good.
+        """
+        if self.auth != NONE or self.context is not None or self.wants_header or not self.host or host.startswith("["):
+            return True
+        name = host.partition(":")[0].rstrip(".").lower()
+        last = name.rpartition(".")[2]
+        return (
+            last == name or last.isdigit() or last in LOCAL_DOMAINS or name in (self.host.lower(), socket.gethostname())
+        )
+
+    # Who a client is; None if it is nobody that the config knows
+
+    def user_of_token(self, token: str) -> User | None:
+        """The user whose token this is."""
+        return None if self.accounts is None else self.accounts.by_token(token)
+
+    def authenticate(self, token: str) -> User | None:
+        """The same, for a client that has been let in: if the token is nobody's, it is refused, and that is counted."""
+        user = self.user_of_token(token)
+        if user is None:
+            self.failures += 1
+        return user
+
+    def user_of_certificate(self, names: Sequence[str]) -> User | None:
+        """The user that one of the names in a verified certificate names: the first that does."""
+        if self.accounts is not None:
+            for name in names:
+                user = self.accounts.by_name(name)
+                if user is not None:
+                    return user
+        return None
+
+    def user_now(self, user: User) -> User | None:
+        """The same user as the settings have it by now; None if it is gone."""
+        return None if self.accounts is None else self.accounts.by_name(user.name)
+
+    def user_of_uid(self, uid: int) -> User | None:
+        """The user that a process of this user of the system is."""
+        return None if self.accounts is None else self.accounts.by_uid(uid)
+
+
+def _authorities(context: Any) -> Any:
+    """Whose certificates a TLS context takes: None of clients, if it asks for none, and "" if there is no TLS."""
+    if context is None:
+        return ""
+    return sorted(context.get_ca_certs(binary_form=True)) if context.verify_mode else None
+
+
+def accounts_of(config: Config) -> Accounts | None:
+    """The users in the settings; None if there are none, and nobody is asked.
+
+    Raises:
+        ConfigError: the token file is bad.
+    """
+    users = config.all_users()
+    if not users:
+        return None
+    from beanstalk_server.access.accounts import Accounts  # most servers have no users
+
+    return Accounts(users)
+
+
+def entrance_of(
+    config: ListenerConfig,
+    place: str,
+    accounts: Accounts | None,
+    make_context: Callable[[ListenerConfig], Any] | None = None,
+) -> Entrance:
+    """The entrance that a listener's settings describe.
+
+    Args:
+        place: where it is, for messages.
+        make_context: makes the TLS context of a listener with a certificate, if not from its files.
+
+    Raises:
+        StartError: a certificate cannot be used, or the system does not tell who is at the other end of a socket.
+    """
+    entrance = Entrance(place)
+    entrance.accounts = accounts
+    entrance.auth = config.auth
+    entrance.is_http = config.is_http
+    entrance.host = config.host
+    entrance.wants_header = config.proxy_protocol
+    if config.auth == PEER and not hasattr(socket, "SO_PEERCRED"):
+        raise StartError(f"{place}: auth: 'peer' cannot be used on this system", BAD_OPTION)
+    if config.trusted:
+        import ipaddress  # here, because most servers never need it
+
+        entrance.trusted = [ipaddress.ip_network(network, strict=False) for network in config.trusted]
+    if config.user:
+        entrance.user = None if accounts is None else accounts.by_name(config.user)
+        if entrance.user is None:
+            raise StartError(f"{place}: user: there is no user {config.user!r}", BAD_OPTION)
+    if config.tls_cert:
+        if make_context is None:
+            from beanstalk_server.server.front import tls_context
+
+            make_context = tls_context.make_context
+        entrance.context = make_context(config)
+    return entrance
+
+
+def ways_of(config: ListenerConfig) -> str:
+    """How a listener knows its users, for the log: "" where everybody may come in, and do everything."""
+    ways = ["HTTP"] if config.is_http else []
+    if config.proxy_protocol:
+        ways.append("PROXY")
+    if config.tls_cert:
+        ways.append("TLS with clients' certificates" if config.tls_client_ca else "TLS")
+    if config.auth != NONE:
+        ways.append(config.auth)
+    if config.user:
+        ways.append(f"user {config.user}")
+    return ", ".join(ways)

@@ -1,0 +1,88 @@
+"""The front for operators: where HTTP requests come in, and what answers them.
+
+It is there from before the jobs are recovered until after the last commit, and has turns of its own, which only its
+handshakes take: so what happens to clients meanwhile is nothing to it, and whoever watches the server gets an
+answer. Its connections are not among those of clients: a server whose connections are all taken still says that it is
+well.
+
+Must never know what there is to show, or how a request is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from beanstalk_server.access.user import User
+from beanstalk_server.admin.http import MOST_CONNECTIONS, HttpConnection, HttpConnections
+from beanstalk_server.admin.scrapes import Scrapes
+from beanstalk_server.admin.site import Site
+from beanstalk_server.server.connection import name_of_peer
+from beanstalk_server.server.figures import HostFigures, Shown
+from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listener, Listeners
+from beanstalk_server.server.front.reception import Reception
+from beanstalk_server.server.front.refusals import Refusals
+from beanstalk_server.server.turns import Turns
+from beanstalk_server.settings.config import ListenerConfig
+
+DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
+"""Connections that there may be, with those that are not known yet, and those that are being closed."""
+
+
+class HttpFront:
+    """Serves HTTP, from `start` to `stop`."""
+
+    descriptors = DESCRIPTORS
+
+    def __init__(self, host: Shown) -> None:
+        self.listeners = Listeners()
+        self._turns = Turns()
+        self.reception = Reception(self.listeners, self._turns, lambda: self._make_connection)
+        figures = HostFigures(host, self._receptions)
+        tubes = host.config.http_tubes
+        self.scrapes = Scrapes(figures, tubes)
+        self.site = figures.site = Site(self.scrapes, host.condition, tubes, self._note)
+        self.connections = HttpConnections(self.site, name_of_peer, self.listeners.connection_closed)
+        self._host = host
+        self._refusals = Refusals()
+
+    def _make_connection(self, entrance: Entrance, user: User | None = None, name: str = "") -> Any:
+        """The protocol of a client."""
+        return HttpConnection(self.connections, entrance, user, name)
+
+    def _receptions(self) -> list[Reception]:
+        """Where clients come in, and operators."""
+        return [self._host.reception, self.reception]
+
+    def _note(self, name: str, reason: str) -> None:
+        self._refusals.note(name, "HTTP", reason)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer from now on; the sockets are open."""
+        self._turns.start(loop)
+        self.scrapes.start(loop.call_soon)
+        self.connections.start(loop)
+        self._refusals.start(loop)
+        self.listeners.listen()
+        self.reception.start(loop, 0)
+        self.listeners.limit = DESCRIPTORS
+
+    def change(
+        self, listeners: list[Listener], configs: Sequence[ListenerConfig], entrances: Sequence[Entrance]
+    ) -> None:
+        """As in Reception."""
+        self.reception.change(listeners, configs, entrances)
+        self.listeners.limit = DESCRIPTORS
+
+    async def stop(self) -> None:
+        """Close the sockets and every connection."""
+        self.connections.is_closing = True
+        await self.listeners.stop()
+        if self.reception.arrivals is not None:
+            await self.reception.arrivals.stop()
+        await self.connections.stop()
+        self._refusals.stop()
+        self._turns.stop()
+        self.listeners.remove_paths()

@@ -1,0 +1,501 @@
+"""Listening sockets, opened or inherited: accepts connections from them. Each listener makes its own protocol for them.
+
+This is not left to the event loop, because uvloop accepts one connection a round: when a thousand workers reconnect to
+a busy server, the last of them would wait for a thousand rounds.
+
+Must never know what clients say, or who they are: the protocol of a connection comes from a function that the caller
+passes in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from beanstalk_server.events import event
+from beanstalk_server.server.front.refusals import Refusals
+from beanstalk_server.server.start_error import StartError
+from beanstalk_server.settings.config import NO_SERVICE, ListenerConfig, option
+
+if TYPE_CHECKING:
+    from beanstalk_server.server.front.entrance import Entrance
+    from beanstalk_server.server.front.shares import Shares
+
+BACKLOG: Final = 1024
+"""Connections that the system keeps for each socket until they are accepted."""
+
+ACCEPTS: Final = 64
+"""Connections accepted from one socket in one round of the event loop."""
+
+LEAVE_TO_OTHERS: Final = 0.001
+"""Seconds for which a process that has more clients than another leaves new ones to the others."""
+
+CROWD_PAUSE: Final = 0.001
+"""Seconds without accepting while those who have come wait for their turn."""
+
+ACCEPT_PAUSE: Final = 1
+"""Seconds without accepting after the system had no file descriptor or memory for a connection."""
+
+FULL_LOG_INTERVAL: Final = 60
+"""Seconds between two warnings that all connections are taken, at least."""
+
+OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
+
+Address = tuple[str, int] | str
+"""Host and port, or the path of a UNIX socket."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Listener:
+    """One listening socket.
+
+    Args:
+        where: names it in messages: the options, or the address in the config file.
+        path: of a UNIX socket that this server has made, and must remove; else "".
+        inherited: systemd has opened it.
+    """
+
+    __slots__ = ("_inode", "_path", "address", "config", "inherited", "is_crowded", "make_protocol", "sock", "where")
+
+    make_protocol: Callable[[], Any]
+    is_crowded: Callable[[], bool] | None
+    """Whether new clients should wait in the backlog; None if they never need to."""
+
+    def __init__(
+        self, config: ListenerConfig, sock: socket.socket, where: str, path: str = "", inherited: bool = False
+    ) -> None:
+        self.config = config
+        self.inherited = inherited
+        self.is_crowded = None
+        self.sock = sock
+        self.where = where
+        self.address = address_of(sock)
+        self._path = path
+        self._inode = os.stat(path).st_ino if path else 0
+
+    def listen(self) -> None:
+        """Let clients connect from now on. Does nothing if they can already.
+
+        Raises:
+            StartError: another server has taken the address first.
+        """
+        try:
+            self.sock.listen(BACKLOG)
+        except OSError as error:
+            raise StartError(f"{self.where}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.sock.close()
+
+    def remove_path(self) -> None:
+        """Remove the path of a UNIX socket that this server has made, unless another server has replaced it."""
+        if not self._path:
+            return
+        try:
+            if os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning(
+                "%(path)s: cannot remove the socket's path: %(error)s",
+                event("socket-path-left", path=self._path, error=error.strerror),
+            )
+
+
+class Listeners:
+    """All listening sockets of a server, and the limit on the connections that come through them.
+
+    Args:
+        accepts: how many connections are accepted from one socket in one round of the event loop, at most.
+        shares: what this process has, and others that accept at the same sockets; None if there are none.
+    """
+
+    __slots__ = (
+        "_accepting",
+        "_accepts",
+        "_full",
+        "_full_logged_at",
+        "_loop",
+        "_refusals",
+        "_shares",
+        "_started",
+        "all",
+        "limit",
+        "shortages",
+        "taken",
+    )
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, accepts: int = ACCEPTS, shares: Shares | None = None) -> None:
+        self._accepts = accepts
+        self._shares = shares
+        self._started = False  # connections are accepted here, and not by other processes
+        self.limit = sys.maxsize  # how many connections there may be at a time
+        self.taken = 0  # how many there are, with those that are being set up
+        self.shortages = 0  # how often clients had to wait, because of the file limit or for lack of resources
+        self.all: list[Listener] = []
+        self._accepting: set[asyncio.Task[None]] = set()  # connections that are being set up
+        self._refusals: Refusals | None = None  # from the first one on
+        self._full = False  # nothing is accepted, because all connections are taken
+        self._full_logged_at = -float(FULL_LOG_INTERVAL)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where clients may connect."""
+        return [listener.address for listener in self.all]
+
+    def refuse_http(self, entrance: Entrance, name: str) -> None:
+        """Count and log that a client speaks HTTP, which a browser does if any page tells it to."""
+        entrance.failures += 1
+        if self._refusals is None:
+            self._refusals = Refusals()
+            self._refusals.start(asyncio.get_running_loop())
+        self._refusals.note(name, entrance.place, "it speaks HTTP")
+
+    def open(self, configs: Sequence[ListenerConfig], inherited: Sequence[socket.socket], *, by_options: bool) -> None:
+        """Open the sockets in the settings, besides those that are open. Clients cannot connect to them yet.
+
+        Args:
+            inherited: sockets that take the place of the addresses, as many as there are listeners; or none.
+            by_options: the command line gives the address, and not the config file.
+
+        Raises:
+            StartError: a socket cannot be opened.
+        """
+        if inherited:
+            for config, sock in zip(configs, inherited, strict=True):
+                self.all.append(Listener(config, sock, where_of(config, by_options=by_options), inherited=True))
+            return
+        try:
+            for config in configs:
+                self.all.append(open_listener(config, by_options=by_options))
+        except StartError:
+            self.close()
+            self.remove_paths()
+            raise
+
+    def listen(self) -> None:
+        """Let clients connect from now on. None is accepted before `start`.
+
+        Raises:
+            StartError: another server has taken the address first.
+        """
+        for listener in self.all:
+            listener.listen()
+
+    def start(self, loop: asyncio.AbstractEventLoop, headroom: int) -> None:
+        """Accept connections from now on. Each listener must have its `make_protocol`.
+
+        Args:
+            headroom: how many file descriptors no connection gets, because the process may need them.
+        """
+        self._loop = loop
+        self._started = True
+        self.limit = connections_allowed(headroom)
+        for listener in self.all:
+            loop.add_reader(listener.sock.fileno(), self.accept, listener)
+
+    def replace(self, listeners: list[Listener]) -> None:
+        """Accept connections at these from now on, and at no others, which are closed. New ones must listen already."""
+        opened = len(listeners)
+        new = set(listeners)
+        for listener in self.all:
+            opened -= 1
+            if listener in new:
+                new.discard(listener)
+            else:
+                if self._started:
+                    self._loop.remove_reader(listener.sock.fileno())
+                listener.close()
+                listener.remove_path()
+        self.all = listeners
+        if self.limit != sys.maxsize:
+            self.limit = max(self.limit - opened, 1)
+        if self._started and not self._full:
+            for listener in new:
+                self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
+
+    async def stop(self) -> None:
+        """Accept nothing more; return when no connection is being set up."""
+        if self._started:
+            for listener in self.all:
+                self._loop.remove_reader(listener.sock.fileno())
+        self.close()
+        if self._refusals is not None:
+            self._refusals.stop()
+        await asyncio.gather(*self._accepting)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for listener in self.all:
+            listener.close()
+
+    def remove_paths(self) -> None:
+        """Remove the paths of the UNIX sockets that this server has made."""
+        for listener in self.all:
+            listener.remove_path()
+
+    def connection_closed(self) -> None:
+        """Note that a connection is gone: one that waits may take its place."""
+        self.taken -= 1
+        if self._shares is not None:
+            self._shares.note(self.taken)
+        if self._full:
+            self._full = False
+            for listener in self.all:
+                self._loop.call_soon(self.accept_again, listener)
+
+    def accept(self, listener: Listener) -> None:
+        """Accept the connections that wait at a listener, up to a bound, or leave them to another process."""
+        if listener.is_crowded is not None and listener.is_crowded():
+            self._loop.remove_reader(listener.sock.fileno())
+            self._loop.call_later(CROWD_PAUSE, self.accept_again, listener)
+        elif self._shares is not None and self._shares.is_ahead():
+            self._loop.remove_reader(listener.sock.fileno())
+            self._loop.call_later(LEAVE_TO_OTHERS, self._accept_what_is_left, listener)
+        else:
+            self._accept(listener)
+
+    def _accept_what_is_left(self, listener: Listener) -> None:
+        """Accept what no other process has taken."""
+        if listener.sock.fileno() >= 0 and not self._full:
+            self._loop.add_reader(listener.sock.fileno(), self.accept, listener)
+            self._accept(listener)
+
+    def _accept(self, listener: Listener) -> None:
+        sock = listener.sock
+        for _ in range(self._accepts):
+            if self.taken >= self.limit:
+                self._pause_until_one_is_gone()
+                return
+            try:
+                accepted, _ = sock.accept()
+            except OSError as error:
+                if error.errno not in OUT_OF_RESOURCES:  # no client waits any more, or it has gone away again
+                    return
+                self.shortages += 1
+                # The connections that wait stay in the backlog.
+                log.warning(
+                    "cannot accept connections, trying again in %(seconds)d s: %(error)s",
+                    event("accept-failed", seconds=ACCEPT_PAUSE, error=error.strerror),
+                )
+                self._loop.remove_reader(sock.fileno())
+                self._loop.call_later(ACCEPT_PAUSE, self.accept_again, listener)
+                return
+            accepted.setblocking(False)
+            self.taken += 1
+            if self._shares is not None:
+                self._shares.note(self.taken)
+            task = self._loop.create_task(self._set_up(listener, accepted))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+
+    def accept_again(self, listener: Listener) -> None:
+        """Go on accepting at a listener, unless it has been closed or all connections are taken."""
+        descriptor = listener.sock.fileno()
+        if descriptor >= 0 and not self._full:
+            self._loop.add_reader(descriptor, self.accept, listener)
+
+    def _pause_until_one_is_gone(self) -> None:
+        """Accept nothing until a connection closes: the file limit allows no more. New clients wait in the backlog."""
+        self._full = True
+        self.shortages += 1
+        for listener in self.all:
+            self._loop.remove_reader(listener.sock.fileno())
+        now = monotonic()
+        if now - self._full_logged_at >= FULL_LOG_INTERVAL:
+            self._full_logged_at = now
+            log.warning(
+                "all %(connections)d connections that the file limit allows are taken; others wait until one closes",
+                event("connections-exhausted", connections=self.taken),
+            )
+
+    async def _set_up(self, listener: Listener, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(listener.make_protocol, accepted)
+        except OSError as error:
+            log.info(
+                "a client was gone before it could be served: %(error)s", event("client-gone", error=error.strerror)
+            )
+            accepted.close()
+            self.connection_closed()
+
+
+def address_of(sock: socket.socket) -> Address:
+    """Where a listening socket listens. A name of Linux that is not a path is written as systemd writes it: @name."""
+    name = sock.getsockname()
+    if isinstance(name, bytes):
+        return "@" + os.fsdecode(name[1:])
+    return name if isinstance(name, str) else (name[0], name[1])
+
+
+def name_of_address(address: Address) -> str:
+    """An address as the log and the settings write it: host:port, [host]:port or unix:PATH."""
+    if isinstance(address, str):
+        return "unix:" + address
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def where_of(config: ListenerConfig, *, by_options: bool) -> str:
+    """How messages name a listener: as it was given, by the options or in the config file."""
+    if not by_options:
+        return f"listener {config.address}"
+    if config.is_http:
+        return f"{option('http')} {config.address}"
+    if config.path:
+        return f"{option('listen')} {config.address}"
+    return f"{option('listen')} {config.host} {option('port')} {config.port}"
+
+
+def open_listener(config: ListenerConfig, *, by_options: bool) -> Listener:
+    """A listener whose socket is bound. Clients cannot connect yet.
+
+    Raises:
+        StartError: the socket cannot be opened.
+    """
+    where = where_of(config, by_options=by_options)
+    if config.path:
+        return Listener(config, open_unix_socket(config.path, where), where, config.path)
+    return Listener(config, open_inet_socket(config.host, config.port, where), where)
+
+
+def inherited_sockets() -> list[socket.socket]:
+    """The listening sockets that systemd has opened for this process, as sd_listen_fds(3) has it.
+
+    Raises:
+        StartError: one of them is not a listening stream socket.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    given = os.environ.get("LISTEN_FDS", "0")
+    if not (given.isascii() and given.isdecimal()):
+        raise StartError(f"LISTEN_FDS: {given!r} is not a number")
+    for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        os.environ.pop(variable, None)
+    sockets = []
+    for descriptor in range(FIRST_INHERITED, FIRST_INHERITED + int(given)):
+        try:
+            sock = socket.socket(fileno=descriptor)
+            listens = sock.type == socket.SOCK_STREAM and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as error:
+            raise StartError(f"LISTEN_FDS: file {descriptor} is not a socket: {error.strerror}") from error
+        if not listens:
+            raise StartError(f"LISTEN_FDS: file {descriptor} is not a listening TCP or UNIX socket")
+        sock.setblocking(False)
+        sockets.append(sock)
+    return sockets
+
+
+def open_inet_socket(host: str, port: int | str, where: str) -> socket.socket:
+    """A TCP socket that is bound to the first address of the host that works.
+
+    Raises:
+        StartError: no address works.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, socket.gaierror) and error.errno == socket.EAI_SERVICE:
+            raise StartError(f"{where}: {NO_SERVICE}") from error
+        raise StartError(f"{where}: {getattr(error, 'strerror', None) or 'no such host'}") from error
+    failure = OSError(errno.EADDRNOTAVAIL, "no such address")
+    for family, kind, protocol, _, address in found:
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            failure = error
+            continue
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # its connections inherit these two
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.bind(address)
+        except OSError as error:
+            failure = error
+            sock.close()
+            continue
+        return sock
+    raise StartError(f"{where}: {failure.strerror}{_by_whom(failure, found[0][4][1])}")
+
+
+def _by_whom(failure: OSError, port: int | str | bytes) -> str:
+    """Who has the port already, if that is the failure, as an error says it."""
+    if failure.errno != errno.EADDRINUSE:
+        return ""
+    from beanstalk_server.server.front.port_holder import port_holder  # most starts have their port
+
+    holder = port_holder(int(port))
+    return holder and f" by {holder}"
+
+
+def open_unix_socket(path: str, where: str) -> socket.socket:
+    """A UNIX socket that is bound to a path. It replaces the socket of a dead server, but not that of a live one.
+
+    Raises:
+        StartError: a live server or something else has the path, or the path cannot be used.
+    """
+    try:
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            if _is_alive(path):
+                raise StartError(f"{where}: another server is listening there")
+            log.info("%(path)s: replacing the socket of a server that has gone", event("socket-replaced", path=path))
+            os.unlink(path)
+        else:
+            raise StartError(f"{where}: exists, and is not a socket")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise StartError(f"{where}: {error.strerror or error}") from error
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        sock.bind(path)
+    except OSError as error:
+        sock.close()
+        raise StartError(f"{where}: {error.strerror or error}") from error
+    return sock
+
+
+def _is_alive(path: str) -> bool:
+    """Whether a server listens on this UNIX socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # it listens, and its backlog is full
+            return True
+    return True
+
+
+def connections_allowed(headroom: int) -> int:
+    """How many connections this process may have besides the files that it has open now; at least one.
+
+    Args:
+        headroom: how many file descriptors it will need for other things.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        taken = len(os.listdir("/dev/fd")) - 1  # without the one that reads the directory
+    except OSError:
+        taken = FIRST_INHERITED
+    return max(limit - taken - headroom, 1)

@@ -1,0 +1,101 @@
+"""Where the clients of a process come in: its listeners, what each of them asks, and those who are not known yet.
+
+The server has one, and so has each of its I/O processes. Must never know what serves a client that is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from beanstalk_server.server.front.entrance import Entrance
+from beanstalk_server.server.front.listeners import Listener, Listeners
+from beanstalk_server.server.turns import Turns
+from beanstalk_server.settings.config import ListenerConfig
+
+if TYPE_CHECKING:
+    from beanstalk_server.server.front.arrivals import Arrivals
+
+
+class Reception:
+    """The entrances of some listeners, and the arrivals at them.
+
+    Args:
+        turns: those of arrivals.
+        client_maker: returns what makes the protocol of a client that is known, of its entrance, its user and its name.
+        accepts: whether this process accepts clients; else others do, at the same sockets.
+    """
+
+    def __init__(
+        self,
+        listeners: Listeners,
+        turns: Turns,
+        client_maker: Callable[[], Callable[..., Any]],
+        *,
+        accepts: bool = True,
+    ) -> None:
+        self.listeners = listeners
+        self.entrances: list[Entrance] = []  # of the listeners, in the same order
+        self.arrivals: Arrivals | None = None  # if a listener wants to know who comes
+        self._past_failures = 0  # at entrances that are gone
+        self._turns = turns
+        self._client_maker = client_maker
+        self._accepts = accepts
+
+    def start(self, loop: asyncio.AbstractEventLoop, headroom: int) -> None:
+        """Accept clients from now on, if this process does.
+
+        Args:
+            headroom: how many file descriptors no connection gets.
+        """
+        if self._accepts:
+            for listener, entrance in zip(self.listeners.all, self.entrances, strict=True):
+                self._serve(listener, entrance)
+            self.listeners.start(loop, headroom)
+
+    def _serve(self, listener: Listener, entrance: Entrance) -> None:
+        """Let a listener make what its entrance asks for: a connection at once, or first an arrival."""
+        if not entrance.asks:
+            listener.make_protocol = functools.partial(self._client_maker(), entrance)
+            listener.is_crowded = None
+            return
+        from beanstalk_server.server.front.arrivals import Arrival, Arrivals  # most servers need neither
+
+        if self.arrivals is None:
+            self.arrivals = Arrivals(self._turns, self.listeners, self._client_maker())
+            self.arrivals.start(asyncio.get_running_loop())
+        listener.make_protocol = functools.partial(Arrival, self.arrivals, entrance)
+        listener.is_crowded = self.arrivals.is_crowded
+
+    def change(
+        self, listeners: list[Listener], configs: Sequence[ListenerConfig], entrances: Sequence[Entrance]
+    ) -> None:
+        """Let clients come in at these listeners, each with its settings and its entrance, and at no others."""
+        old = dict(zip(self.listeners.all, self.entrances, strict=True))
+        self.entrances = []
+        for listener, config, new in zip(listeners, configs, entrances, strict=True):
+            entrance = old.pop(listener, None)
+            if entrance is None:
+                entrance = new
+            elif not entrance.become(new):
+                self._abort_arrivals(entrance)
+            listener.config = config
+            self.entrances.append(entrance)
+            if self._accepts:
+                self._serve(listener, entrance)
+        for entrance in old.values():
+            entrance.closed = True
+            self._past_failures += entrance.failures
+            self._abort_arrivals(entrance)
+        self.listeners.replace(listeners)
+
+    @property
+    def failures(self) -> int:
+        """How many clients have been refused here because of what they gave as a proof, or gave instead."""
+        return self._past_failures + sum([entrance.failures for entrance in self.entrances])
+
+    def _abort_arrivals(self, entrance: Entrance) -> None:
+        if self.arrivals is not None:
+            self.arrivals.abort(self.arrivals.at(entrance))

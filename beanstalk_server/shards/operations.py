@@ -1,0 +1,299 @@
+"""stats, list-tubes, stats-tubes, list-clients, drain and undrain: each asks all shards, and makes one reply of theirs.
+
+What is asked may be done twice, so it is simply asked again where a leader has gone, and waits where there is none. The
+command is given by its own name to one shard, which counts it, and to the others as what they do not count.
+
+Must never know how a command gets to a shard, or its reply back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.shards.operation import Operation
+from beanstalk_server.wire import client_listing, replies
+from beanstalk_server.wire.listing import PAGE_ENTRIES, page
+
+if TYPE_CHECKING:
+    from beanstalk_server.shards.routing import RoutingSession
+
+SUMMED: Final = frozenset(
+    {
+        b"binlog-records-migrated",
+        b"binlog-records-written",
+        b"current-connections",
+        b"current-jobs-buried",
+        b"current-jobs-delayed",
+        b"current-jobs-ready",
+        b"current-jobs-reserved",
+        b"current-jobs-urgent",
+        b"current-memory",
+        b"current-producers",
+        b"current-tubes",
+        b"current-waiting",
+        b"current-workers",
+        b"dead-jobs",
+        b"expired-jobs",
+        b"held-keys",
+        b"job-timeouts",
+        b"max-memory",
+        b"redriven-jobs",
+        b"refused-bytes",
+        b"refused-delay",
+        b"refused-jobs",
+        b"refused-size",
+        b"retried-jobs",
+        b"total-connections",
+        b"total-jobs",
+    }
+)
+"""The rows of stats of which each shard has its part, beside those that count a command. All other rows are what the
+shard of the default tube says."""
+
+DRAINING: Final = b"draining"
+"""The row of stats that is true when it is at all shards."""
+
+COUNT_OF_COMMAND: Final = b"cmd-"
+"""What the names of the rows begin with that count a command."""
+
+_TUBES: Final = b"current-tubes"
+_OK: Final = b"OK "
+_CRLF: Final = b"\r\n"
+_HEAD: Final = b"---\n"
+_DEFAULT: Final = b"- default\n"
+_NO_ENTRIES: Final = b"[]\n"
+_DEFAULT_NAME: Final = b"default"
+_ENTRY: Final = b'- {name: "'
+
+MERGED_ENTRIES: Final = 4096
+"""How many tubes all shards together are asked for, for one page: they are sorted in some milliseconds."""
+
+LEAST_ENTRIES: Final = 8
+"""How many each is asked for at least."""
+
+
+class _Answer:
+    """What one shard answers an operation that asks each of them once."""
+
+    __slots__ = ("_operation", "_position")
+
+    def __init__(self, operation: _AskingAll, position: int) -> None:
+        self._operation = operation
+        self._position = position
+
+    def take(self, reply: bytes) -> None:
+        self._operation.on_reply(self._position, reply)
+
+
+class _AskingAll(Operation):
+    """Asks each of the shards once, and counts the command at the first of them only.
+
+    Args:
+        router: the client's router.
+        shards: all shards, that of the default tube first.
+    """
+
+    __slots__ = ("_is_finished", "_outstanding", "_router", "_shards")
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        self._router = router
+        self._shards = shards
+        self._outstanding = len(shards)
+        self._is_finished = False
+
+    def _ask(self, first: bytes, other: bytes) -> None:
+        for position, shard in enumerate(self._shards):
+            self._router.branch(shard).ask(other if position else first, _Answer(self, position).take)
+
+    def on_reply(self, position: int, reply: bytes) -> None:
+        """Take what the shard at this position answers. A refusal is the client's answer: all shards refuse alike."""
+        self._outstanding -= 1
+        if self._is_finished:
+            return
+        if not self._is_done(reply):
+            self._end(reply)
+            return
+        self._add(position, reply)
+        if not self._outstanding:
+            self._end(self._reply())
+
+    def _end(self, reply: bytes) -> None:
+        self._is_finished = True
+        self._router.finish(reply)
+
+    def _is_done(self, reply: bytes) -> bool:
+        """Whether a shard has done what it was asked."""
+        return reply.startswith(_OK)
+
+    def _add(self, position: int, reply: bytes) -> None:
+        raise NotImplementedError
+
+    def _reply(self) -> bytes:
+        raise NotImplementedError
+
+
+class SummedStatistics(_AskingAll):
+    """stats: the rows of which each shard has its part are added up as the replies come, so that nobody is held up."""
+
+    __slots__ = ("_is_draining", "_rows", "_sums")
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        super().__init__(router, shards)
+        self._rows: list[bytes] = []  # as the first shard has them
+        self._sums: dict[bytes, int] = {_TUBES: 1 - len(shards)}  # each of them has a default tube
+        self._is_draining = True
+
+    def begin(self) -> None:
+        self._ask(b"stats", b"shard-stats")
+
+    def _add(self, position: int, reply: bytes) -> None:
+        rows = _text(reply).splitlines()
+        if not position:
+            self._rows = rows
+        sums = self._sums
+        for row in rows:
+            key, _, figure = row.partition(b": ")
+            if is_summed(key):
+                sums[key] = sums.get(key, 0) + int(figure)
+            elif key == DRAINING:
+                self._is_draining = self._is_draining and figure == b"true"
+
+    def _reply(self) -> bytes:
+        sums = self._sums
+        rows: list[bytes] = []
+        for row in self._rows:
+            key = row.partition(b": ")[0]
+            if is_summed(key):
+                rows.append(b"%b: %d\n" % (key, sums[key]))
+            elif key == DRAINING:
+                rows.append(b"draining: true\n" if self._is_draining else b"draining: false\n")
+            else:
+                rows.append(row + b"\n")
+        return replies.ok(_HEAD + b"".join(rows))
+
+
+def is_summed(key: bytes) -> bool:
+    """Whether this row of stats is the sum of what the shards say."""
+    return key.startswith(COUNT_OF_COMMAND) or key in SUMMED
+
+
+class AllTubes(_AskingAll):
+    """list-tubes: what each shard has, one after the other.
+
+    No name is looked at: each shard has the tubes that belong to it, and the default tube, which is always its first.
+    So a hundred thousand tubes are a few copies.
+    """
+
+    __slots__ = ("_lists",)
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        super().__init__(router, shards)
+        self._lists = [b""] * len(shards)
+
+    def begin(self) -> None:
+        self._ask(b"list-tubes", b"shard-tubes")
+
+    def _add(self, position: int, reply: bytes) -> None:
+        lines = _text(reply)
+        self._lists[position] = lines.removeprefix(_DEFAULT) if position else lines
+
+    def _reply(self) -> bytes:
+        return replies.ok_list(self._lists)
+
+
+class AllClients(_AskingAll):
+    """list-clients: those whom each shard counts, one after the other. No shard counts a client of another one."""
+
+    __slots__ = ("_lists",)
+
+    def __init__(self, router: RoutingSession, shards: list[int]) -> None:
+        super().__init__(router, shards)
+        self._lists = [b""] * len(shards)
+
+    def begin(self) -> None:
+        self._ask(b"list-clients", b"shard-clients")
+
+    def _add(self, position: int, reply: bytes) -> None:
+        entries = _text(reply)
+        self._lists[position] = b"" if entries == _NO_ENTRIES else entries
+
+    def _reply(self) -> bytes:
+        return client_listing.reply_of(self._lists)
+
+
+class PageOfTubes(_AskingAll):
+    """stats-tubes: the first tubes of what each shard has, in the order of their names.
+
+    The names are divided among the shards by a hash, so that each is asked for its share of a page and some more. The
+    page ends before the first tube that a shard has not been asked for: it may be shorter than the client wants.
+
+    Args:
+        router, shards: as above.
+        first: the name from which on; "" for the beginning.
+        count: the most tubes, as the client says.
+    """
+
+    __slots__ = ("_asked", "_count", "_entries", "_first", "_next")
+
+    def __init__(self, router: RoutingSession, shards: list[int], first: str, count: int) -> None:
+        super().__init__(router, shards)
+        self._first = first
+        self._count = min(count, PAGE_ENTRIES)
+        self._asked = min(self._count + 1, max(MERGED_ENTRIES // len(shards), LEAST_ENTRIES))
+        self._entries: list[tuple[bytes, bytes]] = []  # names, and what is said of them
+        self._next = b""  # the first name of all that no shard has been asked for; b"" if there is none
+
+    def begin(self) -> None:
+        arguments = f" {self._first or '-'} {self._asked}".encode("ascii")
+        self._ask(b"stats-tubes" + arguments, b"shard-tube-stats" + arguments)
+
+    def _add(self, position: int, reply: bytes) -> None:
+        rows = _text(reply).splitlines(keepends=True)
+        following = rows[0].split(b'"')[1]
+        if following and (not self._next or following < self._next):
+            self._next = following
+        for row in rows[2:]:
+            name = row[len(_ENTRY) : row.index(b'"', len(_ENTRY))]
+            if not position or name != _DEFAULT_NAME:
+                self._entries.append((name, row))
+
+    def _reply(self) -> bytes:
+        end = self._next
+        entries = sorted(self._entries)
+        found = [entry for entry in entries[: self._count] if not end or entry[0] < end]
+        if len(found) < len(entries) and (not end or entries[len(found)][0] < end):
+            end = entries[len(found)][0]
+        return replies.ok(page(end.decode("ascii"), "tubes", [row for _, row in found]))
+
+
+class DrainMode(_AskingAll):
+    """drain or undrain, at all shards.
+
+    Args:
+        command: which of them.
+        done: what a shard answers when it has done it, and the client is answered when all have.
+    """
+
+    __slots__ = ("_command", "_done")
+
+    def __init__(self, router: RoutingSession, shards: list[int], command: bytes, done: bytes) -> None:
+        super().__init__(router, shards)
+        self._command = command
+        self._done = done
+
+    def begin(self) -> None:
+        self._ask(self._command, b"shard-" + self._command)
+
+    def _is_done(self, reply: bytes) -> bool:
+        return reply == self._done
+
+    def _add(self, position: int, reply: bytes) -> None:
+        """What is said once is enough."""
+
+    def _reply(self) -> bytes:
+        return self._done
+
+
+def _text(reply: bytes) -> bytes:
+    """The YAML of a reply, without the line that begins it."""
+    return reply[reply.index(_CRLF) + len(_CRLF) + len(_HEAD) : -len(_CRLF)]

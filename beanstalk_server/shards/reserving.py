@@ -1,0 +1,323 @@
+"""A reserve that concerns several shards: one reply, at most one grant that is kept, and none that is forgotten.
+
+    probing   each shard is asked for its best ready job, which stays where it is; but not one that this node leads, and
+              that has none: one look tells
+    taking    the best of all is reserved; if another client was quicker, all are asked again
+    waiting   no shard has one: the reserve waits in each of them, and the first that answers decides
+
+A client that hangs up waits for nothing: its places know it themselves, and answer what waits there.
+
+The client gets what the first shard answers, at once, and the others are told to wait no longer. A job that one of them
+had granted by then is given back as if it had never been reserved, before the client gives another command there: the
+router sends none to a shard while an `await` or an `unreserve` has no reply there.
+
+DEADLINE_SOON comes from any shard where the client holds a job, also where it watches no tube.
+
+A shard that nobody leads has no ready jobs, as long as another one has some: workers are not held up by it. But that
+nothing is ready is said only when every shard has said so. Until then the reserve waits on at the others, longer than
+it was told to, as every command does in a cluster of one shard that nobody leads.
+
+Must never know how a command gets to a shard, or its reply back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from beanstalk_server.queue.interface import FOREVER
+from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.shards.operation import Operation
+from beanstalk_server.wire import replies
+
+if TYPE_CHECKING:
+    from beanstalk_server.shards.branch import Branch
+    from beanstalk_server.shards.routing import RoutingSession
+
+ATTEMPTS: Final = 4
+"""How often the shards are probed. If other clients have been quicker each time, the reserve then waits in every
+shard, also in those that have ready jobs: one of them grants one, and what the others grant is given back."""
+
+# What a reserve is doing
+_PROBING: Final = 0
+_TAKING: Final = 1
+_WAITING: Final = 2
+_OVER: Final = 3  # the client has its reply
+
+_LOST: Final = b""
+"""Instead of a reply: the leader has gone before it answered."""
+
+_BEST: Final = b"BEST "
+_BATCH: Final = b"RESERVED_BATCH "
+_RESERVED: Final = b"RESERVED "
+_CRLF: Final = b"\r\n"
+
+# What one shard is doing for it
+_UNASKED: Final = 0
+_PROBED: Final = 1  # the reply to a probe is to come
+_AWAITED: Final = 2  # the reply to an await is to come
+
+
+class Reserving(Operation):
+    """A reserve, reserve-with-timeout or reserve-batch.
+
+    Args:
+        router: the client's router.
+        shards: those of the tubes that the client watches, and those where it holds jobs.
+        command: its name, as stats counts it.
+        limit: the most jobs of a batch; 0 for a single job.
+        timeout: how long it may wait, in nanoseconds, or FOREVER.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_command",
+        "_deadline",  # in nanoseconds; FOREVER for none
+        "_is_counted",  # a shard has been told to count the command
+        "_limit",
+        "_parts",
+        "_router",
+        "_state",
+        "_timeout",
+    )
+
+    def __init__(self, router: RoutingSession, shards: list[int], command: bytes, limit: int, timeout: int) -> None:
+        self._router = router
+        self._command = command
+        self._limit = limit
+        self._timeout = timeout
+        self._deadline = FOREVER
+        self._attempts = 0
+        self._is_counted = False
+        self._state = _PROBING
+        self._parts = [_Part(router.branch(shard)) for shard in shards]
+
+    def begin(self) -> None:
+        if self._timeout != FOREVER:
+            self._deadline = self._router.clock() + self._timeout
+        self._probe()
+
+    def on_leader(self, shard: int) -> None:
+        for part in self._parts:
+            if part.branch.shard == shard and part.state == _UNASKED:
+                self._ask_new_leader(part)
+
+    def _ask_new_leader(self, part: _Part) -> None:
+        if self._state == _PROBING:
+            self._probe_part(part)
+        elif self._state == _WAITING:
+            if not part.is_done:
+                self._await(part, self._milliseconds_left())
+            self._judge()
+
+    # Probing and taking
+
+    def _probe(self) -> None:
+        self._state = _PROBING
+        self._attempts += 1
+        silent: _Part | None = None
+        is_asked = False
+        for part in self._parts:
+            part.found = _LOST
+            if self._attempts == 1 and part.branch.has_nothing():
+                part.found = replies.NOTHING
+                silent = silent or part
+            elif part.branch.place is not None:
+                is_asked = True
+                self._probe_part(part)
+        if silent is not None and not is_asked:
+            self._probe_part(silent)  # one shard has to count the command
+
+    def _probe_part(self, part: _Part) -> None:
+        line = b"probe" if self._is_counted else b"probe " + self._command
+        self._is_counted = True
+        part.state = _PROBED
+        part.branch.ask(line, _Probe(self, part).take, False)
+
+    def on_probed(self, part: _Part, reply: bytes) -> None:
+        """Take the answer of one shard to a probe; go on, if it is the last one."""
+        part.state = _UNASKED
+        part.found = reply
+        for other in self._parts:
+            if other.state == _PROBED:
+                return
+        self._choose()
+
+    def _choose(self) -> None:
+        """Go on when every shard that somebody leads has answered its probe."""
+        best: _Part | None = None
+        is_deadline_soon = False
+        has_answers = False
+        for part in self._parts:
+            if part.branch.place is None:
+                part.found = _LOST
+            found = part.found
+            if found.startswith(_BEST):
+                if best is None or part.rank() < best.rank():
+                    best = part
+            elif found == replies.DEADLINE_SOON:
+                is_deadline_soon = True
+            elif found not in (replies.NOTHING, _LOST):
+                self._end(found)
+                return
+            has_answers = has_answers or found != _LOST
+        if best is not None and self._attempts < ATTEMPTS:
+            self._state = _TAKING
+            self._await(best, 0)
+        elif best is not None:
+            self._wait()
+        elif is_deadline_soon:
+            self._end(replies.DEADLINE_SOON)
+        elif has_answers:
+            if not self._milliseconds_left():
+                for part in self._parts:
+                    part.is_done = part.found != _LOST
+            self._wait()
+
+    # Waiting
+
+    def _milliseconds_left(self) -> int:
+        """How long the reserve may wait yet, never less than it was told; -1 for ever."""
+        if not self._router.may_wait:
+            return 0
+        if self._deadline == FOREVER:
+            return -1
+        return max(-(-(self._deadline - self._router.clock()) // MILLISECOND), 0)
+
+    def _wait(self) -> None:
+        """Wait in every shard that somebody leads."""
+        self._state = _WAITING
+        left = self._milliseconds_left()
+        for part in self._parts:
+            if not part.is_done and part.branch.place is not None:
+                self._await(part, left)
+        self._judge()
+
+    def _await(self, part: _Part, milliseconds: int) -> None:
+        """Reserve a job of this shard, or a batch; wait so long, or for ever (-1), if there is none."""
+        part.state = _AWAITED
+        part.is_stopped = False
+        part.branch.ask(b"await %d %d" % (milliseconds, self._limit), _Await(self, part).take, False)
+
+    def on_awaited(self, part: _Part, reply: bytes) -> None:
+        """Take the answer of one shard to an await."""
+        part.state = _UNASKED
+        if self._state == _OVER:
+            part.unreserve(reply)
+        elif self._state == _TAKING and reply in (replies.TIMED_OUT, replies.DEADLINE_SOON, _LOST):
+            self._probe()
+        elif reply == replies.TIMED_OUT:
+            part.is_done = True
+            self._judge()
+        elif reply == _LOST:
+            self._judge()
+        else:
+            self._end(reply)
+
+    def _judge(self) -> None:
+        """While it waits: find out whether it still has to, and where."""
+        is_unasked = False  # a shard that nobody leads has not said that it has nothing
+        is_done = True
+        is_waiting = False
+        for part in self._parts:
+            is_done = is_done and part.is_done
+            is_waiting = is_waiting or part.state == _AWAITED
+            is_unasked = is_unasked or (part.state == _UNASKED and not part.is_done)
+        if is_done and not is_waiting:
+            self._end(replies.TIMED_OUT)
+        elif is_done:
+            for part in self._parts:
+                part.stop()
+        elif is_unasked and self._router.may_wait:
+            for part in self._parts:
+                if part.state == _UNASKED and part.is_done and part.branch.place is not None:
+                    self._await(part, -1)
+
+    def _end(self, reply: bytes) -> None:
+        self._state = _OVER
+        for part in self._parts:
+            part.stop()
+        self.let_go()
+        self._router.finish(reply)
+
+    def let_go(self) -> None:
+        self._parts = []  # each refers to this
+
+
+class _Part:
+    """What one shard has to do with a reserve, which it does not know: they would keep each other in memory."""
+
+    __slots__ = (
+        "branch",
+        "found",  # its answer to the last probe
+        "is_done",  # it has had nothing for as long as the reserve may wait
+        "is_stopped",  # it has been told to wait no longer
+        "state",
+    )
+
+    def __init__(self, branch: Branch) -> None:
+        self.branch = branch
+        self.found = _LOST
+        self.is_done = False
+        self.is_stopped = False
+        self.state = _UNASKED
+
+    def rank(self) -> tuple[int, int]:
+        """The priority and the id of the job that it has found: the smaller, the better."""
+        _, priority, job_id = self.found.split()
+        return int(priority), int(job_id)
+
+    def stop(self) -> None:
+        """Wait no longer."""
+        if self.state == _AWAITED and not self.is_stopped:
+            self.is_stopped = True
+            self.branch.stop_waiting()
+
+    def unreserve(self, reply: bytes) -> None:
+        """Give back what the shard has granted after another one did, the best first, as others may wait for it."""
+        for job_id in reserved_ids(reply):
+            self.branch.holdings.discard(job_id)
+            self.branch.ask(b"unreserve %d" % job_id, _drop, False)
+
+
+class _Probe:
+    """A probe under way."""
+
+    __slots__ = ("_part", "_reserving")
+
+    def __init__(self, reserving: Reserving, part: _Part) -> None:
+        self._reserving = reserving
+        self._part = part
+
+    def take(self, reply: bytes) -> None:
+        self._reserving.on_probed(self._part, reply)
+
+
+class _Await:
+    """An await under way."""
+
+    __slots__ = ("_part", "_reserving")
+
+    def __init__(self, reserving: Reserving, part: _Part) -> None:
+        self._reserving = reserving
+        self._part = part
+
+    def take(self, reply: bytes) -> None:
+        self._reserving.on_awaited(self._part, reply)
+
+
+def reserved_ids(reply: bytes) -> list[int]:
+    """The ids of the jobs that a reply to a reserve grants."""
+    start = 0
+    if reply.startswith(_BATCH):
+        start = reply.index(_CRLF) + len(_CRLF)
+    found: list[int] = []
+    while reply.startswith(_RESERVED, start):
+        end = reply.index(_CRLF, start)
+        _, job_id, size = reply[start:end].split()
+        found.append(int(job_id))
+        start = end + len(_CRLF) + int(size) + len(_CRLF)
+    return found
+
+
+def _drop(_: bytes) -> None:
+    """Takes the reply to an unreserve: if the job is the client's no longer, it is where it has to be."""

@@ -1,0 +1,227 @@
+"""Keeps the shards of a cluster spread over its nodes: what this node gives away, and what it takes.
+
+It sees who leads which shard, as the roles of this node in all shards have seen it, and which nodes report that they
+are alive. `spreading.py` says what follows; here is when. A node that has just come is given nothing for a while,
+because it may be gone again. Nothing is given away while a shard has no leader: the figures say little then. Must never
+know how a shard is handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic_ns
+from typing import Final, Protocol
+
+from beanstalk_server.cluster.engine import EngineError, Lease, Member
+from beanstalk_server.cluster.lease import OBSERVATIONS
+from beanstalk_server.events import event
+from beanstalk_server.queue.units import SECOND
+from beanstalk_server.shards.spreading import heirs, transfers
+
+ALIVE: Final = 2
+"""A node that has not reported for a TTL divided by this is believed to be gone; or for a second more, because engines
+count in seconds."""
+
+DISTRUST: Final = 5
+"""For so many TTLs nothing is given to a node that has not taken what it was given."""
+
+PAUSE: Final = 0.05
+"""Seconds between two shards that are given away."""
+
+PATIENCE: Final = 0.5
+"""Seconds that a node which leaves waits to be told who is there."""
+
+log = logging.getLogger("beanstalk_server")
+
+
+class Standing(Protocol):
+    """What this node is in a shard."""
+
+    index: int
+
+    @property
+    def leader(self) -> str:
+        """The id of the node that leads it; "" if nobody does."""
+
+    @property
+    def holder(self) -> str:
+        """The same; or of the node that it is being handed over to."""
+
+    @property
+    def lost(self) -> Lease | None:
+        """The lease that anybody may take now, as the last leader has left it."""
+
+    @property
+    def led_since(self) -> int:
+        """When this node began to lead it, in nanoseconds; -1 if it does not, or not any more."""
+
+    async def hand_over(self, successor: str) -> None:
+        """Let another node lead; return when this one does not any more."""
+
+
+class Spreader:
+    """The spreading of shards, as far as one node does it, from `start` to `stop`.
+
+    Args:
+        node: the id of this node.
+        shards: all of them.
+        ttl: of the leases, in nanoseconds.
+        find_members: the nodes that have reported.
+        find_linked: the ids of the nodes that have links to this one, which prove that they are alive.
+        clock: nanoseconds.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        shards: Sequence[Standing],
+        ttl: int,
+        find_members: Callable[[], Awaitable[list[Member]]],
+        find_linked: Callable[[], set[str]],
+        clock: Callable[[], int] = monotonic_ns,
+    ) -> None:
+        self.node = node
+        self.takes = True  # this node may be given shards
+        self._shards = shards
+        self._ttl = ttl
+        self._find_members = find_members
+        self._find_linked = find_linked
+        self._clock = clock
+        self._since: dict[str, int] = {}  # each node that may be given shards, and from when on
+        self._is_known = False  # the nodes have been asked for before
+        self._gone: set[str] = set()  # those whose process has ended, until nobody remembers them
+        self._given: dict[int, str] = {}  # shards that were given away, and to whom, until that node leads them
+        self._heirs: dict[int, str] = {}  # as they were found last
+        self._found_at = 0  # when that was
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Spread the shards from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Give and take nothing any more."""
+        self.takes = False
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def knows(self, node: str) -> bool:
+        """Whether another node is alive, and takes shards."""
+        return node in self._since and node in self._find_linked()
+
+    def is_heir(self, shard: int, lost: Lease) -> bool:
+        """Whether this node is to take a shard that nobody leads, or else another one.
+
+        Args:
+            lost: the lease as the last leader has left it.
+        """
+        if lost.successor == self.node:
+            return True
+        now = self._clock()
+        if shard not in self._heirs or now - self._found_at > self._ttl // OBSERVATIONS // 2:
+            self._found_at = now
+            lost_leases = [each.lost for each in self._shards]
+            gone = {each for lease in lost_leases if lease is not None for each in (lease.node, lease.successor)}
+            self._heirs = heirs(self._without_leader(gone), self._counts(gone))
+        return self._heirs.get(shard, self.node) == self.node
+
+    async def successors(self) -> dict[int, str]:
+        """Who is to take the shards that this node leads, when it leads none any more."""
+        with contextlib.suppress(EngineError, TimeoutError):  # then what was seen last must do
+            async with asyncio.timeout(PATIENCE):
+                self._see(await self._find_members())
+        own = [shard.index for shard in self._shards if shard.led_since >= 0]
+        counts = self._counts({self.node})
+        linked = self._find_linked()
+        return heirs(own, {node: count for node, count in counts.items() if node in linked})
+
+    async def others_take(self) -> bool:
+        """Whether any other node may be given shards.
+
+        Raises:
+            EngineError: the engine does not say.
+        """
+        self._see(await self._find_members())
+        return bool(self._since)
+
+    def note_led(self, shard: int) -> None:
+        """Note that this node leads a shard. If it has given it away, whoever should have it has not taken it."""
+        taker = self._given.pop(shard, None)
+        if taker in self._since:
+            log.warning(
+                "node %(node)s has not taken shard %(shard)d, and gets no other for a while",
+                event("shard-not-taken", node=taker, shard=shard),
+            )
+            self._since[taker] = self._clock() + DISTRUST * self._ttl
+
+    def note_gone(self, node: str) -> None:
+        """Note that the process of a node has ended: its last report says that it is alive."""
+        self._gone.add(node)
+        self._since.pop(node, None)
+
+    def _counts(self, gone: set[str]) -> dict[str, int]:
+        """How many shards each node leads that takes some, but for those that are gone."""
+        led = Counter(shard.holder for shard in self._shards)
+        nodes = set(self._since)
+        if self.takes:
+            nodes.add(self.node)
+        return {node: led[node] for node in nodes - gone}
+
+    def _without_leader(self, gone: set[str]) -> list[int]:
+        return [shard.index for shard in self._shards if shard.holder == "" or shard.holder in gone]
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                with contextlib.suppress(EngineError):  # which the log has been told
+                    await self._even_out()
+                await asyncio.sleep(self._ttl / OBSERVATIONS / SECOND)
+        except Exception:
+            log.exception("shards are not spread any more; this is a bug in the server", event("bug-in-spreading"))
+
+    def _see(self, members: list[Member]) -> None:
+        """Note which nodes are alive."""
+        now = self._clock()
+        self._gone.intersection_update(member.node for member in members)
+        alive = {
+            member.node
+            for member in members
+            if member.takes
+            and member.node not in (self.node, *self._gone)
+            and member.seen < self._ttl / ALIVE / SECOND + 1
+        }
+        settled = now + (self._ttl // ALIVE if self._is_known else 0)
+        self._is_known = True
+        self._since = {node: self._since.get(node, settled) for node in sorted(alive)}
+        for shard in self._shards:
+            if self._given.get(shard.index) == shard.leader:
+                del self._given[shard.index]
+
+    async def _even_out(self) -> None:
+        """Give away what others should lead, one shard after the other."""
+        while self.takes:
+            self._see(await self._find_members())  # a node that has just stopped has said so before it led nothing
+            now = self._clock()
+            new = {node for node, since in self._since.items() if since > now}
+            counts = self._counts(new)
+            own = [shard for shard in self._shards if shard.led_since >= 0]
+            if self._without_leader(set()) or len(own) != counts.get(self.node):
+                return
+            taker = next((taker for giver, taker in transfers(counts) if giver == self.node), "")
+            if not taker or not self.knows(taker):
+                return
+            shard = min(own, key=lambda each: (each.led_since, each.index))
+            self._given[shard.index] = taker
+            log.info(
+                "shard %(shard)d moves to node %(node)s, which leads fewer",
+                event("shard-moves", shard=shard.index, node=taker),
+            )
+            await shard.hand_over(taker)
+            await asyncio.sleep(PAUSE)

@@ -1,0 +1,346 @@
+"""Options: from the command line, from the environment, and refused; and as the README tells them."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig
+from beanstalk_server.cli.options import BEHIND_THEM, help_text, odd_variables, parse
+from beanstalk_server.settings.config import OPTIONS
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
+    assert parse([], {}) == Config()
+    assert Config() == Config(listen="127.0.0.1", port=11300, user="", max_job_size=65535, tick=0.25, verbosity=0)
+
+
+@pytest.mark.parametrize(
+    ("line", "config"),
+    [
+        (
+            "-l ::1 -p 1234 -u nobody -z 10 -V",
+            Config(listen="::1", port=1234, user="nobody", max_job_size=10, verbosity=1),
+        ),
+        ("--listen ::1 --port 1234 --max-job-size 10", Config(listen="::1", port=1234, max_job_size=10)),
+        ("-l::1 -p1234 -z10 -VVV", Config(listen="::1", port=1234, max_job_size=10, verbosity=3)),
+        ("-c -n -cn", Config()),
+        ("-cnVp1", Config(port=1, verbosity=1)),
+        ("--port=1 --tick= --tick=5", Config(port=1, tick=5)),
+        ("--stalls --stalls", Config(stalls=True)),
+        ("-z 99999999999", Config(max_job_size=1 << 30)),
+        ("-z 64KiB", Config(max_job_size=65536)),
+        ("--tick 0.5", Config(tick=0.5)),
+        (
+            "--cluster redis://u:p@h --cluster-name jobs --shards 8 --replicas 2 --lease-ttl 5 --advertise 10.0.0.1:7",
+            Config(
+                cluster="redis://u:p@h",
+                cluster_name="jobs",
+                shards=8,
+                replicas=2,
+                lease_ttl=5,
+                advertise="10.0.0.1:7",
+            ),
+        ),
+        ("--advertise [::1]:7000 --unsafe-engine", Config(advertise="[::1]:7000", unsafe_engine=True)),
+        ("--stalls", Config(stalls=True)),
+        ("--compat 1.12", Config(compat="1.12")),
+        ("-p beanstalk", Config(port="beanstalk")),
+        ("-f 50 -s 4096 --salvage", Config(sync_interval=50, segment_size=4096, salvage=True)),
+        ("-f 50 -F", Config(sync_interval="never")),
+        ("-f never", Config(sync_interval="never")),
+        ("-F -f 50", Config(sync_interval=50)),
+    ],
+)
+def test_options(line, config):
+    assert parse(line.split(), {}) == config
+
+
+def test_the_environment_goes_behind_the_command_line():
+    environment = {
+        "BEANSTALK_SERVER_PORT": "1",
+        "BEANSTALK_SERVER_LISTEN": "localhost",
+        "BEANSTALK_SERVER_VERBOSITY": "2",
+        "BEANSTALK_SERVER_TICK": "20",
+        "BEANSTALK_SERVER_STALLS": "1",
+        "BEANSTALK_SERVER_SALVAGE": "0",
+    }
+    assert parse(["-p", "2"], environment) == Config(listen="localhost", port=2, verbosity=2, tick=20, stalls=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "environment", "said"),
+    [
+        (
+            "-z -1",
+            {},
+            "-z/--max-job-size: bad value '-1': "
+            "must be a whole number of bytes from 0 to 1073741824, or with a unit: 64MiB, 2GB",
+        ),
+        (
+            "-z 1.5",
+            {},
+            "-z/--max-job-size: bad value '1.5': "
+            "must be a whole number of bytes from 0 to 1073741824, or with a unit: 64MiB, 2GB",
+        ),
+        (
+            "-s 0",
+            {},
+            "-s/--segment-size: bad value '0': "
+            "must be a whole number of bytes from 1 to 137438953472, or with a unit: 64MiB, 2GB",
+        ),
+        ("--tick 0", {}, "--tick: bad value '0': must be a number of milliseconds from 0.001 to 1000"),
+        ("--tick nan", {}, "--tick: bad value 'nan': must be a number of milliseconds from 0.001 to 1000"),
+        ("--tick never", {}, "--tick: bad value 'never': must be a number of milliseconds from 0.001 to 1000"),
+        (
+            "-f often",
+            {},
+            "-f/--sync-interval: bad value 'often': must be a number of milliseconds from 0 to 2147483648, or 'never'",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_VERBOSITY": "x"},
+            "BEANSTALK_SERVER_VERBOSITY: bad value 'x': must be a whole number, 0 or greater",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_VERBOSITY": "-1"},
+            "BEANSTALK_SERVER_VERBOSITY: bad value '-1': must be a whole number, 0 or greater",
+        ),
+        ("", {"BEANSTALK_SERVER_STALLS": "maybe"}, "BEANSTALK_SERVER_STALLS: bad value 'maybe': must be 0 or 1"),
+        ("", {"BEANSTALK_SERVER_SALVAGE": "-1"}, "BEANSTALK_SERVER_SALVAGE: bad value '-1': must be 0 or 1"),
+        ("-l unix:", {}, "-l/--listen: bad value 'unix:': must be a host name, an address or unix:PATH"),
+        (
+            "",
+            {"BEANSTALK_SERVER_PORT": ""},
+            "BEANSTALK_SERVER_PORT: bad value '': must be a number from 0 to 65535, or the name of a service",
+        ),
+        ("-p 65536", {}, "-p/--port: bad value '65536': must be a number from 0 to 65535, or the name of a service"),
+        ("--compat 1.11", {}, "--compat: bad value '1.11': must be 1.12 or 1.13"),
+        ("--max 1", {}, "--max: no such option; beanstalk-server --help lists all options"),
+        ("-Vx", {}, "-x: no such option; beanstalk-server --help lists all options"),
+        ("extra", {}, "extra: no such option; beanstalk-server --help lists all options"),
+        ("-", {}, "-: no such option; beanstalk-server --help lists all options"),
+        ("-p", {}, "-p: needs a value"),
+        ("--port", {}, "--port: needs a value"),
+        ("--stalls=1", {}, "--stalls=1: --stalls takes no value"),
+        ("--check-config=1", {}, "--check-config=1: --check-config takes no value"),
+        ("--tls-cert=", {}, "--tls-cert: bad value '': must be the path of a file"),
+        ("--user=", {}, "-u/--user: bad value '': must be the name of a user"),
+        ("--binlog=", {}, "-b/--binlog: bad value '': must be the path of a directory"),
+        (
+            "",
+            {"BEANSTALK_SERVER_HTTP": ""},
+            "BEANSTALK_SERVER_HTTP: bad value '': must be host:port, [v6]:port or unix:PATH",
+        ),
+        (
+            "",
+            {"BEANSTALK_SERVER_TOKEN_FILE": ""},
+            "BEANSTALK_SERVER_TOKEN_FILE: bad value '': must be the path of a file",
+        ),
+        ("--lease-ttl 1", {}, "--lease-ttl: bad value '1': must be a number of seconds from 2 to 300"),
+        ("--shards 0", {}, "--shards: bad value '0': must be a whole number from 1 to 1024"),
+        ("--shards 1025", {}, "--shards: bad value '1025': must be a whole number from 1 to 1024"),
+        ("--replicas -1", {}, "--replicas: bad value '-1': must be a whole number from 0 to 100"),
+        ("--advertise h:000000123456", {}, "--advertise: bad value 'h:000000123456': must be host:port or [v6]:port"),
+        (
+            "--http h:000000123456",
+            {},
+            "--http: bad value 'h:000000123456': must be host:port, [v6]:port or unix:PATH",
+        ),
+        ("--advertise h:0", {}, "--advertise: bad value 'h:0': must be host:port or [v6]:port"),
+        ("--advertise unix:/x", {}, "--advertise: bad value 'unix:/x': must be host:port or [v6]:port"),
+        ("--cluster-name a:b", {}, "--cluster-name: bad value 'a:b': must be 1 to 100 letters, digits, ., - or _"),
+        (
+            "--cluster redis://:secret\x01@h",
+            {},
+            "--cluster: bad value (not shown, 18 characters): must be a URL such as redis://host:6379",
+        ),
+        (
+            "--cluster redis://:secret@h:x",
+            {},
+            "--cluster: bad value (not shown): must have a port between 1 and 65535 behind each host, or none",
+        ),
+        (
+            "--cluster redis://h -b /x",
+            {},
+            "-b/--binlog: '/x' beside --cluster, where the engine keeps the jobs: must be left out",
+        ),
+        (
+            "--cluster redis://h --salvage",
+            {},
+            "--salvage: given beside --cluster, where nothing is lost bit by bit in an engine: must be left out",
+        ),
+        (
+            "--cluster redis://h --advertise 0.0.0.0:7000",
+            {},
+            "--advertise: '0.0.0.0:7000' is every address: must be one of them",
+        ),
+        (
+            "--cluster redis://h --body-cache 0",
+            {},
+            "--body-cache: 0 beside --cluster, where all bodies stay in memory: must be left out",
+        ),
+        (
+            "--cluster redis://h -s 268435457",
+            {},
+            "-s/--segment-size: 268435457 beside --cluster: must be 268435456 at most",
+        ),
+        (
+            "--cluster redis://h -z 1073741824",
+            {},
+            "-z/--max-job-size: 1073741824 beside --cluster: must be 268435456 at most",
+        ),
+        ("--config=", {}, "--config: bad value '': must be the path of a file"),
+        ("", {"BEANSTALK_SERVER_CONFIG": ""}, "BEANSTALK_SERVER_CONFIG: bad value '': must be the path of a file"),
+    ],
+)
+def test_what_is_refused(line, environment, said):
+    with pytest.raises(ConfigError) as caught:
+        parse(line.split(), environment)
+    assert str(caught.value) == said
+
+
+def test_every_bad_value_is_named_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse(["-p", "", "--tick", "x", "--config="], {"BEANSTALK_SERVER_STALLS": "y"})
+    assert [mistake.place for mistake in caught.value.mistakes] == [
+        "-p/--port",
+        "--tick",
+        "BEANSTALK_SERVER_STALLS",
+        "--config",
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"port": 1.5},
+        {"port": True},
+        {"listen": None},
+        {"user": 0},
+        {"sync_interval": "often"},
+        {"sync_interval": True},
+        {"max_job_size": True},
+        {"max_job_size": "10"},
+        {"max_job_size": (1 << 30) + 1},
+        {"tick": "10"},
+        {"verbosity": "1"},
+        {"stalls": 2},
+    ],
+)
+def test_a_bad_value_from_python_is_refused_too(values):
+    with pytest.raises(ConfigError, match=r": bad value .*: must be "):
+        Config(**values)
+
+
+def test_values_from_python_may_be_paths_sizes_with_a_unit_and_durations():
+    place = Path("/tmp/jobs")
+    config = Config(
+        binlog=place, tls_cert=place, max_memory="2GB", max_job_size="64KiB", tick=timedelta(microseconds=500)
+    )
+    assert (config.binlog, config.tls_cert, config.max_memory) == ("/tmp/jobs", "/tmp/jobs", 2_000_000_000)
+    assert (config.max_job_size, config.tick) == (65536, 0.5)
+    assert ListenerConfig(address="h:1", tls_cert=place).tls_cert == "/tmp/jobs"
+    assert TubeConfig(match="a", ttl=timedelta(minutes=5)).ttl == 300
+
+
+def test_the_changed_options():
+    assert Config().changed() == {}
+    assert Config(port=0, verbosity=1).changed() == {"port": 0, "verbosity": 1}
+
+
+def test_the_password_of_an_engine_is_shown_nowhere():
+    for url in (
+        "redis://user:secret@h:1/2",
+        "redis://:secret%2Fsecret@h",
+        "redis+sentinel://h/s?sentinel-password=secret",
+    ):
+        config = Config(cluster=url)
+        assert "secret" not in repr(config)
+        assert "secret" not in str(config.changed())
+    assert Config(cluster="redis://user:secret@h:1/2").changed() == {"cluster": "redis://…@h:1/2"}
+
+
+def test_options_of_a_node_without_a_cluster_are_warned_of():
+    assert Config(shards=8, replicas=2, lease_ttl=5).warnings() == [
+        "--shards: means nothing without --cluster",
+        "--replicas: means nothing without --cluster",
+        "--lease-ttl: means nothing without --cluster",
+    ]
+
+
+def test_commands_that_are_logged_below_the_level_are_warned_of():
+    assert Config(verbosity=2, log_level="info").warnings() == []
+    assert Config(verbosity=2, log_level="error").warnings() == [
+        "-V/--verbosity: shows nothing with --log-level error",
+    ]
+
+
+def test_a_cluster_without_replicas_is_warned_of():
+    assert not Config(cluster="redis://h").warnings()
+    (warning,) = Config(cluster="redis://h", replicas=0).warnings()
+    assert warning.startswith("--replicas 0: ")
+
+
+def test_the_readme_has_every_option():
+    table = "\n".join(rows_of_options())
+    assert table in README.read_text(), f"the table in README.md must be:\n\n{table}\n"
+
+
+def rows_of_options():
+    yield "| option | default | what it does |"
+    yield "|---|---|---|"
+    for option in OPTIONS:
+        metavar = option.kind.metavar
+        flags = ", ".join(f"`{flag} {metavar}`" if metavar else f"`{flag}`" for flag in option.flags)
+        default = f"`{option.default}`" if metavar and option.default != "" else ""
+        yield f"| {flags} | {default} | {option.meaning} |"
+        if option.also:
+            yield f"| `{option.also[0]}` |  | the same as `{option.short} {option.also[1]}` |"
+    for flags, meaning in BEHIND_THEM:
+        yield f"| `{flags}` |  | {meaning} |"
+
+
+def test_the_help_says_between_which_numbers_a_value_is():
+    text = " ".join(help_text().split())
+    assert "--lease-ttl S seconds after which another node takes over from one that is not heard of (2 to 300; " in text
+
+
+@pytest.mark.parametrize("port", ["70000", "000000123456", "9" * 5000])
+def test_the_number_of_a_port_is_at_most_65535_also_as_a_text_with_zeros(port):
+    with pytest.raises(ConfigError, match="--port: bad value"):
+        Config(port=port)
+    with pytest.raises(ConfigError, match="address: bad value"):
+        ListenerConfig(address=f"127.0.0.1:{port}")
+    assert ListenerConfig(address="127.0.0.1:0000011300").port == 11300
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2GB", 2_000_000_000), ("64MiB", 64 << 20), ("1kB", 1000), ("1KiB", 1024), ("3 TB", 3 * 10**12), ("77", 77)],
+)
+def test_a_size_may_have_a_unit(text, size):
+    assert parse(["--max-memory", text], {}).max_memory == size
+    if text != "77":
+        assert TubeConfig(match="a", max_bytes=text).max_bytes == size
+
+
+@pytest.mark.parametrize("text", ["2G", "2gb", "GB", "-1MB", "1.5GB", "1KB ", "2MB3", "9" * 30 + "GB", "20000TB"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ConfigError, match="or with a unit: 64MiB, 2GB"):
+        parse(["--max-memory", text], {})
+
+
+def test_a_variable_that_sets_no_option_deserves_a_warning():
+    theirs = {"BEANSTALK_SERVER_SERVICE_HOST": "10.0.0.1", "BEANSTALK_SERVER_PORT_11300_TCP": "tcp://…", "PATH": "/bin"}
+    good = {"BEANSTALK_SERVER_PURE": "1", "BEANSTALK_SERVER_CONFIG": "x", "BEANSTALK_SERVER_MAX_MEMORY": "1"}
+    assert odd_variables(theirs | good) == []
+    assert odd_variables(good | {"BEANSTALK_SERVER_PROT": "1"}) == [
+        "BEANSTALK_SERVER_PROT: sets no option: did you mean BEANSTALK_SERVER_PORT?",
+    ]
+    assert parse(["--check-config"], {"BEANSTALK_SERVER_XYZ": "1"}) == (
+        "the options: warning: BEANSTALK_SERVER_XYZ: sets no option\nthe options: good"
+    )

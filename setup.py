@@ -76,7 +76,7 @@ HOT = [
     "beanstalk_server/cluster/commit_requests.py",
     "beanstalk_server/cluster/lanes.py",
     "beanstalk_server/cluster/engine_writer.py",
-    "beanstalk_server/access/patterns.py",
+    "beanstalk_server/tube_names.py",
     "beanstalk_server/access/user.py",
     "beanstalk_server/wire/framing.py",
     "beanstalk_server/wire/grammar.py",

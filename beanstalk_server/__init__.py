@@ -14,7 +14,9 @@ from beanstalk_server.version import VERSION
 if TYPE_CHECKING:
     from beanstalk_server.server.server import Server
     from beanstalk_server.server.start_error import StartError
-    from beanstalk_server.settings.config import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
+    from beanstalk_server.settings.config import Config
+    from beanstalk_server.settings.option import ConfigError
+    from beanstalk_server.settings.sections import ListenerConfig, TubeConfig, UserConfig
 
 __version__ = VERSION
 

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 ROOMS = [
-    ["queue", "version", "events"],
+    ["queue", "tube_names", "version", "events"],
     ["settings"],
     ["access"],
     ["link", "storage", "wire"],
@@ -27,12 +27,6 @@ UP = {
     ("cluster.shard", "shards.spreader"),
     ("server.figures", "shards.operations"),
     ("server.host", "io_processes.front"),
-    ("settings.cluster_rules", "access.patterns"),
-    ("settings.cluster_rules", "cluster.url"),
-    ("settings.cluster_rules", "wire.places"),
-    ("settings.rules", "access.patterns"),
-    ("settings.rules", "access.policies"),
-    ("settings.token_file", "access.patterns"),
 }
 """The arrows up that are left, from and to."""
 
@@ -43,7 +37,6 @@ CIRCLES = {
         "wire.authorization wire.client_listing wire.commands wire.job_page wire.server_info wire.session "
         "wire.statistics wire.tube_page",
         # To be parted:
-        "access.policies settings.cluster_rules settings.config settings.rules settings.token_file",
         "shards.branch shards.operations shards.reserving shards.routing",
         "shards.clients shards.local_place shards.routed",
     ],

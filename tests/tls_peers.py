@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import trustme
 
 from beanstalk_server.server.front.tls_context import make_context
-from beanstalk_server.settings.config import ListenerConfig
+from beanstalk_server.settings.sections import ListenerConfig
 from harness.caller import Caller, connect
 
 DAY = timedelta(days=1)

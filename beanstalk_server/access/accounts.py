@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.access.user import User
 
 if TYPE_CHECKING:
-    from beanstalk_server.settings.config import UserConfig
+    from beanstalk_server.settings.sections import UserConfig
 
 TOKEN_BYTES: Final = 32
 """Random bytes in a new token: 43 characters."""

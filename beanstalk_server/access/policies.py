@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.access.patterns import Patterns, is_beginning, is_name
 from beanstalk_server.queue.policy import NO_POLICY, Policy, PolicyOf
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.settings.config import TUBE_KEYS, TubeConfig, label_of
 from beanstalk_server.settings.kinds import interval_of
-
-NO_SECTION: Final = -1
+from beanstalk_server.settings.sections import TUBE_KEYS, TubeConfig, label_of
+from beanstalk_server.tube_names import NONE, FirstMatch
 
 MOST_SAID: Final = 20
 """So many sections that differ are named one by one."""
@@ -42,27 +40,14 @@ class Policies:
 
     def __init__(self, tubes: Sequence[TubeConfig], old: Policies | None = None) -> None:
         self.tubes = tuple(tubes)
-        self._names: dict[str, int] = {}
-        self._beginnings: dict[str, int] = {}  # of the patterns that end with their only *
-        self._others: list[tuple[int, Patterns]] = []  # in the order of the sections
+        self._sections = FirstMatch([each.match for each in tubes])
         self._made: dict[Settings, Policy] = {NO_SETTINGS: NO_POLICY}  # by what they say
         known = self._made if old is None else old._made
         self._policies: list[Policy] = []
         self._without_dead_tube: list[Policy] = []  # the same, but for that
-        for index, each in enumerate(self.tubes):
-            others = []
-            for pattern in each.match:
-                if is_name(pattern):
-                    self._names.setdefault(pattern, index)
-                elif is_beginning(pattern):
-                    self._beginnings.setdefault(pattern[:-1], index)
-                else:
-                    others.append(pattern)
-            if others:
-                self._others.append((index, Patterns(others)))
+        for each in self.tubes:
             self._policies.append(self._make(_settings_of(each), known))
             self._without_dead_tube.append(self._make(_settings_of(each, dead_tube=""), known))
-        self._lengths = sorted({len(each) for each in self._beginnings})
 
     def _make(self, settings: Settings, known: Mapping[Settings, Policy]) -> Policy:
         policy = self._made.get(settings) or known.get(settings)
@@ -72,24 +57,10 @@ class Policies:
         self._made[settings] = policy
         return policy
 
-    def section(self, name: str) -> int:
-        """The index of the section for the tube of this name; NO_SECTION if there is none."""
-        last = len(self.tubes)
-        first = self._names.get(name, last)
-        for length in self._lengths:
-            first = min(first, self._beginnings.get(name[:length], last))
-        for index, patterns in self._others:
-            if index >= first:
-                break
-            if patterns.fit(name):
-                first = index
-                break
-        return NO_SECTION if first == last else first
-
     def of(self, name: str) -> Policy:
         """The policy of the tube of this name."""
-        found = self.section(name)
-        return NO_POLICY if found == NO_SECTION else self._policies[found]
+        found = self._sections.of(name)
+        return NO_POLICY if found == NONE else self._policies[found]
 
     def local(self, is_local: Callable[[str], bool]) -> PolicyOf:
         """The same for a broker that has only some of the tubes: it cannot move a job to a dead tube that is not one
@@ -98,8 +69,8 @@ class Policies:
         policies = [policy if is_local(each.dead_tube) else without for each, policy, without in pairs]
 
         def find(name: str) -> Policy:
-            found = self.section(name)
-            return NO_POLICY if found == NO_SECTION else policies[found]
+            found = self._sections.of(name)
+            return NO_POLICY if found == NONE else policies[found]
 
         return find
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_server.access.patterns import ALL_TUBES, Patterns
+from beanstalk_server.tube_names import ALL_TUBES, Patterns
 
 NO_RIGHT: Final = 0
 PRODUCE: Final = 1

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
 from beanstalk_server.cluster.engine import Connector, EngineError, Lease, made, observe
-from beanstalk_server.settings.config import OPTIONS, ConfigError
+from beanstalk_server.settings.config import OPTIONS
+from beanstalk_server.settings.option import ConfigError
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
@@ -120,9 +121,9 @@ def opened(options: argparse.Namespace) -> Iterator[Connector]:
     Raises:
         ConfigError: they are bad, or something is not installed.
     """
-    from beanstalk_server.settings.cluster_rules import missing
+    from beanstalk_server.settings.system import missing_for_engine
 
-    mistakes = missing(options.url)
+    mistakes = missing_for_engine(options.url)
     if mistakes:
         raise ConfigError(*[mistake.said for mistake in mistakes])
     from beanstalk_server.cluster.redis_engine import RedisConnector

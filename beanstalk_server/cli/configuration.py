@@ -6,25 +6,15 @@ certificates and no tokens needs none of this. Must never know how the command l
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.settings import rules, token_file
-from beanstalk_server.settings.config import (
-    HTTP,
-    NO_SERVICE,
-    OPTIONS,
-    Config,
-    ConfigError,
-    ListenerConfig,
-    Mistake,
-    TubeConfig,
-    UserConfig,
-    option,
-)
-from beanstalk_server.settings.files import read_file, refuse_if_public
+from beanstalk_server.settings import token_file
+from beanstalk_server.settings.config import OF_ONE_LISTENER, OPTIONS, Config, beside_listeners, option
+from beanstalk_server.settings.files import read_file
+from beanstalk_server.settings.option import ConfigError, Mistake
+from beanstalk_server.settings.sections import ListenerConfig, TubeConfig, UserConfig, of_listeners, of_users
+from beanstalk_server.settings.system import missing
 
 TLS_FILES: Final = ("tls_cert", "tls_key", "tls_client_ca")
 
@@ -59,7 +49,7 @@ def put_together(
     tubes: list[TubeConfig] = []
     has_sections = False
     if path:
-        from beanstalk_server.cli import config_file  # with the parser of TOML
+        from beanstalk_server.settings import config_file  # with the parser of TOML
 
         try:
             file = config_file.read(path)
@@ -70,7 +60,7 @@ def put_together(
         places = {each.name: f"{path}: {each.key}" for each in OPTIONS if each.name in file.given} | places
         sections, users, has_sections = file.listeners, file.users, file.has_listeners
         tubes = file.tubes
-        mistakes += _in_file(path, rules.of_listeners(sections, file.names))
+        mistakes += _in_file(path, of_listeners(sections, file.names))
     if has_sections:
         mistakes += _beside_sections(path, values, sources, places)
         listeners = sections
@@ -83,7 +73,7 @@ def put_together(
             everybody += token_file.read(values["token_file"])
         except ConfigError as error:
             mistakes += _renamed(error.mistakes, places)
-    mistakes += _in_file(path, rules.of_users(everybody))
+    mistakes += _in_file(path, of_users(everybody))
     for label, listener in listeners.items():
         found = _bad_files(listener, warn)
         if label:
@@ -91,7 +81,7 @@ def put_together(
         else:
             mistakes += _renamed([Mistake(option(key.replace("-", "_")), said) for key, said in found], places)
     if checks_system:
-        mistakes += _renamed(_missing(values, listeners.values()), places)
+        mistakes += _renamed(missing(values, listeners.values()), places)
     if mistakes:
         raise ConfigError(*mistakes)
     try:
@@ -115,9 +105,9 @@ def _beside_sections(
 ) -> list[Mistake]:
     """Take the options that describe a listener from the values: none may stand beside a [[listener]]."""
     mistakes = []
-    for name in rules.OF_ONE_LISTENER:
+    for name in OF_ONE_LISTENER:
         if name in values:
-            said = rules.beside_listeners(values.pop(name))
+            said = beside_listeners(values.pop(name))
             place, said = (f"{path}: listener", f"{sources[name]}: {said}") if name in sources else (places[name], said)
             mistakes.append(Mistake(place, said))
     return mistakes
@@ -127,57 +117,13 @@ def _one_listener(
     values: Mapping[str, Any], places: Mapping[str, str]
 ) -> tuple[dict[str, ListenerConfig], list[Mistake]]:
     """The listener that the options describe, with "" as its name, unless one of them is bad."""
-    if any(name in places and name not in values for name in rules.OF_ONE_LISTENER):
+    if any(name in places and name not in values for name in OF_ONE_LISTENER):
         return {}, []
     try:
-        config = Config(**{name: values[name] for name in rules.OF_ONE_LISTENER if name in values})
+        config = Config(**{name: values[name] for name in OF_ONE_LISTENER if name in values})
     except ConfigError as error:
         return {}, _renamed(error.mistakes, places)
     return {"": config.all_listeners()[0]}, []
-
-
-def _missing(values: Mapping[str, Any], listeners: Collection[ListenerConfig]) -> list[Mistake]:
-    """What a server would miss only once it has opened its sockets."""
-    mistakes = []
-    http = values.get("http")
-    spoken = [each for each in listeners if each.is_http]
-    if http or spoken:
-        from beanstalk_server.settings.http_rules import http_mistakes
-
-        option_of_http = [ListenerConfig(address=http, protocol=HTTP)] if http else []
-        mistakes += [Mistake("", said) for said in http_mistakes([*spoken, *option_of_http])]
-    for each in listeners:
-        if isinstance(each.port, str):
-            try:
-                socket.getservbyname(each.port, "tcp")
-            except OSError:
-                place = option("port") if values.get("port") == each.port else f"listener {each.address}"
-                mistakes.append(Mistake(place, f"{each.port!r}: {NO_SERVICE}"))
-    user = values.get("user")
-    if user:
-        import pwd
-
-        try:
-            pwd.getpwnam(user)
-        except KeyError:
-            mistakes.append(Mistake(option("user"), f"{user!r} is not here: must be the name of a user of this system"))
-    binlog = values.get("binlog")
-    if binlog and os.path.exists(binlog):
-        if not os.path.isdir(binlog):
-            mistakes.append(
-                Mistake(option("binlog"), f"{binlog!r} is something else: must be a directory, or not be there")
-            )
-        else:
-            try:
-                refuse_if_public(os.stat(binlog).st_mode)
-            except PermissionError as error:
-                mistakes.append(Mistake(option("binlog"), f"{binlog!r}: {error.strerror}"))
-    cluster = values.get("cluster")
-    if cluster:
-        from beanstalk_server.settings import cluster_rules
-
-        mistakes += cluster_rules.missing(cluster)
-    return mistakes
 
 
 def _bad_files(listener: ListenerConfig, warn: Callable[[str], object]) -> list[Mistake]:

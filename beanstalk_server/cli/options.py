@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from beanstalk_server.settings.config import OPTIONS, Config, ConfigError, Mistake, Option
+from beanstalk_server.settings.config import OPTIONS, Config
+from beanstalk_server.settings.option import ConfigError, Mistake, Option
 from beanstalk_server.version import full_version
 
 HELP: Final = ("-h", "--help")
@@ -81,11 +82,12 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Config | 
         mistakes.append(Mistake(path_source, "bad value '': must be the path of a file"))
     if path or checks or any(name in values for name in NEEDS_A_LOOK):
         from beanstalk_server.cli.configuration import put_together  # with all that such a configuration needs
+        from beanstalk_server.settings.warnings import warnings_of
 
         warnings: list[str] = []  # a server gives them itself, to its log
         config = put_together(path or "", values, sources, mistakes, warnings.append, checks_system=checks)
         return (
-            _report(path or "the options", [*warnings, *odd_variables(environment), *config.warnings()])
+            _report(path or "the options", [*warnings, *odd_variables(environment), *warnings_of(config)])
             if checks
             else config
         )

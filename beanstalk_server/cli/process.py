@@ -29,7 +29,8 @@ from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.host import Host
 from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import Config, ConfigError
+from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.option import ConfigError
 
 JOURNAL_FAILED: Final = 74
 """The exit status when the journal failed while the server was running (EX_IOERR of sysexits.h)."""

@@ -46,7 +46,8 @@ def _serve(arguments: Sequence[str]) -> int:
     import gc
 
     from beanstalk_server.cli.options import asks_for_json, parse
-    from beanstalk_server.settings.config import BAD_OPTION, Config, ConfigError
+    from beanstalk_server.settings.config import Config
+    from beanstalk_server.settings.option import BAD_OPTION, ConfigError
 
     try:
         config = parse(arguments, os.environ)

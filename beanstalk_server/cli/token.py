@@ -11,7 +11,7 @@ from typing import Final
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
 from beanstalk_server.cli.output import show
-from beanstalk_server.settings.config import BAD_OPTION
+from beanstalk_server.settings.option import BAD_OPTION
 
 HELP: Final = """\
 Usage: beanstalk-server token

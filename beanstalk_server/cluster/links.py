@@ -26,7 +26,7 @@ from beanstalk_server.server.connection import Connection, Connections
 from beanstalk_server.server.front.entrance import LINK, NONE, Entrance
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.link_transport import LinkTransport
-from beanstalk_server.wire.grammar import is_name
+from beanstalk_server.tube_names import is_name
 
 CONNECT_WITHIN: Final = 3.0
 """Seconds until a leader must have accepted a connection."""

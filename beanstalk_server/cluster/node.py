@@ -28,7 +28,6 @@ from beanstalk_server.cluster.lookout import Lookout
 from beanstalk_server.cluster.roles import IS_SUSPENDED
 from beanstalk_server.cluster.sender import kept_within
 from beanstalk_server.cluster.shard import Shard
-from beanstalk_server.cluster.url import read_url
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
@@ -38,8 +37,10 @@ from beanstalk_server.server.front.listeners import name_of_address
 from beanstalk_server.server.host import Host
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.cluster_rules import missing
-from beanstalk_server.settings.config import BAD_OPTION, Config, option
+from beanstalk_server.settings.config import Config, option
+from beanstalk_server.settings.engine_url import read_url
+from beanstalk_server.settings.option import BAD_OPTION
+from beanstalk_server.settings.system import missing_for_engine
 from beanstalk_server.shards.clients import Clients
 from beanstalk_server.shards.spreader import Spreader
 from beanstalk_server.wire.places import Places
@@ -421,7 +422,7 @@ def connector_of(config: Config) -> Connector:
     Raises:
         StartError: a library or a file that they need is missing.
     """
-    mistakes = missing(config.cluster)
+    mistakes = missing_for_engine(config.cluster)
     if mistakes:
         raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
     from beanstalk_server.cluster.redis_engine import RedisConnector  # it needs redis-py

@@ -20,7 +20,7 @@ from beanstalk_server.cluster.redis_shards import MovedError, Primary, Shards
 from beanstalk_server.cluster.request import pack
 from beanstalk_server.cluster.resp import Reply
 from beanstalk_server.cluster.scripts import Script
-from beanstalk_server.cluster.url import CLUSTER, EngineURL
+from beanstalk_server.settings.engine_url import CLUSTER, EngineURL
 
 ATTEMPTS: Final = 3
 """How often a request is sent that nothing has become of."""

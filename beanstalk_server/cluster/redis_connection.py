@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from beanstalk_server.cluster.engine import EngineError, EngineFullError, EngineRefusedError
 from beanstalk_server.cluster.resp import Replies, Reply
-from beanstalk_server.cluster.url import EngineURL, Host
+from beanstalk_server.settings.engine_url import EngineURL, Host
 
 REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS", "DENIED"))
 """Error codes of an engine that does not know the user, or does not let it do this."""

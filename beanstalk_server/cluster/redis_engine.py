@@ -17,7 +17,7 @@ from beanstalk_server.cluster.redis_replies import LEASE_FIELDS, answer_of, leas
 from beanstalk_server.cluster.request import pack
 from beanstalk_server.cluster.resp import lists_of, number_of, text_of, understood
 from beanstalk_server.cluster.scripts import COMMIT, COMMIT_BEYOND
-from beanstalk_server.cluster.url import read_url
+from beanstalk_server.settings.engine_url import read_url
 
 READ_CHUNK: Final = 1 << 20
 """Bytes that one command reads, which holds up all others on the server."""

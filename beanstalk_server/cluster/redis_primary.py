@@ -15,7 +15,7 @@ from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
 from beanstalk_server.cluster.redis_connection import RedisConnection
 from beanstalk_server.cluster.request import pack
 from beanstalk_server.cluster.resp import lists_of, number_of, text_of, understood
-from beanstalk_server.cluster.url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
+from beanstalk_server.settings.engine_url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
 
 MOST_HOSTS: Final = 100
 """How many connections are kept to be used again."""

@@ -16,8 +16,8 @@ from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
 from beanstalk_server.cluster.redis_connection import RedisConnection
 from beanstalk_server.cluster.request import pack
 from beanstalk_server.cluster.resp import text_of, understood
-from beanstalk_server.cluster.url import Host
 from beanstalk_server.events import event
+from beanstalk_server.settings.engine_url import Host
 
 INFO: Final = pack(b"INFO", b"server", b"memory", b"replication")
 

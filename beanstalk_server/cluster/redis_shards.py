@@ -18,7 +18,7 @@ from beanstalk_server.cluster.redis_connection import RedisConnection, without_f
 from beanstalk_server.cluster.redis_primary import ASKS, KEEPS, Primaries, slot_of
 from beanstalk_server.cluster.request import pack
 from beanstalk_server.cluster.resp import lists_of, text_of, understood
-from beanstalk_server.cluster.url import ALONE, CLUSTER, EngineURL, Host
+from beanstalk_server.settings.engine_url import ALONE, CLUSTER, EngineURL, Host
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which a primary without enough replicas may be another one."""

@@ -12,7 +12,7 @@ from beanstalk_server.io_processes.processes import IoProcesses
 from beanstalk_server.io_processes.settings import Door, IoSettings, KeptFiles
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listeners
-from beanstalk_server.settings.config import ListenerConfig
+from beanstalk_server.settings.sections import ListenerConfig
 
 
 class IoFront:

@@ -33,7 +33,7 @@ from beanstalk_server.server.front.shares import Shares
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.config import ListenerConfig
+from beanstalk_server.settings.sections import ListenerConfig
 
 HEADROOM: Final = 8
 """File descriptors that no connection gets, because the process may need them."""

@@ -37,7 +37,10 @@ from beanstalk_server.server.service import Service, policies_of
 from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.config import BAD_OPTION, Config, ConfigError, ListenerConfig, option
+from beanstalk_server.settings.config import Config, option
+from beanstalk_server.settings.option import BAD_OPTION, ConfigError
+from beanstalk_server.settings.sections import ListenerConfig
+from beanstalk_server.settings.warnings import warnings_of
 from beanstalk_server.version import full_version
 
 if TYPE_CHECKING:
@@ -167,7 +170,7 @@ class Host:
             "beanstalk-server %(version)s listens on %(listeners)s with %(settings)s",
             event("started", version=full_version(), listeners=places, settings=settings),
         )
-        for warning in self.config.warnings():
+        for warning in warnings_of(self.config):
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         if self._stalls is not None:
             self._stalls.start(loop)
@@ -270,7 +273,7 @@ class Host:
         Raises:
             StartError: a library is missing.
         """
-        from beanstalk_server.settings.http_rules import http_mistakes  # most servers speak no HTTP
+        from beanstalk_server.settings.system import http_mistakes  # most servers speak no HTTP
 
         mistakes = http_mistakes(configs)
         if mistakes:
@@ -342,7 +345,7 @@ class Host:
         )
         for change in prepared.changes:
             log.info("policies: %(change)s", event("policies-changed", change=change))
-        for warning in config.warnings():
+        for warning in warnings_of(config):
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
         later = left_for_later(self.config, config)
         if later:

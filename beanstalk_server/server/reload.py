@@ -13,9 +13,10 @@ from beanstalk_server.server.front.entrance import Entrance, accounts_of, entran
 from beanstalk_server.server.front.listeners import Listener, name_of_address, open_listener
 from beanstalk_server.server.service import policies_of
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import OPTIONS, Config, ConfigError, ListenerConfig
-from beanstalk_server.settings.http_rules import http_mistakes
-from beanstalk_server.settings.rules import OF_ONE_LISTENER
+from beanstalk_server.settings.config import OF_ONE_LISTENER, OPTIONS, Config
+from beanstalk_server.settings.option import ConfigError
+from beanstalk_server.settings.sections import ListenerConfig
+from beanstalk_server.settings.system import http_mistakes
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from beanstalk_server.queue.units import SECOND
+from beanstalk_server.tube_names import NAME_WANTED, is_name, is_pattern
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -362,20 +363,17 @@ class Pattern(Kind):
         super().__init__("a pattern: a tube's name, where * is any characters, ? is one, and [a-z] one of these")
 
     def fits(self, value: object) -> bool:
-        names = r"A-Za-z0-9+/;.$_()"
-        part = rf"[{names}*?-]|\[!?[{names}-]+\]"
-        return isinstance(value, str) and len(value) <= 1000 and re.fullmatch(rf"(?!-)(?:{part})+", value) is not None
+        return isinstance(value, str) and len(value) <= 1000 and is_pattern(value)
 
 
 class TubeName(Kind):
     """The name of a tube, as the protocol has it; "" if there is none."""
 
     def __init__(self) -> None:
-        super().__init__("a tube's name: 1 to 200 letters, digits, or - + / ; . $ _ ( ), the first not a hyphen")
+        super().__init__(f"a tube's name: {NAME_WANTED}")
 
     def fits(self, value: object) -> bool:
-        names = r"(?!-)[A-Za-z0-9+/;.$_()-]{1,200}"
-        return isinstance(value, str) and (value == "" or re.fullmatch(names, value) is not None)
+        return isinstance(value, str) and (value == "" or is_name(value))
 
 
 class Duration(Kind):

@@ -8,11 +8,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.access.patterns import ALL_TUBES
-from beanstalk_server.settings.config import USER_KEYS, ConfigError, Mistake, UserConfig, option
+from beanstalk_server.settings.config import Config, option
 from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
+from beanstalk_server.settings.option import ConfigError, Mistake
+from beanstalk_server.settings.sections import USER_KEYS, UserConfig, of_users
+from beanstalk_server.tube_names import ALL_TUBES
 
 _KINDS: Final = {each.name: each.kind for each in USER_KEYS}
+
+
+def users_of(config: Config) -> tuple[UserConfig, ...]:
+    """The `[[user]]` sections, and the users of the token file, which is read now.
+
+    Raises:
+        ConfigError: the token file cannot be read, or is bad.
+    """
+    if not config.token_file:
+        return config.users
+    users = config.users + read(config.token_file)
+    mistakes = of_users(users)
+    if mistakes:
+        raise ConfigError(*mistakes)
+    return users
 
 
 def read(path: str) -> tuple[UserConfig, ...]:

@@ -27,6 +27,7 @@ from beanstalk_server.queue.job import NEW, STATES
 from beanstalk_server.queue.job_search import POSITIONS
 from beanstalk_server.queue.policy import Attributes
 from beanstalk_server.queue.units import MILLISECOND, SECOND
+from beanstalk_server.tube_names import NAME
 
 MAX_U32: Final = 2**32 - 1
 MAX_U64: Final = 2**64 - 1
@@ -38,7 +39,7 @@ AUTH: Final = b"auth "
 """What a line that has a token begins with."""
 
 _SECONDS: Final = rb"(\d+(?:\.\d{1,3})?)"
-_KEY: Final = rb"([A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199})"
+_KEY: Final = b"(" + NAME.encode() + b")"
 _PUT_ARGUMENTS: Final = rb" *(\d+) +" + _SECONDS + rb" +" + _SECONDS + rb" +(\d+)(.*)"
 _PUT: Final = re.compile(_PUT_ARGUMENTS, re.DOTALL)
 _PUT_KEYED: Final = re.compile(_KEY + rb" " + _PUT_ARGUMENTS, re.DOTALL)
@@ -362,11 +363,6 @@ def read_name(text: bytes, into: Arguments) -> bool:
         return False
     into.name = text.decode("ascii")
     return True
-
-
-def is_name(name: str) -> bool:
-    """Whether this may be the name of a tube."""
-    return name.isascii() and _NAME.fullmatch(name.encode()) is not None
 
 
 def read_release(text: bytes, into: Arguments) -> bool:

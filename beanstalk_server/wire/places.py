@@ -1,13 +1,14 @@
 """Places: which shard of a cluster has a tube or a job.
 
-Every node must find the same place for the same name, in every version: what is here can never change without moving
-jobs. Must never know who leads a shard, or where.
+Every node must find the same place for the same tube or id, in every version. Must never know who leads a shard, or
+where.
 """
 
 from __future__ import annotations
 
 from typing import Final
-from zlib import crc32
+
+from beanstalk_server.tube_names import shard_of
 
 # What a command concerns, and so where it must be done. A command has one of these.
 
@@ -46,7 +47,7 @@ class Places:
 
     def of_tube(self, name: bytes) -> int:
         """The shard of the tube with this name."""
-        return crc32(name) % self.shards
+        return shard_of(name, self.shards)
 
     def of_job(self, job_id: int) -> int:
         """The shard of the job with this id, if there is one."""

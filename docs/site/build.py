@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from beanstalk_server.access import user
-from beanstalk_server.settings import config, kinds
-from beanstalk_server.settings.config import Option
+from beanstalk_server.settings import config, kinds, sections
+from beanstalk_server.settings.option import Option
 from beanstalk_server.wire import authorization
 from beanstalk_server.wire.commands import EXTENSIONS, PROTOCOL, Command
 
@@ -99,8 +99,8 @@ def options_page() -> str:
         rows += [("in the environment", code(option.variable)), ("in the config file", code(option.key))]
         rows += value_rows(option)
         parts.append(f"## --{option.name.replace('_', '-')}\n\n{sentence(option)}\n\n{table(('', ''), rows)}")
-    sections = (("listener", config.LISTENER_KEYS), ("user", config.USER_KEYS), ("tube", config.TUBE_KEYS))
-    for name, keys in sections:
+    rows_of = (("listener", sections.LISTENER_KEYS), ("user", sections.USER_KEYS), ("tube", sections.TUBE_KEYS))
+    for name, keys in rows_of:
         lines = [(code(key.key), default_of(key), wanted(key), key.meaning) for key in keys]
         parts.append(f"## The keys of a [[{name}]]\n\n{table(('key', 'default', 'value', 'meaning'), lines)}")
     return "\n".join(parts)

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_server import TubeConfig
-from beanstalk_server.access.policies import NO_SECTION, Policies, differences
+from beanstalk_server.access.policies import Policies, differences
 from beanstalk_server.queue.policy import NO_POLICY, Policy
 from beanstalk_server.queue.units import MILLISECOND, SECOND
-from beanstalk_server.settings.config import TUBE_KEYS
 from beanstalk_server.settings.kinds import interval_of
+from beanstalk_server.settings.sections import TUBE_KEYS
+from beanstalk_server.tube_names import NONE, FirstMatch
 
 NAMES = st.text("ab-.", min_size=1, max_size=5)
 PARTS = st.sampled_from(["a", "b", ".", "*", "?", "[ab]", "[!a]", "[+--]"])
@@ -98,7 +99,7 @@ def test_the_first_section_that_matches_counts(name, matches):
     tubes = [TubeConfig(match=patterns, max_jobs=index) for index, patterns in enumerate(matches, 1)]
     fitting = [index for index, each in enumerate(matches) if any(fnmatch.fnmatchcase(name, one) for one in each)]
     policies = Policies(tubes)
-    assert policies.section(name) == (fitting[0] if fitting else NO_SECTION)
+    assert FirstMatch(matches).of(name) == (fitting[0] if fitting else NONE)
     assert policies.of(name).max_jobs == (fitting[0] + 1 if fitting else 0)
 
 

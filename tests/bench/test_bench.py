@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from beanstalk_server.settings.config import TUBE_KEYS
+from beanstalk_server.settings.sections import TUBE_KEYS
 from bench import backlog, process
 from bench.attacks import ATTACKS
 from bench.doors import behind_stunnel, missing_stunnel

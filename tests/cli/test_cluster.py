@@ -12,7 +12,7 @@ from beanstalk_server.cluster.engine import WRITE, EngineError, Lease, Load, Rep
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable
-from beanstalk_server.settings.config import BAD_OPTION
+from beanstalk_server.settings.option import BAD_OPTION
 from beanstalk_server.storage.disk import RealDirectory
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError, lock_directory
 from beanstalk_server.storage.recovery import recover

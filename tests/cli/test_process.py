@@ -12,7 +12,7 @@ from beanstalk_server import Config
 from beanstalk_server.cli import process
 from beanstalk_server.cli.server import EARLY_SIGNALS
 from beanstalk_server.server.start_error import CANNOT_OPEN
-from beanstalk_server.settings.config import BAD_OPTION
+from beanstalk_server.settings.option import BAD_OPTION
 
 
 class Recording:

@@ -28,7 +28,7 @@ from beanstalk_client import (
 from tls_peers import Files, client_context
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.engines import Alone
 from harness.nodes import Node, leader
 from harness.servers import Restartable, command, imported, unused_port

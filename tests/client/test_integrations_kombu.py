@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from kombu.asynchronous import Hub
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.servers import unused_port
 from harness.waiting import eventually
 

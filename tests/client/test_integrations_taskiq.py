@@ -20,7 +20,7 @@ from taskiq.exceptions import SendTaskError
 from tls_peers import Files, client_context
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.config import UserConfig
+from beanstalk_server.settings.sections import UserConfig
 from harness import servers
 from harness.waiting import eventually_async
 

@@ -14,7 +14,7 @@ from beanstalk_client.errors import ForbiddenError, TimedOutError, UnsupportedEr
 from beanstalk_client.schedules import MOMENT, Scheduler, scheduler
 from beanstalk_client.tasks import Tasks
 
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness import servers
 from harness.waiting import eventually
 

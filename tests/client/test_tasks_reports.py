@@ -10,7 +10,7 @@ from beanstalk_client.tasks.reports import forget_gone, tidied
 from beanstalk_client.worker.serving import Group, Worker
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.servers import unused_port
 from harness.waiting import eventually_asked
 

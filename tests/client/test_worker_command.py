@@ -14,7 +14,7 @@ from consuming import SERVERS, running
 from working import WorkerProcess
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.servers import BEANSTALKD, unused_port
 from harness.waiting import eventually
 

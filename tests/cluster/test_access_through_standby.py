@@ -12,7 +12,7 @@ from tls_peers import Files, TlsCaller, client_certificate, client_context
 from beanstalk_server import Config
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.cluster.roles import LEADS
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from beanstalk_server.storage.binlog import UNKNOWN_IDS
 from harness.caller import Caller
 from harness.waiting import eventually

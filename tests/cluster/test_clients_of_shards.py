@@ -8,7 +8,7 @@ from node_threads import put
 from tls_peers import Files, TlsCaller
 
 from beanstalk_server.access.accounts import hash_of_token
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from beanstalk_server.wire.places import Places
 from harness.waiting import eventually
 

@@ -14,6 +14,7 @@ from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.queue.policy import NO_POLICY
 from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.service import Service
+from beanstalk_server.settings.warnings import warnings_of
 from harness.waiting import eventually
 
 SHARDS = 4
@@ -64,8 +65,8 @@ def test_a_dead_tube_is_that_of_its_own_shard_only_and_the_log_says_so_once(clus
 def test_a_dead_tube_deserves_a_warning_if_a_tube_may_lie_elsewhere(match, shards, warns):
     tubes = [TubeConfig(match=names(1)[0]), TubeConfig(match=match, dead_tube=names(1)[0])]
     config = Config(cluster="redis://h", shards=shards, tubes=tubes)
-    assert [line for line in config.warnings() if "is in shard 1" in line] == config.warnings()
-    assert bool(config.warnings()) == warns
+    assert [line for line in warnings_of(config) if "is in shard 1" in line] == warnings_of(config)
+    assert bool(warnings_of(config)) == warns
 
 
 def test_whoever_leads_next_has_the_policies_of_its_own_settings(cluster):

@@ -21,7 +21,7 @@ from beanstalk_server.cluster.engine import (
 )
 from beanstalk_server.cluster.redis_connection import RedisConnection
 from beanstalk_server.cluster.redis_engine import RedisConnector
-from beanstalk_server.cluster.url import read_url
+from beanstalk_server.settings.engine_url import read_url
 from harness.engines import Alone
 from harness.waiting import eventually
 

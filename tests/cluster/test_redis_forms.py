@@ -11,7 +11,7 @@ from beanstalk_server.cli import cluster as cluster_cli
 from beanstalk_server.cluster import redis_connection
 from beanstalk_server.cluster.engine import CREATE, WRITE, EngineError, EngineRefusedError, File, Lease
 from beanstalk_server.cluster.redis_primary import slot_of
-from beanstalk_server.cluster.url import read_url
+from beanstalk_server.settings.engine_url import read_url
 from harness.engines import Alone, AsCluster, WithSentinel
 from harness.servers import unused_port
 from harness.waiting import eventually

@@ -10,7 +10,7 @@ import trustme
 from beanstalk_client import Client, ForbiddenError, UnauthorizedError
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 
 TOKEN = new_token()
 MAIL = UserConfig(name="mail", token_sha256=(hash_of_token(TOKEN),), produce=("mail-*",), consume=("mail-*",))

@@ -14,7 +14,7 @@ from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listeners
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.measurements import INTERVAL, HeldSamples
-from beanstalk_server.settings.config import ListenerConfig
+from beanstalk_server.settings.sections import ListenerConfig
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
 from tests.server.test_commits import ASK, PUT, QuickJournal, committing

@@ -12,7 +12,7 @@ import pytest
 import trustme
 from recipes import Recipe
 
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.waiting import eventually
 
 MAIL = UserConfig(name="mail", produce=("mail-*",), consume=("mail-*",))

@@ -8,6 +8,7 @@ import pytest
 from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig
 from beanstalk_server.cli.options import BEHIND_THEM, help_text, odd_variables, parse
 from beanstalk_server.settings.config import OPTIONS
+from beanstalk_server.settings.warnings import warnings_of
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -265,7 +266,7 @@ def test_the_password_of_an_engine_is_shown_nowhere():
 
 
 def test_options_of_a_node_without_a_cluster_are_warned_of():
-    assert Config(shards=8, replicas=2, lease_ttl=5).warnings() == [
+    assert warnings_of(Config(shards=8, replicas=2, lease_ttl=5)) == [
         "--shards: means nothing without --cluster",
         "--replicas: means nothing without --cluster",
         "--lease-ttl: means nothing without --cluster",
@@ -273,15 +274,15 @@ def test_options_of_a_node_without_a_cluster_are_warned_of():
 
 
 def test_commands_that_are_logged_below_the_level_are_warned_of():
-    assert Config(verbosity=2, log_level="info").warnings() == []
-    assert Config(verbosity=2, log_level="error").warnings() == [
+    assert warnings_of(Config(verbosity=2, log_level="info")) == []
+    assert warnings_of(Config(verbosity=2, log_level="error")) == [
         "-V/--verbosity: shows nothing with --log-level error",
     ]
 
 
 def test_a_cluster_without_replicas_is_warned_of():
-    assert not Config(cluster="redis://h").warnings()
-    (warning,) = Config(cluster="redis://h", replicas=0).warnings()
+    assert not warnings_of(Config(cluster="redis://h"))
+    (warning,) = warnings_of(Config(cluster="redis://h", replicas=0))
     assert warning.startswith("--replicas 0: ")
 
 

@@ -8,6 +8,7 @@ from beanstalk_server import Config, ConfigError, UserConfig
 from beanstalk_server.access.accounts import Accounts, hash_of_token, new_token
 from beanstalk_server.access.user import ANY_RIGHT
 from beanstalk_server.settings import token_file
+from beanstalk_server.settings.token_file import users_of
 
 HASH, ANOTHER, THIRD = "ab" * 32, "cd" * 32, "ef" * 32
 
@@ -34,7 +35,7 @@ def test_each_name_is_a_user_and_each_token_without_one(path):
 def test_whoever_has_a_token_of_the_file_may_do_everything(path):
     token = new_token()
     path.write_text(hash_of_token(token))
-    accounts = Accounts(Config(token_file=str(path)).all_users())
+    accounts = Accounts(users_of(Config(token_file=str(path))))
     assert accounts.by_token(token).everywhere == ANY_RIGHT
     assert accounts.by_token(new_token()) is None
 
@@ -77,7 +78,7 @@ def test_a_token_twice_or_a_name_that_a_user_has_is_refused(path):
     path.write_text(f"{HASH} mail\n{HASH} bill\n")
     config = Config(token_file=str(path), users=(UserConfig(name="mail"),))
     with pytest.raises(ConfigError, match=r'user "mail": name: .*\nuser "bill": token-sha256: a token is that of'):
-        config.all_users()
+        users_of(config)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

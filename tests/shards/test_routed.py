@@ -8,7 +8,7 @@ from sharded import Caller, ShardedNode
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.server.connection import CarrierLostError
-from beanstalk_server.settings.config import UserConfig
+from beanstalk_server.settings.sections import UserConfig
 from beanstalk_server.shards import clients
 
 PUT = b"put 0 0 60 1\r\nx\r\n"

@@ -17,7 +17,7 @@ from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.cluster import links
 from beanstalk_server.link.link import HEADER, HELLO, PING, WINDOW
 from beanstalk_server.server import link_end
-from beanstalk_server.settings.config import ListenerConfig, UserConfig
+from beanstalk_server.settings.sections import ListenerConfig, UserConfig
 from harness.caller import Caller
 from harness.in_thread import ServerThread
 from harness.waiting import at_rest_async, eventually

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import BAD_OPTION, Config, ListenerConfig
+from beanstalk_server.settings.config import Config
+from beanstalk_server.settings.option import BAD_OPTION
+from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
     from beanstalk_server.access.accounts import Accounts
@@ -159,12 +161,12 @@ def accounts_of(config: Config) -> Accounts | None:
     Raises:
         ConfigError: the token file is bad.
     """
-    users = config.all_users()
-    if not users:
+    if not config.users and not config.token_file:
         return None
     from beanstalk_server.access.accounts import Accounts  # most servers have no users
+    from beanstalk_server.settings.token_file import users_of
 
-    return Accounts(users)
+    return Accounts(users_of(config))
 
 
 def entrance_of(

@@ -25,7 +25,7 @@ from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.front.refusals import Refusals
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.config import ListenerConfig
+from beanstalk_server.settings.sections import ListenerConfig
 
 DESCRIPTORS: Final = 3 * MOST_CONNECTIONS
 """Connections that there may be, with those that are not known yet, and those that are being closed."""

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from beanstalk_server.events import event
 from beanstalk_server.server.front.refusals import Refusals
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import NO_SERVICE, ListenerConfig, option
+from beanstalk_server.settings.config import NO_SERVICE, option
+from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
     from beanstalk_server.server.front.entrance import Entrance

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from beanstalk_server.server.front.entrance import Entrance
 from beanstalk_server.server.front.listeners import Listener, Listeners
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.settings.config import ListenerConfig
+from beanstalk_server.settings.sections import ListenerConfig
 
 if TYPE_CHECKING:
     from beanstalk_server.server.front.arrivals import Arrivals

@@ -28,8 +28,8 @@ from typing import Final, NoReturn
 from beanstalk_server.events import event
 from beanstalk_server.server.front.client_hello import PROTOCOL
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings.config import ListenerConfig
 from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
+from beanstalk_server.settings.sections import ListenerConfig
 
 _CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _KEY: Final = b" PRIVATE KEY-----"

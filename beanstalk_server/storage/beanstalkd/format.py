@@ -40,6 +40,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from beanstalk_server.queue.job import BURIED, DELAYED, READY
+from beanstalk_server.tube_names import NAME
 
 VERSION: Final = 7
 FILE_SIZE: Final = 10_485_760
@@ -60,7 +61,7 @@ STATES: Final = {1: READY, 2: READY, 3: BURIED, 4: DELAYED}
 """The state of a job after a restart, by the number in its record; a reserved job is ready again."""
 STATE_NUMBERS: Final = {READY: 1, BURIED: 3, DELAYED: 4}
 
-TUBE_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]*")
+TUBE_NAME: Final = re.compile(NAME.encode())
 LONGEST_NAME: Final = 200
 LONGEST_DURATION: Final = 2**32 * 1_000_000_000  # a delay or ttr is below 2^32 seconds
 LONGEST_BODY: Final = 2**30 + 2  # -z cannot be more than 2^30, and a CR LF follows

@@ -3,6 +3,7 @@
 import pytest
 
 from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig, UserConfig
+from beanstalk_server.settings.warnings import warnings_of
 
 HASH, ANOTHER = "ab" * 32, "cd" * 32
 
@@ -250,8 +251,8 @@ def test_several_listeners_may_each_pick_a_free_port():
 
 def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warning():
     users = (UserConfig(name="mail", token_sha256=HASH),)
-    assert Config().warnings() == Config(tls_cert="c").warnings() == []
-    assert Config(users=users).warnings() == [
+    assert warnings_of(Config()) == warnings_of(Config(tls_cert="c")) == []
+    assert warnings_of(Config(users=users)) == [
         "-l/--listen 127.0.0.1: there are users, but whoever connects there may do everything: "
         "it has neither auth nor user"
     ]
@@ -261,7 +262,7 @@ def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warni
         ListenerConfig(address="localhost:3", user="mail"),
         ListenerConfig(address="unix:s"),
     )
-    assert Config(users=users, listeners=listeners).warnings() == [
+    assert warnings_of(Config(users=users, listeners=listeners)) == [
         "listener 2: there are users, but whoever has a certificate may do everything: it has neither auth nor user",
         "listener 4: there are users, but whoever connects there may do everything: it has neither auth nor user",
     ]
@@ -277,12 +278,12 @@ def test_users_beside_a_listener_that_lets_anybody_do_everything_deserve_a_warni
 )
 def test_a_listener_that_nobody_can_use_deserves_a_warning(listener, reason):
     config = Config(listeners=(ListenerConfig(address="unix:s", **listener),))
-    assert config.warnings() == [f"listener 1: nobody can use it: auth is {listener['auth']!r}, and {reason}"]
+    assert warnings_of(config) == [f"listener 1: nobody can use it: auth is {listener['auth']!r}, and {reason}"]
 
 
 def test_a_proxy_that_may_be_anybody_deserves_a_warning():
     listener = ListenerConfig(address="localhost:1", proxy_protocol=True, trusted=["10.0.0.0/8", "::/0"])
-    assert Config(listeners=[listener]).warnings() == [
+    assert warnings_of(Config(listeners=[listener])) == [
         "listener 1: everybody's PROXY header is believed, because trusted is ['10.0.0.0/8', '::/0']"
     ]
 
@@ -292,9 +293,9 @@ def test_a_key_that_others_read_deserves_a_warning(tmp_path):
     key.touch()
     key.chmod(0o640)
     config = Config(tls_cert="c", tls_key=str(key))
-    assert config.warnings() == []
+    assert warnings_of(config) == []
     key.chmod(0o644)
-    assert config.warnings() == [f"-l/--listen 127.0.0.1: everybody on this machine can read the key in {key}"]
+    assert warnings_of(config) == [f"-l/--listen 127.0.0.1: everybody on this machine can read the key in {key}"]
 
 
 @pytest.mark.parametrize(
@@ -401,7 +402,7 @@ def test_tokens_of_operators_are_as_safe_as_those_of_clients():
 def test_whoever_may_see_all_metrics_although_there_are_users_is_warned_of():
     clients = ListenerConfig(address="localhost:1", auth="token")
     user = UserConfig(name="mail", token_sha256=HASH)
-    assert Config(http="[::1]:9", listeners=(clients,), users=(user,)).warnings()[0] == (
+    assert warnings_of(Config(http="[::1]:9", listeners=(clients,), users=(user,)))[0] == (
         "--http [::1]:9: there are users, but whoever connects there may see all metrics: it has neither auth nor user"
     )
 
@@ -518,7 +519,7 @@ def test_what_goes_together_in_a_tube(values):
 )
 def test_policies_that_are_probably_not_meant_deserve_a_warning(tubes, said):
     config = Config(tubes=[TubeConfig(**each) for each in tubes])
-    warnings = config.warnings()
+    warnings = warnings_of(config)
     assert [warning.partition(" comes before")[0] for warning in warnings] == said
     assert hash(config)
     assert config.changed() == {"tubes": len(tubes)}

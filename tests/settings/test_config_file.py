@@ -20,9 +20,10 @@ from beanstalk_server import Config, ConfigError, ListenerConfig, TubeConfig, Us
 from beanstalk_server.access.accounts import Accounts, hash_of_token
 from beanstalk_server.cli import server
 from beanstalk_server.cli.options import parse
-from beanstalk_server.settings import rules
-from beanstalk_server.settings.config import LISTENER_KEYS, OPTIONS, TUBE_KEYS, USER_KEYS
+from beanstalk_server.settings.config import OF_ONE_LISTENER, OPTIONS
 from beanstalk_server.settings.files import LARGEST_FILE
+from beanstalk_server.settings.sections import LISTENER_KEYS, TUBE_KEYS, USER_KEYS
+from beanstalk_server.settings.warnings import warnings_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs/config.md"
 HASH, ANOTHER = "ab" * 32, "cd" * 32
@@ -437,7 +438,7 @@ def test_every_mistake_is_named_at_once_with_those_of_the_options(mistakes):
     ]
 
 
-@pytest.mark.parametrize("name", rules.OF_ONE_LISTENER)
+@pytest.mark.parametrize("name", OF_ONE_LISTENER)
 def test_an_option_that_describes_a_listener_is_refused_beside_sections(name, mistakes):
     """Whichever of the two counted, somebody would believe in the other."""
     option = next(each for each in OPTIONS if each.name == name)
@@ -676,7 +677,7 @@ def test_the_example_of_policies_is_a_good_file_without_a_warning(write):
     os.chmod(path, 0o600)
     config = parse(["--config", path], {})
     assert [each.match[0] for each in config.tubes] == ["dead", "payment-*", "mail-*", "thumbnails"]
-    assert config.warnings() == []
+    assert warnings_of(config) == []
 
 
 def test_the_hash_in_the_document_is_that_of_its_token():

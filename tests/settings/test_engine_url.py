@@ -2,7 +2,7 @@
 
 import pytest
 
-from beanstalk_server.cluster.url import ALONE, CLUSTER, SENTINEL, EngineURL, Host, read_url
+from beanstalk_server.settings.engine_url import ALONE, CLUSTER, SENTINEL, EngineURL, Host, read_url
 
 GOOD = {
     "redis://localhost": EngineURL(ALONE, (Host("localhost", 6379),)),

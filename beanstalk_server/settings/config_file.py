@@ -13,20 +13,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING
 from typing import Any, Final, TypeVar
 
-from beanstalk_server.settings.config import (
+from beanstalk_server.settings.config import OPTIONS
+from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
+from beanstalk_server.settings.option import ConfigError, Mistake, Option
+from beanstalk_server.settings.sections import (
     LISTENER_KEYS,
-    OPTIONS,
     TUBE_KEYS,
     USER_KEYS,
-    ConfigError,
     ListenerConfig,
-    Mistake,
-    Option,
     TubeConfig,
     UserConfig,
     label_of,
 )
-from beanstalk_server.settings.files import LARGEST_FILE, TOO_LONG, read_file
 
 LISTENER: Final = "listener"
 USER: Final = "user"

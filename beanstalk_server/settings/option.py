@@ -1,0 +1,140 @@
+"""What an option is, or a key of a section: a field of a dataclass; and what is wrong with its value.
+
+Must never know which options there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field, fields
+from typing import Any, Final, NamedTuple
+
+from beanstalk_server.settings import kinds
+
+BAD_OPTION: Final = 5
+"""The exit status for a bad option, value or setting; the same as beanstalkd's."""
+
+
+class Mistake(NamedTuple):
+    """One thing that is wrong with a configuration."""
+
+    place: str
+    """The option, variable or key that is wrong: `-p/--port`, `listener 2: tls-cert`; "" if `said` names it."""
+    said: str
+    """Its value, and what would be right; on one line."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.said}" if self.place else self.said
+
+
+class ConfigError(ValueError):
+    """Options or values are bad: each line of the message has the option, the value and what would be right."""
+
+    def __init__(self, *mistakes: Mistake | str) -> None:
+        self.mistakes = tuple([Mistake("", each) if isinstance(each, str) else each for each in mistakes])
+        super().__init__("\n".join([str(each) for each in self.mistakes]))
+
+    def within(self, section: str) -> list[Mistake]:
+        """Its mistakes, where its places are keys of this section."""
+        return [Mistake(f"{section}: {place}", said) for place, said in self.mistakes]
+
+
+class Option(NamedTuple):
+    """One option, or one key of a section, as its field defines it."""
+
+    name: str
+    default: Any
+    """`dataclasses.MISSING` if it must be given, which only keys are."""
+    kind: kinds.Kind
+    short: str
+    """Its short form, or ""."""
+    meaning: str
+    """What it does, in the words of the help and of the documents."""
+    also: tuple[str, str] | None
+    """Another short form, and the value that it stands for."""
+    renamed: str = ""
+    """Its name in a config file, if that is another one."""
+
+    @property
+    def key(self) -> str:
+        """Its name in a config file."""
+        return self.renamed or self.name.replace("_", "-")
+
+    @property
+    def flags(self) -> list[str]:
+        """Its flags on the command line: the short form, if it has one, and the long form."""
+        long = "--" + self.name.replace("_", "-")
+        return [self.short, long] if self.short else [long]
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return "BEANSTALK_SERVER_" + self.name.upper()
+
+    def read(self, text: str, source: str) -> object:
+        """Return the value of a text.
+
+        Args:
+            source: the flag or the variable that the text comes from, for messages.
+
+        Raises:
+            ConfigError: the text has no value, or a bad one.
+        """
+        try:
+            value = self.kind.read(text)
+            good = text != "" and self.kind.fits(value)  # "": of a shell variable that is not set, say
+        except ValueError:
+            good = False
+        if not good:
+            raise ConfigError(Mistake(source, f"bad value {self._shown(text)}: must be {self.kind.wanted}"))
+        return value
+
+    def mistakes(self, value: object) -> list[Mistake]:
+        """What is wrong with a value from Python."""
+        if self.kind.fits(value):
+            return []
+        return [Mistake("/".join(self.flags), f"bad value {self._shown(value)}: must be {self.kind.wanted}")]
+
+    def _shown(self, value: object) -> str:
+        return repr(value) if self.kind.shows else self.kind.shown(value)
+
+
+def setting(
+    default: Any,
+    kind: kinds.Kind,
+    short: str,
+    meaning: str,
+    also: tuple[str, str] | None = None,
+    renamed: str = "",
+) -> Any:
+    metadata = {"kind": kind, "short": short, "meaning": meaning, "also": also, "renamed": renamed}
+    return field(default=default, metadata=metadata, repr=kind.shows)
+
+
+def entry(default: Any, kind: kinds.Kind, meaning: str) -> Any:
+    metadata = {"kind": kind, "short": "", "meaning": meaning, "also": None}
+    return field(default=default, metadata=metadata, repr=kind.shows)
+
+
+def take_values(section: object, keys: Iterable[Option]) -> None:
+    """Replace the values of a section by what they stand for: a single value by a list of it, say.
+
+    Raises:
+        ConfigError: bad values.
+    """
+    mistakes = []
+    for each in keys:
+        value = getattr(section, each.name)
+        wrong = each.kind.mistakes(value)
+        mistakes += [Mistake(each.key, said) for said in wrong]
+        if not wrong:
+            object.__setattr__(section, each.name, each.kind.take(value))
+    if mistakes:
+        raise ConfigError(*mistakes)
+
+
+def options_of(section: type) -> tuple[Option, ...]:
+    """The options, or keys, that a dataclass defines."""
+    return tuple(
+        [Option(name=each.name, default=each.default, **each.metadata) for each in fields(section) if each.metadata]
+    )

@@ -1,0 +1,318 @@
+"""The sections of a configuration: a listener, a user, the policy of tubes; and what goes together in and among them.
+
+A rule that concerns one value alone is in its kind. Must never open a file or a socket.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import Final
+
+from beanstalk_server.settings import kinds
+from beanstalk_server.settings.option import ConfigError, Mistake, entry, options_of, take_values
+
+LARGEST_JOB_SIZE: Final = 1 << 30
+"""The largest value that beanstalkd takes for -z, in bytes."""
+
+MOST_COUNTED: Final = 1 << 50
+"""More jobs, or bytes of them, than a server has."""
+
+MOST_TRIES: Final = (1 << 32) - 1
+MOST_TOKENS: Final = 1_000_000
+
+AUTHS: Final = ("none", "token", "certificate", "peer")
+"""How a listener may know its users."""
+
+HTTP: Final = "http"
+SPOKEN: Final = ("beanstalk", HTTP)
+"""What may be spoken at a listener."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerConfig:
+    """One `[[listener]]`: where clients connect, and how they are known there.
+
+    Raises:
+        ConfigError: bad values, or values that do not go together; the places are keys.
+    """
+
+    address: str = entry(MISSING, kinds.Address(), "where it listens: host:port, [v6]:port or unix:PATH")
+    protocol: str = entry(
+        "beanstalk",
+        kinds.Choice("", SPOKEN),
+        "what is spoken there: by clients, or HTTP, for operators: metrics and health",
+    )
+    tls_cert: str = entry(
+        "",
+        kinds.File(),
+        "file with its certificate and chain, PEM; without it, there is no TLS",
+    )
+    tls_key: str = entry("", kinds.File(), "file with the certificate's key, if that is not in the same file")
+    tls_client_ca: str = entry(
+        "",
+        kinds.File(),
+        "file with the authorities of clients' certificates; then a client must have one",
+    )
+    auth: str = entry(
+        "none",
+        kinds.Choice("", AUTHS),
+        "how it knows the user: not at all, by a token, by the name in a certificate, or by the uid of a UNIX socket's "
+        "peer",
+    )
+    user: str = entry(
+        "",
+        kinds.NameOrNone('the name of a [[user]], or ""'),
+        'with `auth = "none"`: whoever comes in here is this user',
+    )
+    proxy_protocol: bool = entry(False, kinds.Switch(), "a PROXY header, version 1 or 2, comes before everything else")
+    trusted: tuple[str, ...] = entry((), kinds.Several(kinds.Network()), "the networks that may send a PROXY header")
+
+    def __post_init__(self) -> None:
+        take_values(self, LISTENER_KEYS)
+        if any(getattr(self, each.name) != each.default for each in LISTENER_KEYS if each.name != "address"):
+            mistakes = _of_listener(self)  # an open listener has nothing to check
+            if mistakes:
+                raise ConfigError(*mistakes)
+
+    @property
+    def path(self) -> str:
+        """The path of its UNIX socket, or ""."""
+        return self.address.removeprefix(kinds.UNIX) if self.address.startswith(kinds.UNIX) else ""
+
+    @property
+    def host(self) -> str:
+        """Its host name or address, without brackets, or ""."""
+        host = "" if self.path else self.address.rpartition(":")[0]
+        return host[1:-1] if host.startswith("[") else host
+
+    @property
+    def port(self) -> int | str:
+        """Its TCP port, by number or by the name of a service; 0 if it has none."""
+        port = "0" if self.path else self.address.rpartition(":")[2]
+        return int(port) if port.isdecimal() else port
+
+    @property
+    def is_http(self) -> bool:
+        """Whether it is for operators, and not for clients."""
+        return self.protocol == HTTP
+
+    def is_at(self, other: ListenerConfig) -> bool:
+        """Whether both have the same path, or the same port, of whatever host."""
+        return (self.path or self.port) == (other.path or other.port) and bool(self.path) == bool(other.path)
+
+    def may_stand_for(self, section: ListenerConfig, among: Sequence[ListenerConfig]) -> bool:
+        """Whether a socket that systemd has opened may take the place of a section: it is of the same kind, TCP or
+        UNIX, and neither its path nor its port is that of another section."""
+        place = self.path or self.port
+        return bool(self.path) == bool(section.path) and (
+            place == (section.path or section.port) or all(place != (each.path or each.port) for each in among)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserConfig:
+    """One `[[user]]`: how it is recognized, and its rights, each a list of patterns of tube names.
+
+    Raises:
+        ConfigError: bad values; the places are keys.
+    """
+
+    name: str = entry(MISSING, kinds.Name(), "its name in the log; a certificate with this name is this user's")
+    token_sha256: tuple[str, ...] = entry((), kinds.Several(kinds.TokenHash()), "its tokens, each by its SHA-256")
+    uid: tuple[int, ...] = entry(
+        (), kinds.Several(kinds.Uid()), 'users of the system that are this user where `auth = "peer"`'
+    )
+    produce: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that it may put to")
+    consume: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that it may reserve from")
+    inspect: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that it may look into")
+    admin: tuple[str, ...] = entry(
+        (),
+        kinds.Several(kinds.Pattern()),
+        "tubes that it may kick, pause, clear and redrive; `*`: it may also drain the server and list its clients",
+    )
+
+    def __post_init__(self) -> None:
+        take_values(self, USER_KEYS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TubeConfig:
+    """One `[[tube]]`: the policy of the tubes that match it, unless they match an earlier one.
+
+    Durations are in seconds, or a `timedelta`. 0 stands for no limit, and for nothing of the kind.
+
+    Raises:
+        ConfigError: bad values, or values that do not go together; the places are keys.
+    """
+
+    match: tuple[str, ...] = entry(
+        MISSING, kinds.Several(kinds.Pattern(), 1), "the tubes that it is for; of several sections, the first counts"
+    )
+    max_jobs: int = entry(0, kinds.Whole("", 0, MOST_COUNTED), "jobs in the tube; a put beyond it is refused")
+    max_bytes: int = entry(0, kinds.Size(0, MOST_COUNTED), "bytes of their bodies; a put beyond it is refused")
+    max_delay: float = entry(0, kinds.Duration(), "longest delay that a put may have")
+    max_job_size: int = entry(
+        0, kinds.Size(0, LARGEST_JOB_SIZE), "size of the largest body that a put may have, if -z allows it"
+    )
+    max_tries: int = entry(
+        0,
+        kinds.Whole("", 0, MOST_TRIES),
+        "so often a job may be released, run out of time or lose its worker; then it is buried, or goes to the dead "
+        "tube",
+    )
+    dead_tube: str = entry("", kinds.TubeName(), "tube for jobs that have been tried too often, or have expired")
+    backoff: float = entry(0, kinds.Duration(), "delay after the first failed try; each further one doubles it")
+    backoff_max: float = entry(0, kinds.Duration(), "longest such delay")
+    ttl: float = entry(0, kinds.Duration(), "so long a job may be ready; then it is deleted, or goes to the dead tube")
+    key_hold: float = entry(0, kinds.Duration(), "so long a key stays taken after its job is done")
+    max_held_keys: int = entry(
+        0,
+        kinds.Whole("", 0, MOST_COUNTED),
+        "such keys; a put whose key would be held is refused beyond it; 0: `max-jobs`",
+    )
+    max_reserved: int = entry(0, kinds.Whole("", 0, MOST_COUNTED), "so many jobs may be reserved at a time")
+    rate: str = entry("", kinds.Rate(), "so many jobs may be reserved in a time")
+    burst: int = entry(1, kinds.Whole("", 1, MOST_TOKENS), "with a rate: so many may be reserved at once")
+
+    def __post_init__(self) -> None:
+        take_values(self, TUBE_KEYS)
+        mistakes = _of_tube(self)
+        if mistakes:
+            raise ConfigError(*mistakes)
+
+
+LISTENER_KEYS: Final = options_of(ListenerConfig)
+USER_KEYS: Final = options_of(UserConfig)
+TUBE_KEYS: Final = options_of(TubeConfig)
+
+
+def label_of(match: Sequence[str]) -> str:
+    """What messages call the `[[tube]]` with these patterns."""
+    return f'tube "{match[0]}"' + (", …" if len(match) > 1 else "")
+
+
+def _of_listener(listener: ListenerConfig) -> list[Mistake]:
+    """What does not go together in one listener; the places are keys."""
+    mistakes = []
+
+    def refuse(key: str, said: str) -> None:
+        mistakes.append(Mistake(key, said))
+
+    if listener.tls_key and not listener.tls_cert:
+        refuse("tls-key", f"{listener.tls_key!r} without a certificate: tls-cert must name its file")
+    if listener.tls_client_ca and not listener.tls_cert:
+        refuse("tls-client-ca", f"{listener.tls_client_ca!r} without TLS: tls-cert must name the server's certificate")
+    if listener.auth == "token" and not listener.tls_cert and not stays_here(listener):
+        refuse(
+            "auth",
+            f"'token' without TLS at {listener.address!r}, where others could read the tokens: "
+            "must have a tls-cert, or listen on a loopback address or a UNIX socket",
+        )
+    if listener.auth == "certificate" and not (listener.tls_client_ca or listener.proxy_protocol):
+        refuse(
+            "auth",
+            "'certificate' of clients that are not asked for one: "
+            "must have a tls-client-ca, or proxy-protocol from a proxy that asks",
+        )
+    if listener.auth == "peer" and not listener.path:
+        refuse("auth", f"'peer' at {listener.address!r}: must listen on a UNIX socket, unix:PATH")
+    if listener.auth == "peer" and listener.proxy_protocol:
+        refuse("auth", "'peer' behind a proxy, which would be the peer of all: must be 'certificate' or 'token'")
+    if listener.user and listener.auth != "none":
+        refuse("user", f"{listener.user!r} with auth = {listener.auth!r}: must be left out, or auth must be 'none'")
+    if listener.trusted and not listener.proxy_protocol:
+        refuse("trusted", f"{list(listener.trusted)} without PROXY headers: must have proxy-protocol = true")
+    if listener.trusted and listener.path:
+        refuse(
+            "trusted",
+            f"{list(listener.trusted)} at {listener.address!r}: must be left out; a UNIX socket has no network",
+        )
+    if listener.proxy_protocol and not listener.trusted and not listener.path:
+        refuse(
+            "proxy-protocol",
+            'true without a network that may send PROXY headers: must have trusted = ["127.0.0.0/8"], say',
+        )
+    return mistakes
+
+
+def of_listeners(listeners: Mapping[str, ListenerConfig], names: Collection[str]) -> list[Mistake]:
+    """What does not go together in several listeners.
+
+    Args:
+        listeners: by what a message calls them.
+        names: the users that there are.
+    """
+    mistakes = []
+    for label, each in listeners.items():
+        if each.user and each.user not in names:
+            mistakes.append(Mistake(f"{label}: user", f"{each.user!r} is not here: must be the name of a [[user]]"))
+    bound = [(label, repr(each.address), _place(each)) for label, each in listeners.items() if each.port or each.path]
+    return mistakes + _twice("address", bound)
+
+
+def of_users(users: Iterable[UserConfig]) -> list[Mistake]:
+    """What does not go together in several users: each has its own name, tokens and uids."""
+    labelled = [(f'user "{each.name}"', each) for each in users]
+    return [
+        *_twice("name", [(label, repr(each.name), each.name) for label, each in labelled]),
+        *_twice("token-sha256", [(label, "a token", one) for label, each in labelled for one in each.token_sha256]),
+        *_twice("uid", [(label, str(one), one) for label, each in labelled for one in each.uid]),
+    ]
+
+
+def _of_tube(tube: TubeConfig) -> list[Mistake]:
+    """What does not go together in one [[tube]]; the places are keys."""
+    mistakes = []
+    if tube.burst > 1 and not tube.rate:
+        mistakes.append(Mistake("burst", f"{tube.burst} without a rate: must be left out, or rate be given"))
+    if 0 < tube.backoff_max < tube.backoff:
+        mistakes.append(
+            Mistake("backoff-max", f"{tube.backoff_max:g} below the first delay: must be {tube.backoff:g} or more")
+        )
+    if tube.dead_tube in tube.match:
+        mistakes.append(
+            Mistake("dead-tube", f"{tube.dead_tube!r} is what the section is for: must be the name of another tube")
+        )
+    return mistakes
+
+
+def _twice(key: str, values: Iterable[tuple[str, str, Hashable]]) -> list[Mistake]:
+    """Which values are given again: each is what has it, how a message shows it, and what it is."""
+    first: dict[Hashable, str] = {}
+    mistakes = []
+    for label, shown, value in values:
+        if value in first:
+            mistakes.append(Mistake(f"{label}: {key}", f"{shown} is that of {first[value]}, too: must be given once"))
+        first.setdefault(value, label)
+    return mistakes
+
+
+def _place(listener: ListenerConfig) -> Hashable:
+    """What an address stands for: two ways of writing one are the same."""
+    import ipaddress  # few servers have several listeners
+
+    if listener.path:
+        return os.path.normpath(listener.path)
+    try:
+        return ipaddress.ip_address(listener.host), listener.port
+    except ValueError:
+        return listener.host.lower(), listener.port
+
+
+def stays_here(listener: ListenerConfig) -> bool:
+    """Whether what comes and goes there does not leave this machine.
+
+    A host name does, unless it is `localhost`: who knows where it leads tomorrow.
+    """
+    if listener.path or listener.host.lower() == "localhost":
+        return True
+    import ipaddress  # few listeners have tokens
+
+    try:
+        address = ipaddress.ip_address(listener.host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

@@ -1,0 +1,131 @@
+"""What a configuration may say, and probably does not mean: each in one line.
+
+Must never refuse anything.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+
+from beanstalk_server.queue.units import MILLISECOND
+from beanstalk_server.settings.config import LOG_LEVELS, OF_A_NODE, Config, option
+from beanstalk_server.settings.kinds import interval_of
+from beanstalk_server.settings.sections import TubeConfig, label_of
+from beanstalk_server.tube_names import ALL_TUBES, FirstMatch, is_literal, shard_of
+
+
+def warnings_of(config: Config) -> list[str]:
+    """The warnings that a configuration deserves."""
+    found = []
+    if config.cluster:
+        found += _of_cluster(config)
+    else:
+        changed = config.changed()
+        found += [f"{option(name)}: means nothing without {option('cluster')}" for name in OF_A_NODE if name in changed]
+    found += _of_sections(config)
+    if config.verbosity and config.log_level != LOG_LEVELS[0]:
+        found.append(f"{option('verbosity')}: shows nothing with {option('log_level')} {config.log_level}")
+    return found
+
+
+def _of_cluster(config: Config) -> list[str]:
+    """What may lose jobs, or leave them somewhere else."""
+    found = []
+    if not config.replicas:
+        found.append(f"{option('replicas')} 0: what the engine has acknowledged is lost with it: should be 1 or more")
+    if config.shards > 1:
+        found += [warning for each in config.tubes if (warning := _of_dead_tube_elsewhere(each, config.shards))]
+    return found
+
+
+def _of_dead_tube_elsewhere(tube: TubeConfig, shards: int) -> str:
+    """Which jobs cannot go to the dead tube of a section, because it may be in another shard than they are."""
+    dead = tube.dead_tube
+    shard = shard_of(dead.encode(), shards)
+    if not dead or all(is_literal(each) and shard_of(each.encode(), shards) == shard for each in tube.match):
+        return ""
+    return (
+        f"{label_of(tube.match)}: dead-tube: {dead!r} is in shard {shard}: "
+        "jobs of other shards are buried instead, or deleted when they expire"
+    )
+
+
+def _of_sections(config: Config) -> list[str]:
+    """The same, of listeners, users and tubes."""
+    found = []
+    users = config.users
+    has_tokens = bool(config.token_file) or any(each.token_sha256 for each in users)
+    nobody = {
+        "token": not has_tokens and "no [[user]] has a token-sha256",
+        "certificate": not users and "there is no [[user]]",
+        "peer": not any(each.uid for each in users) and "no [[user]] has a uid",
+    }
+    for number, each in enumerate(config.all_listeners(), 1):
+        place = f"listener {number}" if config.listeners else f"{option('listen')} {config.listen}"
+        if each == config.http_listener():
+            place = f"{option('http')} {config.http}"
+        if users and each.auth == "none" and not each.user:
+            whoever = "whoever has a certificate" if each.tls_client_ca else "whoever connects there"
+            what = "see all metrics" if each.is_http else "do everything"
+            found.append(f"{place}: there are users, but {whoever} may {what}: it has neither auth nor user")
+        reason = nobody.get(each.auth)
+        if reason:
+            found.append(f"{place}: nobody can use it: auth is {each.auth!r}, and {reason}")
+        if any(network.endswith("/0") for network in each.trusted):
+            found.append(f"{place}: everybody's PROXY header is believed, because trusted is {list(each.trusted)}")
+        key = each.tls_key or each.tls_cert
+        if key and _mode(key) & stat.S_IROTH:
+            found.append(f"{place}: everybody on this machine can read the key in {key}")
+    return found + _of_policies(config)
+
+
+def _of_policies(config: Config) -> list[str]:
+    """The same, of the policies of tubes."""
+    found = []
+    places: dict[str, str] = {}  # what each pattern has been given for first
+    sections = FirstMatch([each.match for each in config.tubes])
+    for index, each in enumerate(config.tubes):
+        label = label_of(each.match)
+        earlier = {places.get(pattern) or places.get(ALL_TUBES) for pattern in each.match}
+        if None not in earlier:
+            found.append(f"{label}: counts for no tube: {' and '.join(sorted(filter(None, earlier)))} comes before it")
+        for pattern in each.match:
+            places.setdefault(pattern, label)
+        if each.max_job_size > config.max_job_size:
+            found.append(
+                f"{label}: max-job-size {each.max_job_size}: the server takes {config.max_job_size} bytes at most "
+                f"({option('max_job_size')})"
+            )
+        tick = round(config.tick * MILLISECOND)
+        if each.rate and interval_of(each.rate) * each.burst < tick:
+            found.append(
+                f"{label}: rate {each.rate} with a burst of {each.burst}: will be less, because the server looks each "
+                f"{config.tick:g} ms ({option('tick')}): should have a burst of {-(-tick // interval_of(each.rate))}"
+            )
+        if each.dead_tube:
+            found += _of_dead_tube(label, index, config.tubes, sections)
+    return found
+
+
+def _of_dead_tube(label: str, index: int, tubes: Sequence[TubeConfig], sections: FirstMatch) -> list[str]:
+    """What is probably not meant with the dead tube of a section: jobs there that are not left in peace."""
+    name = tubes[index].dead_tube
+    found = sections.of(name)
+    if found == index:
+        return [f"{label}: dead-tube: {name!r} has this policy itself: should have a [[tube]] of its own before it"]
+    seen = {index}
+    while found >= 0 and tubes[found].dead_tube and found not in seen:
+        seen.add(found)
+        found = sections.of(tubes[found].dead_tube)
+    if found == index:
+        return [f"{label}: dead-tube: jobs come back from {name!r}, whose dead tubes lead here: should end somewhere"]
+    return []
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except (OSError, ValueError):
+        return 0

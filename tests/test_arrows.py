@@ -34,8 +34,7 @@ CIRCLES = {
     "beanstalk_server": [
         # One idea each:
         "queue.client queue.heap queue.job queue.reserved_jobs queue.table queue.throttle queue.tube queue.wall_clock",
-        "wire.authorization wire.client_listing wire.commands wire.job_page wire.server_info wire.session "
-        "wire.statistics wire.tube_page",
+        "wire.authorization wire.commands wire.listings wire.server_info wire.session wire.statistics",
         # To be parted:
         "shards.branch shards.operations shards.reserving shards.routing",
         "shards.clients shards.local_place shards.routed",

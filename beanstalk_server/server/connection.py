@@ -26,9 +26,9 @@ from beanstalk_server.server.front.listeners import Listeners, name_of_address
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.intake import Intake
 from beanstalk_server.server.turns import Turns
-from beanstalk_server.wire.client_listing import ListedClient, Roll
 from beanstalk_server.wire.commands import STATISTICS
 from beanstalk_server.wire.home import HomeSession
+from beanstalk_server.wire.listings import ListedClient, Roll
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
 from beanstalk_server.wire.session import Session

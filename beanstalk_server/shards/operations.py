@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.shards.operation import Operation
-from beanstalk_server.wire import client_listing, replies
-from beanstalk_server.wire.listing import PAGE_ENTRIES, page
+from beanstalk_server.wire import listings, replies
+from beanstalk_server.wire.listings import PAGE_ENTRIES, page
 
 if TYPE_CHECKING:
     from beanstalk_server.shards.routing import RoutingSession
@@ -218,7 +218,7 @@ class AllClients(_AskingAll):
         self._lists[position] = b"" if entries == _NO_ENTRIES else entries
 
     def _reply(self) -> bytes:
-        return client_listing.reply_of(self._lists)
+        return listings.reply_of(self._lists)
 
 
 class PageOfTubes(_AskingAll):

@@ -29,15 +29,11 @@ from beanstalk_server.wire.authorization import (
     WATCHED_TUBES,
     refusal,
 )
-from beanstalk_server.wire.client_listing import ClientListing
 from beanstalk_server.wire.framing import HTTP_METHODS
 from beanstalk_server.wire.grammar import Arguments, without_token
-from beanstalk_server.wire.job_page import JobPage
-from beanstalk_server.wire.listing import PAGE_ENTRIES
+from beanstalk_server.wire.listings import PAGE_ENTRIES, ClientListing, JobPage, TubeListing, TubePage
 from beanstalk_server.wire.places import EVERYTHING, ITSELF, JOB, NAMED, USED, WATCHED
 from beanstalk_server.wire.statistics import stats, stats_job, stats_tube, tube_list
-from beanstalk_server.wire.tube_listing import TubeListing
-from beanstalk_server.wire.tube_page import TubePage
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.server_info import ServerInfo

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from beanstalk_server.events import Log
 from beanstalk_server.version import PROTOCOL
-from beanstalk_server.wire.client_listing import Roll
 from beanstalk_server.wire.commands import COUNTERS, DIALECTS, LINKED
+from beanstalk_server.wire.listings import Roll
 
 
 class ServerInfo:

@@ -62,7 +62,7 @@ from beanstalk_server.wire.framing import (
     Framer,
 )
 from beanstalk_server.wire.grammar import Arguments, Put, write_duration
-from beanstalk_server.wire.listing import Listing
+from beanstalk_server.wire.listings import Listing
 from beanstalk_server.wire.server_info import ServerInfo
 
 SESSION_QUANTUM: Final = 128

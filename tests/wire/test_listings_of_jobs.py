@@ -5,7 +5,7 @@ import yaml
 from virtual import World
 
 from beanstalk_server.access.user import User
-from beanstalk_server.wire.listing import PAGE_ENTRIES
+from beanstalk_server.wire.listings import PAGE_ENTRIES
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 

@@ -5,7 +5,7 @@ from virtual import World
 
 from beanstalk_server.access.user import User
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.wire.client_listing import ListedClient, Roll
+from beanstalk_server.wire.listings import ListedClient, Roll
 from beanstalk_server.wire.session import SESSION_QUANTUM
 
 pytestmark = pytest.mark.compiled

@@ -14,6 +14,7 @@ from beanstalk_server.wire.framing import (
     BODY_SKIPPED,
     BODY_WITHOUT_CRLF,
     EXTENDED_LINE_LIMIT,
+    HTTP_METHODS,
     LINE,
     LINE_LIMIT,
     LINE_TOO_LONG,
@@ -53,6 +54,8 @@ def model(data):
     is_too_long = False
     while (end := end_of_line(data, not is_too_long)) != NOT_WHOLE:
         if end == TOO_LONG:
+            if not is_too_long and data.startswith(HTTP_METHODS):
+                found.append((LINE, data[: LINE_LIMIT - 2]))  # its beginning, which tells what it is
             is_too_long = True
             data = data[LINE_LIMIT:]
             continue
@@ -124,6 +127,7 @@ pieces_of_lines = st.sampled_from(
         b"long \rl\r\n",
         b"long ",
         b"l" * 215,
+        b"GET /",
     ]
 )
 streams = st.lists(st.one_of(pieces_of_lines, st.binary(max_size=4)), max_size=10).map(b"".join)

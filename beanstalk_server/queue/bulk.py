@@ -1,100 +1,212 @@
 """Bulk operations: what is left to do of a kick, redrive, move, clear, disconnect or change of policies, and for whom.
 
 A bulk operation is a timer that is always overdue, so that `Broker.advance` continues it one slice at a time, and other
-commands are served between the slices. It only holds its progress; the broker does the work.
+commands are served between the slices.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from beanstalk_server.queue.client import Client
-from beanstalk_server.queue.costs import KICK_COST
-from beanstalk_server.queue.job import Job
+from beanstalk_server.queue.costs import KICK_COST, MOVE_COST, REVIEW_COST, look_cost
+from beanstalk_server.queue.due import Due
+from beanstalk_server.queue.job import DISCONNECTED, READY, RESERVED, DeadLetter, Job
+from beanstalk_server.queue.journal import ALL
+from beanstalk_server.queue.outcome import FAILED
 from beanstalk_server.queue.ring import UNLINKED, Ring
+from beanstalk_server.queue.states import States
+from beanstalk_server.queue.tries import counts_failures
 from beanstalk_server.queue.tube import Tube
-from beanstalk_server.queue.wheel import Timer
+from beanstalk_server.queue.wheel import OVERDUE, Timer
 
 COLLECT_SLICE: Final = 4096
 """The most jobs of a disconnected client that are collected at a time, in a fifth of a millisecond."""
 
 
 class BulkOperation(Timer):
-    """What is left of one operation for one client."""
+    """What is left of one operation."""
 
-    __slots__ = ("client",)
-
-    def __init__(self, client: Client) -> None:
+    def __init__(self) -> None:
         self.before = self.after = UNLINKED
         self.deadline = 0
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        """Do as much as the budget allows; return whether all is done. If not, it is in the wheel, or suspended."""
+        raise NotImplementedError
+
+    def complete(self) -> None:
+        """Note that all is done."""
+
+    def fail(self, queue: States) -> None:
+        """Note that a step has failed."""
+
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        states = cast(States, queue)
+        try:
+            is_done = self.step(states, max(budget, 1), now)
+        except Exception:
+            self.fail(states)
+            raise
+        if is_done:
+            self.complete()
+        return 0
+
+
+class BulkCount(BulkOperation):
+    """An operation on jobs of one tube, whose client waits for their number."""
+
+    __slots__ = ("client", "count", "remaining", "tube")
+
+    def __init__(self, client: Client, tube: Tube, remaining: int) -> None:
+        super().__init__()
         self.client = client
-
-
-class BulkKick(BulkOperation):
-    """A kick of one tube: of its buried jobs or, if it has none, of its delayed jobs."""
-
-    __slots__ = ("buried", "count", "price", "remaining", "tube")
-
-    def __init__(self, client: Client, tube: Tube, bound: int) -> None:
-        super().__init__(client)
         self.tube = tube
-        self.buried = tube.buried_count > 0
-        # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
-        self.remaining = min(bound, tube.buried_count or tube.delayed_count())
-        self.price = 1 if self.buried else KICK_COST  # of each job
+        self.remaining = remaining
         self.count = 0
 
     def answer(self) -> None:
         """Tell the client how many jobs there were."""
-        self.client.on_kicked(self.count)
+        raise NotImplementedError
+
+    def complete(self) -> None:
+        self.client.busy = False
+        self.answer()
+
+    def fail(self, queue: States) -> None:
+        self.client.busy = False
+        self.client.on_outcome(FAILED)
 
 
-class BulkRedrive(BulkOperation):
-    """A redrive of the dead letters of one tube."""
+class BulkKick(BulkCount):
+    """A kick of one tube: of its buried jobs or, if it has none, of its delayed jobs."""
 
-    __slots__ = ("count", "remaining", "tube", "visits")
+    __slots__ = ("buried", "price")
 
     def __init__(self, client: Client, tube: Tube, bound: int) -> None:
-        super().__init__(client)
-        self.tube = tube
+        # Not more than there are now: a job that is buried again meanwhile is not kicked twice.
+        super().__init__(client, tube, min(bound, tube.buried_count or tube.delayed_count()))
+        self.buried = tube.buried_count > 0
+        self.price = 1 if self.buried else KICK_COST  # of each job
+
+    def answer(self) -> None:
+        self.client.on_kicked(self.count)
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        """Kick as many jobs as the budget allows; return whether the kick is complete."""
+        tube = self.tube
+        while self.remaining:
+            if self.buried:
+                if not tube.buried_count:
+                    return True
+                job = tube.buried.after
+            else:
+                first = queue.first_delayed(tube)
+                if first is None:
+                    return True
+                job = first
+            if queue.admits != ALL:
+                queue.suspended.append(self)
+                return False
+            if budget <= queue.cost:
+                queue.wheel.set(self, OVERDUE)
+                return False
+            assert isinstance(job, Job)
+            queue.kick_one(job, now)
+            self.remaining -= 1
+            self.count += 1
+            budget -= self.price
+        return True
+
+
+class BulkRedrive(BulkCount):
+    """A redrive of the dead letters of one tube."""
+
+    __slots__ = ("visits",)
+
+    def __init__(self, client: Client, tube: Tube, bound: int) -> None:
+        super().__init__(client, tube, bound)
         # Not more than there are now: one that fails again meanwhile is not redriven twice, and one that is reserved,
         # and goes to the end, is not looked at again.
         self.visits = tube.letter_count
-        self.remaining = bound
-        self.count = 0
 
     def answer(self) -> None:
-        """Tell the client how many jobs there were."""
         self.client.on_redriven(self.count)
 
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        """Redrive as many dead letters as the budget allows; return whether the redrive is complete."""
+        tube = self.tube
+        budget += queue.cost
+        while self.remaining and self.visits and tube.letters is not None:
+            if queue.admits != ALL:
+                queue.suspended.append(self)
+                return False
+            if budget <= queue.cost:
+                queue.wheel.set(self, OVERDUE)
+                return False
+            self.visits -= 1
+            queue.cost += 1
+            letter = tube.letters.after
+            assert isinstance(letter, DeadLetter)
+            job = letter.job
+            terms = job.own_terms()
+            if job.state == RESERVED or tube.is_cleared(job) or not self.client.may_administer(terms.origin):
+                letter.unlink()
+                tube.letters.append(letter)
+                continue
+            queue.cost += MOVE_COST
+            self.remaining -= 1
+            self.count += 1
+            queue.counters.redriven += 1
+            tube.counters.redriven += 1
+            queue.leave(job)
+            queue.move_letter(job, terms, terms.origin, "", now)
+        return True
 
-class BulkMove(BulkOperation):
+
+class BulkMove(BulkCount):
     """A move of the jobs of one tube that are in one state."""
 
-    __slots__ = ("count", "remaining", "state", "target", "tube")
+    __slots__ = ("state", "target")
 
     def __init__(self, client: Client, tube: Tube, state: int, target: str, bound: int) -> None:
-        super().__init__(client)
-        self.tube = tube
+        # Not more than there are now: those that come meanwhile may stay, or two moves to and fro would never end.
+        super().__init__(client, tube, min(bound, tube.count_of(state)))
         self.state = state
         self.target = target  # the name of the other tube, which may come and go meanwhile
-        # Not more than there are now: those that come meanwhile may stay, or two moves to and fro would never end.
-        self.remaining = min(bound, tube.count_of(state))
-        self.count = 0
 
     def answer(self) -> None:
-        """Tell the client how many jobs there were."""
         self.client.on_moved(self.count)
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        """Move as many jobs as the budget allows; return whether the move is complete."""
+        budget += queue.cost
+        while self.remaining:
+            job = queue.first_of(self.tube, self.state)
+            if job is None:
+                return True
+            if queue.admits != ALL:
+                queue.suspended.append(self)
+                return False
+            if budget <= queue.cost:
+                queue.wheel.set(self, OVERDUE)
+                return False
+            queue.cost += 1 + MOVE_COST
+            self.remaining -= 1
+            self.count += 1
+            queue.move_one(job, self.target, now)
+        return True
 
 
 class BulkClear(BulkOperation):
     """A clear of one tube: jobs that have left their queues, and cannot be found by id or key any more, and keys that
     are not held any more."""
 
-    __slots__ = ("buried", "count", "delayed", "held", "owes_answer", "ready", "timed", "tube")
+    __slots__ = ("buried", "client", "count", "delayed", "held", "owes_answer", "ready", "timed", "tube")
 
     def __init__(self, client: Client, tube: Tube, timed: list[Job]) -> None:
-        super().__init__(client)
+        super().__init__()
+        self.client = client
         self.tube = tube
         self.count = len(tube.ready.jobs) + len(tube.delayed.jobs) + len(timed) + tube.buried_count
         self.ready = tube.ready.jobs
@@ -105,8 +217,55 @@ class BulkClear(BulkOperation):
         self.held = tube.held
         self.owes_answer = False  # the client still waits for the count
 
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        """Forget as many cleared jobs as the budget allows; return whether the clear is complete."""
+        while budget:
+            budget -= 1
+            if self.ready:
+                job = self.ready.pop()
+                queue.end_expiry(job)
+            elif self.delayed:
+                job = self.delayed.pop()
+                if job.is_linked():  # unless it has come due since
+                    queue.wheel.remove(job)
+            elif self.timed:
+                job = self.timed.pop()
+            elif not self.buried.is_empty():
+                link = self.buried.after
+                assert isinstance(link, Job)
+                job = link
+                job.unlink()
+            elif self.held:
+                held = self.held.pop()
+                if held.is_linked():  # unless its time has come since
+                    queue.wheel.remove(held)
+                queue.free_key(held)
+                if queue.records:
+                    queue.journal.forget(held)
+                continue
+            else:
+                self.buried.dissolve()
+                self.tube.clearing -= 1
+                return True
+            queue.forget(job)
+            if queue.records:
+                queue.journal.forget(job)
+        queue.wheel.set(self, OVERDUE)
+        return False
 
-class BulkReview(Timer):
+    def complete(self) -> None:
+        if self.owes_answer:
+            self.owes_answer = self.client.busy = False
+            self.client.on_cleared(self.count)
+
+    def fail(self, queue: States) -> None:
+        queue.wheel.set(self, OVERDUE)  # its jobs have left their queues, and would stay in memory
+        if self.owes_answer:
+            self.owes_answer = self.client.busy = False
+            self.client.on_outcome(FAILED)
+
+
+class BulkReview(BulkOperation):
     """A review of all tubes after a change of policies, and then of their jobs, if any could live longer or shorter.
 
     The tubes are reviewed from the last to the first: the last one takes the place of a tube that goes, and new ones
@@ -116,15 +275,16 @@ class BulkReview(Timer):
 
     __slots__ = (
         "concerns_jobs",  # a tube has another time to live
+        "is_complete",
         "jobs",  # those left of the present page; some may be gone since
         "pages",  # the indexes of those that are still to come; None until all tubes have been reviewed
         "position",  # after the tube that is reviewed next
     )
 
     def __init__(self, tubes: int) -> None:
-        self.before = self.after = UNLINKED
-        self.deadline = 0
+        super().__init__()
         self.position = tubes
+        self.is_complete = False
         self.concerns_jobs = False
         self.pages: list[int] | None = None
         self.jobs: list[Job] = []
@@ -134,18 +294,61 @@ class BulkReview(Timer):
         self.position = min(self.position, tubes) - 1
         return self.position
 
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        """Bring as many tubes and jobs under their new policies as the budget allows; return whether all are."""
+        try:
+            self.is_complete = self._review(queue, budget, now)
+        finally:
+            if not self.is_complete:
+                queue.wheel.set(self, OVERDUE)
+        return self.is_complete
+
+    def _review(self, queue: States, budget: int, now: int) -> bool:
+        while budget > 0:
+            position = self.next_position(len(queue.tubes))
+            if position < 0:
+                return not self.concerns_jobs or self._review_jobs(queue, budget, now)
+            budget -= REVIEW_COST
+            tube = queue.tubes.at(position)
+            policy = queue.policy_of(tube.name)
+            if policy.ttl != tube.policy.ttl:
+                self.concerns_jobs = True
+            queue.set_policy(tube, policy, now)
+            budget = queue.serve_waiting(tube, budget, now)
+            queue.drop_unneeded(tube)
+        return False
+
+    def _review_jobs(self, queue: States, budget: int, now: int) -> bool:
+        """Let as many ready jobs as the budget allows live as long as they may now; return whether all do."""
+        if self.pages is None:
+            self.pages = queue.jobs.page_indexes()
+        while budget > 0:
+            if not self.jobs:
+                if not self.pages:
+                    return True
+                self.jobs = queue.jobs.page_jobs(self.pages.pop())
+                budget -= 1 + look_cost(len(self.jobs))
+                continue
+            job = self.jobs.pop()
+            if job.state == READY and not job.tube.is_cleared(job):
+                queue.review_expiry(job, now)
+                budget -= 1
+        return False
+
 
 class BulkDisconnect(BulkOperation):
     """The disconnect of one client: its jobs, and the tubes that it watched and waited in."""
 
     __slots__ = (
+        "client",
         "has_left",  # by itself, and so its jobs have failed
         "jobs",  # the last is the one that it reserved first
         "waited",
     )
 
     def __init__(self, client: Client, has_left: bool) -> None:
-        super().__init__(client)
+        super().__init__()
+        self.client = client
         self.has_left = has_left
         self.jobs: list[Job] = []
         self.waited = client.waiting
@@ -155,3 +358,45 @@ class BulkDisconnect(BulkOperation):
         reserved = self.client.reserved
         reserved.move_last(self.jobs, COLLECT_SLICE)
         return not len(reserved)
+
+    def step(self, queue: States, budget: int, now: int) -> bool:
+        """Let jobs become ready and tubes be left, as the budget allows; return whether nothing is left."""
+        client = self.client
+        if not self.collect_jobs():
+            queue.wheel.set(self, OVERDUE)
+            return False
+        jobs = self.jobs
+        while jobs and budget > queue.cost:
+            job = jobs[-1]
+            if job.client is client:  # unless its time to run has ended since
+                is_counted = self.has_left and counts_failures(job) and not queue.halted
+                if is_counted and queue.admits != ALL:
+                    queue.suspended.append(self)
+                    return False
+                queue.leave_reserved(job)
+                if is_counted:
+                    queue.fail(job, DISCONNECTED, 0, now)
+                else:
+                    queue.enter_ready(job, now)
+                    queue.record_stay(job)
+            jobs.pop()
+            budget -= 1
+        watched = client.watched
+        waits = client.waits
+        while watched and not jobs and budget > queue.cost:
+            tube = watched[0]
+            if self.waited:
+                wait = waits[0]
+                waits[0] = waits[len(watched) - 1]
+                waits.pop()
+                if wait.is_linked():  # unless its turn has come since: then `serve_waiting` has skipped it
+                    wait.unlink()
+                    tube.waiting_count -= 1
+            queue.leave_tube(client, tube, 0)
+            budget -= 1
+        if jobs or watched:
+            queue.wheel.set(self, OVERDUE)
+            return False
+        waits.clear()  # each refers to the client, and would keep it in memory
+        queue.unuse(client)
+        return True

@@ -110,7 +110,7 @@ def _check_job(broker: Broker, job: Job) -> None:
         f"job {job.id} has never been reserved, but has a page of reserved jobs"
     )
     assert is_reserved or not job.in_safety_margin, f"job {job.id} is in its safety margin, but not reserved"
-    if broker.review is None:
+    if broker.review is None or broker.review.is_complete:
         _check_expiry(job)
     is_linked = job.state != READY and not job.is_timed()
     assert job.is_linked() == is_linked, f"job {job.id} is {STATES[job.state]}: its link is wrong"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.job import Job
 from beanstalk_server.queue.native import mypyc_attr
@@ -11,6 +11,9 @@ from beanstalk_server.queue.reserved_jobs import ReservedJobs
 from beanstalk_server.queue.ring import UNLINKED, Link
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import Timer
+
+if TYPE_CHECKING:
+    from beanstalk_server.queue.due import Due
 
 WATCH_INDEX_THRESHOLD: Final = 32
 """A client that watches more tubes than this has an index of them."""
@@ -113,6 +116,9 @@ class Client(Timer):
                 index[last] = position
         if index is not None:
             del index[tube]
+
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.end_timeout(self, budget)
 
     def may_administer(self, _tube: str) -> bool:
         """Whether its redrive may send jobs to the tube of this name."""

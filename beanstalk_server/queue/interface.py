@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.due import Due
 from beanstalk_server.queue.job_search import JobSearch
 from beanstalk_server.queue.journal import ALL
 from beanstalk_server.queue.native import mypyc_attr
@@ -27,7 +28,7 @@ FOREVER: Final = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Queue:
+class Queue(Due):
     """The interface; `Broker` is the queue.
 
     Attributes:

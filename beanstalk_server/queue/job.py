@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i16, i32, u8
 
     from beanstalk_server.queue.client import Client
+    from beanstalk_server.queue.due import Due
     from beanstalk_server.queue.policy import Attributes
     from beanstalk_server.queue.tube import Tube
 
@@ -217,6 +218,9 @@ class HeldKey(Holder):
     def key(self) -> str:
         return self._key
 
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.end_hold(self, budget)
+
 
 @mypyc_attr(acyclic=True)
 class Job(Holder):
@@ -408,6 +412,9 @@ class Job(Holder):
         held.place = self.place
         return held
 
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.end_time(self, now, budget)
+
     def detach(self, nowhere: Tube) -> None:
         super().detach(nowhere)
         self.client = None
@@ -434,6 +441,9 @@ class Expiry(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
         self.job = job
+
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.end_life(self, now, budget)
 
 
 @mypyc_attr(acyclic=True)

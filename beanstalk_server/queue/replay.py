@@ -1,7 +1,7 @@
 """Replay: turns what a journal has kept into jobs, at the start.
 
 The journal calls a method for each change, in the order in which the changes happened. Jobs are made and changed in
-place, so that memory holds only live ones. `Broker.restore` puts them into their queues at the end. Must never know how
+place, so that memory holds only live ones. `restore.py` puts them into their queues at the end. Must never know how
 a journal keeps its changes.
 
 The time that a clear takes does not depend on how many jobs it deletes: it gives the tube's name to a new tube, and
@@ -12,7 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from beanstalk_server.queue.job import BURIED, DELAYED, HELD, NO_EXTRAS, READY, HeldKey, Holder, Job, Terms
+from beanstalk_server.queue.job import (
+    BURIED,
+    DELAYED,
+    HELD,
+    NO_EXTRAS,
+    READY,
+    HeldKey,
+    Holder,
+    Job,
+    Terms,
+)
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.stored_job import StoredChange, StoredJob, stored_moment
 from beanstalk_server.queue.table import IdTable

@@ -22,10 +22,15 @@ Must never know who reserves which job.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from beanstalk_server.queue.policy import Policy
 from beanstalk_server.queue.ring import UNLINKED
 from beanstalk_server.queue.tube import Tube
 from beanstalk_server.queue.wheel import OVERDUE, Timer, Wheel
+
+if TYPE_CHECKING:
+    from beanstalk_server.queue.due import Due
 
 
 class Throttle(Timer):
@@ -127,7 +132,10 @@ class Throttle(Timer):
             if not tube.blocked and tube.waiting_count and tube.ready.jobs:
                 self.wheel.set(self, OVERDUE)
 
-    def on_due(self, now: int) -> None:
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.end_throttling(self, now, budget)
+
+    def look(self, now: int) -> None:
         """Its time as a timer has come: the tube may have a token, or waiting clients to be served."""
         self._await_token(now)
         self.tube.set_blocked()

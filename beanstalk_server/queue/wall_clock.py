@@ -14,15 +14,21 @@ jobs and tubes there are: what is by the wall clock does not change when the clo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.heap import JobHeap
 from beanstalk_server.queue.ring import UNLINKED
+from beanstalk_server.queue.units import SECOND
 from beanstalk_server.queue.wheel import Timer
 
 if TYPE_CHECKING:
+    from beanstalk_server.queue.due import Due
     from beanstalk_server.queue.job import Job
     from beanstalk_server.queue.tube import Tube
+
+
+WALL_CHECK: Final = SECOND // 2
+"""Nanoseconds from one look at the wall clock to the next, at the most, while a job waits for it."""
 
 
 class TimedJobs(JobHeap):
@@ -44,6 +50,9 @@ class WallCheck(Timer):
         self.before = self.after = UNLINKED
         self.deadline = 0
 
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.check_wall_clock(self, now, budget)
+
 
 class WallClock(Timer):
     """Those of all tubes. As a timer, its deadline is when the first of them is due, by the server's clock."""
@@ -60,6 +69,9 @@ class WallClock(Timer):
         self.offset = 0
         self.heaps: list[TimedJobs] = []
         self.check_timer = WallCheck()
+
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        return queue.begin_moment(self, now, budget)
 
     def first(self) -> Job | None:
         """The job that is due first."""

@@ -35,10 +35,13 @@ Must never know what its timers are for, and never read a clock.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.native import mypyc_attr
 from beanstalk_server.queue.ring import UNLINKED, Link, Ring
+
+if TYPE_CHECKING:
+    from beanstalk_server.queue.due import Due
 
 TICK: Final = 250_000
 """The length of a tick, in nanoseconds, unless the caller asks for another: short beside the millisecond that an event
@@ -67,6 +70,10 @@ class Timer(Link):
     __slots__ = ("deadline",)
 
     deadline: int
+
+    def on_due(self, queue: Due, now: int, budget: int) -> int:
+        """Do what is to be done at the deadline; return what is left of the budget."""
+        raise NotImplementedError
 
 
 class Slot(Ring):

@@ -496,7 +496,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
             assert buried(tube) == ids["buried"]
             assert letters(tube) == [job.id for job in self.model.letters(name)]
             assert [job.id for job in tube.ready.jobs[:1]] == ids["ready"][:1]
-            soonest = self.broker._first_delayed(tube)
+            soonest = self.broker.first_delayed(tube)
             assert (soonest and soonest.id) == (ids["delayed"][0] if ids["delayed"] else None)
             found = self.broker.tube_statistics(name, self.now)
             assert [found.ready, found.delayed, found.buried] == [len(jobs) for jobs in ids.values()]

@@ -12,4 +12,5 @@ ASKED = [name for name, member in vars(Queue).items() if inspect.isfunction(memb
 
 @pytest.mark.parametrize("name", ASKED)
 def test_the_broker_has_each_method_of_the_queue_with_the_same_arguments(name):
-    assert inspect.signature(vars(Broker)[name]) == inspect.signature(vars(Queue)[name])
+    assert inspect.signature(getattr(Broker, name)) == inspect.signature(getattr(Queue, name))
+    assert getattr(Broker, name) is not getattr(Queue, name)

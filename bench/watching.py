@@ -43,7 +43,7 @@ BEAT = 0.01
 FIRST_SCREEN_WITHIN = 30.0
 """Seconds."""
 
-TOP = "import sys; from beanstalk_server.cli.operator.main import main; sys.exit(main())"
+TOP = "import sys; from beanstalk_client.cli.main import main; sys.exit(main())"
 
 
 def fill(port: int, tubes: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final, TextIO
+from typing import Final
 
 OUTPUT_CLOSED: Final = 141
 """The exit status when the reader has gone, which is 128 + SIGPIPE, as in a shell."""
@@ -31,17 +31,5 @@ def show(text: str) -> int:
 
 def abandon_output() -> int:
     """Keep the interpreter from writing what is left at its exit; return the exit status."""
-    _abandon(sys.stdout)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OUTPUT_CLOSED
-
-
-def settle_errors() -> None:
-    """Write what is left for standard error, or leave it: the interpreter would fail at its exit, with status 120."""
-    try:
-        sys.stderr.flush()
-    except OSError:
-        _abandon(sys.stderr)
-
-
-def _abandon(stream: TextIO) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

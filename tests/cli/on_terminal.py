@@ -20,7 +20,7 @@ from harness.waiting import eventually
 OWN_TERMINAL = "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); "
 """What a new session does first, so that its terminal sends it signals."""
 
-BEANSTALK = "from beanstalk_server.cli.operator.main import main; sys.exit(main())"
+BEANSTALK = "from beanstalk_client.cli.main import main; sys.exit(main())"
 
 
 class OnTerminal:

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 from beanstalk_client import commands, errors
+from beanstalk_client.cli import parser
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session, read_patience
@@ -12,7 +13,6 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server.cli.operator import parser
 from beanstalk_server.settings.kinds import Duration
 
 PAGE = (

@@ -191,7 +191,7 @@ def begin(open_path):
 def test_from_nothing_to_a_worker_in_production(begin):
     commands = {
         SERVER: command(imported()),
-        OPERATOR: calls("beanstalk_server.cli.operator.main"),
+        OPERATOR: calls("beanstalk_client.cli.main"),
         DELIVERER: calls("beanstalk_client.deliver.command"),
         PYTHON: [sys.executable],
     }

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from beanstalk_server.cli.operator.top_keys import BACKSPACE, BINDINGS, ENTER, ESCAPE, Action, SortBy
-from beanstalk_server.cli.operator.top_samples import (
+from beanstalk_client.cli.top_keys import BACKSPACE, BINDINGS, ENTER, ESCAPE, Action, SortBy
+from beanstalk_client.cli.top_samples import (
     BURIED,
     DELAYED,
     READY,

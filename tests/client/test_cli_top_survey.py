@@ -2,12 +2,9 @@
 
 import bisect
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from beanstalk_server.cli.operator import top_survey
-from beanstalk_server.cli.operator.top_samples import TUBE_FIGURES, Samples
-from beanstalk_server.cli.operator.top_survey import (
+from beanstalk_client.cli import top_survey
+from beanstalk_client.cli.top_samples import TUBE_FIGURES, Samples
+from beanstalk_client.cli.top_survey import (
     COMPARISONS,
     LISTED,
     NEXT_JOBS,
@@ -25,6 +22,8 @@ from beanstalk_server.cli.operator.top_survey import (
     Tube,
     Unknown,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 class FakeServer:

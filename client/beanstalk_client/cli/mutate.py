@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import beanstalk_client
-
-from beanstalk_server.cli.operator.bodies import read_body
-from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
-from beanstalk_server.cli.operator.output import asks_a_person, show_json
-from beanstalk_server.cli.operator.target import asking, named, told
+from beanstalk_client.cli.bodies import read_body
+from beanstalk_client.cli.failure import REFUSED, USAGE, OperatorError
+from beanstalk_client.cli.output import asks_a_person, show_json
+from beanstalk_client.cli.target import asking, named, told
 
 PART: Final = 10_000
 """How many jobs are moved or redriven by one command of the protocol."""

@@ -18,10 +18,9 @@ from typing import Final
 
 import beanstalk_client
 from beanstalk_client import Client
-
-from beanstalk_server.cli.operator.bodies import as_json, show_body
-from beanstalk_server.cli.operator.output import on_terminal, show_json, writing
-from beanstalk_server.cli.operator.target import asking
+from beanstalk_client.cli.bodies import as_json, show_body
+from beanstalk_client.cli.output import on_terminal, show_json, writing
+from beanstalk_client.cli.target import asking
 
 STATES: Final = ("ready", "reserved")
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n"}
 DIRECTION: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -24,6 +24,13 @@ JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *DI
 
 WIDEST: Final = 10_000
 """How many columns a table may have on a terminal, however narrow that is: what is cut off cannot be read."""
+
+
+OUTPUT_CLOSED: Final = 141
+"""The exit status when the reader has gone, which is 128 + SIGPIPE, as in a shell."""
+
+OUTPUT_FAILED: Final = 74
+"""The exit status when the output cannot be written for another reason (EX_IOERR of sysexits.h)."""
 
 
 class OutputError(Exception):
@@ -100,3 +107,21 @@ def show_pairs(pairs: Mapping[str, Any]) -> None:
     else:
         for name, value in pairs.items():
             print(f"{name}\t{value}")
+
+
+def abandon_output() -> int:
+    """Keep the interpreter from writing what is left at its exit; return the exit status."""
+    _abandon(sys.stdout)
+    return OUTPUT_CLOSED
+
+
+def settle_errors() -> None:
+    """Write what is left for standard error, or leave it: the interpreter would fail at its exit, with status 120."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import programs
 import pytest
+from beanstalk_client.cli.manual import ENVIRONMENT, page
+from beanstalk_client.cli.parser import COMMANDS, COMMON, SORTS, WATCHABLE, make_parser, parse
+from beanstalk_client.cli.shells import script
 from on_terminal import OnTerminal
 
-from beanstalk_server.cli.operator.manual import ENVIRONMENT, page
-from beanstalk_server.cli.operator.parser import COMMANDS, COMMON, SORTS, WATCHABLE, make_parser, parse
-from beanstalk_server.cli.operator.shells import script
 from harness.waiting import eventually
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "beanstalk.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "beanstalk.md"
 NAMES = [command.name for command in COMMANDS]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
 def test_every_command_is_where_the_table_says(command):
-    module = importlib.import_module(f"beanstalk_server.cli.operator.{command.module}")
+    module = importlib.import_module(f"beanstalk_client.cli.{command.module}")
     assert callable(getattr(module, command.function))
 
 
@@ -128,7 +128,7 @@ def test_a_pause_of_no_time_names_what_ends_one(capsys):
 
 
 def test_tables_of_the_parser_agree_with_the_commands():
-    from beanstalk_server.cli.operator.looking import TUBE_COLUMNS
+    from beanstalk_client.cli.inspect import TUBE_COLUMNS
 
     assert list(TUBE_COLUMNS.values()) == list(SORTS)
     assert set(WATCHABLE) < set(NAMES)

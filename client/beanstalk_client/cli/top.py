@@ -25,16 +25,16 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from beanstalk_server.cli.operator.failure import USAGE, OperatorError
-from beanstalk_server.cli.operator.output import asks_a_person, on_terminal, show_json
-from beanstalk_server.cli.operator.target import named
-from beanstalk_server.cli.operator.top_feed import Answered, Asker, Done, Feed, News, Unanswered
-from beanstalk_server.cli.operator.top_keys import ESCAPE_WITHIN, KeyDecoder
-from beanstalk_server.cli.operator.top_samples import Samples
-from beanstalk_server.cli.operator.top_screen import Status, draw, paint
-from beanstalk_server.cli.operator.top_survey import Survey
-from beanstalk_server.cli.operator.top_terminal import Terminal
-from beanstalk_server.cli.operator.top_view import Ask, JobsOfTube, View
+from beanstalk_client.cli.failure import USAGE, OperatorError
+from beanstalk_client.cli.output import asks_a_person, on_terminal, show_json
+from beanstalk_client.cli.target import named
+from beanstalk_client.cli.top_feed import Answered, Asker, Done, Feed, News, Unanswered
+from beanstalk_client.cli.top_keys import ESCAPE_WITHIN, KeyDecoder
+from beanstalk_client.cli.top_samples import Samples
+from beanstalk_client.cli.top_screen import Status, draw, paint
+from beanstalk_client.cli.top_survey import Survey
+from beanstalk_client.cli.top_terminal import Terminal
+from beanstalk_client.cli.top_view import Ask, JobsOfTube, View
 
 SHORTEST_INTERVAL: Final = 0.1
 """The shortest interval between two samples, in seconds."""

@@ -15,9 +15,8 @@ from typing import Final
 
 import beanstalk_client
 from beanstalk_client.address import ALPN_PROTOCOL, TLS, read_target
+from beanstalk_client.cli.failure import UNAVAILABLE, USAGE, OperatorError
 from beanstalk_client.connection import CLOSED
-
-from beanstalk_server.cli.operator.failure import UNAVAILABLE, USAGE, OperatorError
 
 DEFAULT: Final = "127.0.0.1:11300"
 SERVER_VARIABLE: Final = "BEANSTALK_SERVER"

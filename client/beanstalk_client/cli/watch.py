@@ -10,9 +10,9 @@ import importlib
 import sys
 import time
 
-from beanstalk_server.cli.operator.failure import USAGE, OperatorError
-from beanstalk_server.cli.operator.output import on_terminal
-from beanstalk_server.cli.operator.parser import COMMON, WATCHABLE, parse
+from beanstalk_client.cli.failure import USAGE, OperatorError
+from beanstalk_client.cli.output import on_terminal
+from beanstalk_client.cli.parser import COMMON, WATCHABLE, parse
 
 
 def watch(options: argparse.Namespace) -> int:
@@ -20,7 +20,7 @@ def watch(options: argparse.Namespace) -> int:
     if not options.command or options.command[0] not in WATCHABLE:
         raise OperatorError(f"what to repeat must be one of {', '.join(WATCHABLE)}", USAGE)
     inner = _with_our_options(parse(options.command), options)
-    function = getattr(importlib.import_module(f"beanstalk_server.cli.operator.{inner.module}"), inner.function)
+    function = getattr(importlib.import_module(f"beanstalk_client.cli.{inner.module}"), inner.function)
     done = 0
     while True:
         if on_terminal():

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Final
 
-from beanstalk_server.cli.operator.target import TOKEN_VARIABLE
+from beanstalk_client.cli.target import TOKEN_VARIABLE
 
 TEMPORARY_FAILURE: Final = 75
 """EX_TEMPFAIL of sysexits.h: not now. The job is released, however often it has been tried."""

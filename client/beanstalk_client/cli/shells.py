@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import shtab
 
-from beanstalk_server.cli.operator.parser import FILES, PROGRAM, TUBES, make_parser
+from beanstalk_client.cli.parser import FILES, PROGRAM, TUBES, make_parser
 
 _ASK: Final = f"{PROGRAM} tubes --names --answer-within 1 2>/dev/null"
 

@@ -1,10 +1,9 @@
 """Two samples of the figures of a server and its tubes, and what they say together."""
 
 import pytest
+from beanstalk_client.cli.top_samples import COMMANDS, CPU, SHORTEST, TUBE_FIGURES, Samples, number
 from hypothesis import given
 from hypothesis import strategies as st
-
-from beanstalk_server.cli.operator.top_samples import COMMANDS, CPU, SHORTEST, TUBE_FIGURES, Samples, number
 
 
 def tube(puts=0, deletes=0, ready=0, **more):

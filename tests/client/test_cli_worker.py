@@ -12,10 +12,10 @@ import time
 import beanstalk_client
 import pytest
 from beanstalk_client import Client
+from beanstalk_client.cli import attempt
+from beanstalk_client.cli.attempt import Attempt, Rules
 
 from beanstalk_server.access.accounts import hash_of_token, new_token
-from beanstalk_server.cli.operator import attempt
-from beanstalk_server.cli.operator.attempt import Attempt, Rules
 from harness import servers
 from harness.waiting import WITHIN, eventually
 
@@ -23,7 +23,7 @@ COMMAND = [
     sys.executable,
     "-P",
     "-c",
-    "import sys; from beanstalk_server.cli.operator.main import main; sys.exit(main())",
+    "import sys; from beanstalk_client.cli.main import main; sys.exit(main())",
 ]
 
 NUMBERS = itertools.count()
@@ -252,7 +252,7 @@ def test_what_a_command_has_left_behind_is_killed_before_the_next_attempt(tmp_pa
 
 AS_PROCESS_ONE = """
 import ctypes, pathlib, sys, time
-from beanstalk_server.cli.operator.attempt import Attempt
+from beanstalk_client.cli.attempt import Attempt
 
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER: orphans come to us
 started = pathlib.Path(sys.argv[1])

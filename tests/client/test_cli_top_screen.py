@@ -1,13 +1,12 @@
 """Screens of `beanstalk top`, compared line by line, and of every size."""
 
+from beanstalk_client.cli.top_samples import TUBE_FIGURES, Samples
+from beanstalk_client.cli.top_screen import Status, amount, draw, growth, paint, rate, span, sparkline
+from beanstalk_client.cli.top_view import JobRow, JobsOfTube, Mode, View
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-
-from beanstalk_server.cli.operator.top_samples import TUBE_FIGURES, Samples
-from beanstalk_server.cli.operator.top_screen import Status, amount, draw, growth, paint, rate, span, sparkline
-from beanstalk_server.cli.operator.top_view import JobRow, JobsOfTube, Mode, View
 
 STATUS = Status(target="10.0.0.1:11300", clock="12:34:56")
 

@@ -25,10 +25,10 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.text import Text
 
-from beanstalk_server.cli.operator.output import safe
-from beanstalk_server.cli.operator.top_keys import BINDINGS, ENTER, ESCAPE, SORT_KEYS, Action
-from beanstalk_server.cli.operator.top_samples import COMMANDS, CPU, Row, Samples, ServerRow
-from beanstalk_server.cli.operator.top_view import JobRow, Mode, View
+from beanstalk_client.cli.output import safe
+from beanstalk_client.cli.top_keys import BINDINGS, ENTER, ESCAPE, SORT_KEYS, Action
+from beanstalk_client.cli.top_samples import COMMANDS, CPU, Row, Samples, ServerRow
+from beanstalk_client.cli.top_view import JobRow, Mode, View
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BARS: Final = "_.:-=+*#"

@@ -11,8 +11,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Final
 
-from beanstalk_server.cli.operator.parser import ABOUT, COMMANDS, COMMON, PROGRAM, STATUSES, Argument
-from beanstalk_server.version import VERSION
+from beanstalk_client.cli.parser import ABOUT, COMMANDS, COMMON, PROGRAM, STATUSES, Argument
+from beanstalk_client.version import VERSION
 
 ENVIRONMENT: Final = (
     ("BEANSTALK_SERVER", "the server, as --server has it"),
@@ -33,7 +33,7 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield f'.TH {PROGRAM.upper()} 1 "" "beanstalk\\-server {VERSION}" "User Commands"'
+    yield f'.TH {PROGRAM.upper()} 1 "" "beanstalk\\-client {VERSION}" "User Commands"'
     yield from (".SH NAME", rf"{PROGRAM} \- look into a beanstalk server, and steer it")
     yield from (".SH SYNOPSIS", rf".B {PROGRAM}", _text("[OPTION ...] COMMAND [ARGUMENT ...]"))
     yield from (".SH DESCRIPTION", _text(ABOUT))

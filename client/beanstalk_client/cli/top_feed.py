@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import beanstalk_client
-from beanstalk_client.commands import Command, Document
-
-from beanstalk_server.cli.operator.failure import UNAVAILABLE, OperatorError
-from beanstalk_server.cli.operator.target import connect, told
-from beanstalk_server.cli.operator.top_samples import Figures, number
-from beanstalk_server.cli.operator.top_survey import (
+from beanstalk_client.cli.failure import UNAVAILABLE, OperatorError
+from beanstalk_client.cli.target import connect, told
+from beanstalk_client.cli.top_samples import Figures, number
+from beanstalk_client.cli.top_survey import (
     Answer,
     Gone,
     Names,
@@ -36,7 +34,7 @@ from beanstalk_server.cli.operator.top_survey import (
     Tube,
     Unknown,
 )
-from beanstalk_server.cli.operator.top_view import (
+from beanstalk_client.cli.top_view import (
     Ask,
     ClearTube,
     JobRow,
@@ -47,6 +45,7 @@ from beanstalk_server.cli.operator.top_view import (
     PauseTube,
     jobs,
 )
+from beanstalk_client.commands import Command, Document
 
 if TYPE_CHECKING:
     import argparse

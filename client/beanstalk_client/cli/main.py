@@ -14,16 +14,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from beanstalk_server.cli.operator.failure import UNAVAILABLE, OperatorError
-from beanstalk_server.cli.operator.output import OutputError, safe
-from beanstalk_server.cli.operator.parser import make_parser
-from beanstalk_server.cli.output import OUTPUT_FAILED, abandon_output, settle_errors
+from beanstalk_client.cli.failure import UNAVAILABLE, OperatorError
+from beanstalk_client.cli.output import OUTPUT_FAILED, OutputError, abandon_output, safe, settle_errors
+from beanstalk_client.cli.parser import make_parser
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, which is 128 + SIGINT, as in a shell."""
 
-LIBRARIES: Final = ("beanstalk_client", "rich", "shtab")
-"""What the commands need beyond the server: the extra `cli`."""
+LIBRARIES: Final = ("rich", "shtab")
+"""What the commands need beyond Python: the extra `cli`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
+    if sys.version_info < (3, 11):  # noqa: UP036  # the rest of the client runs on 3.9
+        return _fail("beanstalk", "needs Python 3.11 or newer", UNAVAILABLE)
     parser = make_parser()
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     name = f"{parser.prog} {options.name}"
@@ -45,7 +46,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what a body has need not be in the locale's encoding
     try:
-        command = importlib.import_module(f"beanstalk_server.cli.operator.{options.module}")
+        command = importlib.import_module(f"beanstalk_client.cli.{options.module}")
         status: int = getattr(command, options.function)(options)
         sys.stdout.flush()
     except OperatorError as error:
@@ -54,7 +55,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         if error.name not in LIBRARIES:
             raise
         return _fail(
-            name, f"needs {error.name}: pip install ./client '.[cli]' in a clone of beanstalk-server", UNAVAILABLE
+            name, f"needs {error.name}: pip install './client[cli]' in a clone of beanstalk-server", UNAVAILABLE
         )
     except KeyboardInterrupt:
         return INTERRUPTED

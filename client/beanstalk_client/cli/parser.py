@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from beanstalk_server.cli.operator.top_keys import SORT_KEYS
-from beanstalk_server.version import full_version
+from beanstalk_client.cli.top_keys import SORT_KEYS
+from beanstalk_client.version import VERSION
 
 PROGRAM: Final = "beanstalk"
 
@@ -82,7 +82,7 @@ class Command:
     Attributes:
         name: what is typed.
         function: where it is: the module beside this one, and the function that gets the options and returns the exit
-            status: "looking.ping".
+            status: "inspect.ping".
         help: what it does, in one line.
         about: what else has to be known, in sentences.
         tail: whether what stands behind ` -- ` is a command line of its own, and its name in the help.
@@ -251,10 +251,10 @@ NAMED: Final = (
 """What names one job."""
 
 COMMANDS: Final = (
-    Command("ping", "looking.ping", "ask the server for a sign of life, and say how long it took"),
+    Command("ping", "inspect.ping", "ask the server for a sign of life, and say how long it took"),
     Command(
         "stats",
-        "looking.stats",
+        "inspect.stats",
         "statistics of the server, a tube or a job",
         Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="this tube", complete=TUBES),
         Argument("--job", metavar="ID", type=job_id, help="this job"),
@@ -283,7 +283,7 @@ COMMANDS: Final = (
     ),
     Command(
         "tubes",
-        "looking.tubes",
+        "inspect.tubes",
         "the tubes, and how many jobs each has in which state",
         Argument(
             "prefix",
@@ -305,7 +305,7 @@ COMMANDS: Final = (
     ),
     Command(
         "ls",
-        "looking.ls",
+        "inspect.ls",
         "the jobs of a tube, in the order in which they would go",
         TUBE,
         Argument(
@@ -316,7 +316,7 @@ COMMANDS: Final = (
     ),
     Command(
         "peek",
-        "looking.peek",
+        "inspect.peek",
         "the body of a job",
         Argument("id", metavar="ID", nargs="?", type=job_id, help="of this job"),
         Argument("--ready", metavar="TUBE", type=tube_name, help="of the next ready job of this tube", complete=TUBES),
@@ -335,11 +335,11 @@ COMMANDS: Final = (
         "the tube of its name with .errors behind it: who has buried the job, when, and with which error.",
     ),
     Command(
-        "clients", "looking.clients", "who is connected", about="Needs list-clients, which beanstalkd does not have."
+        "clients", "inspect.clients", "who is connected", about="Needs list-clients, which beanstalkd does not have."
     ),
     Command(
         "put",
-        "changing.put",
+        "mutate.put",
         "put a job, and print its id",
         TUBE,
         Argument("body", metavar="BODY", nargs="?", help="the body; - or none: standard input, to its end"),
@@ -424,7 +424,7 @@ COMMANDS: Final = (
     ),
     Command(
         "kick",
-        "changing.kick",
+        "mutate.kick",
         "make jobs ready: the buried ones of a tube, or if it has none, delayed ones; or one job",
         Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="of this tube", complete=TUBES),
         Argument(
@@ -434,7 +434,7 @@ COMMANDS: Final = (
     ),
     Command(
         "cancel",
-        "changing.cancel",
+        "mutate.cancel",
         "delete a job that is still delayed, so that no worker ever gets it",
         *NAMED,
         about="A job that is ready, reserved or buried is left alone, and the exit status is 1. Needs cancel, which "
@@ -442,7 +442,7 @@ COMMANDS: Final = (
     ),
     Command(
         "reschedule",
-        "changing.reschedule",
+        "mutate.reschedule",
         "give a job that is still delayed another delay",
         Argument("delay", metavar="DURATION", type=duration, help="from now until it is ready (90, 1.5, 10m, 2h, 1d)"),
         *NAMED,
@@ -451,7 +451,7 @@ COMMANDS: Final = (
     ),
     Command(
         "bury",
-        "changing.bury",
+        "mutate.bury",
         "set a job aside, with the priority it has",
         Argument("id", metavar="ID", type=job_id, help="the job"),
         about="The protocol lets only a worker bury. So this reserves the job, which counts as one of its reserves, "
@@ -459,14 +459,14 @@ COMMANDS: Final = (
     ),
     Command(
         "delete",
-        "changing.delete",
+        "mutate.delete",
         "delete jobs",
         Argument("id", metavar="ID", nargs="+", type=job_id, help="the jobs"),
         about="A job that a worker has reserved cannot be deleted. The others are, and the exit status is 1.",
     ),
     Command(
         "move",
-        "changing.move",
+        "mutate.move",
         "move jobs to another tube, with all that they are",
         TUBE,
         Argument(
@@ -482,7 +482,7 @@ COMMANDS: Final = (
     ),
     Command(
         "redrive",
-        "changing.redrive",
+        "mutate.redrive",
         "send jobs of a dead tube back to where they came from",
         TUBE,
         COUNT,
@@ -491,7 +491,7 @@ COMMANDS: Final = (
     ),
     Command(
         "pause",
-        "changing.pause",
+        "mutate.pause",
         "let nobody reserve from a tube for some time",
         TUBE,
         Argument(
@@ -501,10 +501,10 @@ COMMANDS: Final = (
             help="for how long, rounded up to seconds (90, 10m, 2h)",
         ),
     ),
-    Command("resume", "changing.resume", "end the pause of a tube", TUBE),
+    Command("resume", "mutate.resume", "end the pause of a tube", TUBE),
     Command(
         "clear",
-        "changing.clear",
+        "mutate.clear",
         "delete all jobs of a tube that are ready, delayed or buried",
         TUBE,
         Argument("--yes", action="store_true", help="do not ask"),
@@ -513,13 +513,13 @@ COMMANDS: Final = (
     ),
     Command(
         "drain",
-        "changing.drain",
+        "mutate.drain",
         "let the server take no more jobs; everything else goes on",
         about="As SIGUSR1 does. Needs drain, which beanstalkd does not have.",
     ),
     Command(
         "undrain",
-        "changing.undrain",
+        "mutate.undrain",
         "let the server take jobs again",
         about="Needs undrain, which beanstalkd does not have.",
     ),
@@ -613,7 +613,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=STATUSES,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {full_version()}")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     add_common(parser)
     commands = parser.add_subparsers(prog=PROGRAM, metavar="COMMAND", required=True, parser_class=CommandParser)
     for command in COMMANDS:

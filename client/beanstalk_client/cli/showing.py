@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import beanstalk_client
+from beanstalk_client.cli.output import on_terminal, safe, show_json, show_pairs
+from beanstalk_client.cli.target import asking
 from beanstalk_client.errors import shown
 from beanstalk_client.tasks.failure import ERRORS
-
-from beanstalk_server.cli.operator.output import on_terminal, safe, show_json, show_pairs
-from beanstalk_server.cli.operator.target import asking
 
 REASONS: Final = {
     "released": "a worker released it",

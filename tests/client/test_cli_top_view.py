@@ -1,12 +1,9 @@
 """What a key makes of what is on the screen, and what it orders."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from beanstalk_server.cli.operator.top_keys import BINDINGS
-from beanstalk_server.cli.operator.top_samples import TUBE_FIGURES, Samples
-from beanstalk_server.cli.operator.top_view import (
+from beanstalk_client.cli.top_keys import BINDINGS
+from beanstalk_client.cli.top_samples import TUBE_FIGURES, Samples
+from beanstalk_client.cli.top_view import (
     COLUMNS,
     LISTED,
     PAUSE,
@@ -20,6 +17,8 @@ from beanstalk_server.cli.operator.top_view import (
     PauseTube,
     View,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def figures(**some):

@@ -28,11 +28,10 @@ from typing import Any, Final
 
 import beanstalk_client
 from beanstalk_client import Client
-
-from beanstalk_server.cli.operator.attempt import Attempt, Rules
-from beanstalk_server.cli.operator.failure import REFUSED, USAGE, OperatorError
-from beanstalk_server.cli.operator.output import OutputError, show_json, writing
-from beanstalk_server.cli.operator.target import connect, meaning, named, reason_of, told
+from beanstalk_client.cli.attempt import Attempt, Rules
+from beanstalk_client.cli.failure import REFUSED, USAGE, OperatorError
+from beanstalk_client.cli.output import OutputError, show_json, writing
+from beanstalk_client.cli.target import connect, meaning, named, reason_of, told
 
 LOOK: Final = 1
 """Seconds that a slot waits for a job at a time: so soon an idle worker ends when it is told to."""

@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from beanstalk_server.cli.operator.top_samples import READY, Samples, number
+from beanstalk_client.cli.top_samples import READY, Samples, number
 
 SURVEYED: Final = 500
 """How many tubes a second are asked about in rounds: some ms of a server's time (`python -m bench.watching`)."""

@@ -3,10 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from beanstalk_server.cli.operator.top_keys import (
+from beanstalk_client.cli.top_keys import (
     BINDINGS,
     LONGEST_SEQUENCE,
     SEQUENCES,
@@ -15,6 +12,8 @@ from beanstalk_server.cli.operator.top_keys import (
     KeyDecoder,
     SortBy,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def keys(*pieces):

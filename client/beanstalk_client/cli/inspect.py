@@ -11,11 +11,11 @@ import time
 from itertools import islice
 from typing import Any, Final
 
-from beanstalk_server.cli.operator import extensions
-from beanstalk_server.cli.operator.bodies import as_json, show_body
-from beanstalk_server.cli.operator.failure import USAGE, OperatorError
-from beanstalk_server.cli.operator.output import on_terminal, safe, show_json, show_pairs, show_table
-from beanstalk_server.cli.operator.target import asking, named
+from beanstalk_client.cli import extensions
+from beanstalk_client.cli.bodies import as_json, show_body
+from beanstalk_client.cli.failure import USAGE, OperatorError
+from beanstalk_client.cli.output import on_terminal, safe, show_json, show_pairs, show_table
+from beanstalk_client.cli.target import asking, named
 
 TUBE_COLUMNS: Final = {
     "name": "tube",

@@ -22,10 +22,7 @@ ROOMS = [
 
 UP = {
     ("cluster.node", "shards.clients"),
-    ("cluster.node", "shards.spreader"),
     ("cluster.shard", "shards.clients"),
-    ("cluster.shard", "shards.spreader"),
-    ("server.figures", "shards.operations"),
     ("server.host", "io_processes.front"),
 }
 """The arrows up that are left, from and to."""

@@ -28,6 +28,7 @@ from beanstalk_server.cluster.lookout import Lookout
 from beanstalk_server.cluster.roles import IS_SUSPENDED
 from beanstalk_server.cluster.sender import kept_within
 from beanstalk_server.cluster.shard import Shard
+from beanstalk_server.cluster.spreader import Spreader
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf
 from beanstalk_server.queue.units import SECOND
@@ -42,7 +43,6 @@ from beanstalk_server.settings.engine_url import read_url
 from beanstalk_server.settings.option import BAD_OPTION
 from beanstalk_server.settings.system import missing_for_engine
 from beanstalk_server.shards.clients import Clients
-from beanstalk_server.shards.spreader import Spreader
 from beanstalk_server.wire.places import Places
 
 if TYPE_CHECKING:

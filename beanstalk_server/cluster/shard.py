@@ -27,6 +27,7 @@ from beanstalk_server.cluster.links import LeaderLink, LinkListener
 from beanstalk_server.cluster.lookout import Lookout
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, Roles, TakeOverError
 from beanstalk_server.cluster.sender import FencedError, Sender
+from beanstalk_server.cluster.spreader import Spreader
 from beanstalk_server.events import event, log_of_shard
 from beanstalk_server.queue.journal import ALL, Journal, RestoreInterruptedError
 from beanstalk_server.queue.policy import PolicyOf
@@ -41,7 +42,6 @@ from beanstalk_server.server.slow import SlowLog
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.config import Config
 from beanstalk_server.shards.clients import Clients
-from beanstalk_server.shards.spreader import Spreader
 from beanstalk_server.storage.errors import DAMAGED
 from beanstalk_server.wire.server_info import ServerInfo
 

@@ -19,6 +19,7 @@ from beanstalk_server.queue.tubes import DEFAULT
 from beanstalk_server.wire.commands import statistics_of
 from beanstalk_server.wire.places import Places
 from beanstalk_server.wire.server_info import ServerInfo
+from beanstalk_server.wire.statistics import is_summed
 
 if TYPE_CHECKING:
     from beanstalk_server.admin.health import Condition
@@ -109,8 +110,6 @@ class HostFigures:
         now = self._host.turns.clock()
         rows, *others = [rows_of(statistics_of(broker, info, now)) for broker, info in self._led()]
         for found in others:
-            from beanstalk_server.shards.operations import is_summed  # only a node has others
-
             for key, value in found.items():
                 if key not in rows:
                     rows[key] = value

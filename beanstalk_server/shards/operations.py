@@ -13,48 +13,10 @@ from typing import TYPE_CHECKING, Final
 from beanstalk_server.shards.operation import Operation
 from beanstalk_server.wire import listings, replies
 from beanstalk_server.wire.listings import PAGE_ENTRIES, page
+from beanstalk_server.wire.statistics import DRAINING, is_summed
 
 if TYPE_CHECKING:
     from beanstalk_server.shards.routing import RoutingSession
-
-SUMMED: Final = frozenset(
-    {
-        b"binlog-records-migrated",
-        b"binlog-records-written",
-        b"current-connections",
-        b"current-jobs-buried",
-        b"current-jobs-delayed",
-        b"current-jobs-ready",
-        b"current-jobs-reserved",
-        b"current-jobs-urgent",
-        b"current-memory",
-        b"current-producers",
-        b"current-tubes",
-        b"current-waiting",
-        b"current-workers",
-        b"dead-jobs",
-        b"expired-jobs",
-        b"held-keys",
-        b"job-timeouts",
-        b"max-memory",
-        b"redriven-jobs",
-        b"refused-bytes",
-        b"refused-delay",
-        b"refused-jobs",
-        b"refused-size",
-        b"retried-jobs",
-        b"total-connections",
-        b"total-jobs",
-    }
-)
-"""The rows of stats of which each shard has its part, beside those that count a command. All other rows are what the
-shard of the default tube says."""
-
-DRAINING: Final = b"draining"
-"""The row of stats that is true when it is at all shards."""
-
-COUNT_OF_COMMAND: Final = b"cmd-"
-"""What the names of the rows begin with that count a command."""
 
 _TUBES: Final = b"current-tubes"
 _OK: Final = b"OK "
@@ -170,11 +132,6 @@ class SummedStatistics(_AskingAll):
             else:
                 rows.append(row + b"\n")
         return replies.ok(_HEAD + b"".join(rows))
-
-
-def is_summed(key: bytes) -> bool:
-    """Whether this row of stats is the sum of what the shards say."""
-    return key.startswith(COUNT_OF_COMMAND) or key in SUMMED
 
 
 class AllTubes(_AskingAll):

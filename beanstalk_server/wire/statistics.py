@@ -7,7 +7,7 @@ strings depends on the version of beanstalkd. Must never fetch anything: all fig
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from beanstalk_server.queue.counters import Counters
 from beanstalk_server.queue.job import REASONS, STATES, Terms
@@ -17,6 +17,45 @@ from beanstalk_server.version import VERSION
 
 if TYPE_CHECKING:
     from beanstalk_server.wire.server_info import ServerInfo
+
+SUMMED: Final = frozenset(
+    {
+        b"binlog-records-migrated",
+        b"binlog-records-written",
+        b"current-connections",
+        b"current-jobs-buried",
+        b"current-jobs-delayed",
+        b"current-jobs-ready",
+        b"current-jobs-reserved",
+        b"current-jobs-urgent",
+        b"current-memory",
+        b"current-producers",
+        b"current-tubes",
+        b"current-waiting",
+        b"current-workers",
+        b"dead-jobs",
+        b"expired-jobs",
+        b"held-keys",
+        b"job-timeouts",
+        b"max-memory",
+        b"redriven-jobs",
+        b"refused-bytes",
+        b"refused-delay",
+        b"refused-jobs",
+        b"refused-size",
+        b"retried-jobs",
+        b"total-connections",
+        b"total-jobs",
+    }
+)
+"""The rows of stats of which each shard has its part, beside those that count a command. All other rows are what the
+shard of the default tube says."""
+
+DRAINING: Final = b"draining"
+"""The row of stats that is true when it is at all shards."""
+
+COUNT_OF_COMMAND: Final = b"cmd-"
+"""What the names of the rows begin with that count a command."""
 
 Counts = Iterable[tuple[str, int]]
 """Commands by name, and how often each has been given."""
@@ -180,3 +219,8 @@ def _terms(statistics: JobStatistics, terms: Terms, quote: str, origin: str) -> 
 def tube_list(entries: bytes) -> bytes:
     """The answer to list-tubes-watched, from the lines of the tubes."""
     return b"---\n" + entries
+
+
+def is_summed(key: bytes) -> bool:
+    """Whether this row of stats is the sum of what the shards say."""
+    return key.startswith(COUNT_OF_COMMAND) or key in SUMMED

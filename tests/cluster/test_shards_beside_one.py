@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from orders import ShardedCluster
 from virtual import World
 
-from beanstalk_server.shards.operations import is_summed
 from beanstalk_server.wire.session import Session
+from beanstalk_server.wire.statistics import is_summed
 
 CLIENTS = 3
 STEP = 0.0617

@@ -18,9 +18,9 @@ from typing import Final, Protocol
 
 from beanstalk_server.cluster.engine import EngineError, Lease, Member
 from beanstalk_server.cluster.lease import OBSERVATIONS
+from beanstalk_server.cluster.spreading import heirs, transfers
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.shards.spreading import heirs, transfers
 
 ALIVE: Final = 2
 """A node that has not reported for a TTL divided by this is believed to be gone; or for a second more, because engines

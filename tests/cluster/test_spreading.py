@@ -5,7 +5,7 @@ from collections import Counter
 
 from effort import seeded
 
-from beanstalk_server.shards.spreading import heirs, transfers
+from beanstalk_server.cluster.spreading import heirs, transfers
 
 
 def spread(counts):

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from beanstalk_server.cluster.engine import EngineError, Lease, Member
+from beanstalk_server.cluster.spreader import DISTRUST, Spreader
 from beanstalk_server.queue.units import SECOND
-from beanstalk_server.shards.spreader import DISTRUST, Spreader
 
 TTL = 10
 
@@ -78,7 +78,7 @@ class View:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch):
-    monkeypatch.setattr("beanstalk_server.shards.spreader.PAUSE", 0)
+    monkeypatch.setattr("beanstalk_server.cluster.spreader.PAUSE", 0)
 
 
 def test_a_node_gives_away_what_is_more_than_its_share_and_first_what_it_has_led_longest():

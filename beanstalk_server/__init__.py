@@ -14,15 +14,26 @@ from beanstalk_server.version import VERSION
 if TYPE_CHECKING:
     from beanstalk_server.server.server import Server
     from beanstalk_server.server.start_error import StartError
+    from beanstalk_server.servers import server_of
     from beanstalk_server.settings.config import Config
     from beanstalk_server.settings.option import ConfigError
     from beanstalk_server.settings.sections import ListenerConfig, TubeConfig, UserConfig
 
 __version__ = VERSION
 
-__all__ = ["Config", "ConfigError", "ListenerConfig", "Server", "StartError", "TubeConfig", "UserConfig", "__version__"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "ListenerConfig",
+    "Server",
+    "StartError",
+    "TubeConfig",
+    "UserConfig",
+    "__version__",
+    "server_of",
+]
 
-_ELSEWHERE = {"Server": "server.server", "StartError": "server.start_error"}
+_ELSEWHERE = {"Server": "server.server", "StartError": "server.start_error", "server_of": "servers"}
 
 
 def __getattr__(name: str) -> object:

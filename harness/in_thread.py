@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from beanstalk_server import Config, Server
+from beanstalk_server import Config, Server, server_of
 from harness.caller import Address, Caller
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class ServerThread:
         self,
         config: Config,
         loop_factory: Callable[[], asyncio.AbstractEventLoop],
-        make: Callable[[Config], Server] = Server,
+        make: Callable[[Config], Any] = server_of,
     ) -> None:
         self._config = config
         self._make = make

@@ -16,6 +16,7 @@ ROOMS = [
     ["server"],
     ["io_processes", "cluster"],
     ["shards"],
+    ["servers"],
     ["cli", "__init__", "__main__"],
 ]
 """The rooms of the server from below, and files that are in none."""
@@ -23,7 +24,6 @@ ROOMS = [
 UP = {
     ("cluster.node", "shards.clients"),
     ("cluster.shard", "shards.clients"),
-    ("server.host", "io_processes.front"),
 }
 """The arrows up that are left, from and to."""
 

@@ -27,8 +27,8 @@ from beanstalk_server.cli.watchdog import watchdog_of
 from beanstalk_server.events import event
 from beanstalk_server.queue.journal import RestoreInterruptedError
 from beanstalk_server.server.host import Host
-from beanstalk_server.server.server import Server
 from beanstalk_server.server.start_error import StartError
+from beanstalk_server.servers import server_of
 from beanstalk_server.settings.config import Config
 from beanstalk_server.settings.option import ConfigError
 
@@ -173,15 +173,6 @@ async def serve(config: Config, read_config: Callable[[], Config] | None = None,
 def has_terminal() -> bool:
     """Whether a standard stream is a terminal that is still there."""
     return any(os.isatty(number) for number in range(3))
-
-
-def server_of(config: Config) -> Host:
-    """The server that the settings describe: alone, or a node of a cluster."""
-    if not config.cluster:
-        return Server(config)
-    from beanstalk_server.cluster.node import Node  # most servers are alone
-
-    return Node(config)
 
 
 def raise_file_limit() -> None:

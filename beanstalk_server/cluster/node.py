@@ -35,7 +35,7 @@ from beanstalk_server.queue.units import SECOND
 from beanstalk_server.server.commits import Gathering
 from beanstalk_server.server.front.entrance import NONE
 from beanstalk_server.server.front.listeners import name_of_address
-from beanstalk_server.server.host import Host
+from beanstalk_server.server.host import Host, MakeIo
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.config import Config, option
@@ -66,14 +66,15 @@ class Node(Host):
 
     Args:
         connector: makes connections to the engine.
+        make_io: as in Host.
 
     Raises:
         StartError: as `connector_of` does.
     """
 
-    def __init__(self, config: Config, *, connector: Connector | None = None) -> None:
+    def __init__(self, config: Config, *, connector: Connector | None = None, make_io: MakeIo | None = None) -> None:
         self._policies_of_shards: dict[int, PolicyOf] = {}  # of those that have been led, with the present settings
-        super().__init__(config)
+        super().__init__(config, make_io)
         self.name = os.urandom(8).hex()
         self.connector = connector or connector_of(config)
         ttl = config.lease_ttl * SECOND

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from beanstalk_server.events import event
 from beanstalk_server.queue.policy import PolicyOf, no_policies
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from beanstalk_server.access.policies import Policies
     from beanstalk_server.admin.health import Condition
     from beanstalk_server.admin.metrics import ShardFigures
-    from beanstalk_server.io_processes.front import IoFront
     from beanstalk_server.server.front.arrivals import Arrivals
     from beanstalk_server.server.front.http_front import HttpFront
     from beanstalk_server.server.measurements import Measurements
@@ -61,10 +60,42 @@ JUDGE_TIME: Final = 500_000
 log = logging.getLogger("beanstalk_server")
 
 
-class Host:
-    """Listens from `start` to `stop`; as an asynchronous context manager, in between."""
+class IoFront(Protocol):
+    """The processes that have the sockets of clients, beside this one (io_processes/front.py)."""
 
-    def __init__(self, config: Config) -> None:
+    def make_context(self) -> Callable[[ListenerConfig], Any]:
+        """What makes the TLS contexts of new settings."""
+
+    def start(self) -> None:
+        """Start the processes, before the server gives up its privileges."""
+
+    async def serve(self, entrances: list[Entrance]) -> None:
+        """Let clients come in; return when they can."""
+
+    async def change(self, entrances: list[Entrance]) -> None:
+        """Let new settings take effect."""
+
+    def give_up(self) -> None:
+        """End the processes: nobody has been served."""
+
+    async def stop(self) -> None:
+        """End the processes, when they have sent what they have been given."""
+
+
+MakeIo = Callable[[int, Listeners, Callable[[], Callable[..., Any]]], IoFront]
+"""Makes so many I/O processes for these listeners; the last argument returns what makes the protocol of a client."""
+
+
+class Host:
+    """Listens from `start` to `stop`; as an asynchronous context manager, in between.
+
+    Args:
+        make_io: makes the I/O processes, if the settings ask for some.
+    """
+
+    def __init__(self, config: Config, make_io: MakeIo | None = None) -> None:
+        if config.io_processes and make_io is None:
+            raise ConfigError(f"{option('io_processes')}: the server must come from beanstalk_server.server_of")
         self.config = config
         self.info = this_process(config.max_job_size, monotonic_ns(), config.compat)
         self.turns = Turns()  # of those who come in
@@ -77,11 +108,7 @@ class Host:
 
             self.slow = SlowLog(round(self.config.slow_ms * MILLISECOND))
         self.reception = Reception(self.listeners, self.turns, self._client_maker, accepts=not self.config.io_processes)
-        self._io: IoFront | None = None
-        if self.config.io_processes:
-            from beanstalk_server.io_processes.front import IoFront  # most servers are one process
-
-            self._io = IoFront(self.config.io_processes, self.listeners, self._client_maker)
+        self._io = make_io(config.io_processes, self.listeners, self._client_maker) if make_io else None
         self._http: HttpFront | None = None  # if a listener speaks HTTP
         self._in_order: list[Listener] = []  # all listeners, in the order of the settings
         self._reloading = asyncio.Lock()

@@ -16,7 +16,7 @@ from beanstalk_server.queue.journal import ALL, Journal
 from beanstalk_server.server.alarm import finest_alarm
 from beanstalk_server.server.commits import CommitGate
 from beanstalk_server.server.connection import Connection, Connections
-from beanstalk_server.server.host import Host, log
+from beanstalk_server.server.host import Host, MakeIo, log
 from beanstalk_server.server.service import JOURNALED_HEADROOM, Service, journal_of
 from beanstalk_server.settings.config import Config
 
@@ -34,12 +34,15 @@ class Server(Host):
     Args:
         config: its settings.
         journal: keeps the jobs that must outlive the process (docs/journal.md), in place of the config's binlog.
+        make_io: as in Host.
 
     When the journal fails to commit, the server stops by itself; `failed` is set, and `failure` says why.
     """
 
-    def __init__(self, config: Config | None = None, *, journal: Journal | None = None) -> None:
-        super().__init__(config or Config())
+    def __init__(
+        self, config: Config | None = None, *, journal: Journal | None = None, make_io: MakeIo | None = None
+    ) -> None:
+        super().__init__(config or Config(), make_io)
         self.service = Service(
             self.config,
             journal or journal_of(self.config),

@@ -9,6 +9,7 @@ from memory_engine import MemoryConnector, Servers
 from beanstalk_server import Config
 from beanstalk_server.cluster.node import Node
 from beanstalk_server.cluster.roles import LEADS
+from beanstalk_server.io_processes.front import IoFront
 from harness.in_thread import ServerThread
 from harness.waiting import eventually
 
@@ -71,7 +72,8 @@ class Cluster:
         return node
 
     def make(self, config):
-        return Node(config, connector=LockedConnector(self.servers, self.lock))
+        make_io = IoFront if config.io_processes else None
+        return Node(config, connector=LockedConnector(self.servers, self.lock), make_io=make_io)
 
     def make_registry(self):
         """A connection to the leases, as a tool has it."""

@@ -47,7 +47,7 @@ def test_commands_without_an_event_loop_do_not_import_one(arguments):
 
 
 def test_a_server_without_a_binlog_imports_no_binlog():
-    modules = imports("import beanstalk_server.cli.process as p; p.Server(p.Config(port=0))")
+    modules = imports("import beanstalk_server.cli.process as p; p.server_of(p.Config(port=0))")
     assert modules >= EVENT_LOOP
     assert not modules & (OF_THE_BINLOG | {"argparse", "ctypes"})
 

@@ -18,8 +18,9 @@ import time
 import pytest
 from activation import activated, run_shell
 
-from beanstalk_server import Config, Server, StartError
+from beanstalk_server import Config, ConfigError, Server, StartError, server_of
 from beanstalk_server.queue.client import Client
+from beanstalk_server.queue.journal import Journal
 from beanstalk_server.version import full_version
 from harness import servers
 from harness.caller import Caller
@@ -651,3 +652,10 @@ def test_a_server_that_is_too_busy_to_answer_counts_as_alive(tmp_path):
     assert str(start_error(listen=f"unix:{path}")) == f"-l/--listen unix:{path}: another server is listening there"
     for sock in [busy, *waiting]:
         sock.close()
+
+
+def test_io_processes_are_made_by_whoever_puts_a_server_together():
+    with pytest.raises(ConfigError, match=r"--io-processes: the server must come from beanstalk_server.server_of"):
+        Server(Config(io_processes=1))
+    with pytest.raises(ConfigError, match=r"--cluster: keeps the jobs: there must be no other journal"):
+        server_of(Config(cluster="redis://h"), journal=Journal())

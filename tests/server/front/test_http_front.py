@@ -20,7 +20,7 @@ from beanstalk_server import Config, ListenerConfig, UserConfig
 from beanstalk_server.access.accounts import hash_of_token
 from beanstalk_server.cli.server import main
 from beanstalk_server.server.start_error import StartError
-from beanstalk_server.settings import http_rules
+from beanstalk_server.settings import system
 from beanstalk_server.settings.option import BAD_OPTION, ConfigError
 from harness.caller import TIMEOUT, Caller, connect
 from harness.in_thread import ServerThread
@@ -514,7 +514,7 @@ def test_what_is_spoken_at_an_address_cannot_change_while_the_server_runs(serve)
 
 @pytest.fixture
 def without_library(monkeypatch):
-    monkeypatch.setattr(http_rules.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(system.importlib.util, "find_spec", lambda name: None)
 
 
 def test_without_the_library_a_start_and_a_reload_are_refused_and_say_what_is_missing(serve, without_library):

@@ -4,9 +4,9 @@ import pytest
 from rounds import SECOND, Rounds
 from virtual import RecordingClient
 
-from beanstalk_server.queue.broker import WALL_CHECK
 from beanstalk_server.queue.outcome import DONE
 from beanstalk_server.queue.policy import Attributes
+from beanstalk_server.queue.wall_clock import WALL_CHECK
 from beanstalk_server.server.process import clock_offset
 
 

@@ -39,7 +39,6 @@ CIRCLES = {
     ],
     "beanstalk_client": [
         # To be parted:
-        "commands session",
         "memory schedules schedules.schedule schedules.scheduler tasks.registry tasks.runner tasks.task",
     ],
 }

@@ -15,22 +15,18 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, overload
 
-from beanstalk_client import commands
 from beanstalk_client.address import Address, Addresses, read_target
 from beanstalk_client.asynchronous_connection import CLOSED, AsyncConnection
 from beanstalk_client.commands import (
-    DEFAULT_DELAY,
-    DEFAULT_PRIORITY,
-    DEFAULT_TTR,
     DEFAULT_TUBE,
-    FRACTIONS,
-    MAX_BATCH,
+    Asynchronous,
     Command,
     Duration,
     Probe,
-    batch_of,
+    Reply,
+    make,
 )
 from beanstalk_client.errors import (
     ConnectionLostError,
@@ -42,13 +38,13 @@ from beanstalk_client.errors import (
     UnknownCommandError,
     of_attempt,
 )
-from beanstalk_client.job import Job, JobOrID, TBody, id_of
-from beanstalk_client.pipeline import AsyncPipeline, Reply
+from beanstalk_client.job import Job, TBody
+from beanstalk_client.pipeline import AsyncPipeline, may_be_sent
+from beanstalk_client.replies import MAX_BATCH, batch_of
 from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
-    import datetime
     import ssl
     from types import TracebackType
 
@@ -68,7 +64,7 @@ OF_ONE_EPOCH: Final = (b"release ", b"bury ", b"touch ")
 """Commands that mean nothing to another connection than the one that has reserved the job."""
 
 
-class AsyncClient(Generic[TBody]):
+class AsyncClient(Asynchronous[TBody]):
     """A client of a beanstalk server, or of the nodes of a cluster, for asyncio.
 
     It connects with the first command, with `connect()`, or as `async with AsyncClient(...) as queue:`. Any number of
@@ -119,6 +115,8 @@ class AsyncClient(Generic[TBody]):
         "_waiting",  # how many wait for a connection
         "_was_connected",
     )
+
+    _session: Session
 
     @overload
     def __init__(
@@ -438,10 +436,10 @@ class AsyncClient(Generic[TBody]):
         connection.is_lost = True
         self._note_loss(connection)
 
-    async def _do(self, command: Command[T]) -> T:
+    async def execute(self, command: Command[T]) -> T:
         """Give a command and wait for its reply; give it again after a loss, if that does no harm."""
-        if command.whole is not None:
-            return await self._do_fitting(FRACTIONS, command)
+        if command.needs:
+            return await self._do_fitting(command)
         connection = self._connection
         if connection is None or connection.is_hindered or connection.loop is not asyncio.get_running_loop():
             connection = await self._usable(command)
@@ -471,16 +469,16 @@ class AsyncClient(Generic[TBody]):
             raise ReservationLostError("the job was reserved on a connection that is lost")
         return await self._usable(command)
 
-    async def _do_fitting(self, name: str, command: Command[T]) -> T:
+    async def _do_fitting(self, command: Command[T]) -> T:
         """Give a command that servers may take for something else, as this one knows it: see `Session.fit`."""
         may_repeat, epoch = command.repeatable, self._session.epoch
         while True:
             connection = await self._usable(command, epoch)
-            if self._session.probes(name):
-                await self.knows(name)
+            if self._session.probes(command.needs):
+                await self.knows(command.needs)
                 continue
             try:
-                return await self._do_once(self._session.fit(name, command), connection)
+                return await self._do_once(self._session.fit(command), connection)
             except ConnectionLostError as error:
                 if self._is_closed or not self._reconnects:
                     raise
@@ -498,7 +496,7 @@ class AsyncClient(Generic[TBody]):
         answer = None
         for probe in self._session.probes(command):
             try:
-                answer = await self._do(probe)
+                answer = await self.execute(probe)
             except Error:
                 if command not in self._session.known:
                     raise
@@ -518,12 +516,12 @@ class AsyncClient(Generic[TBody]):
         if connection.is_forsaken and self._session.reserved <= {job.id for job in jobs}:
             connection.lose("the connection waited for a job, and nobody for it")
             return
-        asked = [connection.call(commands.stats_job(job.id)) for job in jobs]
+        asked = [connection.call(make.stats_job(job.id)) for job in jobs]
         found = await asyncio.gather(*asked, return_exceptions=True)
         released = []
         for job, statistics in zip(jobs, found):
             priority = statistics.get("pri") if isinstance(statistics, dict) else None  # a right to ask may be missing
-            released.append(connection.call(commands.release(job.id, priority if isinstance(priority, int) else None)))
+            released.append(connection.call(make.release(job.id, priority if isinstance(priority, int) else None)))
         await asyncio.gather(*released, return_exceptions=True)
 
     def pipeline(self, *, raise_errors: bool = True) -> AsyncPipeline[TBody]:
@@ -544,7 +542,7 @@ class AsyncClient(Generic[TBody]):
         if not replies:
             return
         connection = await self._usable(replies[0].command)
-        for name in dict.fromkeys(reply.required for reply in replies if reply.required):
+        for name in dict.fromkeys(reply.command.needs for reply in replies if reply.command.needs):
             while self._session.probes(name):
                 await self.knows(name)
                 connection = await self._usable(replies[0].command)
@@ -553,7 +551,7 @@ class AsyncClient(Generic[TBody]):
             for reply in replies:
                 if connection.is_full:
                     await connection.room()
-                if not reply.may_be_sent(self._session):
+                if not may_be_sent(reply, self._session):
                     continue
                 given.append(reply)
                 connection.send(reply.command, reply)
@@ -567,148 +565,6 @@ class AsyncClient(Generic[TBody]):
             raise
 
     # Jobs: put, reserve, and what becomes of them
-
-    async def put(
-        self,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-    ) -> int:
-        """Put a job into the tube in use. Returns its id.
-
-        Args:
-            priority: from 0, the most urgent, to 2**32 - 1.
-            delay: seconds until it is ready.
-            ttr: seconds for which it may be reserved before it is ready again.
-        """
-        return await self._do(commands.put(self._session.encode(body), priority, delay, ttr))
-
-    async def put_keyed(
-        self,
-        key: str,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-    ) -> int:
-        """Put a job that has a key in the tube in use. Returns its id.
-
-        Raises:
-            ExistsError: another one has the key.
-            UnsupportedError: the server does not know it. Nothing was sent.
-        """
-        command = commands.put_keyed(key, self._session.encode(body), priority, delay, ttr)
-        return await self._do_fitting("put-keyed", command)
-
-    async def replace_keyed(
-        self,
-        key: str,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-    ) -> int:
-        """Put a job in the place of the one that has the key, or as a new one. Returns its id.
-
-        Raises:
-            TooLateError: the job that has the key is reserved, or is done and its key held.
-            UnsupportedError: the server does not know it. Nothing was sent.
-        """
-        command = commands.replace_keyed(key, self._session.encode(body), priority, delay, ttr)
-        return await self._do_fitting("replace-keyed", command)
-
-    async def put_with(
-        self,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-        *,
-        key: str = "",
-        replace: bool = False,
-        at: float | datetime.datetime | None = None,
-        tries: int = 0,
-        backoff: Duration = 0,
-        ttl: Duration = 0,
-        hold: Duration = 0,
-    ) -> int:
-        """Put a job of which something is demanded. Returns its id.
-
-        Args:
-            key: names the job in its tube.
-            replace: whether it replaces the one that has the key.
-            at: when it is ready by the server's wall clock, instead of a delay: Unix time, or a datetime (local time if
-                it has no time zone).
-            tries: how often it may fail.
-            backoff: seconds of delay after its first failure, doubled with each further one.
-            ttl: seconds for which it may be ready without being reserved.
-            hold: seconds for which its key stays taken when it has been deleted.
-
-        Raises:
-            ExistsError, TooLateError: as `put_keyed` and `replace_keyed` raise them.
-            UnsupportedError: the server does not know it. Nothing was sent.
-        """
-        command = commands.put_with(
-            self._session.encode(body),
-            priority,
-            delay,
-            ttr,
-            key=key,
-            replace=replace,
-            at=at,
-            tries=tries,
-            backoff=backoff,
-            ttl=ttl,
-            hold=hold,
-        )
-        return await self._do_fitting("put-with", command)
-
-    async def cancel(self, job: JobOrID[TBody]) -> None:
-        """Delete a job that is still delayed.
-
-        Raises:
-            TooLateError: it is not delayed any more.
-            NotFoundError: there is no such job.
-        """
-        await self._do(commands.cancel(id_of(job)))
-
-    async def cancel_keyed(self, key: str) -> None:
-        """Delete the job with this key in the tube in use, as `cancel` does."""
-        await self._do(commands.cancel_keyed(key))
-
-    async def reschedule(self, job: JobOrID[TBody], delay: Duration) -> None:
-        """Give a job that is still delayed another delay, in seconds from now.
-
-        Raises:
-            TooLateError: it is not delayed any more.
-            NotFoundError: there is no such job.
-        """
-        await self._do(commands.reschedule(id_of(job), delay))
-
-    async def reschedule_keyed(self, key: str, delay: Duration) -> None:
-        """Give the job with this key in the tube in use another delay, as `reschedule` does."""
-        await self._do(commands.reschedule_keyed(key, delay))
-
-    async def reserve(self, timeout: Duration | None = None) -> Job[TBody]:
-        """Reserve the most urgent job of the tubes that are watched; wait until there is one.
-
-        Args:
-            timeout: seconds to wait; None for ever.
-
-        Raises:
-            TimedOutError: there was none in time.
-            DeadlineSoonError: the time of a job that this client has reserved ends within a second.
-        """
-        return await self._do(commands.reserve(timeout))
-
-    async def reserve_job(self, id: int) -> Job[TBody]:
-        """Reserve this very job.
-
-        Raises:
-            NotFoundError: there is none, or it is reserved.
-        """
-        return await self._do(commands.reserve_job(id))
 
     async def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
         """Reserve as many jobs as there are, up to a limit; wait until there is one.
@@ -724,7 +580,7 @@ class AsyncClient(Generic[TBody]):
         known = self._session.known
         if known.get("reserve-batch", True):
             try:
-                return await self._do(commands.reserve_batch(limit, timeout))
+                return await self.execute(make.reserve_batch(limit, timeout))
             except UnknownCommandError:
                 known["reserve-batch"] = False
         try:
@@ -740,7 +596,7 @@ class AsyncClient(Generic[TBody]):
         connection = self._connection
         if limit == 1 or connection is None:
             return [job]
-        command = commands.reserve(0)
+        command = make.reserve(0)
         waiters = [connection.call(command) for _ in range(min(limit, MAX_BATCH) - 1)]
         try:
             results: list[Any] = await asyncio.gather(*waiters, return_exceptions=True)
@@ -757,159 +613,9 @@ class AsyncClient(Generic[TBody]):
             raise jobs
         return jobs
 
-    async def delete(self, job: JobOrID[TBody]) -> None:
-        """Delete a job: it is done.
-
-        Raises:
-            NotFoundError: there is none, or another client has reserved it.
-        """
-        await self._do(commands.delete(id_of(job)))
-
-    async def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> None:
-        """Give a reserved job back.
-
-        Args:
-            priority: its new one; None for the default, 65536.
-            delay: seconds until it is ready.
-
-        Raises:
-            NotFoundError: this client has not reserved it, or no more (ReservationLostError: since the connection was
-                lost).
-            BuriedError: it is buried instead, as it has failed too often.
-        """
-        await self._do(commands.release(self._session.held(job), priority, delay))
-
-    async def bury(self, job: JobOrID[TBody], priority: int | None = None) -> None:
-        """Put a reserved job aside, until somebody kicks it.
-
-        Args:
-            priority: its new one; None for the default, 65536.
-
-        Raises:
-            NotFoundError: as `release` raises it.
-        """
-        await self._do(commands.bury(self._session.held(job), priority))
-
-    async def touch(self, job: JobOrID[TBody]) -> None:
-        """Let the time to run of a reserved job begin anew.
-
-        Raises:
-            NotFoundError: as `release` raises it.
-        """
-        await self._do(commands.touch(self._session.held(job)))
-
-    async def kick(self, limit: int) -> int:
-        """Make buried jobs of the tube in use ready; if there are none, delayed ones. Returns how many."""
-        return await self._do(commands.kick(limit))
-
-    async def kick_job(self, job: JobOrID[TBody]) -> None:
-        """Make a buried or delayed job ready.
-
-        Raises:
-            NotFoundError: there is none in such a state.
-        """
-        await self._do(commands.kick_job(id_of(job)))
-
-    async def peek(self, id: int) -> Job[TBody]:
-        """A job by its id, in whatever state it is.
-
-        Raises:
-            NotFoundError: there is none.
-        """
-        return await self._do(commands.peek(id))
-
-    async def peek_ready(self) -> Job[TBody]:
-        """The next ready job of the tube in use. NotFoundError: there is none."""
-        return await self._do(commands.peek_ready())
-
-    async def peek_delayed(self) -> Job[TBody]:
-        """The delayed job of the tube in use that is due next. NotFoundError: there is none."""
-        return await self._do(commands.peek_delayed())
-
-    async def peek_buried(self) -> Job[TBody]:
-        """The job of the tube in use that was buried first. NotFoundError: there is none."""
-        return await self._do(commands.peek_buried())
-
-    async def peek_keyed(self, key: str) -> Job[TBody]:
-        """The job with this key in the tube in use. NotFoundError: there is none."""
-        return await self._do(commands.peek_keyed(key))
-
     # Tubes
 
-    async def use(self, tube: str) -> None:
-        """Use a tube: put, kick, peek-… and keys are about it from now on."""
-        await self._do(commands.use(tube))
-
-    async def using(self) -> str:
-        """The tube in use."""
-        return await self._do(commands.using())
-
-    async def watch(self, tube: str) -> int:
-        """Reserve from this tube too. Returns how many tubes are watched."""
-        return await self._do(commands.watch(tube))
-
-    async def ignore(self, tube: str) -> int:
-        """Reserve from this tube no more. Returns how many tubes are watched.
-
-        Raises:
-            NotIgnoredError: it is the only one.
-        """
-        return await self._do(commands.ignore(tube))
-
-    async def watching(self) -> list[str]:
-        """The tubes that are watched."""
-        return await self._do(commands.watching())
-
-    async def tubes(self) -> list[str]:
-        """All tubes of the server."""
-        return await self._do(commands.tubes())
-
-    async def pause_tube(self, tube: str, delay: Duration) -> None:
-        """Let nobody reserve from a tube for so many seconds.
-
-        Raises:
-            NotFoundError: there is no such tube.
-        """
-        await self._do(commands.pause_tube(tube, delay))
-
-    async def clear_tube(self, tube: str) -> int:
-        """Delete all jobs of a tube that are ready, delayed or buried. Returns how many.
-
-        Raises:
-            NotFoundError: there is no such tube.
-        """
-        return await self._do(commands.clear_tube(tube))
-
-    async def redrive(self, tube: str, limit: int) -> int:
-        """Send jobs of a dead tube back to where they have come from. Returns how many.
-
-        Raises:
-            NotFoundError: there is no such tube.
-        """
-        return await self._do(commands.redrive(tube, limit))
-
-    async def move_jobs(self, tube: str, state: str, target: str, limit: int) -> int:
-        """Move the first jobs of a tube in a state ("ready", "delayed", "buried") to another tube. Returns how many.
-
-        Raises:
-            NotFoundError: there is no such tube.
-            OtherShardError: the other tube is in another shard of the cluster.
-        """
-        return await self._do(commands.move_jobs(tube, state, target, limit))
-
     # Statistics and lists
-
-    async def stats(self) -> Statistics:
-        """The figures of the server."""
-        return await self._do(commands.stats())
-
-    async def stats_job(self, job: JobOrID[TBody]) -> Statistics:
-        """What the server tells of a job. NotFoundError: there is none."""
-        return await self._do(commands.stats_job(id_of(job)))
-
-    async def stats_tube(self, tube: str) -> Statistics:
-        """The figures of a tube. NotFoundError: there is none."""
-        return await self._do(commands.stats_tube(tube))
 
     async def list_jobs(self, tube: str, state: str = "ready") -> AsyncIterator[Statistics]:
         """What the server tells of the jobs of a tube in a state, in their order, page by page as they are asked for.
@@ -926,7 +632,7 @@ class AsyncClient(Generic[TBody]):
         following = "0"
         while following:
             try:
-                following, entries = await self._do(commands.list_jobs(tube, state, following))
+                following, entries = await self._job_page(tube, state, following)
             except NotFoundError:
                 if following == "0":
                     raise
@@ -943,25 +649,13 @@ class AsyncClient(Generic[TBody]):
         """
         following = max(first, prefix)
         while True:
-            following, entries = await self._do(commands.stats_tubes(following))
+            following, entries = await self._tube_page(following)
             for entry in entries:
                 if not str(entry["name"]).startswith(prefix):
                     return
                 yield entry
             if not following:
                 return
-
-    async def list_clients(self) -> list[Statistics]:
-        """What the server tells of each of its clients."""
-        return await self._do(commands.list_clients())
-
-    async def drain(self) -> None:
-        """Let the server take no new jobs."""
-        await self._do(commands.drain())
-
-    async def undrain(self) -> None:
-        """Let the server take new jobs again."""
-        await self._do(commands.undrain())
 
 
 def _is_of_one_epoch(command: Command[Any]) -> bool:

@@ -15,11 +15,10 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
-from beanstalk_client.commands import Command
+from beanstalk_client.commands import Command, Reply
 from beanstalk_client.connection import KEEPALIVE
 from beanstalk_client.errors import ConnectionLostError, NoAnswerError, UndecodableError, of_command
 from beanstalk_client.job import Job
-from beanstalk_client.pipeline import Reply
 from beanstalk_client.protocol import Protocol
 
 if TYPE_CHECKING:

@@ -11,28 +11,22 @@ Must never say twice what may have been done.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import socket
 import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, cast, overload
 
-from beanstalk_client import commands
 from beanstalk_client.address import Address, Addresses, read_target
 from beanstalk_client.commands import (
-    AUTHENTICATED,
-    DEFAULT_DELAY,
-    DEFAULT_PRIORITY,
-    DEFAULT_TTR,
     DEFAULT_TUBE,
-    FRACTIONS,
-    MAX_BATCH,
+    Blocking,
     Command,
     Duration,
-    batch_of,
+    Reply,
+    make,
 )
 from beanstalk_client.connection import Connection, open_socket, speak_tls
 from beanstalk_client.errors import (
@@ -44,8 +38,9 @@ from beanstalk_client.errors import (
     of_attempt,
     of_command,
 )
-from beanstalk_client.job import Job, JobOrID, TBody, id_of
-from beanstalk_client.pipeline import Pipeline, Reply
+from beanstalk_client.job import Job, JobOrID, TBody
+from beanstalk_client.pipeline import Pipeline, may_be_sent
+from beanstalk_client.replies import AUTHENTICATED, MAX_BATCH, batch_of
 from beanstalk_client.session import RECONNECT_WITHIN, Session, read_patience
 from beanstalk_client.statistics import Statistics
 
@@ -62,7 +57,7 @@ LONGEST_PAUSE: Final = 1.0
 """Seconds between attempts to connect again; each pause is twice the one before."""
 
 
-class Client(Generic[TBody]):
+class Client(Blocking[TBody]):
     """A connection to a server, which comes back if it is lost.
 
     Durations are seconds, a text with a unit ("250ms", "90s", "15m", "24h", "30d"), or a timedelta.
@@ -91,6 +86,8 @@ class Client(Generic[TBody]):
         RuntimeError: the server runs in the event loop that this would hold up.
         UnauthorizedError: the server does not take the token.
     """
+
+    _session: Session
 
     @overload
     def __init__(
@@ -227,155 +224,6 @@ class Client(Generic[TBody]):
 
     # Jobs
 
-    def put(
-        self,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-    ) -> int:
-        """Inserts a job into the tube that is used, and returns its id.
-
-        Args:
-            body: what the job is.
-            priority: from 0, the most urgent, to 4,294,967,295.
-            delay: seconds until it is ready.
-            ttr: seconds for which it may be reserved before it times out.
-        """
-        return self._run(commands.put(self._session.encode(body), priority, delay, ttr))
-
-    def put_keyed(
-        self,
-        key: str,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-    ) -> int:
-        """Inserts a job with a key into the tube that is used, and returns its id.
-
-        Args:
-            key: the name of the job, by the rules of tube names.
-
-        Raises:
-            ExistsError: a live job of this tube has the key, or had it and it is held.
-            UnsupportedError: the server knows no keys; nothing was sent.
-        """
-        command = commands.put_keyed(key, self._session.encode(body), priority, delay, ttr)
-        return self._run(self._fit("put-keyed", command))
-
-    def replace_keyed(
-        self,
-        key: str,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-    ) -> int:
-        """Replaces the body, priority, delay and time to run of the job with this key, or inserts it. Returns its id.
-
-        Raises:
-            TooLateError: a worker has reserved the job, or it is done and the key is held.
-            UnsupportedError: the server knows no keys; nothing was sent.
-        """
-        command = commands.replace_keyed(key, self._session.encode(body), priority, delay, ttr)
-        return self._run(self._fit("replace-keyed", command))
-
-    def put_with(
-        self,
-        body: TBody,
-        priority: int = DEFAULT_PRIORITY,
-        delay: Duration = DEFAULT_DELAY,
-        ttr: Duration = DEFAULT_TTR,
-        *,
-        key: str = "",
-        replace: bool = False,
-        at: float | datetime.datetime | None = None,
-        tries: int = 0,
-        backoff: Duration = 0,
-        ttl: Duration = 0,
-        hold: Duration = 0,
-    ) -> int:
-        """Inserts a job into the tube that is used, and demands something special of it. Returns its id.
-
-        What is 0 or not given is as the policy of the tube says.
-
-        Args:
-            key: the name of the job, by the rules of tube names.
-            replace: whether to replace the job that has this key.
-            at: when the job is to be ready by the server's wall clock, instead of a delay: Unix time in seconds, or
-                a datetime, which without a time zone is local time.
-            tries: how often it may be released, time out or lose its worker, before it is buried or goes to the dead
-                tube.
-            backoff: seconds to delay it for after the first of these, doubled with each further one.
-            ttl: seconds for which it may be ready, before it is deleted or goes to the dead tube.
-            hold: seconds for which its key stays taken when it has been deleted.
-
-        Raises:
-            ExistsError, TooLateError: as for `put_keyed` and `replace_keyed`.
-            UnsupportedError: the server does not know the command; nothing was sent.
-            ValueError: the attributes do not go together or are out of range; nothing was sent.
-        """
-        data = self._session.encode(body)
-        command = commands.put_with(
-            data,
-            priority,
-            delay,
-            ttr,
-            key=key,
-            replace=replace,
-            at=at,
-            tries=tries,
-            backoff=backoff,
-            ttl=ttl,
-            hold=hold,
-        )
-        return self._run(self._fit("put-with", command))
-
-    def cancel(self, job: JobOrID[TBody]) -> None:
-        """Deletes a job that is still delayed, so that no worker ever receives it.
-
-        Raises:
-            TooLateError: it is ready, reserved or buried.
-        """
-        self._run(commands.cancel(id_of(job)))
-
-    def cancel_keyed(self, key: str) -> None:
-        """Deletes the job with this key in the tube that is used, if it is still delayed."""
-        self._run(commands.cancel_keyed(key))
-
-    def reschedule(self, job: JobOrID[TBody], delay: Duration) -> None:
-        """Gives a job that is still delayed another delay, in seconds from now.
-
-        Raises:
-            TooLateError: it is ready, reserved or buried.
-        """
-        self._run(commands.reschedule(id_of(job), delay))
-
-    def reschedule_keyed(self, key: str, delay: Duration) -> None:
-        """Gives the job with this key in the tube that is used another delay, if it is still delayed."""
-        self._run(commands.reschedule_keyed(key, delay))
-
-    def reserve(self, timeout: Duration | None = None) -> Job[TBody]:
-        """Reserves a job of the tubes that are watched, and returns it. Waits until there is one.
-
-        Args:
-            timeout: the most seconds to wait; None: for ever.
-
-        Raises:
-            TimedOutError: there was none in this time.
-            DeadlineSoonError: a job that is reserved already times out within a second.
-        """
-        return self._run(commands.reserve(timeout))
-
-    def reserve_job(self, id: int) -> Job[TBody]:
-        """Reserves the job with this id, whatever its tube, and returns it.
-
-        Raises:
-            NotFoundError: there is none, or it is reserved.
-        """
-        return self._run(commands.reserve_job(id))
-
     def reserve_batch(self, limit: int, timeout: Duration | None = None) -> list[Job[TBody]]:
         """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
 
@@ -390,7 +238,7 @@ class Client(Generic[TBody]):
         known = self._session.known
         if known.get("reserve-batch", True):
             try:
-                return self._run(commands.reserve_batch(limit, timeout))
+                return self.execute(make.reserve_batch(limit, timeout))
             except UnknownCommandError:
                 known["reserve-batch"] = False
         try:
@@ -402,8 +250,8 @@ class Client(Generic[TBody]):
 
     def _reserve_each(self, limit: int, timeout: Duration | None) -> list[Job[TBody]]:
         """Reserve one job, waiting for it, and then those that are ready."""
-        job: Job[TBody] = self._run(commands.reserve(timeout))
-        results: list[Any] = self.run_all([commands.reserve(0)] * (min(limit, MAX_BATCH) - 1))
+        job: Job[TBody] = self.reserve(timeout)
+        results: list[Any] = self.run_all([make.reserve(0)] * (min(limit, MAX_BATCH) - 1))
         for result in results:
             if isinstance(result, ConnectionLostError):
                 raise result
@@ -412,148 +260,9 @@ class Client(Generic[TBody]):
             raise jobs
         return jobs
 
-    def delete(self, job: JobOrID[TBody]) -> None:
-        """Deletes a job. Also one that was reserved on a connection that is lost, if nobody else has it now."""
-        self._run(commands.delete(id_of(job)))
-
-    def release(self, job: JobOrID[TBody], priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> None:
-        """Gives a reserved job back.
-
-        Args:
-            priority: its priority from now on; None for the default one.
-            delay: seconds until it is ready.
-
-        Raises:
-            BuriedError: it has been buried instead.
-            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
-        """
-        self._run(commands.release(self._held(job), priority, delay))
-
-    def bury(self, job: JobOrID[TBody], priority: int | None = None) -> None:
-        """Buries a reserved job: nobody gets it until it is kicked.
-
-        Args:
-            priority: its priority from now on; None for the default one.
-
-        Raises:
-            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
-        """
-        self._run(commands.bury(self._held(job), priority))
-
-    def touch(self, job: JobOrID[TBody]) -> None:
-        """Lets the time to run of a reserved job begin anew.
-
-        Raises:
-            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
-        """
-        self._run(commands.touch(self._held(job)))
-
-    def kick(self, limit: int) -> int:
-        """Makes buried jobs of the tube that is used ready, or if there are none, delayed ones. Returns how many.
-
-        Args:
-            limit: the most jobs to kick.
-        """
-        return self._run(commands.kick(limit))
-
-    def kick_job(self, job: JobOrID[TBody]) -> None:
-        """Makes a buried or delayed job ready."""
-        self._run(commands.kick_job(id_of(job)))
-
-    def peek(self, id: int) -> Job[TBody]:
-        """Returns the job with this id, without reserving it."""
-        return self._run(commands.peek(id))
-
-    def peek_ready(self) -> Job[TBody]:
-        """Returns the next ready job of the tube that is used."""
-        return self._run(commands.peek_ready())
-
-    def peek_delayed(self) -> Job[TBody]:
-        """Returns the delayed job of the tube that is used which is due first."""
-        return self._run(commands.peek_delayed())
-
-    def peek_buried(self) -> Job[TBody]:
-        """Returns the job of the tube that is used which was buried first."""
-        return self._run(commands.peek_buried())
-
-    def peek_keyed(self, key: str) -> Job[TBody]:
-        """Returns the job with this key in the tube that is used."""
-        return self._run(commands.peek_keyed(key))
-
     # Tubes
 
-    def use(self, tube: str) -> None:
-        """Uses another tube from now on, also after reconnecting."""
-        self._run(commands.use(tube))
-
-    def using(self) -> str:
-        """Returns the tube that is used."""
-        return self._run(commands.using())
-
-    def watch(self, tube: str) -> int:
-        """Watches one more tube, also after reconnecting. Returns how many are watched."""
-        return self._run(commands.watch(tube))
-
-    def ignore(self, tube: str) -> int:
-        """Watches a tube no more. Returns how many are watched.
-
-        Raises:
-            NotIgnoredError: it is the only one.
-        """
-        return self._run(commands.ignore(tube))
-
-    def watching(self) -> list[str]:
-        """Returns the tubes that are watched."""
-        return self._run(commands.watching())
-
-    def tubes(self) -> list[str]:
-        """Returns all tubes."""
-        return self._run(commands.tubes())
-
-    def pause_tube(self, tube: str, delay: Duration) -> None:
-        """Lets nobody reserve jobs of a tube for so many seconds."""
-        self._run(commands.pause_tube(tube, delay))
-
-    def clear_tube(self, tube: str) -> int:
-        """Deletes all ready, delayed and buried jobs of a tube. Returns how many."""
-        return self._run(commands.clear_tube(tube))
-
-    def redrive(self, tube: str, limit: int) -> int:
-        """Sends jobs of a dead tube back to the tubes that they have come from, ready. Returns how many.
-
-        Args:
-            limit: the most jobs to send back.
-        """
-        return self._run(commands.redrive(tube, limit))
-
-    def move_jobs(self, tube: str, state: str, target: str, limit: int) -> int:
-        """Moves the first jobs of a tube in one state to another tube. Returns how many.
-
-        They keep their ids, states, priorities and deadlines.
-
-        Args:
-            state: `ready`, `delayed` or `buried`.
-            target: the other tube, which need not exist.
-            limit: the most jobs to move.
-
-        Raises:
-            OtherShardError: the other tube is in another shard of a cluster.
-        """
-        return self._run(commands.move_jobs(tube, state, target, limit))
-
     # Statistics and lists
-
-    def stats(self) -> Statistics:
-        """Returns the statistics of the server."""
-        return self._run(commands.stats())
-
-    def stats_job(self, job: JobOrID[TBody]) -> Statistics:
-        """Returns the statistics of a job."""
-        return self._run(commands.stats_job(id_of(job)))
-
-    def stats_tube(self, tube: str) -> Statistics:
-        """Returns the statistics of a tube."""
-        return self._run(commands.stats_tube(tube))
 
     def list_jobs(self, tube: str, state: str = "ready") -> Iterator[Statistics]:
         """Iterates over what the server tells of the jobs of a tube in one state, in their order, without their bodies.
@@ -570,7 +279,7 @@ class Client(Generic[TBody]):
         following = "0"
         while following:
             try:
-                page = self._run(commands.list_jobs(tube, state, following, commands.PAGE_ENTRIES))
+                page = self._job_page(tube, state, following)
             except NotFoundError:
                 if following == "0":
                     raise
@@ -590,25 +299,13 @@ class Client(Generic[TBody]):
         following, is_first = max(first, prefix), True
         while following or is_first:
             is_first = False
-            following, entries = self._run(commands.stats_tubes(following, commands.PAGE_ENTRIES))
+            following, entries = self._tube_page(following)
             for entry in entries:
                 if not str(entry["name"]).startswith(prefix):
                     return
                 yield entry
 
-    def list_clients(self) -> list[Statistics]:
-        """Returns all clients of the server, each with its name, user, state and figures."""
-        return self._run(commands.list_clients())
-
     # The server
-
-    def drain(self) -> None:
-        """Puts the server into drain mode: it takes no new jobs, and everything else goes on."""
-        self._run(commands.drain())
-
-    def undrain(self) -> None:
-        """Ends drain mode."""
-        self._run(commands.undrain())
 
     def knows(self, command: str) -> bool:
         """Whether the server knows a command, such as "put-with". It is asked once for each connection."""
@@ -616,7 +313,7 @@ class Client(Generic[TBody]):
         answer = None
         for question in self._session.probes(command):
             try:
-                answer = self._run(question)
+                answer = self.execute(question)
             except Error:
                 if command not in self._session.known:
                     raise
@@ -637,18 +334,18 @@ class Client(Generic[TBody]):
 
     def _run_pipeline(self, replies: list[Reply[Any]]) -> None:
         """Send the commands of a pipeline, but for those whose bodies the server would take for commands."""
-        for name in {reply.required for reply in replies if reply.required}:
+        for name in {reply.command.needs for reply in replies if reply.command.needs}:
             self.knows(name)
-        sent = [reply for reply in replies if reply.may_be_sent(self._session)]
+        sent = [reply for reply in replies if may_be_sent(reply, self._session)]
         for reply, result in zip(sent, self.run_all([reply.command for reply in sent])):
             reply.settle(result)
 
-    def _fit(self, name: str, command: Command[T]) -> Command[T]:
+    def _fit(self, command: Command[T]) -> Command[T]:
         """What to send for a command that servers may take for something else: see `Session.fit`."""
         self._ready()
-        if name not in self._session.known:
-            self.knows(name)
-        return self._session.fit(name, command)
+        if command.needs not in self._session.known:
+            self.knows(command.needs)
+        return self._session.fit(command)
 
     def _held(self, job: JobOrID[TBody]) -> int:
         self._ready()
@@ -656,10 +353,9 @@ class Client(Generic[TBody]):
 
     # The connection
 
-    def _run(self, command: Command[T]) -> T:
-        """Send a command, and return its result or raise its error."""
-        if command.whole is not None:
-            command = self._fit(FRACTIONS, command)
+    def execute(self, command: Command[T]) -> T:
+        if command.needs:
+            command = self._fit(command)
         connection, now = self._connection, time.monotonic()
         if connection is None or now - self._used > IDLE:
             connection = self._ready()
@@ -704,8 +400,8 @@ class Client(Generic[TBody]):
         """
         if not batch:
             return []
-        if any(command.whole is not None for command in batch):
-            batch = [command if command.whole is None else self._fit(FRACTIONS, command) for command in batch]
+        if any(command.needs for command in batch):
+            batch = [self._fit(command) if command.needs else command for command in batch]
         connection = self._ready()
         try:
             results = connection.run_all(batch)

@@ -1,20 +1,18 @@
-"""Every command as a value: the bytes that say it, and how its reply becomes a result or an error.
+"""Every command, declared once: the arguments, the bytes that say it, and how its reply is read.
 
-A command is made by the function of its name, which raises ValueError or TypeError for what no server would take: a bad
-name, a number out of range. Nothing is sent then. Durations are seconds, or what `seconds_of` makes seconds of; those
-that are not whole are sent in milliseconds, rounded up, so that no job is early; or in whole seconds, where the server
-knows no others: beanstalkd would take a put with a fraction for malformed, and its body for commands. (The protocol,
-and docs/protocol-extensions.md.)
+A method of `Commands` makes a command. It raises ValueError or TypeError for what no server would take: a bad name, a
+number out of range. Nothing is sent then. Clients and pipelines have the same methods, which execute the command:
 
-    reply                                     how it is read      result
-    DELETED, RELEASED, TOUCHED, …             Word                None
-    INSERTED 5, KICKED 3, WATCHING 2, …       Number              int
-    USING mails                               Name                str
-    RESERVED 5 11, FOUND 5 11, and a body     JobReply            Job
-    OK 40, and a body                         Document            what the body says
-    RESERVED_BATCH 2, then RESERVED … twice   Batch               list of Job
+    make.delete(5)             Command[None]     what is sent
+    client.delete(5)           None              Blocking: when the reply has come
+    await client.delete(5)     None              Asynchronous: likewise
+    pipeline.delete(5)         Reply[None]       Pipelined: at once
 
-Must never do any I/O, nor know the order in which replies come.
+Durations are seconds, or what `seconds_of` makes seconds of; those that are not whole are sent in milliseconds, rounded
+up, so that no job is early; or in whole seconds, where the server knows no others: beanstalkd would take a put with a
+fraction for malformed, and its body for commands. (The protocol, and docs/protocol-extensions.md.)
+
+Must never do any I/O.
 """
 
 from __future__ import annotations
@@ -22,27 +20,56 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Union, cast
+import types
+from collections.abc import Collection, Coroutine
+from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, cast, overload
 
-from beanstalk_client import statistics
 from beanstalk_client.errors import (
-    REPLIES,
     BadFormatError,
     BuriedError,
     Error,
-    ExistsError,
     ForbiddenError,
     NotFoundError,
-    UndecodableError,
     UnknownCommandError,
-    UnknownResponseError,
 )
-from beanstalk_client.job import Job
+from beanstalk_client.job import Job, JobOrID, TBody, id_of
+from beanstalk_client.replies import (
+    AUTHENTICATED,
+    BURIED,
+    CANCELLED,
+    CLEARED,
+    DELETED,
+    DRAINED,
+    ENTRIES,
+    FOUND,
+    INSERTED,
+    INSERTED_OR_REPLACED,
+    JOB_KICKED,
+    KICKED,
+    MAX_NAME,
+    MOVED,
+    NAMES,
+    PAGE,
+    PAUSED,
+    REDRIVEN,
+    RELEASED,
+    RESCHEDULED,
+    RESERVED,
+    RESERVED_BATCH,
+    STATISTICS,
+    TOUCHED,
+    TUBE_PAGE,
+    UNDRAINED,
+    USING,
+    WATCHING,
+    Notes,
+    Reading,
+    is_name,
+)
 from beanstalk_client.statistics import Statistics
 
 if TYPE_CHECKING:
-    from beanstalk_client.session import Session
+    import asyncio
 
 T = TypeVar("T")
 
@@ -60,20 +87,9 @@ MAX_TIMEOUT: Final = 2**31 - 1
 MAX_SECONDS: Final = 2**32 - 1
 """The longest duration, in seconds; 136 years. The latest moment as well, in 2106."""
 
-MAX_DIGITS: Final = 20
-"""The most digits of a number in a reply: an id has 64 bits."""
-
-MAX_BODY: Final = 1 << 30
-"""Bytes of a reply's body: servers take no larger job, and whatever announces more makes no sense."""
-
-MAX_BATCH: Final = 512
-"""The most jobs of a batch."""
-
 PAGE_ENTRIES: Final = 1000
 """How many entries of a list are asked for at a time: the most that a page has."""
 
-MAX_NAME: Final = 200
-NAME: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-+/;.$_()")
 TOKEN: Final = frozenset(range(0x21, 0x7F))
 
 EXTENSIONS: Final = frozenset(
@@ -148,214 +164,6 @@ UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of the units of durations, as the server's config file and `beanstalk` read them."""
 
 
-class NonsenseError(ValueError):
-    """A reply that no server gives to this command: what follows cannot be told either."""
-
-
-class Reply(Generic[T]):
-    """How the reply to a command is read."""
-
-    __slots__ = ()
-
-    opening: bytes = b""
-    """How the line of a reply begins that has a body; empty if none has."""
-
-    is_batch: bool = False
-    """Whether its line counts replies that follow."""
-
-    def read(self, line: bytes) -> Any:
-        """The result, or the error, of a reply without a body."""
-        raise NotImplementedError
-
-    def read_body(self, words: list[bytes], body: bytes, session: Session) -> Any:
-        """The result of a reply with a body, from the words of its line."""
-        raise NotImplementedError
-
-
-class Word(Reply[None]):
-    """A reply that says only that it was done."""
-
-    __slots__ = ("_word",)
-
-    def __init__(self, word: bytes) -> None:
-        self._word = word
-        SUCCESSES.add(word)
-
-    def read(self, line: bytes) -> Error | None:
-        return None if line == self._word else error_of(line)
-
-
-class Number(Reply[int]):
-    """A reply with a number behind one word or another."""
-
-    __slots__ = ("_first", "_second", "_size")
-
-    def __init__(self, first: bytes, second: bytes = b"") -> None:
-        self._first = first + b" "
-        self._size = len(self._first)
-        self._second = second and second + b" "
-        SUCCESSES.update(word for word in (first, second) if word)
-
-    def read(self, line: bytes) -> int | Error:
-        if line.startswith(self._first):
-            digits = line[self._size :]
-            return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else nonsense(line)
-        if self._second and line.startswith(self._second):
-            return number(line[len(self._second) :])
-        return error_of(line)
-
-
-class Name(Reply[str]):
-    """A reply with a tube's name."""
-
-    __slots__ = ()
-
-    def read(self, line: bytes) -> str | Error:
-        word, _, name = line.partition(b" ")
-        if word != b"USING":
-            return error_of(line)
-        if not is_name(name):
-            nonsense(line)
-        return name.decode("ascii")
-
-
-class JobReply(Reply[Any]):
-    """A reply with a job and its body."""
-
-    __slots__ = ("_reserves", "opening")
-
-    def __init__(self, word: bytes, *, reserves: bool) -> None:
-        self.opening = word + b" "
-        self._reserves = reserves
-        SUCCESSES.add(word)
-
-    def read(self, line: bytes) -> Error:
-        return error_of(line)
-
-    def read_body(self, words: list[bytes], body: bytes, session: Session) -> Job[Any] | UndecodableError:
-        if len(words) != 3:
-            nonsense(b" ".join(words))
-        job_id = number(words[1])
-        epoch = 0
-        if self._reserves:
-            session.reserved.add(job_id)
-            epoch = session.epoch
-        if session.encoding is None:
-            return Job(job_id, body, epoch)
-        try:
-            return Job(job_id, body.decode(session.encoding), epoch)
-        except UnicodeError as error:
-            return undecodable(error, Job(job_id, body, epoch))
-
-
-def undecodable(error: UnicodeError, job: Job[bytes]) -> UndecodableError:
-    """The error that a job has for a result whose body cannot be decoded."""
-    if isinstance(error, UnicodeDecodeError):
-        found = UndecodableError(error.encoding, job.body, error.start, error.end, error.reason)
-    else:  # some encodings do not say where
-        found = UndecodableError("unicode", job.body, 0, len(job.body), str(error))
-    found.jobs = [job]
-    return found
-
-
-def batch_of(results: Iterable[Any]) -> list[Job[Any]] | UndecodableError:
-    """The jobs of a batch; or the first error of one that cannot be decoded, which has all of them."""
-    jobs: list[Job[Any]] = []
-    error: UndecodableError | None = None
-    for result in results:
-        if isinstance(result, Job):
-            jobs.append(result)
-        elif isinstance(result, UndecodableError):
-            jobs += result.jobs
-            error = error or result
-    if error is None:
-        return jobs
-    error.jobs = jobs
-    return error
-
-
-class Document(Reply[T]):
-    """A reply with a text, from which something is read."""
-
-    __slots__ = ("_read",)
-
-    opening = b"OK "
-
-    def __init__(self, read: Callable[[bytes], T]) -> None:
-        self._read = read
-
-    def read(self, line: bytes) -> Error:
-        return error_of(line)
-
-    def read_body(self, words: list[bytes], body: bytes, session: Session) -> T:
-        if len(words) != 2:
-            nonsense(b" ".join(words))
-        return self._read(body)  # a ValueError is nonsense too
-
-
-class Batch(Reply[Any]):
-    """A reply that says how many replies with jobs follow."""
-
-    __slots__ = ()
-
-    is_batch = True
-    word: Final = b"RESERVED_BATCH "
-
-    def read(self, line: bytes) -> int | Error:
-        """How many jobs follow, or the error."""
-        if not line.startswith(self.word):
-            return _unknown_if_misread(line)
-        count = number(line[len(self.word) :])
-        return count if 0 < count <= MAX_BATCH else nonsense(line)
-
-
-class TubePage(Document[T]):
-    """The reply to stats-tubes."""
-
-    __slots__ = ()
-
-    def read(self, line: bytes) -> Error:
-        return _unknown_if_misread(line)
-
-
-def _unknown_if_misread(line: bytes) -> Error:
-    """The error of a command that beanstalkd misreads, and that is never sent malformed."""
-    return UnknownCommandError() if line == b"BAD_FORMAT" else error_of(line)
-
-
-SUCCESSES: Final[set[bytes]] = {b"OK", b"USING", b"RESERVED_BATCH"}
-"""The first words of replies that are no errors: in reply to another command, they are nonsense."""
-
-INSERTED: Final = Number(b"INSERTED")
-INSERTED_OR_REPLACED: Final = Number(b"INSERTED", b"REPLACED")
-RESERVED: Final = JobReply(b"RESERVED", reserves=True)
-RESERVED_BATCH: Final = Batch()
-FOUND: Final = JobReply(b"FOUND", reserves=False)
-DELETED: Final = Word(b"DELETED")
-RELEASED: Final = Word(b"RELEASED")
-BURIED: Final = Word(b"BURIED")
-TOUCHED: Final = Word(b"TOUCHED")
-KICKED: Final = Number(b"KICKED")
-JOB_KICKED: Final = Word(b"KICKED")
-PAUSED: Final = Word(b"PAUSED")
-USING: Final = Name()
-WATCHING: Final = Number(b"WATCHING")
-STATISTICS: Final = Document(statistics.read_statistics)
-NAMES: Final = Document(statistics.read_names)
-ENTRIES: Final = Document(statistics.read_entries)
-PAGE: Final = Document(statistics.read_page)
-TUBE_PAGE: Final = TubePage(statistics.read_page)
-CANCELLED: Final = Word(b"CANCELLED")
-RESCHEDULED: Final = Word(b"RESCHEDULED")
-CLEARED: Final = Number(b"CLEARED")
-REDRIVEN: Final = Number(b"REDRIVEN")
-MOVED: Final = Number(b"MOVED")
-DRAINED: Final = Word(b"DRAINING")
-UNDRAINED: Final = Word(b"NOT_DRAINING")
-AUTHENTICATED: Final = Word(b"AUTHENTICATED")
-SUCCESSES.difference_update(REPLIES, [b"BURIED"])  # DRAINING and BURIED are both
-
-
 class Command(Generic[T]):
     """A command that can be sent.
 
@@ -365,19 +173,21 @@ class Command(Generic[T]):
         repeatable: it may be said again if the connection is lost before the reply: it changes nothing, or nothing more
             the second time.
         wait: the seconds for which the server is asked to wait before it replies; None: for ever.
+        needs: what the server must know, or it would take the command for another one; "" if nothing.
         whole: if it has a fraction of a second, the same in whole seconds; otherwise None.
     """
 
-    __slots__ = ("data", "repeatable", "reply", "wait", "whole")
+    __slots__ = ("data", "needs", "repeatable", "reply", "wait", "whole")
 
     has_effect: bool = False
     """Whether a session must be told what has become of it."""
 
-    def __init__(self, data: bytes, reply: Reply[T], repeatable: bool = False, wait: float | None = 0) -> None:
+    def __init__(self, data: bytes, reply: Reading[T], repeatable: bool = False, wait: float | None = 0) -> None:
         self.data = data
         self.reply = reply
         self.repeatable = repeatable
         self.wait = wait
+        self.needs = ""
         self.whole: Command[T] | None = None
 
     def __repr__(self) -> str:
@@ -393,7 +203,17 @@ class Command(Generic[T]):
         """What may be shown of it: its first line, without a token."""
         return self.name if self.reply is AUTHENTICATED else self.data[: self.data.index(b"\r")].decode("ascii")
 
-    def settle(self, result: T | Error, session: Session) -> None:
+    def or_whole(self, whole: Command[T]) -> Command[T]:
+        """This command, for a server that knows fractions of a second; else the other one."""
+        self.needs, self.whole = FRACTIONS, whole
+        return self
+
+    def of_extension(self) -> Command[T]:
+        """This command, for a server that knows it."""
+        self.needs = self.name
+        return self
+
+    def settle(self, result: T | Error, session: Notes) -> None:
         """Tell the session what has become of it."""
 
 
@@ -404,15 +224,16 @@ class Ending(Command[None]):
 
     has_effect = True
 
-    def __init__(self, data: bytes, reply: Reply[None], job_id: int) -> None:
+    def __init__(self, data: bytes, reply: Reading[None], job_id: int) -> None:
         self.data = data
         self.reply = reply
         self.repeatable = False
         self.wait = 0
+        self.needs = ""
         self.whole = None
         self.job_id = job_id
 
-    def settle(self, result: Error | None, session: Session) -> None:
+    def settle(self, result: Error | None, session: Notes) -> None:
         if result is None or isinstance(result, (NotFoundError, BuriedError)):
             session.reserved.discard(self.job_id)
 
@@ -424,7 +245,7 @@ class Use(Command[str]):
 
     has_effect = True
 
-    def settle(self, result: str | Error, session: Session) -> None:
+    def settle(self, result: str | Error, session: Notes) -> None:
         if isinstance(result, str):
             session.used = result
 
@@ -441,7 +262,7 @@ class Watch(Command[int]):
         self.tube = tube
         self.begins = begins
 
-    def settle(self, result: int | Error, session: Session) -> None:
+    def settle(self, result: int | Error, session: Notes) -> None:
         if isinstance(result, int):
             if self.begins:
                 session.watched[self.tube] = None
@@ -464,7 +285,7 @@ class Probe(Command[Any]):
         super().__init__(question, DELETED, True)
         self.asked = asked
 
-    def settle(self, result: Any, session: Session) -> None:
+    def settle(self, result: Any, session: Notes) -> None:
         if isinstance(result, REFUSALS):
             ignorance = BadFormatError if self.asked == FRACTIONS else UnknownCommandError
             session.known[self.asked] = not isinstance(result, ignorance)
@@ -484,7 +305,7 @@ class CountProbe(Command[Statistics]):
         super().__init__(b"stats\r\n", STATISTICS, True)
         self.asked = asked
 
-    def settle(self, result: Any, session: Session) -> None:
+    def settle(self, result: Any, session: Notes) -> None:
         if isinstance(result, ForbiddenError):
             session.known[self.asked] = True
 
@@ -493,42 +314,81 @@ REFUSALS: Final = (BadFormatError, ForbiddenError, NotFoundError, UnknownCommand
 """What a probe is answered."""
 
 
-def error_of(line: bytes) -> Error:
-    """The error that a reply stands for.
+class Reply(Generic[T]):
+    """What becomes of a command of a pipeline. To a connection it is who waits, as a future of asyncio is.
 
-    Raises:
-        NonsenseError: it stands for none.
+    Attributes:
+        is_there: whether it has come, be it a result or an error.
     """
-    known = REPLIES.get(line)
-    if known is not None:
-        return known()
-    word, *values = line.split(b" ")
-    if word == b"EXISTS":
-        return ExistsError(number(b" ".join(values)))
-    if word == b"BURIED" and len(values) < 2:
-        return BuriedError(number(values[0]) if values else None)
-    if word == b"TOO_LATE" and len(values) == 1 and number(values[0]):  # in reply to replace-keyed
-        return REPLIES[word]()
-    if word in SUCCESSES or word in REPLIES or not (word.isalpha() or word.replace(b"_", b"").isalpha()):
-        nonsense(line)
-    if not (word.isupper() and line.isascii() and line.decode("ascii").isprintable()):
-        nonsense(line)
-    return UnknownResponseError(word, values)
 
+    __slots__ = (
+        "_error",
+        "_is_cancelled",
+        "_result",
+        "command",
+        "is_there",
+        "last",  # a future that is done with it, for the last one of a pipeline
+    )
 
-def number(digits: bytes) -> int:
-    """A number of a reply."""
-    return int(digits) if digits.isdigit() and len(digits) <= MAX_DIGITS else nonsense(digits)
+    _result: T
 
+    def __init__(self, command: Command[T]) -> None:
+        self.command = command
+        self.is_there = False
+        self.last: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self._is_cancelled = False
 
-def nonsense(line: bytes) -> NoReturn:
-    """Give up reading a reply."""
-    raise NonsenseError(line[:80].decode("ascii", "backslashreplace"))
+    def __repr__(self) -> str:
+        what = "is not there" if not self.is_there else repr(self._result if self._error is None else self._error)
+        return f"<reply to {self.command.name}: {what}>"
 
+    def result(self) -> T:
+        """The result of the command, as the client's own method would return it.
 
-def is_name(name: bytes) -> bool:
-    """Whether this is a name of a tube, or a key."""
-    return 0 < len(name) <= MAX_NAME and name[0] != 0x2D and NAME.issuperset(name)
+        Raises:
+            Error: as the client's own method would raise it.
+            RuntimeError: the block of the pipeline has not ended, or was left by an error.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self.is_there:
+            raise RuntimeError("the reply is not there: a pipeline sends its commands at the end of its block")
+        return self._result
+
+    def exception(self) -> Exception | None:
+        """The error that the command has ended with, or None."""
+        return self._error
+
+    def settle(self, result: T | Exception) -> None:
+        """This is the result, or the error."""
+        if isinstance(result, Exception):
+            self.set_exception(result)
+        else:
+            self.set_result(result)
+
+    def set_result(self, result: T) -> None:
+        self._result = result
+        self._end()
+
+    def set_exception(self, error: Exception) -> None:
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        self.is_there = True
+        last = self.last
+        if last is not None and not last.done():
+            last.set_result(None)
+
+    def done(self) -> bool:
+        return self.is_there
+
+    def cancel(self) -> None:
+        self._is_cancelled = not self.is_there
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
 
 
 def _name(name: str, what: str = "tube") -> bytes:
@@ -543,10 +403,11 @@ def _name(name: str, what: str = "tube") -> bytes:
     return data
 
 
-def _id(id: int) -> int:
-    if type(id) is not int or not 0 <= id <= MAX_ID:
-        within("id", id, MAX_ID)
-    return id
+def _id(job: JobOrID[Any]) -> int:
+    job_id = job.id if isinstance(job, Job) else job
+    if type(job_id) is not int or not 0 <= job_id <= MAX_ID:
+        within("id", job_id, MAX_ID)
+    return job_id
 
 
 def within(name: str, value: Any, most: int, least: int = 0) -> Any:
@@ -618,222 +479,13 @@ def _moment(at: float | datetime.datetime) -> bytes:
     return b"%.9f" % _between("at", unix_time_of(at), MAX_SECONDS)
 
 
-# Jobs: put, reserve, and what becomes of them
-
-
-def put(
-    body: bytes, priority: int = DEFAULT_PRIORITY, delay: Duration = DEFAULT_DELAY, ttr: Duration = DEFAULT_TTR
-) -> Command[int]:
-    if type(priority) is not int or not 0 <= priority <= MAX_PRIORITY:
-        within("priority", priority, MAX_PRIORITY)
-    if type(delay) is int and type(ttr) is int and 0 <= delay <= MAX_SECONDS and 0 <= ttr <= MAX_SECONDS:
-        return Command(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(body), body), INSERTED)
-    delay, ttr = seconds_of(delay, "delay"), seconds_of(ttr, "ttr")
-    command: Command[int] = Command(_put(b"put", body, priority, delay, ttr), INSERTED)
-    if not (_is_whole(delay) and _is_whole(ttr)):
-        command.whole = put(body, priority, math.ceil(delay), math.ceil(ttr))
-    return command
-
-
-def put_keyed(
-    key: str,
-    body: bytes,
-    priority: int = DEFAULT_PRIORITY,
-    delay: Duration = DEFAULT_DELAY,
-    ttr: Duration = DEFAULT_TTR,
-) -> Command[int]:
-    return Command(_put(b"put-keyed %b" % _name(key, "key"), body, priority, delay, ttr), INSERTED)
-
-
-def replace_keyed(
-    key: str,
-    body: bytes,
-    priority: int = DEFAULT_PRIORITY,
-    delay: Duration = DEFAULT_DELAY,
-    ttr: Duration = DEFAULT_TTR,
-) -> Command[int]:
-    return Command(_put(b"replace-keyed %b" % _name(key, "key"), body, priority, delay, ttr), INSERTED_OR_REPLACED)
-
-
-def put_with(
-    body: bytes,
-    priority: int = DEFAULT_PRIORITY,
-    delay: Duration = DEFAULT_DELAY,
-    ttr: Duration = DEFAULT_TTR,
-    *,
-    key: str = "",
-    replace: bool = False,
-    at: float | datetime.datetime | None = None,
-    tries: int = 0,
-    backoff: Duration | None = 0,
-    ttl: Duration | None = 0,
-    hold: Duration | None = 0,
-) -> Command[int]:
-    delay, hold = seconds_of(delay, "delay"), seconds_of(0 if hold is None else hold, "hold")
-    if (replace or hold) and not key:
-        raise ValueError("replace and hold are about a key: it must be given")
-    if at is not None and delay:
-        raise ValueError("at and delay: only one of them may be given")
-    attributes = [b" key=%b" % _name(key, "key")] if key else []
-    if replace:
-        attributes.append(b" replace=1")
-    if at is not None:
-        attributes.append(b" at=%b" % _moment(at))
-    if tries:
-        attributes.append(b" tries=%d" % within("tries", tries, MAX_SECONDS))
-    for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):
-        if duration is not None and seconds_of(duration, name):
-            attributes.append(b" %b=%b" % (name.encode(), seconds(name, duration)))
-    return Command(_put(b"put-with", body, priority, delay, ttr, b"".join(attributes)), INSERTED_OR_REPLACED)
-
-
 def _put(command: bytes, body: bytes, priority: int, delay: Duration, ttr: Duration, attributes: bytes = b"") -> bytes:
     within("priority", priority, MAX_PRIORITY)
     arguments = (command, priority, seconds("delay", delay), seconds("ttr", ttr), len(body), attributes, body)
     return b"%b %d %b %b %d%b\r\n%b\r\n" % arguments
 
 
-def cancel(id: int) -> Command[None]:
-    return Command(b"cancel %d\r\n" % _id(id), CANCELLED)
-
-
-def cancel_keyed(key: str) -> Command[None]:
-    return Command(b"cancel-keyed %b\r\n" % _name(key, "key"), CANCELLED)
-
-
-def reschedule(id: int, delay: Duration) -> Command[None]:
-    return Command(b"reschedule %d %b\r\n" % (_id(id), seconds("delay", delay)), RESCHEDULED)
-
-
-def reschedule_keyed(key: str, delay: Duration) -> Command[None]:
-    return Command(b"reschedule-keyed %b %b\r\n" % (_name(key, "key"), seconds("delay", delay)), RESCHEDULED)
-
-
 RESERVE: Final[Command[Any]] = Command(b"reserve\r\n", RESERVED, True, None)
-
-
-def reserve(timeout: Duration | None = None) -> Command[Job[Any]]:
-    if timeout is None:
-        return RESERVE
-    timeout = seconds_of(timeout, "timeout")
-    wait = seconds("timeout", timeout, MAX_TIMEOUT)
-    command: Command[Job[Any]] = Command(b"reserve-with-timeout %b\r\n" % wait, RESERVED, True, timeout)
-    if not _is_whole(timeout):
-        command.whole = reserve(math.ceil(timeout))
-    return command
-
-
-def reserve_job(id: int) -> Command[Job[Any]]:
-    return Command(b"reserve-job %d\r\n" % _id(id), RESERVED, True)
-
-
-def reserve_batch(limit: int, timeout: Duration | None = None) -> Command[list[Job[Any]]]:
-    timeout = None if timeout is None else seconds_of(timeout, "timeout")
-    wait = seconds("timeout", MAX_TIMEOUT if timeout is None else timeout, MAX_TIMEOUT)
-    return Command(
-        b"reserve-batch %d %b\r\n" % (within("limit", limit, MAX_PRIORITY, 1), wait), RESERVED_BATCH, True, timeout
-    )
-
-
-def delete(id: int) -> Command[None]:
-    if type(id) is not int or not 0 <= id <= MAX_ID:
-        within("id", id, MAX_ID)
-    return Ending(b"delete %d\r\n" % id, DELETED, id)
-
-
-def release(id: int, priority: int | None = None, delay: Duration = DEFAULT_DELAY) -> Command[None]:
-    priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
-    delay = seconds_of(delay, "delay")
-    command = Ending(b"release %d %d %b\r\n" % (_id(id), priority, seconds("delay", delay)), RELEASED, id)
-    if not _is_whole(delay):
-        command.whole = release(id, priority, math.ceil(delay))
-    return command
-
-
-def bury(id: int, priority: int | None = None) -> Command[None]:
-    priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
-    return Ending(b"bury %d %d\r\n" % (_id(id), priority), BURIED, id)
-
-
-def touch(id: int) -> Command[None]:
-    return Command(b"touch %d\r\n" % _id(id), TOUCHED)
-
-
-def kick(limit: int) -> Command[int]:
-    return Command(b"kick %d\r\n" % within("limit", limit, MAX_PRIORITY), KICKED)
-
-
-def kick_job(id: int) -> Command[None]:
-    return Command(b"kick-job %d\r\n" % _id(id), JOB_KICKED)
-
-
-def peek(id: int) -> Command[Job[Any]]:
-    return Command(b"peek %d\r\n" % _id(id), FOUND, True)
-
-
-def peek_ready() -> Command[Job[Any]]:
-    return Command(b"peek-ready\r\n", FOUND, True)
-
-
-def peek_delayed() -> Command[Job[Any]]:
-    return Command(b"peek-delayed\r\n", FOUND, True)
-
-
-def peek_buried() -> Command[Job[Any]]:
-    return Command(b"peek-buried\r\n", FOUND, True)
-
-
-def peek_keyed(key: str) -> Command[Job[Any]]:
-    return Command(b"peek-keyed %b\r\n" % _name(key, "key"), FOUND, True)
-
-
-# Tubes
-
-
-def use(tube: str) -> Command[str]:
-    return Use(b"use %b\r\n" % _name(tube), USING, True)
-
-
-def using() -> Command[str]:
-    return Command(b"list-tube-used\r\n", USING, True)
-
-
-def watch(tube: str) -> Command[int]:
-    return Watch(b"watch %b\r\n" % _name(tube), tube, True)
-
-
-def ignore(tube: str) -> Command[int]:
-    return Watch(b"ignore %b\r\n" % _name(tube), tube, False)
-
-
-def watching() -> Command[list[str]]:
-    return Command(b"list-tubes-watched\r\n", NAMES, True)
-
-
-def tubes() -> Command[list[str]]:
-    return Command(b"list-tubes\r\n", NAMES, True)
-
-
-def pause_tube(tube: str, delay: Duration) -> Command[None]:
-    delay = seconds_of(delay, "delay")
-    command: Command[None] = Command(b"pause-tube %b %b\r\n" % (_name(tube), seconds("delay", delay)), PAUSED, True)
-    if not _is_whole(delay):
-        command.whole = pause_tube(tube, math.ceil(delay))
-    return command
-
-
-def clear_tube(tube: str) -> Command[int]:
-    return Command(b"clear-tube %b\r\n" % _name(tube), CLEARED)
-
-
-def redrive(tube: str, limit: int) -> Command[int]:
-    return Command(b"redrive %b %d\r\n" % (_name(tube), within("limit", limit, MAX_PRIORITY, 1)), REDRIVEN)
-
-
-def move_jobs(tube: str, state: str, target: str, limit: int) -> Command[int]:
-    words = (_name(tube), _state(state, MOVED_STATES), _name(target), within("limit", limit, MAX_PRIORITY, 1))
-    return Command(b"move-jobs %b %b %b %d\r\n" % words, MOVED)
-
 
 STATES: Final = ("ready", "delayed", "reserved", "buried")
 MOVED_STATES: Final = ("ready", "delayed", "buried")
@@ -843,44 +495,6 @@ def _state(state: str, states: Collection[str] = STATES) -> bytes:
     if state not in states:
         raise ValueError(f"bad state {state!r}: must be one of {', '.join(states)}")
     return state.encode("ascii")
-
-
-# Statistics and lists
-
-
-def stats() -> Command[Statistics]:
-    return Command(b"stats\r\n", STATISTICS, True)
-
-
-def stats_job(id: int) -> Command[Statistics]:
-    return Command(b"stats-job %d\r\n" % _id(id), STATISTICS, True)
-
-
-def stats_tube(tube: str) -> Command[Statistics]:
-    return Command(b"stats-tube %b\r\n" % _name(tube), STATISTICS, True)
-
-
-def list_jobs(
-    tube: str, state: str = "ready", following: str = "0", limit: int = PAGE_ENTRIES
-) -> Command[tuple[str, list[Statistics]]]:
-    """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
-    if not following.isascii() or not following.replace("-", "").isdigit():
-        raise ValueError(f"bad position {following!r}: must be 0, or what the page before has said")
-    words = (_name(tube), _state(state), following.encode("ascii"), within("limit", limit, PAGE_ENTRIES, 1))
-    return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
-
-
-def stats_tubes(following: str = "", limit: int = PAGE_ENTRIES) -> Command[tuple[str, list[Statistics]]]:
-    """A page of tubes, from `following` on; with it, where the next one begins ("" if there is none)."""
-    first = _name(following) if following else b"-"
-    return Command(b"stats-tubes %b %d\r\n" % (first, within("limit", limit, PAGE_ENTRIES, 1)), TUBE_PAGE, True)
-
-
-def list_clients() -> Command[list[Statistics]]:
-    return Command(b"list-clients\r\n", ENTRIES, True)
-
-
-# The connection and the server
 
 
 def auth(token: str) -> Command[None]:
@@ -902,9 +516,550 @@ def probe(command: str) -> Command[Any]:
     return Probe(command)
 
 
-def drain() -> Command[None]:
-    return Command(b"drain\r\n", DRAINED, True)
+# Every command, declared once
 
 
-def undrain() -> Command[None]:
-    return Command(b"undrain\r\n", UNDRAINED, True)
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    P = ParamSpec("P")
+
+    class command(Generic[P, T]):  # noqa: N801  # a decorator
+        """A method that declares a command: what calling it returns depends on whose method it is."""
+
+        def __init__(self, declaration: Callable[Concatenate[Any, P], Command[T]]) -> None: ...
+
+        @overload
+        def __get__(self, client: Maker, owner: object = None) -> Callable[P, Command[T]]: ...
+        @overload
+        def __get__(self, client: Blocking[Any], owner: object = None) -> Callable[P, T]: ...
+        @overload
+        def __get__(self, client: Asynchronous[Any], owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+        @overload
+        def __get__(self, client: Pipelined[Any], owner: object = None) -> Callable[P, Reply[T]]: ...
+        @overload
+        def __get__(self, client: None, owner: object) -> Any: ...
+        def __get__(self, client: Any, owner: object = None) -> Any: ...
+
+else:
+
+    def command(declaration: Callable[..., Command[Any]]) -> Callable[..., Command[Any]]:
+        DECLARED.append(declaration)
+        return declaration
+
+
+DECLARED: Final[list[Callable[..., Command[Any]]]] = []
+"""The methods of Commands that declare commands."""
+
+
+class Commands(Generic[TBody]):
+    """Every command, as a method. A method here makes the command, and refuses what no server would take; those of a
+    client or a pipeline have the same names, arguments and documentation, and execute it."""
+
+    __slots__ = ()
+
+    _session: Any  # a Maker
+
+    def _held(self, job: JobOrID[TBody]) -> int:
+        """The id of a job that is to be touched, released or buried."""
+        return _id(self._session.held(job))
+
+    # Jobs: put, reserve, and what becomes of them
+
+    @command
+    def put(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
+    ) -> Command[int]:
+        """Inserts a job into the tube that is used, and returns its id.
+
+        Args:
+            body: what the job is.
+            priority: from 0, the most urgent, to 4,294,967,295.
+            delay: seconds until it is ready.
+            ttr: seconds for which it may be reserved before it times out.
+        """
+        data = self._session.encode(body)
+        if type(priority) is not int or not 0 <= priority <= MAX_PRIORITY:
+            within("priority", priority, MAX_PRIORITY)
+        if type(delay) is int and type(ttr) is int and 0 <= delay <= MAX_SECONDS and 0 <= ttr <= MAX_SECONDS:
+            return Command(b"put %d %d %d %d\r\n%b\r\n" % (priority, delay, ttr, len(data), data), INSERTED)
+        delay, ttr = seconds_of(delay, "delay"), seconds_of(ttr, "ttr")
+        made: Command[int] = Command(_put(b"put", data, priority, delay, ttr), INSERTED)
+        if _is_whole(delay) and _is_whole(ttr):
+            return made
+        return made.or_whole(Command(_put(b"put", data, priority, math.ceil(delay), math.ceil(ttr)), INSERTED))
+
+    @command
+    def put_keyed(
+        self,
+        key: str,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
+    ) -> Command[int]:
+        """Inserts a job with a key into the tube that is used, and returns its id.
+
+        Args:
+            key: the name of the job, by the rules of tube names.
+
+        Raises:
+            ExistsError: a live job of this tube has the key, or had it and it is held.
+            UnsupportedError: the server knows no keys; nothing was sent.
+        """
+        words = b"put-keyed %b" % _name(key, "key")
+        return Command(_put(words, self._session.encode(body), priority, delay, ttr), INSERTED).of_extension()
+
+    @command
+    def replace_keyed(
+        self,
+        key: str,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
+    ) -> Command[int]:
+        """Replaces the body, priority, delay and time to run of the job with this key, or inserts it. Returns its id.
+
+        Raises:
+            TooLateError: a worker has reserved the job, or it is done and the key is held.
+            UnsupportedError: the server knows no keys; nothing was sent.
+        """
+        words = b"replace-keyed %b" % _name(key, "key")
+        data = _put(words, self._session.encode(body), priority, delay, ttr)
+        return Command(data, INSERTED_OR_REPLACED).of_extension()
+
+    @command
+    def put_with(
+        self,
+        body: TBody,
+        priority: int = DEFAULT_PRIORITY,
+        delay: Duration = DEFAULT_DELAY,
+        ttr: Duration = DEFAULT_TTR,
+        *,
+        key: str = "",
+        replace: bool = False,
+        at: float | datetime.datetime | None = None,
+        tries: int = 0,
+        backoff: Duration | None = 0,
+        ttl: Duration | None = 0,
+        hold: Duration | None = 0,
+    ) -> Command[int]:
+        """Inserts a job into the tube that is used, and demands something special of it. Returns its id.
+
+        What is 0 or not given is as the policy of the tube says.
+
+        Args:
+            key: the name of the job, by the rules of tube names.
+            replace: whether to replace the job that has this key.
+            at: when the job is to be ready by the server's wall clock, instead of a delay: Unix time in seconds, or
+                a datetime, which without a time zone is local time.
+            tries: how often it may be released, time out or lose its worker, before it is buried or goes to the dead
+                tube.
+            backoff: seconds to delay it for after the first of these, doubled with each further one.
+            ttl: seconds for which it may be ready, before it is deleted or goes to the dead tube.
+            hold: seconds for which its key stays taken when it has been deleted.
+
+        Raises:
+            ExistsError, TooLateError: as for `put_keyed` and `replace_keyed`.
+            UnsupportedError: the server does not know the command; nothing was sent.
+            ValueError: the attributes do not go together or are out of range; nothing was sent.
+        """
+        delay, hold = seconds_of(delay, "delay"), seconds_of(0 if hold is None else hold, "hold")
+        if (replace or hold) and not key:
+            raise ValueError("replace and hold are about a key: it must be given")
+        if at is not None and delay:
+            raise ValueError("at and delay: only one of them may be given")
+        attributes = [b" key=%b" % _name(key, "key")] if key else []
+        if replace:
+            attributes.append(b" replace=1")
+        if at is not None:
+            attributes.append(b" at=%b" % _moment(at))
+        if tries:
+            attributes.append(b" tries=%d" % within("tries", tries, MAX_SECONDS))
+        for name, duration in (("backoff", backoff), ("ttl", ttl), ("hold", hold)):
+            if duration is not None and seconds_of(duration, name):
+                attributes.append(b" %b=%b" % (name.encode(), seconds(name, duration)))
+        data = _put(b"put-with", self._session.encode(body), priority, delay, ttr, b"".join(attributes))
+        return Command(data, INSERTED_OR_REPLACED).of_extension()
+
+    @command
+    def cancel(self, job: JobOrID[TBody]) -> Command[None]:
+        """Deletes a job that is still delayed, so that no worker ever receives it.
+
+        Raises:
+            TooLateError: it is ready, reserved or buried.
+        """
+        return Command(b"cancel %d\r\n" % _id(job), CANCELLED)
+
+    @command
+    def cancel_keyed(self, key: str) -> Command[None]:
+        """Deletes the job with this key in the tube that is used, if it is still delayed."""
+        return Command(b"cancel-keyed %b\r\n" % _name(key, "key"), CANCELLED)
+
+    @command
+    def reschedule(self, job: JobOrID[TBody], delay: Duration) -> Command[None]:
+        """Gives a job that is still delayed another delay, in seconds from now.
+
+        Raises:
+            TooLateError: it is ready, reserved or buried.
+        """
+        return Command(b"reschedule %d %b\r\n" % (_id(job), seconds("delay", delay)), RESCHEDULED)
+
+    @command
+    def reschedule_keyed(self, key: str, delay: Duration) -> Command[None]:
+        """Gives the job with this key in the tube that is used another delay, if it is still delayed."""
+        return Command(b"reschedule-keyed %b %b\r\n" % (_name(key, "key"), seconds("delay", delay)), RESCHEDULED)
+
+    @command
+    def reserve(self, timeout: Duration | None = None) -> Command[Job[TBody]]:
+        """Reserves a job of the tubes that are watched, and returns it. Waits until there is one.
+
+        Args:
+            timeout: the most seconds to wait; None: for ever.
+
+        Raises:
+            TimedOutError: there was none in this time.
+            DeadlineSoonError: a job that is reserved already times out within a second.
+        """
+        if timeout is None:
+            return RESERVE
+        timeout = seconds_of(timeout, "timeout")
+        wait = seconds("timeout", timeout, MAX_TIMEOUT)
+        made: Command[Job[Any]] = Command(b"reserve-with-timeout %b\r\n" % wait, RESERVED, True, timeout)
+        if not _is_whole(timeout):
+            made.or_whole(make.reserve(math.ceil(timeout)))
+        return made
+
+    @command
+    def reserve_job(self, id: int) -> Command[Job[TBody]]:
+        """Reserves the job with this id, whatever its tube, and returns it.
+
+        Raises:
+            NotFoundError: there is none, or it is reserved.
+        """
+        return Command(b"reserve-job %d\r\n" % _id(id), RESERVED, True)
+
+    @command
+    def reserve_batch(self, limit: int, timeout: Duration | None = None) -> Command[list[Job[TBody]]]:
+        """Reserves as many jobs as there are, at least one and at most `limit`. Waits until there is one.
+
+        A server that does not know reserve-batch is asked for one job, and then for what else is ready.
+
+        Args:
+            timeout: the most seconds to wait; None: for ever.
+
+        Raises:
+            TimedOutError, DeadlineSoonError: as for `reserve`.
+        """
+        timeout = None if timeout is None else seconds_of(timeout, "timeout")
+        wait = seconds("timeout", MAX_TIMEOUT if timeout is None else timeout, MAX_TIMEOUT)
+        return Command(
+            b"reserve-batch %d %b\r\n" % (within("limit", limit, MAX_PRIORITY, 1), wait), RESERVED_BATCH, True, timeout
+        )
+
+    @command
+    def delete(self, job: JobOrID[TBody]) -> Command[None]:
+        """Deletes a job. Also one that was reserved on a connection that is lost, if nobody else has it now."""
+        job_id = _id(job)
+        return Ending(b"delete %d\r\n" % job_id, DELETED, job_id)
+
+    @command
+    def release(
+        self, job: JobOrID[TBody], priority: int | None = None, delay: Duration = DEFAULT_DELAY
+    ) -> Command[None]:
+        """Gives a reserved job back.
+
+        Args:
+            priority: its priority from now on; None for the default one.
+            delay: seconds until it is ready.
+
+        Raises:
+            BuriedError: it has been buried instead.
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+        """
+        job_id = _id(self._held(job))
+        priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
+        delay = seconds_of(delay, "delay")
+        made = Ending(b"release %d %d %b\r\n" % (job_id, priority, seconds("delay", delay)), RELEASED, job_id)
+        if not _is_whole(delay):
+            made.or_whole(make.release(job_id, priority, math.ceil(delay)))
+        return made
+
+    @command
+    def bury(self, job: JobOrID[TBody], priority: int | None = None) -> Command[None]:
+        """Buries a reserved job: nobody gets it until it is kicked.
+
+        Args:
+            priority: its priority from now on; None for the default one.
+
+        Raises:
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+        """
+        job_id = _id(self._held(job))
+        priority = DEFAULT_PRIORITY if priority is None else within("priority", priority, MAX_PRIORITY)
+        return Ending(b"bury %d %d\r\n" % (job_id, priority), BURIED, job_id)
+
+    @command
+    def touch(self, job: JobOrID[TBody]) -> Command[None]:
+        """Lets the time to run of a reserved job begin anew.
+
+        Raises:
+            ReservationLostError: it was reserved on a connection that is lost; nothing was sent.
+        """
+        job_id = _id(self._held(job))
+        return Command(b"touch %d\r\n" % job_id, TOUCHED)
+
+    @command
+    def kick(self, limit: int) -> Command[int]:
+        """Makes buried jobs of the tube that is used ready, or if there are none, delayed ones. Returns how many.
+
+        Args:
+            limit: the most jobs to kick.
+        """
+        return Command(b"kick %d\r\n" % within("limit", limit, MAX_PRIORITY), KICKED)
+
+    @command
+    def kick_job(self, job: JobOrID[TBody]) -> Command[None]:
+        """Makes a buried or delayed job ready."""
+        return Command(b"kick-job %d\r\n" % _id(job), JOB_KICKED)
+
+    @command
+    def peek(self, id: int) -> Command[Job[TBody]]:
+        """Returns the job with this id, without reserving it."""
+        return Command(b"peek %d\r\n" % _id(id), FOUND, True)
+
+    @command
+    def peek_ready(self) -> Command[Job[TBody]]:
+        """Returns the next ready job of the tube that is used."""
+        return Command(b"peek-ready\r\n", FOUND, True)
+
+    @command
+    def peek_delayed(self) -> Command[Job[TBody]]:
+        """Returns the delayed job of the tube that is used which is due first."""
+        return Command(b"peek-delayed\r\n", FOUND, True)
+
+    @command
+    def peek_buried(self) -> Command[Job[TBody]]:
+        """Returns the job of the tube that is used which was buried first."""
+        return Command(b"peek-buried\r\n", FOUND, True)
+
+    @command
+    def peek_keyed(self, key: str) -> Command[Job[TBody]]:
+        """Returns the job with this key in the tube that is used."""
+        return Command(b"peek-keyed %b\r\n" % _name(key, "key"), FOUND, True)
+
+    # Tubes
+
+    @command
+    def use(self, tube: str) -> Command[str]:
+        """Uses another tube from now on, also after reconnecting."""
+        return Use(b"use %b\r\n" % _name(tube), USING, True)
+
+    @command
+    def using(self) -> Command[str]:
+        """Returns the tube that is used."""
+        return Command(b"list-tube-used\r\n", USING, True)
+
+    @command
+    def watch(self, tube: str) -> Command[int]:
+        """Watches one more tube, also after reconnecting. Returns how many are watched."""
+        return Watch(b"watch %b\r\n" % _name(tube), tube, True)
+
+    @command
+    def ignore(self, tube: str) -> Command[int]:
+        """Watches a tube no more. Returns how many are watched.
+
+        Raises:
+            NotIgnoredError: it is the only one.
+        """
+        return Watch(b"ignore %b\r\n" % _name(tube), tube, False)
+
+    @command
+    def watching(self) -> Command[list[str]]:
+        """Returns the tubes that are watched."""
+        return Command(b"list-tubes-watched\r\n", NAMES, True)
+
+    @command
+    def tubes(self) -> Command[list[str]]:
+        """Returns all tubes."""
+        return Command(b"list-tubes\r\n", NAMES, True)
+
+    @command
+    def pause_tube(self, tube: str, delay: Duration) -> Command[None]:
+        """Lets nobody reserve jobs of a tube for so many seconds."""
+        delay = seconds_of(delay, "delay")
+        made: Command[None] = Command(b"pause-tube %b %b\r\n" % (_name(tube), seconds("delay", delay)), PAUSED, True)
+        if not _is_whole(delay):
+            made.or_whole(make.pause_tube(tube, math.ceil(delay)))
+        return made
+
+    @command
+    def clear_tube(self, tube: str) -> Command[int]:
+        """Deletes all ready, delayed and buried jobs of a tube. Returns how many."""
+        return Command(b"clear-tube %b\r\n" % _name(tube), CLEARED)
+
+    @command
+    def redrive(self, tube: str, limit: int) -> Command[int]:
+        """Sends jobs of a dead tube back to the tubes that they have come from, ready. Returns how many.
+
+        Args:
+            limit: the most jobs to send back.
+        """
+        return Command(b"redrive %b %d\r\n" % (_name(tube), within("limit", limit, MAX_PRIORITY, 1)), REDRIVEN)
+
+    @command
+    def move_jobs(self, tube: str, state: str, target: str, limit: int) -> Command[int]:
+        """Moves the first jobs of a tube in one state to another tube. Returns how many.
+
+        They keep their ids, states, priorities and deadlines.
+
+        Args:
+            state: `ready`, `delayed` or `buried`.
+            target: the other tube, which need not exist.
+            limit: the most jobs to move.
+
+        Raises:
+            OtherShardError: the other tube is in another shard of a cluster.
+        """
+        words = (_name(tube), _state(state, MOVED_STATES), _name(target), within("limit", limit, MAX_PRIORITY, 1))
+        return Command(b"move-jobs %b %b %b %d\r\n" % words, MOVED)
+
+    # Statistics, and the server
+
+    @command
+    def stats(self) -> Command[Statistics]:
+        """Returns the statistics of the server."""
+        return Command(b"stats\r\n", STATISTICS, True)
+
+    @command
+    def stats_job(self, job: JobOrID[TBody]) -> Command[Statistics]:
+        """Returns the statistics of a job."""
+        return Command(b"stats-job %d\r\n" % _id(job), STATISTICS, True)
+
+    @command
+    def stats_tube(self, tube: str) -> Command[Statistics]:
+        """Returns the statistics of a tube."""
+        return Command(b"stats-tube %b\r\n" % _name(tube), STATISTICS, True)
+
+    @command
+    def list_clients(self) -> Command[list[Statistics]]:
+        """Returns all clients of the server, each with its name, user, state and figures."""
+        return Command(b"list-clients\r\n", ENTRIES, True)
+
+    @command
+    def drain(self) -> Command[None]:
+        """Puts the server into drain mode: it takes no new jobs, and everything else goes on."""
+        return Command(b"drain\r\n", DRAINED, True)
+
+    @command
+    def undrain(self) -> Command[None]:
+        """Ends drain mode."""
+        return Command(b"undrain\r\n", UNDRAINED, True)
+
+    # What clients have in another form: in pages, or with a way around it
+
+    @command
+    def _job_page(
+        self, tube: str, state: str = "ready", following: str = "0", limit: int = PAGE_ENTRIES
+    ) -> Command[tuple[str, list[Statistics]]]:
+        """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
+        if not following.isascii() or not following.replace("-", "").isdigit():
+            raise ValueError(f"bad position {following!r}: must be 0, or what the page before has said")
+        words = (_name(tube), _state(state), following.encode("ascii"), within("limit", limit, PAGE_ENTRIES, 1))
+        return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
+
+    @command
+    def _tube_page(self, following: str = "", limit: int = PAGE_ENTRIES) -> Command[tuple[str, list[Statistics]]]:
+        """A page of tubes, from `following` on; with it, where the next one begins ("" if there is none)."""
+        first = _name(following) if following else b"-"
+        return Command(b"stats-tubes %b %d\r\n" % (first, within("limit", limit, PAGE_ENTRIES, 1)), TUBE_PAGE, True)
+
+
+class Maker(Commands[Any]):
+    """Makes commands: its methods return them."""
+
+    __slots__ = ()
+
+    @property
+    def _session(self) -> Maker:
+        return self
+
+    def encode(self, body: str | bytes) -> bytes:
+        """The bytes of a body."""
+        if isinstance(body, bytes):
+            return body
+        raise TypeError(f"a body must be bytes: {type(body)!r}")
+
+    def held(self, job: JobOrID[Any]) -> int:
+        """The id of a job that is to be touched, released or buried."""
+        return id_of(job)
+
+
+make: Final = Maker()
+
+
+class Blocking(Commands[TBody]):
+    """Whose methods execute a command and return its result."""
+
+    __slots__ = ()
+
+    def execute(self, command: Command[T]) -> T:
+        """Execute a command: return its result, or raise its error."""
+        raise NotImplementedError
+
+
+class Asynchronous(Commands[TBody]):
+    """Whose methods are coroutines, which do so."""
+
+    __slots__ = ()
+
+    async def execute(self, command: Command[T]) -> T:
+        """Execute a command: return its result, or raise its error."""
+        raise NotImplementedError
+
+
+class Pipelined(Commands[TBody]):
+    """Whose methods return what becomes of the command later."""
+
+    __slots__ = ()
+
+    def execute(self, command: Command[T]) -> Reply[T]:
+        """Execute a command together with others."""
+        raise NotImplementedError
+
+
+def _executes(declaration: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **named: Any) -> Any:
+        return self.execute(declaration(self, *args, **named))
+
+    return method
+
+
+def _awaits(declaration: Callable[..., Any]) -> Callable[..., Any]:
+    async def method(self: Any, *args: Any, **named: Any) -> Any:
+        return await self.execute(declaration(self, *args, **named))
+
+    return method
+
+
+def _document(method: Callable[..., Any], declaration: Callable[..., Any], result: str) -> Callable[..., Any]:
+    """Let a method be shown with the arguments of its declaration, and what it returns itself."""
+    shown = types.FunctionType(declaration.__code__, declaration.__globals__, declaration.__name__)
+    shown.__defaults__, shown.__kwdefaults__ = declaration.__defaults__, declaration.__kwdefaults__
+    inner = declaration.__annotations__["return"][len("Command[") : -1]
+    shown.__annotations__ = {**declaration.__annotations__, "return": result % inner}
+    method.__name__, method.__qualname__ = declaration.__name__, declaration.__qualname__
+    method.__doc__, method.__module__ = declaration.__doc__, declaration.__module__
+    method.__wrapped__ = shown  # type: ignore[attr-defined]  # which inspect.signature looks at
+    return method
+
+
+for _each in DECLARED:
+    setattr(Blocking, _each.__name__, _document(_executes(_each), _each, "%s"))
+    setattr(Asynchronous, _each.__name__, _document(_awaits(_each), _each, "%s"))
+    setattr(Pipelined, _each.__name__, _document(_executes(_each), _each, "Reply[%s]"))

@@ -54,7 +54,8 @@ from beanstalk_client.events import tell
 if TYPE_CHECKING:
     from beanstalk_client.asynchronous import AsyncClient
     from beanstalk_client.job import Job
-    from beanstalk_client.pipeline import AsyncPipeline, Reply
+    from beanstalk_client.pipeline import AsyncPipeline
+from beanstalk_client.commands import Reply
 
 AT_ONCE = 10
 """How many jobs run at a time, unless told."""

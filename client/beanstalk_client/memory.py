@@ -20,8 +20,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from beanstalk_client import commands
-from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, Duration, seconds_of
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TTR, DEFAULT_TUBE, Duration, make, seconds_of
 from beanstalk_client.consumer import Bury, Outcome, Release
 from beanstalk_client.errors import BuriedError, ExistsError, JobTooBigError, NotFoundError, TimedOutError, TooLateError
 from beanstalk_client.session import Session
@@ -346,16 +345,16 @@ class MemoryClient:
         **demands: Any,
     ) -> int:
         data = self._session.encode(body)
-        commands.put_with(data, priority, delay, ttr, key=key, replace=replace, at=at, **demands)
+        make.put_with(data, priority, delay, ttr, key=key, replace=replace, at=at, **demands)
         delay, ttr = seconds_of(delay), max(1, seconds_of(ttr))  # a second at least, as at a server
         return self._queue._put(self._tube, data, priority, delay, ttr, key, replace, at, demands)
 
     def cancel(self, job: MemoryJob | int) -> None:
-        commands.cancel(_id_of(job))
+        make.cancel(_id_of(job))
         self._cancel(self._queue._find(job))
 
     def cancel_keyed(self, key: str) -> None:
-        commands.cancel_keyed(key)
+        make.cancel_keyed(key)
         job = self._queue._keyed(self._tube, key)
         if job is None:
             raise NotFoundError
@@ -376,11 +375,11 @@ class MemoryClient:
         return job
 
     def delete(self, job: MemoryJob | int) -> None:
-        commands.delete(_id_of(job))
+        make.delete(_id_of(job))
         self._queue._remove(self._queue._find(job), holds=True, at=self._queue.now)
 
     def release(self, job: MemoryJob | int, priority: int | None = None, delay: Duration = 0) -> None:
-        commands.release(_id_of(job), priority, delay)
+        make.release(_id_of(job), priority, delay)
         delay = seconds_of(delay)
         found = self._queue._find(job, RESERVED)
         found.priority = DEFAULT_PRIORITY if priority is None else priority
@@ -395,7 +394,7 @@ class MemoryClient:
         found.state = DELAYED if wait else READY
 
     def bury(self, job: MemoryJob | int, priority: int | None = None) -> None:
-        commands.bury(_id_of(job), priority)
+        make.bury(_id_of(job), priority)
         found = self._queue._find(job, RESERVED)
         found.priority = DEFAULT_PRIORITY if priority is None else priority
         self._sink(found)
@@ -407,7 +406,7 @@ class MemoryClient:
         job.state = BURIED
 
     def kick_job(self, job: MemoryJob | int) -> None:
-        commands.kick_job(_id_of(job))
+        make.kick_job(_id_of(job))
         found = self._queue._find(job, BURIED, DELAYED)
         found.kicks += 1
         found.tries = 0
@@ -416,7 +415,7 @@ class MemoryClient:
 
     def kick(self, limit: int) -> int:
         """Kick buried jobs of the tube, or delayed ones where none is buried; return how many."""
-        commands.kick(limit)
+        make.kick(limit)
         buried = self._queue.jobs(self._tube, BURIED)
         delayed = self._queue.jobs(self._tube, DELAYED)
         chosen = sorted(buried, key=lambda job: job._sunk) or sorted(delayed, key=lambda job: (job.due, job.id))
@@ -425,7 +424,7 @@ class MemoryClient:
         return len(chosen[:limit])
 
     def stats_job(self, job: MemoryJob | int) -> dict[str, Any]:
-        commands.stats_job(_id_of(job))
+        make.stats_job(_id_of(job))
         return self._queue._find(job).stats(self._queue.now)
 
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, TypeVar, Union
 
-from beanstalk_client.commands import MAX_BODY, MAX_DIGITS, RESERVED, Command, batch_of, nonsense
+from beanstalk_client.commands import Command
 from beanstalk_client.errors import ConnectionLostError, Error, shown
+from beanstalk_client.replies import MAX_BODY, MAX_DIGITS, RESERVED, batch_of, nonsense
 from beanstalk_client.session import Session
 
 T = TypeVar("T")

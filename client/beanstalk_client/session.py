@@ -10,8 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-from beanstalk_client import commands
-from beanstalk_client.commands import DEFAULT_TUBE, Command, Duration, seconds_of
+from beanstalk_client.commands import (
+    BASE,
+    COUNTED,
+    DEFAULT_TUBE,
+    MAX_TIMEOUT,
+    Command,
+    CountProbe,
+    Duration,
+    Maker,
+    auth,
+    probe,
+    seconds_of,
+)
 from beanstalk_client.errors import ReservationLostError, UnsupportedError
 from beanstalk_client.job import Job
 
@@ -22,7 +33,7 @@ RECONNECT_WITHIN: Final = 1.0
 request should not wait for longer for a server that is down."""
 
 
-class Session:
+class Session(Maker):
     """What outlives a connection.
 
     Args:
@@ -69,12 +80,12 @@ class Session:
 
     def greet(self) -> list[Command[Any]]:
         """What a new connection must be told before anything else. Each of these must succeed."""
-        greeting: list[Command[Any]] = [commands.auth(self._token)] if self._token else []
+        greeting: list[Command[Any]] = [auth(self._token)] if self._token else []
         if self.used != DEFAULT_TUBE:
-            greeting.append(commands.use(self.used))
-        greeting += [commands.watch(tube) for tube in self.watched if tube != DEFAULT_TUBE]
+            greeting.append(self.use(self.used))
+        greeting += [self.watch(tube) for tube in self.watched if tube != DEFAULT_TUBE]
         if DEFAULT_TUBE not in self.watched:
-            greeting.append(commands.ignore(DEFAULT_TUBE))
+            greeting.append(self.ignore(DEFAULT_TUBE))
         return greeting
 
     def forget_token(self) -> None:
@@ -117,9 +128,9 @@ class Session:
 
     def probes(self, command: str) -> list[Command[Any]]:
         """What must be asked to find out whether the server knows a command: nothing, if that is known."""
-        if command in commands.BASE or command in self.known:
+        if command in BASE or command in self.known:
             return []
-        return [commands.CountProbe(command) if command in commands.COUNTED else commands.probe(command)]
+        return [CountProbe(command) if command in COUNTED else probe(command)]
 
     def knows(self, command: str, answer: Any = None) -> bool:
         """Whether the server knows a command.
@@ -127,20 +138,20 @@ class Session:
         Args:
             answer: the result of what `probes` has asked, if anything.
         """
-        if command in commands.COUNTED and isinstance(answer, dict):
+        if command in COUNTED and isinstance(answer, dict):
             self.known[command] = f"cmd-{command}" in answer
-        return command in commands.BASE or self.known.get(command, False)
+        return command in BASE or self.known.get(command, False)
 
-    def fit(self, name: str, command: Command[T]) -> Command[T]:
-        """What to send for a command that a server may take for something else; it was asked whether it knows `name`.
+    def fit(self, command: Command[T]) -> Command[T]:
+        """What to send for a command that a server may take for something else; it was asked for what that needs.
 
         Raises:
             UnsupportedError: it does not, and there is no other way to say the command.
         """
-        if self.knows(name):
+        if self.knows(command.needs):
             return command
         if command.whole is None:
-            raise UnsupportedError(f"the server does not know {name}, which beanstalk-server has")
+            raise UnsupportedError(f"the server does not know {command.needs}, which beanstalk-server has")
         return command.whole
 
 
@@ -167,6 +178,6 @@ def read_patience(
     reconnecting = seconds_of(reconnect_timeout, "reconnect_timeout")
     named = {"connect_timeout": connecting, "timeout": silence, "reconnect_timeout": reconnecting}
     for name, duration in named.items():
-        if duration is not None and not 0 < duration <= commands.MAX_TIMEOUT:
-            raise ValueError(f"{name} is {duration}: must be seconds, more than 0 and at most {commands.MAX_TIMEOUT}")
+        if duration is not None and not 0 < duration <= MAX_TIMEOUT:
+            raise ValueError(f"{name} is {duration}: must be seconds, more than 0 and at most {MAX_TIMEOUT}")
     return connecting, silence, reconnecting

@@ -31,8 +31,8 @@ from beanstalk_client import (
     UndecodableError,
     UnknownCommandError,
     UnsupportedError,
-    commands,
 )
+from beanstalk_client.commands import make
 from scripted_server import CLOSE, RESET, SILENCE
 from tls_peers import Files, client_context
 
@@ -538,7 +538,7 @@ def test_unix_sockets_and_sockets_that_are_connected_already(run, tmp_path):
         assert queue.put(b"x") == 3
         sock.close()
         assert not queue._connection.is_alive()
-        (result,) = queue.run_all([commands.stats()])
+        (result,) = queue.run_all([make.stats()])
         assert isinstance(result, ConnectionLostError)
         with pytest.raises(ConnectionLostError):
             queue.put(b"x")
@@ -549,7 +549,7 @@ def test_unix_sockets_and_sockets_that_are_connected_already(run, tmp_path):
 def test_any_number_of_commands_go_out_together_while_replies_come(either):
     with Client(either.address, timeout=20) as queue:
         job = queue.put("x" * 60_000)
-        results = queue.run_all([commands.peek(job)] * 500 + [commands.put(b"y" * 60_000)] * 100)
+        results = queue.run_all([make.peek(job)] * 500 + [make.put(b"y" * 60_000)] * 100)
         assert {len(result.body) for result in results[:500]} == {60_000}
         assert results[500:] == list(range(job + 1, job + 101))
 
@@ -618,7 +618,7 @@ def test_a_server_that_goes_while_much_is_written_is_the_result_of_all_that_is_l
     first = b"put 65536 0 60 60000\r\n"
     server = scripted([(first + b"x" * 60_000 + b"\r\n", b"INSERTED 1\r\n", give_up)])
     with Client(server.address, timeout=0.1, reconnect=False) as queue:
-        results = queue.run_all([commands.put(b"x" * 60_000)] * 500)
+        results = queue.run_all([make.put(b"x" * 60_000)] * 500)
         assert results[0] == 1
         assert {type(result) for result in results[1:]} <= {ConnectionLostError, NoAnswerError}
         assert len(results) == 500
@@ -771,7 +771,7 @@ def test_a_second_thread_is_refused_while_the_first_waits(run):
         with pytest.raises(RuntimeError, match="another thread"):
             queue.tubes()
         with pytest.raises(RuntimeError, match="another thread"):
-            queue.run_all([commands.stats()])
+            queue.run_all([make.stats()])
         other.put("a")
         assert waiting.result().body == "a"
         assert queue.tubes() == ["default"]

@@ -4,8 +4,9 @@ import datetime
 import pickle
 
 import pytest
-from beanstalk_client import commands, errors
+from beanstalk_client import commands, errors, replies
 from beanstalk_client.cli import parser
+from beanstalk_client.commands import make
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session, read_patience
@@ -36,58 +37,58 @@ def plain(result):
 
 
 CONVERSATIONS = {
-    "put": (commands.put(b"x\r\ny", 1, 2.5, 3), b"INSERTED 18446744073709551615\r\n", 2**64 - 1),
-    "put keyed": (commands.put_keyed("k", b""), b"INSERTED 2\r\n", 2),
-    "replace": (commands.replace_keyed("k", b""), b"INSERTED 2\r\n", 2),
-    "replaced": (commands.put_with(b"", key="k", replace=True), b"REPLACED 2\r\n", 2),
-    "cancel": (commands.cancel(5), b"CANCELLED\r\n", None),
-    "cancel keyed": (commands.cancel_keyed("k"), b"CANCELLED\r\n", None),
-    "reschedule": (commands.reschedule(5, 0.25), b"RESCHEDULED\r\n", None),
-    "reschedule keyed": (commands.reschedule_keyed("k", 9), b"RESCHEDULED\r\n", None),
-    "reserve": (commands.reserve(), b"RESERVED 5 7\r\n1\r\n\r\n34\r\n", ("job", 5, b"1\r\n\r\n34")),
-    "reserve with timeout": (commands.reserve(3), b"RESERVED 5 0\r\n\r\n", ("job", 5, b"")),
-    "reserve job": (commands.reserve_job(5), b"RESERVED 5 1\r\n!\r\n", ("job", 5, b"!")),
+    "put": (make.put(b"x\r\ny", 1, 2.5, 3), b"INSERTED 18446744073709551615\r\n", 2**64 - 1),
+    "put keyed": (make.put_keyed("k", b""), b"INSERTED 2\r\n", 2),
+    "replace": (make.replace_keyed("k", b""), b"INSERTED 2\r\n", 2),
+    "replaced": (make.put_with(b"", key="k", replace=True), b"REPLACED 2\r\n", 2),
+    "cancel": (make.cancel(5), b"CANCELLED\r\n", None),
+    "cancel keyed": (make.cancel_keyed("k"), b"CANCELLED\r\n", None),
+    "reschedule": (make.reschedule(5, 0.25), b"RESCHEDULED\r\n", None),
+    "reschedule keyed": (make.reschedule_keyed("k", 9), b"RESCHEDULED\r\n", None),
+    "reserve": (make.reserve(), b"RESERVED 5 7\r\n1\r\n\r\n34\r\n", ("job", 5, b"1\r\n\r\n34")),
+    "reserve with timeout": (make.reserve(3), b"RESERVED 5 0\r\n\r\n", ("job", 5, b"")),
+    "reserve job": (make.reserve_job(5), b"RESERVED 5 1\r\n!\r\n", ("job", 5, b"!")),
     "batch": (
-        commands.reserve_batch(3, 1),
+        make.reserve_batch(3, 1),
         b"RESERVED_BATCH 3\r\nRESERVED 5 1\r\na\r\nRESERVED 6 0\r\n\r\nRESERVED 7 2\r\n\r\n\r\n",
         [("job", 5, b"a"), ("job", 6, b""), ("job", 7, b"\r\n")],
     ),
-    "delete": (commands.delete(5), b"DELETED\r\n", None),
-    "release": (commands.release(5), b"RELEASED\r\n", None),
-    "bury": (commands.bury(5), b"BURIED\r\n", None),
-    "touch": (commands.touch(5), b"TOUCHED\r\n", None),
-    "kick": (commands.kick(9), b"KICKED 3\r\n", 3),
-    "kick job": (commands.kick_job(9), b"KICKED\r\n", None),
-    "peek": (commands.peek(5), b"FOUND 5 1\r\n\n\r\n", ("job", 5, b"\n")),
-    "peek ready": (commands.peek_ready(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
-    "peek delayed": (commands.peek_delayed(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
-    "peek buried": (commands.peek_buried(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
-    "peek keyed": (commands.peek_keyed("k"), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
-    "use": (commands.use("mails"), b"USING mails\r\n", "mails"),
-    "using": (commands.using(), b"USING mails\r\n", "mails"),
-    "watch": (commands.watch("mails"), b"WATCHING 2\r\n", 2),
-    "ignore": (commands.ignore("mails"), b"WATCHING 1\r\n", 1),
-    "watching": (commands.watching(), ok(b"---\n- default\n- mails\n"), ["default", "mails"]),
-    "tubes": (commands.tubes(), ok(b'---\n- "default"\n'), ["default"]),
-    "pause": (commands.pause_tube("mails", 1.5), b"PAUSED\r\n", None),
-    "clear": (commands.clear_tube("mails"), b"CLEARED 0\r\n", 0),
-    "redrive": (commands.redrive("dead", 5), b"REDRIVEN 5\r\n", 5),
-    "move": (commands.move_jobs("a", "ready", "b", 5), b"MOVED 5\r\n", 5),
-    "drain": (commands.drain(), b"DRAINING\r\n", None),
-    "undrain": (commands.undrain(), b"NOT_DRAINING\r\n", None),
+    "delete": (make.delete(5), b"DELETED\r\n", None),
+    "release": (make.release(5), b"RELEASED\r\n", None),
+    "bury": (make.bury(5), b"BURIED\r\n", None),
+    "touch": (make.touch(5), b"TOUCHED\r\n", None),
+    "kick": (make.kick(9), b"KICKED 3\r\n", 3),
+    "kick job": (make.kick_job(9), b"KICKED\r\n", None),
+    "peek": (make.peek(5), b"FOUND 5 1\r\n\n\r\n", ("job", 5, b"\n")),
+    "peek ready": (make.peek_ready(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "peek delayed": (make.peek_delayed(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "peek buried": (make.peek_buried(), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "peek keyed": (make.peek_keyed("k"), b"FOUND 5 1\r\n1\r\n", ("job", 5, b"1")),
+    "use": (make.use("mails"), b"USING mails\r\n", "mails"),
+    "using": (make.using(), b"USING mails\r\n", "mails"),
+    "watch": (make.watch("mails"), b"WATCHING 2\r\n", 2),
+    "ignore": (make.ignore("mails"), b"WATCHING 1\r\n", 1),
+    "watching": (make.watching(), ok(b"---\n- default\n- mails\n"), ["default", "mails"]),
+    "tubes": (make.tubes(), ok(b'---\n- "default"\n'), ["default"]),
+    "pause": (make.pause_tube("mails", 1.5), b"PAUSED\r\n", None),
+    "clear": (make.clear_tube("mails"), b"CLEARED 0\r\n", 0),
+    "redrive": (make.redrive("dead", 5), b"REDRIVEN 5\r\n", 5),
+    "move": (make.move_jobs("a", "ready", "b", 5), b"MOVED 5\r\n", 5),
+    "drain": (make.drain(), b"DRAINING\r\n", None),
+    "undrain": (make.undrain(), b"NOT_DRAINING\r\n", None),
     "auth": (commands.auth("secret"), b"AUTHENTICATED\r\n", None),
-    "stats": (commands.stats(), ok(b'---\nid: 12\nos: "a: b"\nempty:\nversion: 1.13\n'), None),
-    "stats job": (commands.stats_job(5), ok(b"---\nid: 5\ntube: mails\n"), {"id": 5, "tube": "mails"}),
-    "stats tube": (commands.stats_tube("t"), ok(b"---\n"), {}),
+    "stats": (make.stats(), ok(b'---\nid: 12\nos: "a: b"\nempty:\nversion: 1.13\n'), None),
+    "stats job": (make.stats_job(5), ok(b"---\nid: 5\ntube: mails\n"), {"id": 5, "tube": "mails"}),
+    "stats tube": (make.stats_tube("t"), ok(b"---\n"), {}),
     "list jobs": (
-        commands.list_jobs("t"),
+        make._job_page("t"),
         ok(PAGE),
         ("17-4711", [{"id": 3, "state": "ready", "reason": 'a "b", c', "key": ""}, {"id": 4, "state": "x"}]),
     ),
-    "no jobs": (commands.list_jobs("t"), ok(b'---\nnext: ""\njobs: []\n'), ("", [])),
-    "stats tubes": (commands.stats_tubes(), ok(b'---\nnext: ""\ntubes:\n- {name: "a"}\n'), ("", [{"name": "a"}])),
-    "clients": (commands.list_clients(), ok(b'---\n- {name: "a", age: 5}\n'), [{"name": "a", "age": 5}]),
-    "no clients": (commands.list_clients(), ok(b"---\n[]\n"), []),
+    "no jobs": (make._job_page("t"), ok(b'---\nnext: ""\njobs: []\n'), ("", [])),
+    "stats tubes": (make._tube_page(), ok(b'---\nnext: ""\ntubes:\n- {name: "a"}\n'), ("", [{"name": "a"}])),
+    "clients": (make.list_clients(), ok(b'---\n- {name: "a", age: 5}\n'), [{"name": "a", "age": 5}]),
+    "no clients": (make.list_clients(), ok(b"---\n[]\n"), []),
 }
 CONVERSATIONS["stats"] = (*CONVERSATIONS["stats"][:2], {"id": 12, "os": "a: b", "empty": "", "version": "1.13"})
 
@@ -182,7 +183,7 @@ def test_a_reply_that_makes_no_sense_ends_the_connection_for_all_that_is_pending
     expects = {b"RESERVED": "reserve", b"RESERVED_BATCH": "batch", b"DELETED": "delete", b"USING": "use"}
     name = expects.get(reply.split()[0] if reply.split() else b"", "stats" if reply.startswith(b"OK") else "put")
     command = CONVERSATIONS[name][0]
-    after = commands.delete(6)
+    after = make.delete(6)
     for pieces in splits(reply + b"\r\n"):
         found, protocol = say([after, command, after], [b"DELETED\r\n", *pieces])
         assert found[0] is None
@@ -219,7 +220,7 @@ def test_all_commands_in_one_conversation_in_pieces_of_every_size():
 
 def test_a_body_that_cannot_be_decoded_leaves_the_conversation_in_step():
     data = b"RESERVED_BATCH 2\r\nRESERVED 5 1\r\n\xff\r\nRESERVED 6 1\r\na\r\nRESERVED 7 2\r\n\xc3\xa4\r\n"
-    found, protocol = say([commands.reserve_batch(2), commands.reserve()], [data], "utf-8")
+    found, protocol = say([make.reserve_batch(2), make.reserve()], [data], "utf-8")
     assert found[0][0] is errors.UndecodableError
     assert found[1] == ("job", 7, "ä")
     assert protocol.session.reserved == {5, 6, 7}
@@ -227,7 +228,7 @@ def test_a_body_that_cannot_be_decoded_leaves_the_conversation_in_step():
 
 def test_a_large_body_is_awaited_without_being_looked_at_again():
     protocol = Protocol()
-    protocol.send(commands.reserve())
+    protocol.send(make.reserve())
     assert protocol.receive(b"RESERVED 5 1000000\r\n") == []
     assert protocol.missing == 1_000_002
     for _ in range(100):
@@ -240,7 +241,7 @@ def test_a_large_body_is_awaited_without_being_looked_at_again():
 
 def test_no_command_shows_its_token_or_its_body():
     assert repr(commands.auth("secret")) == "<auth>"
-    assert repr(commands.put(b"secret")) == "<put>"
+    assert repr(make.put(b"secret")) == "<put>"
 
 
 def test_reservations_uses_and_watches_are_noted_as_the_replies_come():
@@ -248,20 +249,20 @@ def test_reservations_uses_and_watches_are_noted_as_the_replies_come():
     protocol = Protocol(session)
     assert [command.data for command in session.greet()] == [b"use a\r\n", b"watch b\r\n"]
     script = [
-        (commands.use("c"), b"USING c\r\n"),
-        (commands.use("d"), b"FORBIDDEN\r\n"),
-        (commands.watch("e"), b"WATCHING 3\r\n"),
-        (commands.watch("f"), b"OUT_OF_MEMORY\r\n"),
-        (commands.ignore("default"), b"WATCHING 2\r\n"),
-        (commands.ignore("b"), b"NOT_IGNORED\r\n"),
-        *[(commands.reserve(), b"RESERVED %d 0\r\n\r\n" % number) for number in range(1, 8)],
-        (commands.peek(9), b"FOUND 9 0\r\n\r\n"),
-        (commands.delete(1), b"DELETED\r\n"),
-        (commands.delete(2), b"NOT_FOUND\r\n"),
-        (commands.release(3), b"RELEASED\r\n"),
-        (commands.release(4), b"BURIED\r\n"),
-        (commands.bury(5), b"BURIED\r\n"),
-        (commands.bury(6), b"INTERNAL_ERROR\r\n"),
+        (make.use("c"), b"USING c\r\n"),
+        (make.use("d"), b"FORBIDDEN\r\n"),
+        (make.watch("e"), b"WATCHING 3\r\n"),
+        (make.watch("f"), b"OUT_OF_MEMORY\r\n"),
+        (make.ignore("default"), b"WATCHING 2\r\n"),
+        (make.ignore("b"), b"NOT_IGNORED\r\n"),
+        *[(make.reserve(), b"RESERVED %d 0\r\n\r\n" % number) for number in range(1, 8)],
+        (make.peek(9), b"FOUND 9 0\r\n\r\n"),
+        (make.delete(1), b"DELETED\r\n"),
+        (make.delete(2), b"NOT_FOUND\r\n"),
+        (make.release(3), b"RELEASED\r\n"),
+        (make.release(4), b"BURIED\r\n"),
+        (make.bury(5), b"BURIED\r\n"),
+        (make.bury(6), b"INTERNAL_ERROR\r\n"),
     ]
     for command, reply in script:
         protocol.send(command)
@@ -279,8 +280,8 @@ def test_reservations_uses_and_watches_are_noted_as_the_replies_come():
 def test_a_job_of_a_connection_that_is_lost_is_held_no_more():
     session = Session()
     protocol = Protocol(session)
-    protocol.send(commands.reserve())
-    protocol.send(commands.peek(6))
+    protocol.send(make.reserve())
+    protocol.send(make.peek(6))
     (_, job), (_, seen) = protocol.receive(b"RESERVED 5 0\r\n\r\nFOUND 6 0\r\n\r\n")
     assert session.held(job) == 5
     session.lose()
@@ -305,7 +306,7 @@ def test_what_the_server_knows_is_asked_once_for_each_connection(reply, is_known
     assert session.knows("put-with") is is_known
     if not is_known:
         with pytest.raises(errors.UnsupportedError, match="put-with"):
-            session.fit("put-with", commands.put_with(b""))
+            session.fit(make.put_with(b""))
     session.lose()
     assert session.probes("put-with")
     assert session.probes("put") == []
@@ -333,33 +334,33 @@ def test_only_a_server_that_knows_all_commands_forbids_statistics():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: commands.put(b"", -1),
-        lambda: commands.put(b"", 2**32),
-        lambda: commands.put(b"", 0, -1),
-        lambda: commands.put(b"", 0, 2**32),
-        lambda: commands.put(b"", 0, 0, float("nan")),
-        lambda: commands.put_keyed("a b", b""),
-        lambda: commands.put_keyed("", b""),
-        lambda: commands.put_keyed("k\r\n", b""),
-        lambda: commands.put_with(b"", hold=1),
-        lambda: commands.put_with(b"", replace=True),
-        lambda: commands.put_with(b"", delay=1, at=1),
-        lambda: commands.put_with(b"", at=2**32),
-        lambda: commands.put_with(b"", tries=-1),
-        lambda: commands.put_with(b"", key="ä"),
-        lambda: commands.use("-a"),
-        lambda: commands.use("a" * 201),
-        lambda: commands.watch("a\n"),
-        lambda: commands.delete(-1),
-        lambda: commands.delete(2**64),
-        lambda: commands.release(1, 2**32),
-        lambda: commands.bury(1, -1),
-        lambda: commands.reserve(-1),
-        lambda: commands.reserve(2**31),
-        lambda: commands.reserve_batch(0),
-        lambda: commands.list_jobs("t", "dead"),
-        lambda: commands.list_jobs("t", "ready", "x y"),
-        lambda: commands.move_jobs("t", "reserved", "u", 1),
+        lambda: make.put(b"", -1),
+        lambda: make.put(b"", 2**32),
+        lambda: make.put(b"", 0, -1),
+        lambda: make.put(b"", 0, 2**32),
+        lambda: make.put(b"", 0, 0, float("nan")),
+        lambda: make.put_keyed("a b", b""),
+        lambda: make.put_keyed("", b""),
+        lambda: make.put_keyed("k\r\n", b""),
+        lambda: make.put_with(b"", hold=1),
+        lambda: make.put_with(b"", replace=True),
+        lambda: make.put_with(b"", delay=1, at=1),
+        lambda: make.put_with(b"", at=2**32),
+        lambda: make.put_with(b"", tries=-1),
+        lambda: make.put_with(b"", key="ä"),
+        lambda: make.use("-a"),
+        lambda: make.use("a" * 201),
+        lambda: make.watch("a\n"),
+        lambda: make.delete(-1),
+        lambda: make.delete(2**64),
+        lambda: make.release(1, 2**32),
+        lambda: make.bury(1, -1),
+        lambda: make.reserve(-1),
+        lambda: make.reserve(2**31),
+        lambda: make.reserve_batch(0),
+        lambda: make._job_page("t", "dead"),
+        lambda: make._job_page("t", "ready", "x y"),
+        lambda: make.move_jobs("t", "reserved", "u", 1),
         lambda: commands.auth("a b"),
         lambda: commands.auth(""),
         lambda: commands.probe("put"),
@@ -378,17 +379,17 @@ def test_durations_are_rounded_up_to_the_millisecond():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda duration: commands.put(b"x", 1, duration, duration),
-        lambda duration: commands.put_keyed("k", b"x", 1, duration, duration),
-        lambda duration: commands.replace_keyed("k", b"x", 1, duration, duration),
-        lambda duration: commands.put_with(b"x", 1, duration, duration, backoff=duration, ttl=duration),
-        lambda duration: commands.put_with(b"x", key="k", at=5, hold=duration),
-        lambda duration: commands.reschedule(1, duration),
-        lambda duration: commands.reschedule_keyed("k", duration),
-        lambda duration: commands.reserve(duration),
-        lambda duration: commands.reserve_batch(5, duration),
-        lambda duration: commands.release(1, 1, duration),
-        lambda duration: commands.pause_tube("t", duration),
+        lambda duration: make.put(b"x", 1, duration, duration),
+        lambda duration: make.put_keyed("k", b"x", 1, duration, duration),
+        lambda duration: make.replace_keyed("k", b"x", 1, duration, duration),
+        lambda duration: make.put_with(b"x", 1, duration, duration, backoff=duration, ttl=duration),
+        lambda duration: make.put_with(b"x", key="k", at=5, hold=duration),
+        lambda duration: make.reschedule(1, duration),
+        lambda duration: make.reschedule_keyed("k", duration),
+        lambda duration: make.reserve(duration),
+        lambda duration: make.reserve_batch(5, duration),
+        lambda duration: make.release(1, 1, duration),
+        lambda duration: make.pause_tube("t", duration),
     ],
 )
 def test_every_duration_may_be_a_text_or_a_timedelta(make):
@@ -407,16 +408,16 @@ def test_every_duration_may_be_a_text_or_a_timedelta(make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: commands.put(b"x", delay=None), "delay is None: must be seconds, a timedelta, or as"),
-        (lambda: commands.reserve([1]), r"timeout is \[1\]: must be seconds"),
-        (lambda: commands.put(b"x", "high"), "priority is 'high': must be a whole number"),
-        (lambda: commands.delete("7"), "id is '7': must be a whole number"),
-        (lambda: commands.delete(7.5), "id is 7.5: must be a whole number"),
-        (lambda: commands.touch(None), "id is None: must be a whole number"),
-        (lambda: commands.kick("all"), "limit is 'all': must be a whole number"),
-        (lambda: commands.use(None), "tube is None: must be a text"),
-        (lambda: commands.cancel_keyed(17), "key is 17: must be a text"),
-        (lambda: commands.put_with(b"x", at="2027-01-04"), "at is '2027-01-04': must be a datetime, or Unix time"),
+        (lambda: make.put(b"x", delay=None), "delay is None: must be seconds, a timedelta, or as"),
+        (lambda: make.reserve([1]), r"timeout is \[1\]: must be seconds"),
+        (lambda: make.put(b"x", "high"), "priority is 'high': must be a whole number"),
+        (lambda: make.delete("7"), "id is '7': must be a whole number"),
+        (lambda: make.delete(7.5), "id is 7.5: must be a whole number"),
+        (lambda: make.touch(None), "id is None: must be a whole number"),
+        (lambda: make.kick("all"), "limit is 'all': must be a whole number"),
+        (lambda: make.use(None), "tube is None: must be a text"),
+        (lambda: make.cancel_keyed(17), "key is 17: must be a text"),
+        (lambda: make.put_with(b"x", at="2027-01-04"), "at is '2027-01-04': must be a datetime, or Unix time"),
     ],
 )
 def test_a_value_of_a_wrong_type_is_named_with_what_would_be_right(make, message):
@@ -448,7 +449,7 @@ def test_what_a_client_waits_for_is_a_duration():
         errors.ExistsError(4),
         errors.ConnectionLostError("gone", reason="so", maybe_done=True),
         errors.ReservationLostError("job 3"),
-        commands.undecodable(UnicodeError("x"), Job(1, b"a")),
+        replies.undecodable(UnicodeError("x"), Job(1, b"a")),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -460,14 +461,14 @@ def test_errors_go_from_process_to_process(error):
 
 @pytest.mark.parametrize("reply", [b"\x1b[2J\n2026-05-04 ERROR forged", "\u202e\u2028\x9b".encode(), b"\0" * 900])
 def test_what_a_server_says_steers_no_terminal_and_forges_no_line(reply):
-    for command in (commands.stats(), commands.put(b"", 0, 0, 1), commands.touch(1)):
+    for command in (make.stats(), make.put(b"", 0, 0, 1), make.touch(1)):
         protocol = Protocol()
         protocol.send(command)
         ((_, lost),) = protocol.receive(reply + b"\r\n")
         assert str(lost).startswith("the server's reply makes no sense (") and str(lost).isprintable()
         assert len(lost.reason) < 300
     protocol = Protocol()
-    protocol.send(commands.stats())
+    protocol.send(make.stats())
     ((_, lost),) = protocol.receive(b"OK %d\r\n---\n%b\r\n" % (len(reply) + 4, reply))
     assert lost.reason.isprintable() and len(lost.reason) < 300
 
@@ -475,9 +476,9 @@ def test_what_a_server_says_steers_no_terminal_and_forges_no_line(reply):
 @pytest.mark.parametrize(
     ("command", "reply"),
     [
-        (commands.reserve(), b"RESERVED 1 %d\r\n"),
-        (commands.peek(1), b"FOUND 1 %d\r\n"),
-        (commands.stats(), b"OK %d\r\n"),
+        (make.reserve(), b"RESERVED 1 %d\r\n"),
+        (make.peek(1), b"FOUND 1 %d\r\n"),
+        (make.stats(), b"OK %d\r\n"),
     ],
 )
 def test_no_more_is_awaited_than_a_job_may_have(command, reply):
@@ -494,7 +495,7 @@ def test_no_more_is_awaited_than_a_job_may_have(command, reply):
 def test_a_batch_has_at_most_as_many_jobs_as_servers_give():
     for count, is_nonsense in ((512, False), (513, True), (99_999_999_999, True)):
         protocol = Protocol()
-        protocol.send(commands.reserve_batch(512))
+        protocol.send(make.reserve_batch(512))
         protocol.receive(b"RESERVED_BATCH %d\r\n" % count)
         assert protocol.is_nonsense == is_nonsense
 
@@ -503,7 +504,7 @@ def test_a_batch_has_at_most_as_many_jobs_as_servers_give():
 def test_an_error_says_what_was_asked_of_whom_and_what_it_means(kind):
     error = kind(17) if kind is errors.ExistsError else kind()
     assert kind.meaning and kind.reply
-    errors.of_command(error, commands.put_keyed("order-17", b"secret", 0, 0, 60).line, "queue:1")
+    errors.of_command(error, make.put_keyed("order-17", b"secret", 0, 0, 60).line, "queue:1")
     found = str(pickle.loads(pickle.dumps(error)))
     assert found.startswith(f"queue:1: put-keyed order-17 0 0 60 6: {kind.reply}: ")
     assert "secret" not in found

@@ -1,7 +1,8 @@
 """Any commands with any replies in any pieces: the protocol's state machine beside one that is obviously right."""
 
 import hypothesis.strategies as st
-from beanstalk_client import commands, errors
+from beanstalk_client import errors
+from beanstalk_client.commands import make
 from beanstalk_client.job import Job
 from beanstalk_client.protocol import Protocol
 from beanstalk_client.session import Session
@@ -35,10 +36,10 @@ def exchanges(draw):
     )
     job_id, body = draw(IDS), draw(BODIES)
     if kind == "put":
-        return commands.put(body), b"INSERTED %d\r\n" % job_id, job_id, set(), set()
+        return make.put(body), b"INSERTED %d\r\n" % job_id, job_id, set(), set()
     if kind == "reserve":
         return (
-            commands.reserve(),
+            make.reserve(),
             b"RESERVED %d %d\r\n%b\r\n" % (job_id, len(body), body),
             (job_id, body),
             {job_id},
@@ -48,21 +49,21 @@ def exchanges(draw):
         jobs = draw(st.lists(st.tuples(IDS, BODIES), min_size=1, max_size=4))
         reply = b"RESERVED_BATCH %d\r\n" % len(jobs)
         reply += b"".join(b"RESERVED %d %d\r\n%b\r\n" % (number, len(text), text) for number, text in jobs)
-        return commands.reserve_batch(9), reply, jobs, {number for number, _ in jobs}, set()
+        return make.reserve_batch(9), reply, jobs, {number for number, _ in jobs}, set()
     if kind == "delete":
-        return commands.delete(job_id), b"DELETED\r\n", None, set(), {job_id}
+        return make.delete(job_id), b"DELETED\r\n", None, set(), {job_id}
     if kind == "release":
-        return commands.release(job_id), b"BURIED\r\n", errors.BuriedError, set(), {job_id}
+        return make.release(job_id), b"BURIED\r\n", errors.BuriedError, set(), {job_id}
     if kind == "peek":
-        return commands.peek(job_id), b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body), (job_id, body), set(), set()
+        return make.peek(job_id), b"FOUND %d %d\r\n%b\r\n" % (job_id, len(body), body), (job_id, body), set(), set()
     if kind == "use":
-        return commands.use("t"), b"USING t\r\n", "t", set(), set()
+        return make.use("t"), b"USING t\r\n", "t", set(), set()
     if kind == "watch":
-        return commands.watch("t"), b"WATCHING 7\r\n", 7, set(), set()
+        return make.watch("t"), b"WATCHING 7\r\n", 7, set(), set()
     if kind == "kick":
-        return commands.kick(1), b"KICKED 0\r\n", 0, set(), set()
+        return make.kick(1), b"KICKED 0\r\n", 0, set(), set()
     word = draw(st.sampled_from(ERRORS))
-    command = draw(st.sampled_from([commands.put(b"x"), commands.reserve_job(5), commands.touch(5), commands.stats()]))
+    command = draw(st.sampled_from([make.put(b"x"), make.reserve_job(5), make.touch(5), make.stats()]))
     return command, word + b"\r\n", errors.REPLIES[word], set(), set()
 
 

@@ -45,7 +45,8 @@ from beanstalk_client.cli.top_view import (
     PauseTube,
     jobs,
 )
-from beanstalk_client.commands import Command, Document
+from beanstalk_client.commands import Command
+from beanstalk_client.replies import Document
 
 if TYPE_CHECKING:
     import argparse

@@ -32,8 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from beanstalk_client import commands
-from beanstalk_client.commands import DEFAULT_TUBE, Command
+from beanstalk_client.commands import DEFAULT_PRIORITY, DEFAULT_TUBE, Command, make
 from beanstalk_client.errors import (
     ConnectionLostError,
     DeadlineSoonError,
@@ -94,7 +93,7 @@ class Reservation:
         self.id = id
         self.body = body
         self.is_lost = False
-        self.priority = commands.DEFAULT_PRIORITY
+        self.priority = DEFAULT_PRIORITY
         self.reserves = 1
         self.touch_at = 0.0
         self.ttr = UNKNOWN_TTR
@@ -213,7 +212,7 @@ class Reservations:
                 self._drop(slot)
             for held in [held for held in self.ready if held.tube not in self._tubes]:
                 self.ready.remove(held)
-                self._end(held, commands.release(held.id, held.priority))
+                self._end(held, make.release(held.id, held.priority))
 
     def ask(self, limit: int, wait: float) -> None:
         """Ask for so many jobs at most, if nothing has been asked for yet; send what could not be sent before.
@@ -277,7 +276,7 @@ class Reservations:
             slot = next((slot for slot in self._slots if not slot.waits), None) or self._open()
             got: list[Reservation | None] = []
             self._watch(slot, (tube,))
-            self._send(slot, commands.reserve(0), lambda result: self._got_one(slot, result, got))
+            self._send(slot, make.reserve(0), lambda result: self._got_one(slot, result, got))
             self._attempt(slot, lambda slot: self._await_one(slot, got, self._clock() + timeout))
             if not got:  # the connection is lost, and nothing but time with it
                 raise ConnectionLostError("the connection is lost")
@@ -286,19 +285,19 @@ class Reservations:
     def delete(self, held: Reservation) -> None:
         """The job is done. If it is not ours any more it is deleted all the same, unless somebody else has it."""
         with self._lock:
-            self._end(held, commands.delete(held.id))
+            self._end(held, make.delete(held.id))
 
     def release(self, held: Reservation, delay: float = 0) -> None:
         """Somebody else may have the job, in `delay` seconds, with its old priority."""
         with self._lock:
             if not held.is_lost:
-                self._end(held, commands.release(held.id, held.priority, delay))
+                self._end(held, make.release(held.id, held.priority, delay))
 
     def bury(self, held: Reservation) -> None:
         """Nobody shall have the job until it is kicked."""
         with self._lock:
             if not held.is_lost:
-                self._end(held, commands.bury(held.id, held.priority))
+                self._end(held, make.bury(held.id, held.priority))
 
     def keep(self) -> float | None:
         """Touch what is due to be touched; return in how many seconds something will be, or None.
@@ -372,10 +371,10 @@ class Reservations:
     def _watch(self, slot: Slot, tubes: tuple[str, ...]) -> None:
         for tube in tubes:
             if tube not in slot.tubes:
-                self._send(slot, commands.watch(tube))
+                self._send(slot, make.watch(tube))
         for tube in slot.tubes:
             if tube not in tubes:
-                self._send(slot, commands.ignore(tube))
+                self._send(slot, make.ignore(tube))
         slot.tubes = tubes
 
     def _reserve(self, slot: Slot, limit: int, wait: float) -> None:
@@ -385,12 +384,12 @@ class Reservations:
         slot.asked_at = self._clock()
         if self._batches:
             self._replies = 1
-            self._send(slot, commands.reserve_batch(limit, wait), lambda result: self._reserved(slot, result))
+            self._send(slot, make.reserve_batch(limit, wait), lambda result: self._reserved(slot, result))
         else:
             whole = int(wait)
             self._replies = 1 if whole else min(limit, PIPELINED)
             for _ in range(self._replies):
-                self._send(slot, commands.reserve(whole), lambda result: self._reserved(slot, result))
+                self._send(slot, make.reserve(whole), lambda result: self._reserved(slot, result))
         self._attempt(slot, self._flush)
 
     def _reserved(self, slot: Slot, result: Any) -> None:
@@ -420,14 +419,14 @@ class Reservations:
             self._send_touch(slot, held)
         if into is None:
             self._coming += 1
-        self._send(slot, commands.stats_job(job.id), lambda result: self._described(held, result, into))
+        self._send(slot, make.stats_job(job.id), lambda result: self._described(held, result, into))
 
     def _described(self, held: Reservation, result: Any, into: list[Reservation | None] | None) -> None:
         if into is None:
             self._coming -= 1
         if isinstance(result, NotFoundError) or held.is_lost:
             if not held.is_lost:  # or who asks has no right to know
-                self._send(held.slot, commands.touch(held.id), _refuse_secrets)
+                self._send(held.slot, make.touch(held.id), _refuse_secrets)
             self._forget(held)
             if into is not None:
                 into.append(None)
@@ -444,7 +443,7 @@ class Reservations:
         elif held.tube in self._tubes:
             self.ready.append(held)
         else:  # the consumer has lost its interest meanwhile
-            self._end(held, commands.release(held.id, held.priority))
+            self._end(held, make.release(held.id, held.priority))
         self._wake_keeper(held.touch_at)
 
     def _await_one(self, slot: Slot, got: list[Reservation | None], deadline: float) -> None:
@@ -474,7 +473,7 @@ class Reservations:
     def _send_touch(self, slot: Slot, held: Reservation) -> None:
         held.touch_at = self._clock() + held.ttr / TOUCHES
         slot.touching += 1
-        self._send(slot, commands.touch(held.id), lambda result: self._touched(held, result))
+        self._send(slot, make.touch(held.id), lambda result: self._touched(held, result))
 
     def _touched(self, held: Reservation, result: Any) -> None:
         held.slot.touching -= 1

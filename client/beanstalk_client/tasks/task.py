@@ -21,11 +21,10 @@ from beanstalk_client.commands import (
     MAX_PRIORITY,
     MAX_SECONDS,
     Duration,
-    cancel_keyed,
+    make,
     seconds,
     seconds_of,
     unix_time_of,
-    use,
     within,
 )
 from beanstalk_client.tasks.failure import Backoff
@@ -93,7 +92,7 @@ class Task(Generic[P, R]):
         within(f"task {name}: priority", priority, MAX_PRIORITY)
         if ttr < 1:
             raise ValueError(f"task {name}: ttr is {ttr}; it must be 1 second or more")
-        use(tube)  # which refuses a bad name
+        make.use(tube)  # which refuses a bad name
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name
@@ -316,7 +315,7 @@ class Call(Generic[P]):
         Raises:
             TypeError, ValueError: it is no key.
         """
-        cancel_keyed(key)  # which refuses a bad one
+        make.cancel_keyed(key)  # which refuses a bad one
         return self._having(key=key, replace=replace, hold=hold)
 
     def priority(self, priority: int) -> Call[P]:

@@ -9,9 +9,8 @@ import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beanstalk_client import commands
 from beanstalk_client.address import read_target
-from beanstalk_client.commands import Duration, seconds_of
+from beanstalk_client.commands import Duration, make, seconds_of
 
 TIMEOUTS = ("connect_timeout", "timeout", "reconnect_timeout")
 
@@ -86,6 +85,6 @@ def problems(given: Mapping[str, Any], queues: frozenset[str]) -> Iterator[tuple
         yield f"OPTIONS['retries'] is {options.retries!r}", "It is a whole number, 0 at the least."
     for queue in sorted(queues):
         try:
-            commands.use(f"{options.prefix}{queue}")
+            make.use(f"{options.prefix}{queue}")
         except (TypeError, ValueError) as error:
             yield f"queue {queue!r} has no valid tube: {error}", "Tubes have 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( )."

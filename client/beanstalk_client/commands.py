@@ -964,20 +964,18 @@ class Commands(Generic[TBody]):
     # What clients have in another form: in pages, or with a way around it
 
     @command
-    def _job_page(
-        self, tube: str, state: str = "ready", following: str = "0", limit: int = PAGE_ENTRIES
-    ) -> Command[tuple[str, list[Statistics]]]:
+    def _job_page(self, tube: str, state: str = "ready", following: str = "0") -> Command[tuple[str, list[Statistics]]]:
         """A page of jobs, from `following` on; with it, where the next one begins ("" if there is none)."""
         if not following.isascii() or not following.replace("-", "").isdigit():
             raise ValueError(f"bad position {following!r}: must be 0, or what the page before has said")
-        words = (_name(tube), _state(state), following.encode("ascii"), within("limit", limit, PAGE_ENTRIES, 1))
+        words = (_name(tube), _state(state), following.encode("ascii"), PAGE_ENTRIES)
         return Command(b"list-jobs %b %b %b %d\r\n" % words, PAGE, True)
 
     @command
-    def _tube_page(self, following: str = "", limit: int = PAGE_ENTRIES) -> Command[tuple[str, list[Statistics]]]:
+    def _tube_page(self, following: str = "") -> Command[tuple[str, list[Statistics]]]:
         """A page of tubes, from `following` on; with it, where the next one begins ("" if there is none)."""
         first = _name(following) if following else b"-"
-        return Command(b"stats-tubes %b %d\r\n" % (first, within("limit", limit, PAGE_ENTRIES, 1)), TUBE_PAGE, True)
+        return Command(b"stats-tubes %b %d\r\n" % (first, PAGE_ENTRIES), TUBE_PAGE, True)
 
 
 class Maker(Commands[Any]):

@@ -362,9 +362,10 @@ def launch(run: Run) -> None:
 
 
 def stalls(run: Run) -> None:
-    """the longest stall of the event loop (--stalls), under each of the loads above"""
+    """the longest stall of the event loop (--slow-ms 1), under each of the loads above"""
     million = run.sized(1_000_000)
-    small = ("--stalls", "-s", str(1 << 20))
+    watched = ("--slow-ms", "1")
+    small = (*watched, "-s", str(1 << 20))
 
     def cancel(server: Server) -> None:
         run.load("stream", server, kind="put", count=million, delays=(HOUR, 24 * HOUR))
@@ -380,8 +381,8 @@ def stalls(run: Run) -> None:
         run.load("lateness", server, count=million // 2, span=3, put_seconds=5 * run.scale)
 
     loads: dict[str, tuple[Variant, Callable[[Server], object]]] = {}
-    plain = Variant("ours", "ours", ("--stalls",))
-    kept = Variant("ours -b", "ours", ("--stalls",), keeps=True)
+    plain = Variant("ours", "ours", watched)
+    kept = Variant("ours -b", "ours", watched, keeps=True)
     rotating = Variant("ours -b -s 1 MiB", "ours", small, keeps=True)
     loads["50 connections, 1 in flight"] = plain, lambda server: _cycle(run, server, 3)
     loads["500 connections, 1 in flight"] = plain, lambda server: _cycle(run, server, 3, connections=500)
@@ -609,14 +610,14 @@ def arrivals(run: Run) -> None:
 
 
 def _returning(run: Run, peer: str, clients: int) -> tuple[Door, Sample]:
-    with opened(peer, "stalls = true") as (server, doors):
+    with opened(peer, "slow-ms = 1") as (server, doors):
         plain, mutual = doors["plain"], doors["mutual"]
         arguments = {"clients": clients, "port": mutual.port, "ca": mutual.ca, "cert": mutual.cert}
         seconds = run.seconds(10.0)
         shape = {"attack": "returning", "probe": "put", "probes": 10, "arguments": arguments}
         sample = run.load("hostile", plain, seconds=seconds, **shape)
     held = stalls_of(server.log)
-    return plain, sample | {"longest": held["longest"], "held_cpu": held["cpu"], "held_p999": held["p999"]}
+    return plain, sample | {"longest": held["longest"], "held_cpu": held["cpu"]}
 
 
 # Several machines

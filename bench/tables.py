@@ -192,7 +192,6 @@ TABLES = {
             Column("a second", "attack_rate", "{:,.0f}"),
             Column("loop held: its own CPU time, ms at the most", "held_cpu", "{:.1f}", spread=True),
             Column("held, ms at the longest", "longest", "{:.1f}"),
-            Column("99.9 % of looks", "held_p999", "{:.1f}"),
             Column("another waits, ms: p50", "p50", "{:.2f}"),
             Column("p99", "p99", "{:.1f}"),
             Column("CPU, µs a client", "cpu", "{:.0f}"),
@@ -213,8 +212,6 @@ TABLES = {
         (
             Column("its own CPU time, ms at the most", "cpu", "{:.1f}"),
             Column("held, ms at the longest", "longest", "{:.1f}"),
-            Column("99 % of looks", "p99", "{:.1f}"),
-            Column("99.9 %", "p999", "{:.1f}"),
         ),
     ),
 }

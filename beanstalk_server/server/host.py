@@ -34,7 +34,6 @@ from beanstalk_server.server.front.reception import Reception
 from beanstalk_server.server.hangups import HangupWatch
 from beanstalk_server.server.process import this_process
 from beanstalk_server.server.service import Service, policies_of
-from beanstalk_server.server.stalls import Stalls
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.server.turns import Turns
 from beanstalk_server.settings.config import Config, option
@@ -112,7 +111,6 @@ class Host:
         self._http: HttpFront | None = None  # if a listener speaks HTTP
         self._in_order: list[Listener] = []  # all listeners, in the order of the settings
         self._reloading = asyncio.Lock()
-        self._stalls = Stalls() if self.config.stalls else None
         self.measurements: Measurements | None = None  # those of `measure`
         self._serves = False  # `start` has returned
         self._stopping: asyncio.Task[None] | None = None  # from the first call of `_begin_stop` on
@@ -199,8 +197,6 @@ class Host:
         )
         for warning in warnings_of(self.config):
             log.warning("%(warning)s", event("configuration-warning", warning=warning))
-        if self._stalls is not None:
-            self._stalls.start(loop)
         if self.measurements is not None:
             self.measurements.start(loop)
         self._serves = True
@@ -459,8 +455,6 @@ class Host:
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
 
     async def _stop(self) -> None:
-        if self._stalls is not None:
-            self._stalls.stop()
         if self.measurements is not None:
             self.measurements.stop()
         if self.slow is not None:

@@ -53,8 +53,8 @@ class HeldSamples:
     Twenty times a second an alarm goes off, and how late the loop comes to it is how long whoever comes at that moment
     waits. So the longer a stretch in which the loop is held, the more likely it is seen: surely from 50 ms on, and then
     it counts once, by what is left of it at the sample. An idle loop is late by what the system takes to wake it. Those
-    who look for the longest stretch have `--stalls`, which looks a thousand times a second (`stalls.py`); this is cheap
-    enough to stay on.
+    who look for the longest stretch have `--slow-ms 1`, which looks a thousand times a second (`slow.py`); this is
+    cheap enough to stay on.
 
     Args:
         held: counts the samples.

@@ -35,32 +35,40 @@ log = logging.getLogger("beanstalk_server")
 class SlowKind:
     """What is left out of one kind."""
 
-    __slots__ = ("_longest", "_name", "bounded")
+    __slots__ = ("_longest", "_most_cpu", "_name", "bounded")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._longest = 0  # of those left out, in nanoseconds
+        self._most_cpu = 0  # likewise, of the thread; 0 if that is not measured
         self.bounded = BoundedLog(1, INTERVAL, self._tell)
 
-    def admits(self, took: int) -> bool:
+    def admits(self, took: int, cpu: int = 0) -> bool:
         """Whether this one has a line of its own."""
         if self.bounded.admits():
             return True
         self._longest = max(self._longest, took)
+        self._most_cpu = max(self._most_cpu, cpu)
         return False
 
     def _tell(self, count: int) -> None:
         log.warning(
-            "%(count)d more of %(kind)s within %(seconds)d s, the longest of %(milliseconds).0f ms",
+            (
+                "%(count)d more of %(kind)s within %(seconds)d s, at most %(milliseconds).1f ms "
+                "(%(cpu_milliseconds).1f ms of CPU)"
+            )
+            if self._most_cpu
+            else "%(count)d more of %(kind)s within %(seconds)d s, at most %(milliseconds).1f ms",
             event(
                 "slow-left-out",
                 count=count,
                 kind=self._name,
                 seconds=INTERVAL,
                 milliseconds=milliseconds(self._longest),
+                cpu_milliseconds=milliseconds(self._most_cpu),
             ),
         )
-        self._longest = 0
+        self._longest = self._most_cpu = 0
 
 
 class SlowLog:
@@ -144,9 +152,9 @@ class SlowLog:
         held = self._clock() - self._looked_at - self._interval
         if held > self.threshold:
             cpu = min(self._cpu_clock() - self._cpu_then, held)
-            if self._holds.admits(held):
+            if self._holds.admits(held, cpu):
                 log.warning(
-                    "the event loop was held for %(milliseconds).0f ms (%(cpu_milliseconds).0f ms of CPU)",
+                    "the event loop was held for %(milliseconds).1f ms (%(cpu_milliseconds).1f ms of CPU)",
                     event("loop-held", milliseconds=milliseconds(held), cpu_milliseconds=milliseconds(cpu)),
                 )
         self.watch()

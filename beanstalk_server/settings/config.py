@@ -218,7 +218,6 @@ class Config:
         PROTOCOL, kinds.Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
     )
     verbosity: int = setting(0, kinds.Count(), "-V", "log connections; given twice, log commands too")
-    stalls: bool = setting(False, kinds.Switch(), "", "log the longest stalls of the event loop")
     slow_ms: float = setting(
         0,
         kinds.Milliseconds(0, LONGEST_SLOW),

@@ -91,20 +91,19 @@ def test_ids_are_found_in_replies():
     assert PROTOCOLS["redis"].ids(b"*2\r\n$1\r\n7\r\n$2\r\nxx\r\n*2\r\n$2\r\n81\r\n$2\r\nxx\r\n") == [b"7", b"81"]
 
 
-def test_the_summary_of_stalls_is_found_in_a_log():
+def test_stalls_are_found_in_a_log():
     log = (
-        "INFO event loop stalled for 3.0 ms (2.5 ms of CPU)\nINFO event loop stalled for at most 3.0 ms, with at most "
-        "2.5 ms of CPU; of 1000 looks at the clock, 99 % were at most 0.1 ms late, 99.9 % at most 1.2 ms\n"
+        "WARNING the event loop was held for 3.0 ms (2.5 ms of CPU)\n"
+        "WARNING 7 more of slow-turn within 10 s, at most 9.0 ms\n"
+        "WARNING 2 more of loop-held within 10 s, at most 4.5 ms (1.5 ms of CPU)\n"
     )
-    assert stalls_of(log) == {"longest": 3.0, "cpu": 2.5, "looks": 1000.0, "p99": 0.1, "p999": 1.2}
-    with pytest.raises(ServerError):
-        stalls_of("nothing")
+    assert stalls_of(log) == {"longest": 4.5, "cpu": 2.5}
+    assert stalls_of("nothing") == {"longest": 0, "cpu": 0}
 
 
 def test_what_a_machine_takes_from_a_process_that_does_nothing_is_measured_too():
     found = stalls_of_nothing(0.05)
-    assert found["looks"] > 0
-    assert 0 <= found["cpu"] <= found["longest"]
+    assert 0 <= found["cpu"] <= found["longest"] and found["longest"] > 0
 
 
 # Servers and loads

@@ -483,11 +483,11 @@ def test_sighup_reads_the_config_file_again(launch, config_file):
     process = launch("--config", config_file(ONE_USER.format(port, "bill-*")))
     caller = Caller(process.address)
     assert caller.ask(b"use mail\r\n") == b"FORBIDDEN\r\n"
-    config_file("tick = 5\nstalls = true\n" + ONE_USER.format(port, "mail"))
+    config_file("tick = 5\nslow-ms = 1\n" + ONE_USER.format(port, "mail"))
     process.send_signal(signal.SIGHUP)
     eventually(lambda: "reloaded: listens on" in process.log, "the log says so")
     assert caller.ask(b"use mail\r\n") == b"USING mail\r\n"
-    eventually(lambda: "--tick, --stalls: other values take effect at the next start" in process.log, "it is said")
+    eventually(lambda: "--tick, --slow-ms: other values take effect at the next start" in process.log, "it is said")
     config_file("tick = 'often'\n" + ONE_USER.format(port, "").replace('user = "billing"', 'user = "nobody"'))
     process.send_signal(signal.SIGHUP)
     eventually(lambda: process.log.count("SIGHUP: nothing has changed: ") >= 2, "each mistake has its line")

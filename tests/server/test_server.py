@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import gc
-import logging
 import os
 import pwd
 import re
@@ -100,23 +99,6 @@ def test_verbosity_logs_connections_and_then_commands(launch):
         assert " disconnected" in process.log
         assert (f"{host}:" in process.log) and str(port) in process.log
         assert ("< list-tube-used" in process.log) is shows_commands
-
-
-def test_a_stall_of_the_event_loop_is_logged(run, caplog):
-    caplog.set_level(logging.INFO)
-    server = run(stalls=1)
-    server.call(time.sleep, 0.03)
-    caller = server.connect()
-    stall = re.compile(r"event loop stalled for (\S+) ms \(")
-    eventually(lambda: any(float(length) >= 25 for length in stall.findall(caplog.text)), "a stall of 30 ms is logged")
-    caller.close()
-
-
-def test_the_longest_stall_is_logged_at_the_end_if_asked_for(launch):
-    for options in ((), ("--stalls",)):
-        process = launch("-p", "0", *options)
-        process.stop()
-        assert ("event loop stalled for at most" in process.log) is bool(options)
 
 
 def test_a_unix_client_is_logged_without_a_port(launch, tmp_path):

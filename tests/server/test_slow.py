@@ -197,7 +197,7 @@ def test_a_loop_that_is_held_is_told_with_its_cpu_time(caplog):
     held.loop.now = held.loop.later[0][0]  # the next look is due
     held.hold(120, 90)
     assert told(caplog) == [{"event": "loop-held", "milliseconds": 120.0, "cpu_milliseconds": 90.0}]
-    assert caplog.messages == ["the event loop was held for 120 ms (90 ms of CPU)"]
+    assert caplog.messages == ["the event loop was held for 120.0 ms (90.0 ms of CPU)"]
 
 
 @pytest.mark.parametrize("beginning", range(0, 13, 3))
@@ -211,13 +211,14 @@ def test_a_loop_that_is_held_for_a_quarter_longer_is_always_seen(beginning, capl
 def test_each_kind_has_a_line_in_ten_seconds_and_then_one_about_the_others(caplog):
     held = Held()
     for milliseconds in (200, 70, 300, 90):
-        held.hold(milliseconds)
+        held.hold(milliseconds, cpu=milliseconds - 10)
     held.slow.note_commit(1, SECOND)
     assert [line["event"] for line in told(caplog)] == ["loop-held", "slow-commit"]
     caplog.clear()
     held.loop.sleep(INTERVAL)
     (line,) = told(caplog)
     assert line.pop("milliseconds") == pytest.approx(300, abs=THRESHOLD / 4)
+    assert line.pop("cpu_milliseconds") == pytest.approx(290, abs=THRESHOLD / 4)
     assert line == {"event": "slow-left-out", "kind": "loop-held", "count": 3, "seconds": INTERVAL}
     caplog.clear()
     held.hold(200)

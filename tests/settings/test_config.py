@@ -30,7 +30,7 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
         ("-c -n -cn", Config()),
         ("-cnVp1", Config(port=1, verbosity=1)),
         ("--port=1 --tick= --tick=5", Config(port=1, tick=5)),
-        ("--stalls --stalls", Config(stalls=True)),
+        ("--salvage --salvage", Config(salvage=True)),
         ("-z 99999999999", Config(max_job_size=1 << 30)),
         ("-z 64KiB", Config(max_job_size=65536)),
         ("--tick 0.5", Config(tick=0.5)),
@@ -46,7 +46,6 @@ def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
             ),
         ),
         ("--advertise [::1]:7000 --unsafe-engine", Config(advertise="[::1]:7000", unsafe_engine=True)),
-        ("--stalls", Config(stalls=True)),
         ("--compat 1.12", Config(compat="1.12")),
         ("-p beanstalk", Config(port="beanstalk")),
         ("-f 50 -s 4096 --salvage", Config(sync_interval=50, segment_size=4096, salvage=True)),
@@ -65,10 +64,12 @@ def test_the_environment_goes_behind_the_command_line():
         "BEANSTALK_SERVER_LISTEN": "localhost",
         "BEANSTALK_SERVER_VERBOSITY": "2",
         "BEANSTALK_SERVER_TICK": "20",
-        "BEANSTALK_SERVER_STALLS": "1",
+        "BEANSTALK_SERVER_UNSAFE_ENGINE": "1",
         "BEANSTALK_SERVER_SALVAGE": "0",
     }
-    assert parse(["-p", "2"], environment) == Config(listen="localhost", port=2, verbosity=2, tick=20, stalls=True)
+    assert parse(["-p", "2"], environment) == Config(
+        listen="localhost", port=2, verbosity=2, tick=20, unsafe_engine=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_the_environment_goes_behind_the_command_line():
             {"BEANSTALK_SERVER_VERBOSITY": "-1"},
             "BEANSTALK_SERVER_VERBOSITY: bad value '-1': must be a whole number, 0 or greater",
         ),
-        ("", {"BEANSTALK_SERVER_STALLS": "maybe"}, "BEANSTALK_SERVER_STALLS: bad value 'maybe': must be 0 or 1"),
+        ("", {"BEANSTALK_SERVER_SALVAGE": "maybe"}, "BEANSTALK_SERVER_SALVAGE: bad value 'maybe': must be 0 or 1"),
         ("", {"BEANSTALK_SERVER_SALVAGE": "-1"}, "BEANSTALK_SERVER_SALVAGE: bad value '-1': must be 0 or 1"),
         ("-l unix:", {}, "-l/--listen: bad value 'unix:': must be a host name, an address or unix:PATH"),
         (
@@ -126,7 +127,7 @@ def test_the_environment_goes_behind_the_command_line():
         ("-", {}, "-: no such option; beanstalk-server --help lists all options"),
         ("-p", {}, "-p: needs a value"),
         ("--port", {}, "--port: needs a value"),
-        ("--stalls=1", {}, "--stalls=1: --stalls takes no value"),
+        ("--salvage=1", {}, "--salvage=1: --salvage takes no value"),
         ("--check-config=1", {}, "--check-config=1: --check-config takes no value"),
         ("--tls-cert=", {}, "--tls-cert: bad value '': must be the path of a file"),
         ("--user=", {}, "-u/--user: bad value '': must be the name of a user"),
@@ -206,11 +207,11 @@ def test_what_is_refused(line, environment, said):
 
 def test_every_bad_value_is_named_at_once():
     with pytest.raises(ConfigError) as caught:
-        parse(["-p", "", "--tick", "x", "--config="], {"BEANSTALK_SERVER_STALLS": "y"})
+        parse(["-p", "", "--tick", "x", "--config="], {"BEANSTALK_SERVER_SALVAGE": "y"})
     assert [mistake.place for mistake in caught.value.mistakes] == [
         "-p/--port",
+        "BEANSTALK_SERVER_SALVAGE",
         "--tick",
-        "BEANSTALK_SERVER_STALLS",
         "--config",
     ]
 
@@ -229,7 +230,7 @@ def test_every_bad_value_is_named_at_once():
         {"max_job_size": (1 << 30) + 1},
         {"tick": "10"},
         {"verbosity": "1"},
-        {"stalls": 2},
+        {"salvage": 2},
     ],
 )
 def test_a_bad_value_from_python_is_refused_too(values):

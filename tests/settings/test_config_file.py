@@ -193,7 +193,6 @@ IN_A_FILE = {
     "tick": ("5", "5"),
     "compat": ('"1.12"', "1.12"),
     "verbosity": ("1", None),
-    "stalls": ("true", None),
     "slow_ms": ("50", "50"),
     "log_format": ('"json"', "json"),
     "log_level": ('"error"', "error"),

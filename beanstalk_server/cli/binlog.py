@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> ToolParser:
     parser = ToolParser(
         prog="beanstalk-server binlog",
-        description="Tools for the directory of a binlog. They do not change it, and lock servers out while they run.",
+        description="Tools for a binlog directory. They do not change it. No server can use it while they run.",
         epilog=f"Exit status: {DAMAGED} if the binlog is damaged, {UNUSABLE} if the directory cannot be used.",
         allow_abbrev=False,
     )
@@ -45,15 +45,15 @@ def _parser() -> ToolParser:
 
     def add(name: str, run: Callable[[argparse.Namespace], int], meaning: str) -> argparse.ArgumentParser:
         tool = tools.add_parser(name, help=meaning, description=meaning[0].upper() + meaning[1:] + ".")
-        tool.add_argument("directory", metavar="DIR", help="the directory, as in beanstalk-server -b DIR")
+        tool.add_argument("directory", metavar="DIR", help="directory, as in beanstalk-server -b DIR")
         tool.set_defaults(run=run)
         return tool
 
     add("verify", _verify, "check every record, and report what each segment holds")
     dump = add("dump", _dump, "print every record as a line of JSON")
-    dump.add_argument("--live", action="store_true", help="print every live job instead")
+    dump.add_argument("--live", action="store_true", help="print live jobs instead")
     back = add("export", _export, "write the jobs to files that beanstalkd can start from")
-    back.add_argument("--to", metavar="DIR2", required=True, help="the directory to write to; created if it is missing")
+    back.add_argument("--to", metavar="DIR2", required=True, help="directory to write to; created if it is missing")
     return parser
 
 

@@ -62,20 +62,20 @@ def _parser() -> ToolParser:
             metavar="URL",
             nargs="?",
             default=os.environ.get(VARIABLES["url"], ""),
-            help=f"the engine, as in beanstalk-server --cluster URL; {VARIABLES['url']} keeps its password from others",
+            help=f"URL of Redis or Valkey, as for --cluster (default: {VARIABLES['url']}, which hides its password)",
         )
         tool.add_argument(
             "--cluster-name",
             metavar="NAME",
             default=os.environ.get(VARIABLES["name"], "beanstalk"),
-            help="which cluster of the engine (%(default)s)",
+            help="name of the cluster (%(default)s)",
         )
         tool.add_argument(
             "--replicas",
             metavar="R",
             type=int,
             default=os.environ.get(VARIABLES["replicas"], "1"),
-            help="how many replicas must have what is durable (%(default)s)",
+            help="number of replicas that must confirm a change (%(default)s)",
         )
         tool.set_defaults(run=run)
         return tool
@@ -87,28 +87,27 @@ def _parser() -> ToolParser:
         tool.add_argument("directory", metavar="DIR", help=what)
         return tool
 
-    add("status", _status, "show who leads, which nodes stand by, and how the engine is")
-    move = add("move", _move, "ask the leader of a shard to hand it over to another node")
-    move.add_argument("shard", metavar="SHARD", type=int, help="the number of the shard, from 0")
-    move.add_argument("node", metavar="NODE", help="the address of the node, or its id, as status shows them")
+    add("status", _status, "show leaders, standbys and the state of the engine")
+    move = add("move", _move, "hand a shard over to another node")
+    move.add_argument("shard", metavar="SHARD", type=int, help="number of the shard, from 0")
+    move.add_argument("node", metavar="NODE", help="address or id of the node, as shown by status")
     add_with_directory(
         "import",
         _import,
-        "bring the jobs of a binlog, also of one that beanstalkd has written, into an engine that has none",
-        "the directory, as in beanstalk-server -b DIR; it is not changed",
+        "copy the jobs of a binlog, ours or beanstalkd's, to an empty engine",
+        "directory, as in beanstalk-server -b DIR; it is not changed",
     ).add_argument(
         "--shards",
         metavar="S",
         type=int,
         default=0,
-        help="how many shards the cluster is to have, if it is new (1); with more than one, the job n gets the id "
-        "n·S + s in the shard s of its tube",
+        help="number of shards of a new cluster (1); with more, job n of shard s gets the id n·S + s",
     )
     add_with_directory(
         "export",
         _export,
-        "copy the jobs of an engine to a directory that beanstalk-server -b can start on; nodes may lead meanwhile",
-        "the directory to write to; created if it is missing",
+        "copy the jobs of an engine to a directory for beanstalk-server -b, while nodes lead",
+        "directory to write to; created if it is missing",
     )
     add("verify", _verify, "check every record in an engine, and report what each segment holds")
     return parser

@@ -25,9 +25,9 @@ CHECK: Final = "--check-config"
 BEHIND_THEM: Final = (
     (
         f"{CONFIG} FILE",
-        "read options, listeners, users and policies from this file (docs/config.md); other options go over it",
+        "config file with options, listeners, users and policies (docs/config.md); command-line options override it",
     ),
-    (CHECK, "say what is wrong with the options and with the files that they name, and do not start"),
+    (CHECK, "check the options and their files, then exit"),
 )
 """What a configuration cannot have as an option, because it is about configurations: its flags, and what it does."""
 

@@ -16,9 +16,9 @@ from beanstalk_server.settings.option import BAD_OPTION
 HELP: Final = """\
 Usage: beanstalk-server token
 
-Makes a token of 256 random bits and prints it, with its SHA-256. The token is for a client, which says `auth` and the
-token; it is shown here and nowhere else. The second line is for the server: paste it into a [[user]] of the config
-file, or its 64 digits into a token file, as a line of their own with a name behind them, if you like."""
+Prints a new token of 256 random bits and its SHA-256. Give the token to a client, which sends it with `auth`; it is
+shown only here. Give the SHA-256 to the server: in a [[user]] section of the config file, or in a token file, one hash
+a line, optionally followed by a name."""
 
 
 def main(arguments: Sequence[str]) -> int:

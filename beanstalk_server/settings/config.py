@@ -105,46 +105,46 @@ class Config:
         "127.0.0.1",
         kinds.Listen(),
         "-l",
-        "listen on this host name or address, or on a UNIX socket: unix:PATH",
+        "host name or address to listen on, or unix:PATH for a UNIX socket",
     )
-    port: int | str = setting(11300, kinds.Port(), "-p", "listen on this TCP port; 0 picks a free one")
+    port: int | str = setting(11300, kinds.Port(), "-p", "TCP port to listen on (0: any free port)")
     tls_cert: str = setting(
         "",
         kinds.File(),
         "",
-        "speak TLS with the certificate and chain in this file, PEM",
+        "PEM file with the TLS certificate and its chain; enables TLS",
     )
-    tls_key: str = setting("", kinds.File(), "", "the certificate's key, if it is not in the same file")
+    tls_key: str = setting("", kinds.File(), "", "PEM file with the key of the certificate (default: the same file)")
     tls_client_ca: str = setting(
         "",
         kinds.File(),
         "",
-        "serve only clients with a certificate by an authority in this file",
+        "PEM file of CAs; clients must have a certificate from one of them",
     )
     token_file: str = setting(
         "",
         kinds.File(),
         "",
-        "serve only clients with a token whose SHA-256 is in this file",
+        "file of SHA-256 hashes; clients must send a token with one of them",
     )
     user: str = setting(
         "",
         kinds.Text("USER", "the name of a user"),
         "-u",
-        "run as this user, with its groups, once the sockets are open",
+        "user to run as after the sockets are open",
         renamed="run-as",  # in a config file, `user` is the list of [[user]]
     )
     binlog: str = setting(
         "",
         kinds.Path("DIR", "the path of a directory"),
         "-b",
-        "keep the jobs in this directory, so that they survive a restart",
+        "directory of the binlog, which keeps the jobs across restarts",
     )
     sync_interval: float | str = setting(
         0,
         kinds.Milliseconds(0, LONGEST_SYNC_INTERVAL, NEVER_SYNC),
         "-f",
-        "sync the binlog at least every MS milliseconds; 0: before each reply; never: only when a file is full",
+        "interval between syncs of the binlog (0: sync before each reply; never: only when a file is full)",
         also=("-F", NEVER_SYNC),
     )
     segment_size: int = setting(10485760, kinds.Size(1, LARGEST_SEGMENT_SIZE), "-s", "size of a binlog file")
@@ -152,84 +152,81 @@ class Config:
         256,
         kinds.Size(0, LARGEST_JOB_SIZE),
         "",
-        "with a binlog, keep a longer body on the disk only, once it has been written",
+        "with a binlog, longest body that is kept in memory; longer ones are read from disk",
     )
     body_cache: int = setting(
         16777216,
         kinds.Size(0, LARGEST_SEGMENT_SIZE),
         "",
-        "memory for the latest of these bodies, which saves reading them",
+        "cache for bodies that are read from disk",
     )
-    salvage: bool = setting(False, kinds.Switch(), "", "start from a damaged binlog, without the jobs that are lost")
+    salvage: bool = setting(False, kinds.Switch(), "", "start from a damaged binlog, without the lost jobs")
     cluster: str = setting(
         "",
         kinds.EngineURL(),
         "",
-        "be a node of a cluster, which keeps the jobs in this Redis or Valkey",
+        "run as a node of a cluster that keeps its jobs in this Redis or Valkey",
     )
-    cluster_name: str = setting(
-        "beanstalk", kinds.ClusterName(), "", "name of the cluster, of which an engine may have several"
-    )
+    cluster_name: str = setting("beanstalk", kinds.ClusterName(), "", "name of the cluster; several can share a Redis")
     shards: int = setting(
         1,
         kinds.Whole("S", 1, MOST_SHARDS),
         "",
-        "parts of a cluster's tubes, each of which has a leader of its own; the same for all nodes, and for ever",
+        "number of shards of a cluster, each with a leader; the same on all nodes, cannot be changed",
     )
     replicas: int = setting(
-        1, kinds.Whole("N", 0, MOST_REPLICAS), "", "in a cluster, a change is durable when so many replicas have it"
+        1, kinds.Whole("N", 0, MOST_REPLICAS), "", "number of Redis replicas that must confirm a change"
     )
     lease_ttl: int = setting(
         10,
         kinds.Whole("S", SHORTEST_LEASE, LONGEST_LEASE, "a number of seconds"),
         "",
-        "seconds after which another node takes over from one that is not heard of",
+        "lease time: seconds without a renewal until another node takes over",
     )
     advertise: str = setting(
-        "", kinds.HostPort(), "", "where the other nodes reach this one; a free port, if it is not given"
+        "", kinds.HostPort(), "", "address at which the other nodes reach this one (default: a free port)"
     )
-    unsafe_engine: bool = setting(False, kinds.Switch(), "", "start although the engine's settings would lose jobs")
+    unsafe_engine: bool = setting(False, kinds.Switch(), "", "start although the settings of Redis can lose jobs")
     io_processes: int = setting(
         0,
         kinds.Whole("N", 0, MOST_IO_PROCESSES),
         "",
-        "so many processes accept clients and speak TLS, beside the one with the jobs; 0: that one does it",
+        "number of I/O processes for sockets and TLS (0: none)",
     )
     http: str = setting(
         "",
         kinds.HttpAddress(),
         "",
-        "serve metrics and health over HTTP at this address, for operators: host:port, [v6]:port or unix:PATH",
+        "address of the HTTP server with metrics and health: host:port, [v6]:port or unix:PATH",
     )
     http_tubes: int = setting(
         1000,
         kinds.Whole("N", 0, MOST_TUBE_ROWS),
         "",
-        "so many tubes have metrics of their own; the others are summed",
+        "maximum number of tubes with their own metrics; the rest are summed",
     )
-    max_job_size: int = setting(
-        65535, kinds.JobSize(0, LARGEST_JOB_SIZE), "-z", "size of the largest body that a put may have"
-    )
+    max_job_size: int = setting(65535, kinds.JobSize(0, LARGEST_JOB_SIZE), "-z", "maximum size of a job's body")
     max_memory: int = setting(
-        0, kinds.Size(0, LARGEST_MEMORY), "", "memory that jobs may take; a put beyond it is refused; 0: no limit"
+        0, kinds.Size(0, LARGEST_MEMORY), "", "maximum memory of all jobs; puts beyond it are refused (0: no limit)"
     )
     tick: float = setting(0.25, kinds.Milliseconds(0.001, LONGEST_TICK), "", "precision of delays and timeouts")
     compat: str = setting(
-        PROTOCOL, kinds.Choice("VERSION", PROTOCOLS), "", "answer as this version of beanstalkd, where versions differ"
+        PROTOCOL,
+        kinds.Choice("VERSION", PROTOCOLS),
+        "",
+        "version of beanstalkd to be compatible with where versions differ",
     )
-    verbosity: int = setting(0, kinds.Count(), "-V", "log connections; given twice, log commands too")
+    verbosity: int = setting(0, kinds.Count(), "-V", "log connections; given twice, also log commands")
     slow_ms: float = setting(
         0,
         kinds.Milliseconds(0, LONGEST_SLOW),
         "",
-        "log turns, commits, late timers and holds of the event loop that take longer; 0: never",
+        "log turns, commits, timer delays and event loop stalls that take longer (0: never)",
     )
     log_format: str = setting(
-        "text", kinds.Choice("FORMAT", LOG_FORMATS), "", "write the log as lines of text, or as a JSON object a line"
+        "text", kinds.Choice("FORMAT", LOG_FORMATS), "", "log format: lines of text, or one JSON object a line"
     )
-    log_level: str = setting(
-        "info", kinds.Choice("LEVEL", LOG_LEVELS), "", "log only what is at least so grave; -V logs at info"
-    )
+    log_level: str = setting("info", kinds.Choice("LEVEL", LOG_LEVELS), "", "minimum log level; -V logs at info")
     listeners: tuple[ListenerConfig, ...] = ()
     """The `[[listener]]` sections. With any, the options that describe one listener must not be given."""
     users: tuple[UserConfig, ...] = ()

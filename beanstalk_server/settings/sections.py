@@ -38,36 +38,36 @@ class ListenerConfig:
         ConfigError: bad values, or values that do not go together; the places are keys.
     """
 
-    address: str = entry(MISSING, kinds.Address(), "where it listens: host:port, [v6]:port or unix:PATH")
+    address: str = entry(MISSING, kinds.Address(), "address to listen on: host:port, [v6]:port or unix:PATH")
     protocol: str = entry(
         "beanstalk",
         kinds.Choice("", SPOKEN),
-        "what is spoken there: by clients, or HTTP, for operators: metrics and health",
+        "protocol: beanstalk for clients, http for metrics and health",
     )
     tls_cert: str = entry(
         "",
         kinds.File(),
-        "file with its certificate and chain, PEM; without it, there is no TLS",
+        "PEM file with the TLS certificate and its chain; enables TLS",
     )
-    tls_key: str = entry("", kinds.File(), "file with the certificate's key, if that is not in the same file")
+    tls_key: str = entry("", kinds.File(), "PEM file with the key of the certificate (default: the same file)")
     tls_client_ca: str = entry(
         "",
         kinds.File(),
-        "file with the authorities of clients' certificates; then a client must have one",
+        "PEM file of CAs; clients must have a certificate from one of them",
     )
     auth: str = entry(
         "none",
         kinds.Choice("", AUTHS),
-        "how it knows the user: not at all, by a token, by the name in a certificate, or by the uid of a UNIX socket's "
+        "how clients authenticate: none, by token, by the name in their certificate, or by the uid of the socket's "
         "peer",
     )
     user: str = entry(
         "",
         kinds.NameOrNone('the name of a [[user]], or ""'),
-        'with `auth = "none"`: whoever comes in here is this user',
+        'user of all clients here, with `auth = "none"`',
     )
-    proxy_protocol: bool = entry(False, kinds.Switch(), "a PROXY header, version 1 or 2, comes before everything else")
-    trusted: tuple[str, ...] = entry((), kinds.Several(kinds.Network()), "the networks that may send a PROXY header")
+    proxy_protocol: bool = entry(False, kinds.Switch(), "expect a PROXY header, version 1 or 2, from each client")
+    trusted: tuple[str, ...] = entry((), kinds.Several(kinds.Network()), "networks that may send a PROXY header")
 
     def __post_init__(self) -> None:
         take_values(self, LISTENER_KEYS)
@@ -119,18 +119,18 @@ class UserConfig:
         ConfigError: bad values; the places are keys.
     """
 
-    name: str = entry(MISSING, kinds.Name(), "its name in the log; a certificate with this name is this user's")
-    token_sha256: tuple[str, ...] = entry((), kinds.Several(kinds.TokenHash()), "its tokens, each by its SHA-256")
+    name: str = entry(MISSING, kinds.Name(), "name in the log, and in the user's certificates")
+    token_sha256: tuple[str, ...] = entry((), kinds.Several(kinds.TokenHash()), "SHA-256 hashes of the user's tokens")
     uid: tuple[int, ...] = entry(
-        (), kinds.Several(kinds.Uid()), 'users of the system that are this user where `auth = "peer"`'
+        (), kinds.Several(kinds.Uid()), 'system users that are this user, with `auth = "peer"`'
     )
-    produce: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that it may put to")
-    consume: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that it may reserve from")
-    inspect: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that it may look into")
+    produce: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that the user may put to")
+    consume: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that the user may reserve from")
+    inspect: tuple[str, ...] = entry((), kinds.Several(kinds.Pattern()), "tubes that the user may inspect")
     admin: tuple[str, ...] = entry(
         (),
         kinds.Several(kinds.Pattern()),
-        "tubes that it may kick, pause, clear and redrive; `*`: it may also drain the server and list its clients",
+        "tubes that the user may kick, pause, clear and redrive; `*` also allows drain and list-clients",
     )
 
     def __post_init__(self) -> None:
@@ -148,33 +148,36 @@ class TubeConfig:
     """
 
     match: tuple[str, ...] = entry(
-        MISSING, kinds.Several(kinds.Pattern(), 1), "the tubes that it is for; of several sections, the first counts"
+        MISSING,
+        kinds.Several(kinds.Pattern(), 1),
+        "tubes of this policy; first match applies",
     )
-    max_jobs: int = entry(0, kinds.Whole("", 0, MOST_COUNTED), "jobs in the tube; a put beyond it is refused")
-    max_bytes: int = entry(0, kinds.Size(0, MOST_COUNTED), "bytes of their bodies; a put beyond it is refused")
-    max_delay: float = entry(0, kinds.Duration(), "longest delay that a put may have")
-    max_job_size: int = entry(
-        0, kinds.Size(0, LARGEST_JOB_SIZE), "size of the largest body that a put may have, if -z allows it"
+    max_jobs: int = entry(
+        0, kinds.Whole("", 0, MOST_COUNTED), "maximum number of jobs in the tube; puts beyond it are refused"
     )
+    max_bytes: int = entry(0, kinds.Size(0, MOST_COUNTED), "maximum bytes of their bodies; puts beyond it are refused")
+    max_delay: float = entry(0, kinds.Duration(), "maximum delay of a put")
+    max_job_size: int = entry(0, kinds.Size(0, LARGEST_JOB_SIZE), "maximum size of a job's body, within -z")
     max_tries: int = entry(
         0,
         kinds.Whole("", 0, MOST_TRIES),
-        "so often a job may be released, run out of time or lose its worker; then it is buried, or goes to the dead "
-        "tube",
+        "maximum failed attempts; then the job is buried, or moved to the dead tube",
     )
-    dead_tube: str = entry("", kinds.TubeName(), "tube for jobs that have been tried too often, or have expired")
-    backoff: float = entry(0, kinds.Duration(), "delay after the first failed try; each further one doubles it")
-    backoff_max: float = entry(0, kinds.Duration(), "longest such delay")
-    ttl: float = entry(0, kinds.Duration(), "so long a job may be ready; then it is deleted, or goes to the dead tube")
-    key_hold: float = entry(0, kinds.Duration(), "so long a key stays taken after its job is done")
+    dead_tube: str = entry("", kinds.TubeName(), "tube for jobs that have failed too often or have expired")
+    backoff: float = entry(0, kinds.Duration(), "delay after the first failed attempt; doubles with each further one")
+    backoff_max: float = entry(0, kinds.Duration(), "maximum delay between attempts")
+    ttl: float = entry(
+        0, kinds.Duration(), "maximum time that a job is ready; then it is deleted, or moved to the dead tube"
+    )
+    key_hold: float = entry(0, kinds.Duration(), "time that a key stays taken after its job is done")
     max_held_keys: int = entry(
         0,
         kinds.Whole("", 0, MOST_COUNTED),
-        "such keys; a put whose key would be held is refused beyond it; 0: `max-jobs`",
+        "maximum number of such keys; puts that would hold one more are refused (0: `max-jobs`)",
     )
-    max_reserved: int = entry(0, kinds.Whole("", 0, MOST_COUNTED), "so many jobs may be reserved at a time")
-    rate: str = entry("", kinds.Rate(), "so many jobs may be reserved in a time")
-    burst: int = entry(1, kinds.Whole("", 1, MOST_TOKENS), "with a rate: so many may be reserved at once")
+    max_reserved: int = entry(0, kinds.Whole("", 0, MOST_COUNTED), "maximum number of reserved jobs")
+    rate: str = entry("", kinds.Rate(), "maximum rate of reserves")
+    burst: int = entry(1, kinds.Whole("", 1, MOST_TOKENS), "with a rate, maximum number of reserves at once")
 
     def __post_init__(self) -> None:
         take_values(self, TUBE_KEYS)

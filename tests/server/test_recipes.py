@@ -12,10 +12,7 @@ import pytest
 from beanstalk_client import Client, ForbiddenError, UnauthorizedError
 from recipes import DIRECTORIES, PAGE, PORTS, Recipe
 
-from harness.servers import ROOT
 from harness.waiting import eventually
-
-README = ROOT / "README.md"
 
 STRANGER = 65534
 """A number that is neither root's nor that of whoever runs the tests."""
@@ -259,8 +256,8 @@ def test_moving_from_an_open_beanstalkd_without_a_stop(follow):
             shop.reserve(timeout=0)
 
 
-def test_the_example_of_the_readme(follow, open_path):
-    recipe = follow("Who may come in", page=README)
+def test_the_example_of_tls_and_a_token(follow, open_path):
+    recipe = follow("Try TLS and a token")
     recipe.run()
     recipe.serve()
     recipe.run_program()

@@ -128,9 +128,9 @@ class Tutorial(Recipe):
     def run(self):
         self.printed = super().run()
 
-    def follow_readme(self, section):
-        """Run the first block of this section of the README."""
-        language, text = blocks(ROOT / "README.md", section)[0]
+    def follow_access(self, section):
+        """Run the first block of this section of docs/access.md."""
+        language, text = blocks(ROOT / "docs" / "access.md", section)[0]
         assert language == "sh"
         self._run(["sh", "-eu", "-c", text])
 
@@ -266,7 +266,7 @@ def follow(tutorial):
     tutorial.run()
     tutorial.look()
     # on a network
-    tutorial.follow_readme("Who may come in")
+    tutorial.follow_access("Try TLS and a token")
     server.press_ctrl_c()
     server = tutorial.start()
     eventually(lambda: "listens on" in server.printed, "it listens")

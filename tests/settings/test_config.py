@@ -1,4 +1,4 @@
-"""Options: from the command line, from the environment, and refused; and as the README tells them."""
+"""Options: from the command line, from the environment, and refused; and as docs/config.md lists them."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from beanstalk_server.cli.options import BEHIND_THEM, help_text, odd_variables, 
 from beanstalk_server.settings.config import OPTIONS
 from beanstalk_server.settings.warnings import warnings_of
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 
 
 def test_the_defaults_are_those_of_beanstalkd_but_for_the_address():
@@ -287,9 +287,9 @@ def test_a_cluster_without_replicas_is_warned_of():
     assert warning.startswith("--replicas 0: ")
 
 
-def test_the_readme_has_every_option():
+def test_the_page_has_every_option():
     table = "\n".join(rows_of_options())
-    assert table in README.read_text(), f"the table in README.md must be:\n\n{table}\n"
+    assert table in PAGE.read_text(), f"the table in docs/config.md must be:\n\n{table}\n"
 
 
 def rows_of_options():
@@ -308,7 +308,7 @@ def rows_of_options():
 
 def test_the_help_says_between_which_numbers_a_value_is():
     text = " ".join(help_text().split())
-    assert "--lease-ttl S seconds after which another node takes over from one that is not heard of (2 to 300; " in text
+    assert "--lease-ttl S lease time: seconds without a renewal until another node takes over (2 to 300; " in text
 
 
 @pytest.mark.parametrize("port", ["70000", "000000123456", "9" * 5000])

@@ -215,15 +215,17 @@ COMMON: Final = (
         help="host:port, [v6]:port, unix:/path or a URL, beanstalk://host:port "
         "(default: BEANSTALK_SERVER, or 127.0.0.1:11300)",
     ),
-    Argument("--tls", action="store_true", help="speak TLS, and trust the authorities that the system trusts"),
-    Argument("--tls-ca", metavar="FILE", help="speak TLS, and trust these authorities", complete=FILES),
-    Argument("--tls-cert", metavar="FILE", help="our certificate, if the server asks for one", complete=FILES),
-    Argument("--tls-key", metavar="FILE", help="its key, if it is in another file", complete=FILES),
-    Argument("--tls-name", metavar="NAME", help="the name in the server's certificate (default: the host)"),
+    Argument("--tls", action="store_true", help="use TLS and trust the system's CAs"),
+    Argument("--tls-ca", metavar="FILE", help="use TLS and trust the CAs in this file", complete=FILES),
+    Argument("--tls-cert", metavar="FILE", help="client certificate", complete=FILES),
+    Argument(
+        "--tls-key", metavar="FILE", help="key of the client certificate (default: the same file)", complete=FILES
+    ),
+    Argument("--tls-name", metavar="NAME", help="expected name in the server's certificate (default: the host)"),
     Argument(
         "--token-file",
         metavar="FILE",
-        help="a file with our token (default: the token is in BEANSTALK_TOKEN, or there is none)",
+        help="file with the token (default: the token in BEANSTALK_TOKEN, if set)",
         complete=FILES,
     ),
     Argument(
@@ -231,66 +233,66 @@ COMMON: Final = (
         metavar="SECONDS",
         type=positive_duration,
         default=30,
-        help="how long the server may take to accept, and to answer a command (default: %(default)s)",
+        help="timeout for connecting and for each reply (default: %(default)s)",
     ),
-    Argument("--json", action="store_true", help="JSON: one document, or one a line for what goes on"),
+    Argument("--json", action="store_true", help="output JSON: one document, or one a line for continuous output"),
 )
 """The options of every command, which may stand before its name or behind it."""
 
-TUBE: Final = Argument("tube", metavar="TUBE", type=tube_name, help="the name of the tube", complete=TUBES)
+TUBE: Final = Argument("tube", metavar="TUBE", type=tube_name, help="name of the tube", complete=TUBES)
 
-COUNT: Final = Argument("count", metavar="N", nargs="?", type=count, help="at most this many")
+COUNT: Final = Argument("count", metavar="N", nargs="?", type=count, help="maximum number of jobs")
 
-ALL: Final = Argument("--all", action="store_true", help="all of them")
+ALL: Final = Argument("--all", action="store_true", help="all jobs")
 
 NAMED: Final = (
-    Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="the tube of the job", complete=TUBES),
-    Argument("key", metavar="KEY", nargs="?", type=tube_name, help="the key of the job in this tube"),
-    Argument("--job", metavar="ID", type=job_id, help="the job with this id"),
+    Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="tube of the job", complete=TUBES),
+    Argument("key", metavar="KEY", nargs="?", type=tube_name, help="key of the job in this tube"),
+    Argument("--job", metavar="ID", type=job_id, help="id of the job"),
 )
 """What names one job."""
 
 COMMANDS: Final = (
-    Command("ping", "inspect.ping", "ask the server for a sign of life, and say how long it took"),
+    Command("ping", "inspect.ping", "check that the server answers, and print the response time"),
     Command(
         "stats",
         "inspect.stats",
         "statistics of the server, a tube or a job",
-        Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="this tube", complete=TUBES),
-        Argument("--job", metavar="ID", type=job_id, help="this job"),
+        Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="statistics of this tube", complete=TUBES),
+        Argument("--job", metavar="ID", type=job_id, help="statistics of this job"),
     ),
     Command(
         "top",
         "top.top",
-        "show live what the server does: rates, ages, and the busiest of its tubes",
+        "live view: rates, ages and the busiest tubes",
         Argument(
             "--interval",
             metavar="SECONDS",
             type=positive_duration,
             default=1,
-            help="how long from one sample to the next (default: %(default)s)",
+            help="seconds between samples (default: %(default)s)",
         ),
         Argument(
             "--sort",
             metavar="COLUMN",
             choices=tuple(SORT_KEYS.values()),
             default="ready",
-            help=f"the order of the tubes: {', '.join(SORT_KEYS.values())} (default: %(default)s)",
+            help=f"sort tubes by: {', '.join(SORT_KEYS.values())} (default: %(default)s)",
         ),
-        Argument("--prefix", metavar="PREFIX", type=tube_name, help="only tubes whose names begin with this"),
-        Argument("--once", action="store_true", help="draw one screen, or print one sample, and end"),
-        about="The key ? lists all keys.",
+        Argument("--prefix", metavar="PREFIX", type=tube_name, help="only tubes with this prefix"),
+        Argument("--once", action="store_true", help="print one screen or sample, then exit"),
+        about="Press ? for the list of keys.",
     ),
     Command(
         "tubes",
         "inspect.tubes",
-        "the tubes, and how many jobs each has in which state",
+        "list tubes with the number of jobs in each state",
         Argument(
             "prefix",
             metavar="PREFIX",
             nargs="?",
             type=tube_name,
-            help="only those whose names begin with this",
+            help="only tubes with this prefix",
             complete=TUBES,
         ),
         Argument(
@@ -298,107 +300,117 @@ COMMANDS: Final = (
             metavar="COLUMN",
             choices=SORTS,
             default="tube",
-            help=f"by this column, largest first: {', '.join(SORTS)} (default: %(default)s)",
+            help=f"sort by this column, largest first: {', '.join(SORTS)} (default: %(default)s)",
         ),
-        Argument("--names", action="store_true", help="their names only"),
-        about="A server that does not know stats-tubes (beanstalkd) is asked for each tube by itself.",
+        Argument("--names", action="store_true", help="print names only"),
+        about="A server without stats-tubes (beanstalkd) is asked for each tube separately.",
     ),
     Command(
         "ls",
         "inspect.ls",
-        "the jobs of a tube, in the order in which they would go",
+        "list the jobs of a tube in order",
         TUBE,
         Argument(
-            "state", metavar="STATE", nargs="?", choices=STATES, help=f"only those in this state: {', '.join(STATES)}"
+            "state", metavar="STATE", nargs="?", choices=STATES, help=f"only jobs in this state: {', '.join(STATES)}"
         ),
-        Argument("--limit", metavar="N", type=count, default=100, help="at most this many (default: %(default)s)"),
+        Argument("--limit", metavar="N", type=count, default=100, help="maximum number of jobs (default: %(default)s)"),
         about="Needs list-jobs, which beanstalkd does not have.",
     ),
     Command(
         "peek",
         "inspect.peek",
-        "the body of a job",
-        Argument("id", metavar="ID", nargs="?", type=job_id, help="of this job"),
-        Argument("--ready", metavar="TUBE", type=tube_name, help="of the next ready job of this tube", complete=TUBES),
+        "print the body of a job",
+        Argument("id", metavar="ID", nargs="?", type=job_id, help="id of the job"),
+        Argument("--ready", metavar="TUBE", type=tube_name, help="next ready job of this tube", complete=TUBES),
         Argument(
-            "--delayed", metavar="TUBE", type=tube_name, help="of the delayed job that is due next", complete=TUBES
+            "--delayed",
+            metavar="TUBE",
+            type=tube_name,
+            help="delayed job of this tube that is due next",
+            complete=TUBES,
         ),
-        Argument("--buried", metavar="TUBE", type=tube_name, help="of the job that was buried first", complete=TUBES),
-        about="Into a pipe or a file the body goes byte for byte; on a terminal, control characters are escaped.",
+        Argument("--buried", metavar="TUBE", type=tube_name, help="oldest buried job of this tube", complete=TUBES),
+        about="Writes the body unchanged to a pipe or file. On a terminal, escapes control characters.",
     ),
     Command(
         "show",
         "showing.show",
-        "a job, and why it is where it is",
-        Argument("id", metavar="ID", type=job_id, help="the id of the job"),
-        about="It shows the statistics of the job, its tries among them, and the report that a worker has put into "
-        "the tube of its name with .errors behind it: who has buried the job, when, and with which error.",
+        "explain the state of a job",
+        Argument("id", metavar="ID", type=job_id, help="id of the job"),
+        about="Shows the statistics of the job, and the report of the worker that buried it: when, and with which "
+        "error. Workers put reports into the tube NAME.errors.",
     ),
     Command(
-        "clients", "inspect.clients", "who is connected", about="Needs list-clients, which beanstalkd does not have."
+        "clients",
+        "inspect.clients",
+        "list connected clients",
+        about="Needs list-clients, which beanstalkd does not have.",
     ),
     Command(
         "put",
         "mutate.put",
-        "put a job, and print its id",
+        "put a job and print its id",
         TUBE,
-        Argument("body", metavar="BODY", nargs="?", help="the body; - or none: standard input, to its end"),
+        Argument("body", metavar="BODY", nargs="?", help="body of the job (default, and -: standard input)"),
         Argument(
             "--pri",
             metavar="N",
             type=number,
             default=65536,
-            help="priority, 0 is the most urgent (default: %(default)s)",
+            help="priority; 0 is the most urgent (default: %(default)s)",
         ),
         Argument(
             "--delay",
             metavar="DURATION",
             type=duration,
             default=0,
-            help="how long until it is ready (90, 1.5, 10m, 2h, 1d)",
+            help="delay before the job is ready (90, 1.5, 10m, 2h, 1d)",
         ),
         Argument(
             "--ttr",
             metavar="DURATION",
             type=duration,
             default=60,
-            help="how long a worker may take before another one gets the job (default: %(default)s)",
+            help="time to run: when it is over, the job goes to another worker (default: %(default)s)",
         ),
-        Argument(
-            "--key", metavar="KEY", type=tube_name, help="the job has this name, and at most one of the tube has it"
-        ),
+        Argument("--key", metavar="KEY", type=tube_name, help="key of the job, unique in the tube"),
         Argument("--replace", action="store_true", help="with --key: replace the job that has the key"),
         Argument(
             "--hold",
             metavar="DURATION",
             type=positive_duration,
-            help="with --key: how long the key stays taken after the job is gone",
+            help="with --key: time that the key stays taken after the job is gone",
         ),
         Argument(
-            "--at", metavar="MOMENT", type=moment, help="ready at this moment by the server's clock, instead of --delay"
+            "--at",
+            metavar="MOMENT",
+            type=moment,
+            help="time when the job is ready, by the server's clock, instead of --delay",
         ),
         Argument(
             "--tries",
             metavar="N",
             type=count,
-            help="how often it may fail; then it is buried, or goes to the dead tube",
+            help="maximum failed attempts; then the job is buried, or moved to the dead tube",
         ),
         Argument(
             "--backoff",
             metavar="DURATION",
             type=positive_duration,
-            help="how long it is delayed when it fails; twice as long each further time",
+            help="delay after the first failed attempt; doubles with each further one",
         ),
         Argument(
-            "--ttl", metavar="DURATION", type=positive_duration, help="it expires when it has been ready for so long"
+            "--ttl",
+            metavar="DURATION",
+            type=positive_duration,
+            help="maximum time that the job is ready before it expires",
         ),
-        about="The options from --key on need put-with, which beanstalkd does not have. There, durations are "
-        "rounded up to seconds.",
+        about="The options from --key on need put-with, which beanstalkd does not have. It rounds up to seconds.",
     ),
     Command(
         "tail",
         "tail.tail",
-        "show the bodies of jobs as they come, and take none of them",
+        "print the bodies of new jobs without reserving them",
         TUBE,
         Argument(
             "-n",
@@ -406,76 +418,75 @@ COMMANDS: Final = (
             metavar="N",
             type=number,
             default=10,
-            help="begin with at most this many that are there already (default: %(default)s)",
+            help="maximum number of existing jobs to print first (default: %(default)s)",
         ),
         Argument(
             "--interval",
             metavar="DURATION",
             type=positive_duration,
             default=1,
-            help="how long from one look to the next (default: %(default)s)",
+            help="time between polls (default: %(default)s)",
         ),
-        Argument("--ids", action="store_true", help="the id before each body, as on a terminal"),
-        Argument("--jobs", metavar="N", type=count, help="end after this many jobs"),
-        about="It looks into the first thousand ready jobs and the first thousand reserved ones again and again, "
-        "and workers notice nothing. A job that comes and is deleted between two looks is not seen; nor is "
-        "one far behind in a long queue, until it comes nearer. Of a server that does not know list-jobs "
-        "(beanstalkd) it shows the next ready job, each time that it is another one.",
+        Argument("--ids", action="store_true", help="print the id before each body, as on a terminal"),
+        Argument("--jobs", metavar="N", type=count, help="exit after this many jobs"),
+        about="Polls the first thousand ready and the first thousand reserved jobs. It does not affect workers. It "
+        "misses a job that is deleted between two polls, and sees a job behind the first thousand only later. With "
+        "a server without list-jobs (beanstalkd), it prints the next ready job whenever that changes.",
     ),
     Command(
         "kick",
         "mutate.kick",
-        "make jobs ready: the buried ones of a tube, or if it has none, delayed ones; or one job",
-        Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="of this tube", complete=TUBES),
+        "make jobs ready: buried jobs of a tube, or delayed ones if none is buried; or one job",
+        Argument("tube", metavar="TUBE", nargs="?", type=tube_name, help="name of the tube", complete=TUBES),
         Argument(
-            "count", metavar="N", nargs="?", type=count, default=1, help="at most this many (default: %(default)s)"
+            "count", metavar="N", nargs="?", type=count, default=1, help="maximum number of jobs (default: %(default)s)"
         ),
-        Argument("--job", metavar="ID", type=job_id, help="this job only"),
+        Argument("--job", metavar="ID", type=job_id, help="only the job with this id"),
     ),
     Command(
         "cancel",
         "mutate.cancel",
-        "delete a job that is still delayed, so that no worker ever gets it",
+        "delete a delayed job before a worker gets it",
         *NAMED,
-        about="A job that is ready, reserved or buried is left alone, and the exit status is 1. Needs cancel, which "
+        about="If the job is ready, reserved or buried, does nothing and exits with status 1. Needs cancel, which "
         "beanstalkd does not have.",
     ),
     Command(
         "reschedule",
         "mutate.reschedule",
-        "give a job that is still delayed another delay",
-        Argument("delay", metavar="DURATION", type=duration, help="from now until it is ready (90, 1.5, 10m, 2h, 1d)"),
+        "change the delay of a delayed job",
+        Argument("delay", metavar="DURATION", type=duration, help="new delay from now (90, 1.5, 10m, 2h, 1d)"),
         *NAMED,
-        about="A job that is ready, reserved or buried is left alone, and the exit status is 1. Needs reschedule, "
+        about="If the job is ready, reserved or buried, does nothing and exits with status 1. Needs reschedule, "
         "which beanstalkd does not have.",
     ),
     Command(
         "bury",
         "mutate.bury",
-        "set a job aside, with the priority it has",
-        Argument("id", metavar="ID", type=job_id, help="the job"),
-        about="The protocol lets only a worker bury. So this reserves the job, which counts as one of its reserves, "
-        "and buries it at once. A job that a worker has reserved cannot be buried.",
+        "bury a job, with the same priority",
+        Argument("id", metavar="ID", type=job_id, help="id of the job"),
+        about="In the protocol, only the worker that reserved a job can bury it. So this reserves the job first, which "
+        "counts as a reserve. A job that a worker has reserved cannot be buried.",
     ),
     Command(
         "delete",
         "mutate.delete",
         "delete jobs",
-        Argument("id", metavar="ID", nargs="+", type=job_id, help="the jobs"),
-        about="A job that a worker has reserved cannot be deleted. The others are, and the exit status is 1.",
+        Argument("id", metavar="ID", nargs="+", type=job_id, help="ids of the jobs"),
+        about="A job that a worker has reserved cannot be deleted: the others are, and the exit status is 1.",
     ),
     Command(
         "move",
         "mutate.move",
-        "move jobs to another tube, with all that they are",
+        "move jobs to another tube with all their attributes",
         TUBE,
         Argument(
             "state",
             metavar="STATE",
             choices=("ready", "delayed", "buried"),
-            help="those that are ready, delayed or buried",
+            help="state of the jobs: ready, delayed or buried",
         ),
-        Argument("to", metavar="TO", type=tube_name, help="the tube that they go to", complete=TUBES),
+        Argument("to", metavar="TO", type=tube_name, help="destination tube", complete=TUBES),
         COUNT,
         ALL,
         about="Needs move-jobs, which beanstalkd does not have.",
@@ -483,7 +494,7 @@ COMMANDS: Final = (
     Command(
         "redrive",
         "mutate.redrive",
-        "send jobs of a dead tube back to where they came from",
+        "move jobs of a dead tube back to their origins",
         TUBE,
         COUNT,
         ALL,
@@ -492,35 +503,35 @@ COMMANDS: Final = (
     Command(
         "pause",
         "mutate.pause",
-        "let nobody reserve from a tube for some time",
+        "pause a tube: its jobs cannot be reserved",
         TUBE,
         Argument(
             "seconds",
             metavar="DURATION",
             type=pause_duration,
-            help="for how long, rounded up to seconds (90, 10m, 2h)",
+            help="length of the pause, rounded up to seconds (90, 10m, 2h)",
         ),
     ),
     Command("resume", "mutate.resume", "end the pause of a tube", TUBE),
     Command(
         "clear",
         "mutate.clear",
-        "delete all jobs of a tube that are ready, delayed or buried",
+        "delete all ready, delayed and buried jobs of a tube",
         TUBE,
-        Argument("--yes", action="store_true", help="do not ask"),
-        about="It asks first. Where nobody can be asked, because standard input is not a terminal, it refuses "
-        "without --yes. Needs clear-tube, which beanstalkd does not have.",
+        Argument("--yes", action="store_true", help="do not ask for confirmation"),
+        about="Asks for confirmation. Without a terminal on standard input, it requires --yes. Needs clear-tube, which "
+        "beanstalkd does not have.",
     ),
     Command(
         "drain",
         "mutate.drain",
-        "let the server take no more jobs; everything else goes on",
-        about="As SIGUSR1 does. Needs drain, which beanstalkd does not have.",
+        "make the server refuse new jobs",
+        about="The same as SIGUSR1. Needs drain, which beanstalkd does not have.",
     ),
     Command(
         "undrain",
         "mutate.undrain",
-        "let the server take jobs again",
+        "make the server accept new jobs again",
         about="Needs undrain, which beanstalkd does not have.",
     ),
     Command(
@@ -529,65 +540,69 @@ COMMANDS: Final = (
         "run a command for each job of a tube",
         TUBE,
         Argument(
-            "-n", "--number", metavar="N", type=count, default=1, help="how many jobs at a time (default: %(default)s)"
+            "-n",
+            "--number",
+            metavar="N",
+            type=count,
+            default=1,
+            help="number of commands at a time (default: %(default)s)",
         ),
-        Argument("--timeout", metavar="DURATION", type=positive_duration, help="end a command that takes longer"),
+        Argument("--timeout", metavar="DURATION", type=positive_duration, help="maximum run time of a command"),
         Argument(
             "--backoff",
             metavar="DURATION",
             type=duration,
             default=1,
-            help="how long a job is delayed when its command fails; twice as long each further time "
-            "(default: %(default)s; 0: as the tube's policy says)",
+            help="delay of a job after its command failed; doubles with each further failure (default: %(default)s; "
+            "0: use the tube's policy)",
         ),
         Argument(
             "--backoff-max",
             metavar="DURATION",
             type=duration,
             default=3600,
-            help="the longest of these delays (default: %(default)s)",
+            help="maximum of this delay (default: %(default)s)",
         ),
         Argument(
             "--max-tries",
             metavar="N",
             type=count,
             default=0,
-            help="bury a job that has failed this often (default: never)",
+            help="maximum failed attempts before the job is buried (default: no limit)",
         ),
-        Argument("-v", "--verbose", action="store_true", help="tell of jobs that are done, too"),
+        Argument("-v", "--verbose", action="store_true", help="also report jobs that succeeded"),
         tail="COMMAND [ARGUMENT ...]",
-        about="The command gets the body on standard input, and as a file whose path takes the place of an argument "
-        "{}. BEANSTALK_JOB_ID, BEANSTALK_JOB_TUBE, BEANSTALK_JOB_TRY (1 for the first) and BEANSTALK_JOB_KEY "
-        "are in its environment. Exit status 0 deletes the job; 65 (EX_DATAERR) buries it; 75 (EX_TEMPFAIL) "
-        "releases it, however often it has been tried; any other releases it, and buries it after "
-        "--max-tries. While the command runs, the job is touched. SIGTERM and SIGINT let the commands that "
-        "run end, and take no more jobs; a second one ends the commands, and releases their jobs. When the "
-        "connection is lost, the command goes on, and its job is taken back if nobody has had it in between.",
+        about="The command reads the body from standard input, or from a file whose path replaces the argument {}. Its "
+        "environment has BEANSTALK_JOB_ID, BEANSTALK_JOB_TUBE, BEANSTALK_JOB_TRY (from 1) and BEANSTALK_JOB_KEY. "
+        "Exit status 0 deletes the job; 65 (EX_DATAERR) buries it; 75 (EX_TEMPFAIL) releases it without counting a "
+        "failure; any other status releases it, or buries it after --max-tries. The job is touched while the "
+        "command runs. On SIGTERM or SIGINT, no more jobs are reserved and running commands finish; on a second "
+        "signal, they are ended and their jobs released. If the connection is lost, the command continues, and its "
+        "job is reserved again unless another worker has had it.",
     ),
     Command(
         "watch",
         "watch.watch",
-        f"repeat a command that looks: {', '.join(WATCHABLE)}",
+        f"repeat a read-only command: {', '.join(WATCHABLE)}",
         Argument(
             "-n",
             "--interval",
             metavar="DURATION",
             type=positive_duration,
             default=2,
-            help="how long from one time to the next (default: %(default)s)",
+            help="time between runs (default: %(default)s)",
         ),
-        Argument("--times", metavar="N", type=count, help="end after this many times"),
-        Argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command, with its options"),
+        Argument("--times", metavar="N", type=count, help="exit after this many runs"),
+        Argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="command with its options"),
     ),
     Command(
         "completion",
         "shells.completion",
-        "print a script that completes this command line in a shell",
+        "print a shell completion script",
         Argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"),
-        about='Names of tubes are asked from the server that BEANSTALK_SERVER names. For bash: eval "$(beanstalk '
-        'completion bash)".',
+        about='Completes tube names of the server in BEANSTALK_SERVER. In bash: eval "$(beanstalk completion bash)".',
     ),
-    Command("man", "manual.man", "print the manual page, for man -l -"),
+    Command("man", "manual.man", "print the manual page (view it with man -l -)"),
 )
 
 

@@ -515,8 +515,8 @@ def idle(subject: Subject, *, seconds: float) -> Sample:
 
 def looks(subject: Subject, *, url: str, shards: int, seconds: float) -> Sample:
     """Look at the leases of all shards, as a node does that leads none, again and again: measures the engine."""
-    from beanstalk_server.cluster.engine import EngineError, observe  # the other loads need no redis-py
-    from beanstalk_server.cluster.redis_engine import RedisConnector
+    from beanstalk_server.cluster.engine.interface import EngineError, observe  # the other loads need no redis-py
+    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
     from beanstalk_server.settings.config import Config
 
     registry = RedisConnector(url, Config().cluster_name, 0, timeout=REPLY_WITHIN).registry()

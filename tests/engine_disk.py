@@ -10,7 +10,7 @@ from cluster.memory_engine import Servers
 from memory_disk import Crash
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import EngineRefusedError
+from beanstalk_server.cluster.engine.interface import EngineRefusedError
 from beanstalk_server.cluster.sender import Sender
 
 

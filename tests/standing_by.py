@@ -9,7 +9,7 @@ import functools
 import sys
 
 from beanstalk_server.cli import process, server
-from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.cluster.links import LeaderLink, LinkListener
 from beanstalk_server.server.front.entrance import accounts_of
 from beanstalk_server.server.server import Server

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from beanstalk_server.cli.logs import printable
 from beanstalk_server.cli.tool import ToolParser, run_tool
-from beanstalk_server.cluster.engine import Connector, EngineError, Lease, made, observe
+from beanstalk_server.cluster.engine.interface import Connector, EngineError, Lease, made, observe
 from beanstalk_server.settings.config import OPTIONS
 from beanstalk_server.settings.option import ConfigError
 from beanstalk_server.storage.errors import DAMAGED, UNUSABLE, StorageError
 
 if TYPE_CHECKING:
-    from beanstalk_server.cluster.redis_servers import Condition
+    from beanstalk_server.cluster.engine.redis.servers import Condition
 
 
 @runtime_checkable
@@ -118,14 +118,14 @@ def opened(options: argparse.Namespace) -> Iterator[Connector]:
     """What connects to the engine that the options of a tool name.
 
     Raises:
-        ConfigError: they are bad, or something is not installed.
+        ConfigError: they are bad.
     """
     from beanstalk_server.settings.system import missing_for_engine
 
     mistakes = missing_for_engine(options.url)
     if mistakes:
         raise ConfigError(*[mistake.said for mistake in mistakes])
-    from beanstalk_server.cluster.redis_engine import RedisConnector
+    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
 
     given = {"cluster_name": options.cluster_name, "replicas": options.replicas}
     if getattr(options, "shards", 0):

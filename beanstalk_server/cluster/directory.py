@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from beanstalk_server.cluster.engine import (
+from beanstalk_server.cluster.engine.interface import (
     CREATE,
     REMOVE,
     RENAME,
@@ -33,7 +33,7 @@ from beanstalk_server.cluster.engine import (
     EngineRefusedError,
     Operation,
 )
-from beanstalk_server.cluster.engine import File as EngineEntry
+from beanstalk_server.cluster.engine.interface import File as EngineEntry
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender
 from beanstalk_server.storage.disk import Directory, fill_with_zeros
 from beanstalk_server.storage.errors import DAMAGED, HOW_TO_SALVAGE, StorageError

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from beanstalk_server.cluster.directory import FIRST_PAUSE, LONGEST_PAUSE, EngineDirectory
-from beanstalk_server.cluster.engine import Answer, Engine, EngineError, EngineFullError, Position
+from beanstalk_server.cluster.engine.interface import Answer, Engine, EngineError, EngineFullError, Position
 from beanstalk_server.cluster.lanes import Lane
 from beanstalk_server.cluster.latency import Latency
 from beanstalk_server.cluster.sender import DivergedError, Sender

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
-from beanstalk_server.cluster.engine import Answer, Commit, CommitCall, Committer
+from beanstalk_server.cluster.engine.interface import Answer, Commit, CommitCall, Committer
 from beanstalk_server.storage.write_thread import Writer, WriteThread
 
 T = TypeVar("T")

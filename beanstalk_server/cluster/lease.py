@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.queue.units import SECOND
 
 RENEWALS: Final = 5

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
 from typing import Any, Final
 
-from beanstalk_server.cluster.engine import EngineError, Lease, LeaseCall, Member, Registry, Report
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, Member, Registry, Report
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.events import event
 from beanstalk_server.queue.units import SECOND

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.engine import Connector, EngineError, EngineRefusedError, Load, Report
+from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.links import LinkListener
@@ -421,12 +421,12 @@ def connector_of(config: Config) -> Connector:
     """What makes connections to the engine that the settings name.
 
     Raises:
-        StartError: a library or a file that they need is missing.
+        StartError: a file that they name is missing.
     """
     mistakes = missing_for_engine(config.cluster)
     if mistakes:
         raise StartError("\n".join(map(str, mistakes)), BAD_OPTION)
-    from beanstalk_server.cluster.redis_engine import RedisConnector  # it needs redis-py
+    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
 
     timeout = min(2.0, config.lease_ttl / 5)
     return RedisConnector(config.cluster, config.cluster_name, config.replicas, timeout=timeout)

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
-from beanstalk_server.cluster.engine import EngineError, Lease, LeaseCall, observe, release, renew, take
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, LeaseCall, observe, release, renew, take
 from beanstalk_server.cluster.lease import (
     DEFERENCES,
     FENCED,

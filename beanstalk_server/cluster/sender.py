@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from beanstalk_server.cluster.engine import Answer, Commit, Lease, Operation, Position
+from beanstalk_server.cluster.engine.interface import Answer, Commit, Lease, Operation, Position
 
 KEPT: Final = 64 << 20
 """Bytes of the last commits that a node keeps to send them again, of all its shards."""

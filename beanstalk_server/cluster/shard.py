@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.access.user import User
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import START, Connector, Lease, Position
+from beanstalk_server.cluster.engine.interface import START, Connector, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes

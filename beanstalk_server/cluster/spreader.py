@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic_ns
 from typing import Final, Protocol
 
-from beanstalk_server.cluster.engine import EngineError, Lease, Member
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, Member
 from beanstalk_server.cluster.lease import OBSERVATIONS
 from beanstalk_server.cluster.spreading import heirs, transfers
 from beanstalk_server.events import event

@@ -19,7 +19,7 @@ from typing import Final
 
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.division import divide, join
-from beanstalk_server.cluster.engine import (
+from beanstalk_server.cluster.engine.interface import (
     Connector,
     Engine,
     File,

@@ -19,7 +19,6 @@ from beanstalk_server.settings.option import Mistake
 from beanstalk_server.settings.sections import HTTP, ListenerConfig
 
 NO_H11: Final = "needs h11, which is not installed: pip install '.[http]' in a clone of beanstalk-server"
-NO_REDIS: Final = "needs redis, which is not installed: pip install '.[cluster]' in a clone of beanstalk-server"
 
 
 def missing(values: Mapping[str, Any], listeners: Collection[ListenerConfig]) -> list[Mistake]:
@@ -71,10 +70,8 @@ def http_mistakes(listeners: Iterable[ListenerConfig]) -> list[str]:
 
 
 def missing_for_engine(url: str) -> list[Mistake]:
-    """What the URL of an engine needs, and is not on this machine."""
+    """The files that the URL of an engine names and this machine does not have."""
     mistakes = []
-    if importlib.util.find_spec("redis") is None:
-        mistakes.append(Mistake(option("cluster"), NO_REDIS))
     with contextlib.suppress(ValueError):  # which its check tells
         found = read_url(url)
         for name, path in (("ca", found.ca), ("cert", found.cert), ("key", found.key)):

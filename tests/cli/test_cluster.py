@@ -8,7 +8,7 @@ from memory_engine import MemoryConnector, Servers
 from beanstalk_server.cli import cluster
 from beanstalk_server.cli.server import main
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import WRITE, EngineError, Lease, Load, Report, observe, take
+from beanstalk_server.cluster.engine.interface import WRITE, EngineError, Lease, Load, Report, observe, take
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.queue.replay import Replay
 from beanstalk_server.queue.table import IdTable

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,6 @@ from beanstalk_server import Config
 from beanstalk_server.cli import process
 from beanstalk_server.cli.server import EARLY_SIGNALS
 from beanstalk_server.server.start_error import CANNOT_OPEN
-from beanstalk_server.settings.option import BAD_OPTION
 
 
 class Recording:
@@ -71,14 +69,6 @@ def test_a_signal_during_the_start_takes_effect_when_the_server_has_started(monk
         return server.calls
 
     assert asyncio.run(run()) == calls
-
-
-def test_a_node_without_redis_py_does_not_start_and_says_what_is_missing(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.setattr(process.sdnotify, "SystemdNotifier", lambda: SimpleNamespace(notify=lambda _: None))
-    assert process.run(Config(cluster="redis://127.0.0.1:1", port=0)) == BAD_OPTION
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("beanstalk-server: --cluster: needs redis, which is not installed: ")
 
 
 @pytest.mark.parametrize("files", [0, 12, 63])

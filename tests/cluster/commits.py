@@ -1,6 +1,6 @@
 """Leases, and commits that each follow upon the one before, for tests of engines."""
 
-from beanstalk_server.cluster.engine import START, Commit, Lease, Position
+from beanstalk_server.cluster.engine.interface import START, Commit, Lease, Position
 
 MINE = Lease(1, 0, "a", "here:1", "secret", ttl=4)
 OTHER = Lease(2, 0, "b", "there:2", "another secret")

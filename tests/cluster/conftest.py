@@ -30,7 +30,7 @@ def name(request):
 @pytest.fixture
 def open_engine():
     """Opens engines in Redis, which are closed at the end."""
-    from beanstalk_server.cluster.redis_engine import RedisConnector
+    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
 
     engines = []
 

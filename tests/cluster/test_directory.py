@@ -6,7 +6,7 @@ import pytest
 from memory_engine import Servers
 
 from beanstalk_server.cluster.directory import PIECE, EngineDirectory
-from beanstalk_server.cluster.engine import WRITE, Position
+from beanstalk_server.cluster.engine.interface import WRITE, Position
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.storage.spares import find_spares
 

@@ -20,7 +20,7 @@ from virtual import RecordingClient, put, reserve_job
 
 from beanstalk_server.cluster import engine_writer
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import EngineError
+from beanstalk_server.cluster.engine.interface import EngineError
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes

@@ -7,7 +7,7 @@ import pytest
 from memory_engine import MemoryCommitter, Servers
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import EngineError, Position
+from beanstalk_server.cluster.engine.interface import EngineError, Position
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender

@@ -8,7 +8,7 @@ from commits import MINE, OTHER
 from memory_engine import MemoryConnector, Servers
 
 from beanstalk_server.cluster.directory import EngineDirectory
-from beanstalk_server.cluster.engine import Commit, EngineError, Position
+from beanstalk_server.cluster.engine.interface import Commit, EngineError, Position
 from beanstalk_server.cluster.engine_writer import EngineWriter, GivenUpError
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.sender import DivergedError, FencedError, Sender

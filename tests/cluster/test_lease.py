@@ -5,7 +5,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_server.cluster.engine import LINEAGE, Lease
+from beanstalk_server.cluster.engine.interface import LINEAGE, Lease
 from beanstalk_server.cluster.lease import (
     ABSENCES,
     DEFERENCES,

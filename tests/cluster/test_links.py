@@ -9,7 +9,7 @@ from sharded import ShardedNode
 from unfailing import Plug, failing_in_nothing
 
 from beanstalk_server.access.user import User
-from beanstalk_server.cluster.engine import Lease
+from beanstalk_server.cluster.engine.interface import Lease
 from beanstalk_server.cluster.links import LinkListener
 from beanstalk_server.link.link import (
     CLOSE,

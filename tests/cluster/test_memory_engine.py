@@ -3,7 +3,7 @@
 import pytest
 from memory_engine import Servers
 
-from beanstalk_server.cluster.engine import (
+from beanstalk_server.cluster.engine.interface import (
     CREATE,
     START,
     WRITE,

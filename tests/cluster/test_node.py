@@ -10,7 +10,7 @@ from node_threads import lead_all, put, reserved, role, stats
 
 from beanstalk_server import Config
 from beanstalk_server.cluster import shard
-from beanstalk_server.cluster.engine import EngineError, Lease
+from beanstalk_server.cluster.engine.interface import EngineError, Lease
 from beanstalk_server.cluster.node import Node, address_towards
 from beanstalk_server.cluster.roles import LEADS
 from beanstalk_server.server.start_error import StartError

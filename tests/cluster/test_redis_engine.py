@@ -7,7 +7,7 @@ import pytest
 from commits import MINE, OTHER, Journal
 from memory_engine import Servers
 
-from beanstalk_server.cluster.engine import (
+from beanstalk_server.cluster.engine.interface import (
     CREATE,
     REMOVE,
     RENAME,

@@ -10,8 +10,7 @@ from contextlib import closing
 import pytest
 from commits import MINE, Journal
 
-from beanstalk_server.cluster import resp, scripts
-from beanstalk_server.cluster.engine import (
+from beanstalk_server.cluster.engine.interface import (
     CREATE,
     EngineError,
     EngineFullError,
@@ -19,8 +18,9 @@ from beanstalk_server.cluster.engine import (
     Lease,
     Position,
 )
-from beanstalk_server.cluster.redis_connection import RedisConnection
-from beanstalk_server.cluster.redis_engine import RedisConnector
+from beanstalk_server.cluster.engine.redis import resp, scripts
+from beanstalk_server.cluster.engine.redis.connection import RedisConnection
+from beanstalk_server.cluster.engine.redis.connector import RedisConnector
 from beanstalk_server.settings.engine_url import read_url
 from harness.engines import Alone
 from harness.waiting import eventually
@@ -277,6 +277,9 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(pretended, engi
 class Dripping:
     """A socket on which each call moves so many bytes, and takes so many seconds."""
 
+    def close(self):
+        pass
+
     def __init__(self, answer, size, seconds):
         self.answer = answer
         self.size = size
@@ -366,7 +369,7 @@ def test_a_sentinel_that_does_not_know_of_a_failover_is_not_asked_for_ever(prete
 
 
 def test_a_primary_without_replicas_may_be_the_one_before(pretended, other, open_engine, monkeypatch):
-    monkeypatch.setattr("beanstalk_server.cluster.redis_shards.LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("beanstalk_server.cluster.engine.redis.shards.LOOK_AGAIN", 0.0)
     engine = open_engine(f"redis+sentinel://127.0.0.1:{pretended.port}/x", "x")
     pretended.primary = pretended.port
     pretended.scripted = [b":1\r\n", b":0\r\n"]
@@ -429,7 +432,7 @@ def test_an_interrupted_answer_is_not_taken_for_the_next(pretended, engine, monk
     def interrupt(replies):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("beanstalk_server.cluster.resp.Replies.read", interrupt)
+    monkeypatch.setattr("beanstalk_server.cluster.engine.redis.resp.Replies.read", interrupt)
     with pytest.raises(KeyboardInterrupt):
         append(engine)
     monkeypatch.undo()

@@ -1,17 +1,14 @@
 """The engine with Sentinel, as Redis Cluster, over TLS, with a user of its own; and what `cluster status` shows."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from commits import MINE, OTHER, Journal
 
 from beanstalk_server.cli import cluster as cluster_cli
-from beanstalk_server.cluster import redis_connection
-from beanstalk_server.cluster.engine import CREATE, WRITE, EngineError, EngineRefusedError, File, Lease
-from beanstalk_server.cluster.redis_primary import slot_of
-from beanstalk_server.settings.engine_url import read_url
+from beanstalk_server.cluster.engine.interface import CREATE, WRITE, EngineError, EngineRefusedError, File, Lease
+from beanstalk_server.cluster.engine.redis.primaries import slot_of
 from harness.engines import Alone, AsCluster, WithSentinel
 from harness.servers import unused_port
 from harness.waiting import eventually
@@ -180,19 +177,6 @@ def certificates(tmp_path_factory):
     return directory
 
 
-def test_a_certificate_must_have_the_name_of_the_host_whatever_the_library_thinks(monkeypatch):
-    class Earlier(redis_connection.SSLConnection):
-        """As in redis-py before 6: it believes each certificate of the authority."""
-
-        def __init__(self, ssl_check_hostname=False, **options):
-            super().__init__(ssl_check_hostname=ssl_check_hostname, **options)
-
-    monkeypatch.setattr(redis_connection, "SSLConnection", Earlier)
-    url = read_url("rediss://127.0.0.1")
-    connection = redis_connection.RedisConnection(url.hosts[0], url, 1.0)
-    assert connection._connection.check_hostname is True
-
-
 def test_tls_with_certificates_on_both_sides(directory, certificates, open_engine):
     port = unused_port()
     files = {"ca-cert": "ca", "cert": "cert", "key": "key"}
@@ -213,6 +197,8 @@ def test_tls_with_certificates_on_both_sides(directory, certificates, open_engin
         assert engine.read("file", 0, 1 << 30) == b"text" + data[4:]
         with pytest.raises(EngineError, match="CERTIFICATE_VERIFY_FAILED"):
             open_engine(f"{url}/other.pem{own}", "tls").observe("a", "here:1")
+        with pytest.raises(EngineError, match="Hostname mismatch"):
+            open_engine(f"{url}/ca.pem{own}".replace("127.0.0.1", "localhost"), "tls").observe("a", "here:1")
         with pytest.raises(EngineError, match=f"127.0.0.1:{port}: "):
             open_engine(f"{url}/ca.pem", "tls").observe("a", "here:1")
         with pytest.raises(EngineError, match=f"127.0.0.1:{port}: "):
@@ -361,16 +347,3 @@ def test_status_says_what_is_wrong_in_one_line(arguments, code, said, monkeypatc
     assert err.startswith("beanstalk-server cluster: ")
     assert said in err
     assert err.count("\n") == 1
-
-
-def test_status_says_which_library_is_missing(monkeypatch, capsys):
-    for module in [each for each in sys.modules if each.split(".")[0] == "redis" or ".cluster.re" in each]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "redis", None)
-    code, _, err = status("redis://h", capsys=capsys)
-    assert code == 5
-    assert re.fullmatch(
-        r"beanstalk-server cluster: needs redis[.a-z]*, which is not installed: "
-        r"pip install '.\[cluster\]' in a clone of beanstalk-server\n",
-        err,
-    )

@@ -6,7 +6,7 @@ import pytest
 from commits import MINE, OTHER, Journal
 from memory_engine import MemoryConnector, Servers
 
-from beanstalk_server.cluster.engine import (
+from beanstalk_server.cluster.engine.interface import (
     CREATE,
     REMOVE,
     START,
@@ -32,7 +32,7 @@ from harness.waiting import eventually
 @pytest.fixture
 def connect():
     """Makes connectors in Redis; their connections are closed at the end."""
-    from beanstalk_server.cluster.redis_engine import RedisConnector
+    from beanstalk_server.cluster.engine.redis.connector import RedisConnector
 
     made = []
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from memory_engine import MemoryRegistry, Servers
 
-from beanstalk_server.cluster.engine import Lease, Position, Report
+from beanstalk_server.cluster.engine.interface import Lease, Position, Report
 from beanstalk_server.cluster.lookout import Lookout
 from beanstalk_server.cluster.roles import IS_SUSPENDED, LEADS, STANDING_BY, TAKING_OVER, Roles, TakeOverError
 from beanstalk_server.queue.units import SECOND

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beanstalk_server.cluster.engine import START, Answer, Lease, Position
+from beanstalk_server.cluster.engine.interface import START, Answer, Lease, Position
 from beanstalk_server.cluster.sender import COMMIT_COST, KEPT, DivergedError, FencedError, Sender, kept_within
 
 BEFORE = Position(2, 40)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from beanstalk_server.cluster.engine import EngineError, Lease, Member
+from beanstalk_server.cluster.engine.interface import EngineError, Lease, Member
 from beanstalk_server.cluster.spreader import DISTRUST, Spreader
 from beanstalk_server.queue.units import SECOND
 

@@ -9,7 +9,7 @@ from virtual import RecordingClient, put
 
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.division import divide, join
-from beanstalk_server.cluster.engine import EngineError, Lease
+from beanstalk_server.cluster.engine.interface import EngineError, Lease
 from beanstalk_server.cluster.sender import Sender
 from beanstalk_server.cluster.transfer import copy_segments, export_jobs, import_jobs
 from beanstalk_server.queue.broker import Broker

@@ -13,7 +13,7 @@ import yaml
 from expressions import ONLY_OF_A_NODE, series_asked_for
 from options import options_of
 
-from beanstalk_server.cluster import redis_settings
+from beanstalk_server.cluster.engine.redis import settings as redis_settings
 from beanstalk_server.settings.config import Config
 from harness.servers import ROOT, Process, command, imported, unused_port
 from harness.waiting import eventually

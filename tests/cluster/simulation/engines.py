@@ -7,7 +7,7 @@ that lag, and may fail without anybody knowing whether it has happened; it may e
 import contextvars
 from functools import partial
 
-from beanstalk_server.cluster.engine import RENEW, TAKE, Answer, EngineError
+from beanstalk_server.cluster.engine.interface import RENEW, TAKE, Answer, EngineError
 from tests.cluster.memory_engine import MemoryCommitter, MemoryEngine, MemoryRegistry, Servers
 from tests.cluster.simulation.virtual_loop import PROCESS, SECOND, this_thread
 

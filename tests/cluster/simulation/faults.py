@@ -8,7 +8,7 @@ well, and nothing else goes wrong until the engine has everything again.
 import contextlib
 import contextvars
 
-from beanstalk_server.cluster.engine import EngineError
+from beanstalk_server.cluster.engine.interface import EngineError
 from tests.cluster.memory_engine import MemoryRegistry
 from tests.cluster.simulation.engines import HOST
 from tests.cluster.simulation.virtual_loop import SECOND

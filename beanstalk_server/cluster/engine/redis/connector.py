@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.cluster.engine import Answer, Commit, Connector, Engine, File, Lease, lacks, lacks_end
-from beanstalk_server.cluster.redis_calls import RedisCalls, Request
-from beanstalk_server.cluster.redis_committer import RedisCommitter
-from beanstalk_server.cluster.redis_registry import RedisRegistry
-from beanstalk_server.cluster.redis_replies import LEASE_FIELDS, answer_of, lease_of
-from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import lists_of, number_of, text_of, understood
-from beanstalk_server.cluster.scripts import COMMIT, COMMIT_BEYOND
+from beanstalk_server.cluster.engine.interface import Answer, Commit, Connector, Engine, File, Lease, lacks, lacks_end
+from beanstalk_server.cluster.engine.redis.calls import RedisCalls, Request
+from beanstalk_server.cluster.engine.redis.committer import RedisCommitter
+from beanstalk_server.cluster.engine.redis.registry import RedisRegistry
+from beanstalk_server.cluster.engine.redis.replies import LEASE_FIELDS, answer_of, lease_of
+from beanstalk_server.cluster.engine.redis.resp import lists_of, number_of, pack, text_of, understood
+from beanstalk_server.cluster.engine.redis.scripts import COMMIT, COMMIT_BEYOND
 from beanstalk_server.settings.engine_url import read_url
 
 READ_CHUNK: Final = 1 << 20

@@ -9,15 +9,12 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from redis.exceptions import ResponseError
-
-from beanstalk_server.cluster import scripts
-from beanstalk_server.cluster.commit_requests import ShardKeys
-from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
-from beanstalk_server.cluster.redis_connection import RedisConnection, without_frames
-from beanstalk_server.cluster.redis_primary import ASKS, KEEPS, Primaries, slot_of
-from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import lists_of, text_of, understood
+from beanstalk_server.cluster.engine.interface import EngineError, EngineRefusedError
+from beanstalk_server.cluster.engine.redis import scripts
+from beanstalk_server.cluster.engine.redis.commit_requests import ShardKeys
+from beanstalk_server.cluster.engine.redis.connection import RedisConnection, without_frames
+from beanstalk_server.cluster.engine.redis.primaries import ASKS, KEEPS, Primaries, slot_of
+from beanstalk_server.cluster.engine.redis.resp import ResponseError, lists_of, pack, text_of, understood
 from beanstalk_server.settings.engine_url import ALONE, CLUSTER, EngineURL, Host
 
 LOOK_AGAIN: Final = 1.0

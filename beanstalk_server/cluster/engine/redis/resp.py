@@ -1,7 +1,7 @@
-"""Replies of Redis, from a socket (requests: request.py).
+"""RESP, the protocol of Redis, version 2: requests as bytes, and replies from a socket.
 
-redis-py makes the connection, and takes `Replies` for its parser while it does: a commit is two commands and two
-numbers, for which its own way of packing and reading costs several times as much. Must never know a command.
+A commit is two commands and two numbers. A client library packs and reads them at several times the cost. Must never
+know a command.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final
 
-from redis.exceptions import ConnectionError as LostError
-from redis.exceptions import ResponseError
-
-from beanstalk_server.cluster.engine import EngineError
+from beanstalk_server.cluster.engine.interface import EngineError
 
 CHUNK: Final = 65_536
 """Bytes that are read at once."""
@@ -39,32 +36,58 @@ ONE_SIZE: Final = len(ONE)
 DEEPEST: Final = 8
 """Arrays within each other."""
 
+
+class ResponseError(Exception):
+    """A reply that is an error."""
+
+
+class LostError(Exception):
+    """The connection is closed, or no Redis is at its other end."""
+
+
 Reply = int | bytes | list[Any] | ResponseError | None
 
 
-class Replies:
-    """Replies from a socket: redis-py's interface of a parser, and `read` for everything else."""
+def pack(*arguments: bytes) -> bytes:
+    """A command with its arguments, as it is sent."""
+    return b"".join([b"*%d\r\n" % len(arguments), *map(bulk, arguments)])
 
-    def __init__(self, socket_read_size: int = 0) -> None:  # noqa: ARG002  # redis-py wants to decide it
+
+def bulk(argument: bytes) -> bytes:
+    """An argument of a command."""
+    return b"$%d\r\n%b\r\n" % (len(argument), argument)
+
+
+class Replies:
+    """Replies from a socket.
+
+    Args:
+        timeout: seconds for a single read or write.
+    """
+
+    def __init__(self, timeout: float) -> None:
         self.socket: socket.socket | None = None
+        self.timeout = timeout
         self._buffer = b""
         self._at = 0
-        self.timeout = 0.0
-        """Seconds for a single read or write."""
         self._since = 0.0
         self._moved = 0
         self.waits_in_kernel = False
         """Whether a read of the socket may wait for all that it asks for: it is a plain one, with its own timeout."""
 
-    def on_connect(self, connection: Any) -> None:
-        self.socket = connection._sock  # as every parser of redis-py gets it
+    def attach(self, connected: socket.socket) -> None:
+        """Read from this socket from now on."""
+        self.socket = connected
         self._buffer = b""
         self._at = 0
         self.waits_in_kernel = False
         self.begin()
 
-    def on_disconnect(self) -> None:
-        self.socket = None
+    def close(self) -> None:
+        """Close the socket, if there is one."""
+        connected, self.socket = self.socket, None
+        if connected is not None:
+            connected.close()
 
     def begin(self) -> None:
         """A request or an answer begins."""
@@ -81,18 +104,12 @@ class Replies:
         if monotonic() - self._since > TIMEOUTS * self.timeout * (1 + self._moved // CHUNK):
             raise TimeoutError
 
-    def can_read(self, timeout: float) -> bool:  # noqa: ARG002
-        return self._at < len(self._buffer)
-
-    def read_response(self, disable_decoding: bool = False, **_: object) -> Reply:  # noqa: ARG002
-        return self.read()
-
     def read(self) -> Reply:
         """The next reply; what the engine refuses is a ResponseError, and is returned like any other.
 
         Raises:
             OSError: the connection has broken, or the answer takes too long.
-            redis.exceptions.ConnectionError: it was closed, or no Redis is at its other end.
+            LostError: it was closed, or no Redis is at its other end.
         """
         return self._read(0)
 

@@ -1,25 +1,20 @@
 """One connection to one server of Redis or Valkey, and what its errors mean for an engine.
 
-redis-py connects, with TLS and authentication. After any error of the transport the connection is closed: an answer
-that comes late would be taken for that to another question. Must never know which of several servers to ask, and
-never repeats anything.
+After any error of the transport the connection is closed: an answer that comes late would be taken for that to another
+question. Must never know which of several servers to ask, and never repeats anything.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import ssl
 import struct
 import sys
-from typing import Any, Final
+from typing import Final
 
-from redis.connection import Connection, SSLConnection
-from redis.exceptions import RedisError, ResponseError
-
-from beanstalk_server.cluster.engine import EngineError, EngineFullError, EngineRefusedError
-from beanstalk_server.cluster.resp import Replies, Reply
+from beanstalk_server.cluster.engine.interface import EngineError, EngineFullError, EngineRefusedError
+from beanstalk_server.cluster.engine.redis.resp import LostError, Replies, Reply, ResponseError, pack
 from beanstalk_server.settings.engine_url import EngineURL, Host
 
 REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS", "DENIED"))
@@ -27,11 +22,6 @@ REFUSED: Final = frozenset(("NOAUTH", "NOPERM", "WRONGPASS", "DENIED"))
 
 MISPLACED: Final = frozenset(("READONLY", "MOVED", "ASK", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN"))
 """Error codes of a server that is not, or not any more, the primary."""
-
-_PLACE: Final = re.compile(r"Error -?\d+ connecting to \S+\. |Error while (reading|writing) (from|to) \S+ ?: ")
-"""What redis-py says of the place, which all messages name."""
-
-_AUTHENTICATION: Final = ("invalid username-password", "invalid password", "AUTH", "Authentication")
 
 
 class ReplyError(EngineError):
@@ -57,29 +47,10 @@ class RedisConnection:
         self.host = host
         self.place = f"{'engine' if user is None else 'Sentinel'} at {host}"  # as messages name it
         self.timeout = timeout
-        username, password = user or (url.user, url.password)
+        self._user, self._password = user or (url.user, url.password)
         self._database = 0 if user else url.database
-        options: dict[str, Any] = {
-            "host": host.name,
-            "port": host.port,
-            "db": self._database,
-            "username": username or None,
-            "password": password or None,
-            "socket_timeout": timeout,
-            "socket_connect_timeout": timeout,
-            "protocol": 2,
-            "parser_class": Replies,
-        }
-        if url.tls:
-            options |= {
-                "ssl_check_hostname": True,  # redis-py before 6 takes each certificate of the authority
-                "ssl_ca_certs": url.ca or None,
-                "ssl_certfile": url.cert or None,
-                "ssl_keyfile": url.key or None,
-            }
-        self._connection: Any = (SSLConnection if url.tls else Connection)(**options)
-        self._replies: Replies = self._connection._parser
-        self._replies.timeout = timeout
+        self._url = url
+        self._replies = Replies(timeout)
 
     def connect(self) -> None:
         """Connect and authenticate.
@@ -87,8 +58,11 @@ class RedisConnection:
         Raises:
             EngineError: that has failed.
         """
+        if self.is_open:
+            return
         try:
-            self._connection.connect()
+            self._open()
+            self._log_in()
             self._wait_in_kernel()
         except BaseException as error:
             raise self._ended_by(error) from None
@@ -106,7 +80,7 @@ class RedisConnection:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.disconnect()
+        self._replies.close()
 
     def ask(self, request: bytes, count: int = 1) -> list[Reply]:
         """Send a request of so many commands, and return their replies.
@@ -166,7 +140,7 @@ class RedisConnection:
         """What a reply that is an error means."""
         text = str(reply)
         code = text.partition(" ")[0]
-        if code in REFUSED:
+        if code in REFUSED or "AUTH" in text:  # "ERR AUTH called without any password configured"
             return EngineRefusedError(f"{self.place}: {text}")
         if code == "OOM":
             return EngineFullError(f"{self.place}: {text}")
@@ -175,6 +149,32 @@ class RedisConnection:
         if "Error compiling script" in text:
             return EngineRefusedError(f"{self.place}: it is too old: must be Redis 7 or later, or Valkey")
         return ReplyError(self.place, text)
+
+    def _open(self) -> None:
+        connected = socket.create_connection((self.host.name, self.host.port), self.timeout)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._url.tls:
+                context = ssl.create_default_context(cafile=self._url.ca or None)
+                if self._url.cert:
+                    context.load_cert_chain(self._url.cert, self._url.key or None)
+                connected = context.wrap_socket(connected, server_hostname=self.host.name)
+        except BaseException:
+            connected.close()
+            raise
+        self._replies.attach(connected)
+
+    def _log_in(self) -> None:
+        """Say who the user is, and choose the database."""
+        words = [each.encode() for each in (self._user, self._password) if each]
+        requests = [pack(b"AUTH", *words)] if words else []
+        if self._database:
+            requests.append(pack(b"SELECT", b"%d" % self._database))
+        self._send(b"".join(requests))
+        for _ in requests:
+            reply = self._replies.read()
+            if isinstance(reply, ResponseError):
+                raise self.error_of(reply)
 
     def _send(self, request: bytes) -> None:
         connected = self._replies.socket
@@ -207,18 +207,13 @@ class RedisConnection:
         """Close the connection, whose next answer may be a late one; return what the error means, in one line."""
         self.close()
         _forget_frames(error)
-        if not isinstance(error, (RedisError, OSError, ValueError)):
-            return error
-        if isinstance(error, (TimeoutError, BlockingIOError)) or type(error).__name__ == "TimeoutError":
+        if isinstance(error, (TimeoutError, BlockingIOError)):
             return EngineError(f"{self.place}: no answer within {self.timeout:g} s")
-        text = _PLACE.sub("", " ".join(str(error).split())) or type(error).__name__
-        if isinstance(error, ResponseError):
-            if any(each in text for each in _AUTHENTICATION):
-                return EngineRefusedError(f"{self.place}: {text}")
-            return self.error_of(error)
         if isinstance(error, ssl.SSLError):
-            return EngineError(f"{self.place}: TLS: {text}")
-        return EngineError(f"{self.place}: {text}")
+            return EngineError(f"{self.place}: TLS: {error}")
+        if isinstance(error, (OSError, UnicodeError)):
+            return EngineError(f"{self.place}: {getattr(error, 'strerror', None) or error}")
+        return EngineError(f"{self.place}: {error}") if isinstance(error, LostError) else error
 
 
 def without_frames(error: EngineError) -> EngineError:

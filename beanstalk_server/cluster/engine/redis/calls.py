@@ -11,15 +11,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from redis.exceptions import ResponseError
-
-from beanstalk_server.cluster.engine import EngineError, EngineFullError, EngineRefusedError
-from beanstalk_server.cluster.redis_connection import MISPLACED, RedisConnection, ReplyError, without_frames
-from beanstalk_server.cluster.redis_servers import Condition, condition_of, losing
-from beanstalk_server.cluster.redis_shards import MovedError, Primary, Shards
-from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import Reply
-from beanstalk_server.cluster.scripts import Script
+from beanstalk_server.cluster.engine.interface import EngineError, EngineFullError, EngineRefusedError
+from beanstalk_server.cluster.engine.redis.connection import MISPLACED, RedisConnection, ReplyError, without_frames
+from beanstalk_server.cluster.engine.redis.resp import Reply, ResponseError, pack
+from beanstalk_server.cluster.engine.redis.scripts import Script
+from beanstalk_server.cluster.engine.redis.servers import Condition, condition_of, losing
+from beanstalk_server.cluster.engine.redis.shards import MovedError, Primary, Shards
 from beanstalk_server.settings.engine_url import CLUSTER, EngineURL
 
 ATTEMPTS: Final = 3

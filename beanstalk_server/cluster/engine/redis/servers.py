@@ -9,13 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from redis.exceptions import ResponseError
-
-from beanstalk_server.cluster import redis_settings as settings
-from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
-from beanstalk_server.cluster.redis_connection import RedisConnection
-from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import text_of, understood
+from beanstalk_server.cluster.engine.interface import EngineError, EngineRefusedError
+from beanstalk_server.cluster.engine.redis import settings
+from beanstalk_server.cluster.engine.redis.connection import RedisConnection
+from beanstalk_server.cluster.engine.redis.resp import ResponseError, pack, text_of, understood
 from beanstalk_server.events import event
 from beanstalk_server.settings.engine_url import Host
 

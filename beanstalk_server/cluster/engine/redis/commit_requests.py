@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.cluster.engine import Commit
-from beanstalk_server.cluster.request import bulk, pack
-from beanstalk_server.cluster.scripts import COMMIT, COMMIT_BEYOND
+from beanstalk_server.cluster.engine.interface import Commit
+from beanstalk_server.cluster.engine.redis.resp import bulk, pack
+from beanstalk_server.cluster.engine.redis.scripts import COMMIT, COMMIT_BEYOND
 
 KEYS_KEPT: Final = 100
 """How many keys of files are kept as they are sent."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_server.cluster import scripts
-from beanstalk_server.cluster.engine import (
+from beanstalk_server.cluster.engine.interface import (
     OBSERVE,
     RELEASE,
     RENEW,
@@ -22,12 +21,12 @@ from beanstalk_server.cluster.engine import (
     Registry,
     Report,
 )
-from beanstalk_server.cluster.redis_calls import Done, RedisCalls, Request, script_call
-from beanstalk_server.cluster.redis_connection import without_frames
-from beanstalk_server.cluster.redis_replies import LEASE_FIELDS, lease_of, members_of
-from beanstalk_server.cluster.redis_servers import Condition
-from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import lists_of, number_of, text_of, understood
+from beanstalk_server.cluster.engine.redis import scripts
+from beanstalk_server.cluster.engine.redis.calls import Done, RedisCalls, Request, script_call
+from beanstalk_server.cluster.engine.redis.connection import without_frames
+from beanstalk_server.cluster.engine.redis.replies import LEASE_FIELDS, lease_of, members_of
+from beanstalk_server.cluster.engine.redis.resp import lists_of, number_of, pack, text_of, understood
+from beanstalk_server.cluster.engine.redis.servers import Condition
 
 GLANCED: Final = (b"epoch", b"node", b"renewals", b"successor")
 """The fields that a look asks for. As long as epoch and node are the same, so are all others."""

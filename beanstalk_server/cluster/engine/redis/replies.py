@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from beanstalk_server.cluster import scripts
-from beanstalk_server.cluster.engine import START, Answer, Commit, EngineRefusedError, Lease, Load, Member, Position
-from beanstalk_server.cluster.redis_calls import Done
-from beanstalk_server.cluster.resp import Reply, lists_of, number_of, text_of, understood
+from beanstalk_server.cluster.engine.interface import (
+    START,
+    Answer,
+    Commit,
+    EngineRefusedError,
+    Lease,
+    Load,
+    Member,
+    Position,
+)
+from beanstalk_server.cluster.engine.redis import scripts
+from beanstalk_server.cluster.engine.redis.calls import Done
+from beanstalk_server.cluster.engine.redis.resp import Reply, lists_of, number_of, text_of, understood
 
 LEASE_FIELDS: Final = tuple([each.encode() for each in scripts.FIELDS])
 """The fields of the state that a lease is made of."""

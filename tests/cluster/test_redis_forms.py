@@ -312,7 +312,7 @@ def test_status_shows_who_leads_and_how_the_engine_is(redis, name, open_engine, 
     code, out, err = status(redis.url, "--cluster-name", name, capsys=capsys)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert re.fullmatch(r"engine     Redis [\d.]+ at 127\.0\.0\.1:\d+, [\d,]+ bytes in use", lines[0])
+    assert re.fullmatch(r"engine     (Redis|Valkey) [\d.]+ at 127\.0\.0\.1:\d+, [\d,]+ bytes in use", lines[0])
     for replica, line in zip(redis.servers[1:], sorted(lines[1:3]), strict=True):
         assert re.fullmatch(r"replica    127\.0\.0\.1:(\d+), [\d,]+ bytes? behind", line), replica
     assert lines[3] == "leader     here:1, epoch 1, 1 renewal, node a"

@@ -110,7 +110,7 @@ $(VENV)/python:
 
 $(VENV)/builder: $(VENV)/python pyproject.toml
 	@echo "installing what the server and its build need"
-	$(call install-requirements,build run cli cluster http)
+	$(call install-requirements,build run cli http)
 	@touch $@
 
 $(VENV)/installed: $(VENV)/builder $(SOURCES)

@@ -29,5 +29,6 @@ def server_of(config: Config, *, journal: Journal | None = None) -> Host:
     if journal is not None:
         raise ConfigError(f"{option('cluster')}: keeps the jobs: there must be no other journal")
     from beanstalk_server.cluster.node import Node
+    from beanstalk_server.shards.clients import Clients
 
-    return Node(config, make_io=make_io)
+    return Node(config, Clients, make_io=make_io)

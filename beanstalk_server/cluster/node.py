@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from beanstalk_server.access.user import User
+from beanstalk_server.cluster.clients import MakeClients
 from beanstalk_server.cluster.engine.interface import Connector, EngineError, EngineRefusedError, Load, Report
 from beanstalk_server.cluster.lanes import Lanes
 from beanstalk_server.cluster.lease import OBSERVATIONS
@@ -42,7 +43,6 @@ from beanstalk_server.settings.config import Config, option
 from beanstalk_server.settings.engine_url import read_url
 from beanstalk_server.settings.option import BAD_OPTION
 from beanstalk_server.settings.system import missing_for_engine
-from beanstalk_server.shards.clients import Clients
 from beanstalk_server.wire.places import Places
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Node(Host):
     """A server of a cluster: each shard that it leads has a service.
 
     Args:
+        make_clients: makes what serves them.
         connector: makes connections to the engine.
         make_io: as in Host.
 
@@ -72,7 +73,14 @@ class Node(Host):
         StartError: as `connector_of` does.
     """
 
-    def __init__(self, config: Config, *, connector: Connector | None = None, make_io: MakeIo | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        make_clients: MakeClients,
+        *,
+        connector: Connector | None = None,
+        make_io: MakeIo | None = None,
+    ) -> None:
         self._policies_of_shards: dict[int, PolicyOf] = {}  # of those that have been led, with the present settings
         super().__init__(config, make_io)
         self.name = os.urandom(8).hex()
@@ -88,7 +96,7 @@ class Node(Host):
         self.drains_in_place = False  # no other node takes shards, and this one takes no jobs
         self._garbage = 0  # services that nobody has looked for since they ended
         self._address = ""  # where it takes links
-        self.clients = Clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
+        self.clients = make_clients(config.shards, self.listeners, self.hangups, config.verbosity, self.info)
         self.links = LinkListener(self.name, config.max_job_size, config.shards)
         self.shards = [Shard(index, self) for index in range(config.shards)]
         self.spreader = Spreader(self.name, self.shards, ttl, self.lookout.members, self._find_linked)

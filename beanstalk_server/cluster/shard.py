@@ -18,6 +18,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_server.access.user import User
+from beanstalk_server.cluster.clients import Clients
 from beanstalk_server.cluster.directory import EngineDirectory
 from beanstalk_server.cluster.engine.interface import START, Connector, Lease, Position
 from beanstalk_server.cluster.engine_binlog import EngineBinlog
@@ -41,7 +42,6 @@ from beanstalk_server.server.service import Service
 from beanstalk_server.server.slow import SlowLog
 from beanstalk_server.server.start_error import StartError
 from beanstalk_server.settings.config import Config
-from beanstalk_server.shards.clients import Clients
 from beanstalk_server.storage.errors import DAMAGED
 from beanstalk_server.wire.server_info import ServerInfo
 

@@ -1,8 +1,8 @@
 """An engine in memory that breaks on purpose: a primary and its replicas, which may lag, fail over, fill up, be wiped.
 
 `Servers` is what fails: the tests say how. `MemoryEngine`, `MemoryRegistry` and `MemoryCommitter` are connections to
-them, as a node has them (`MemoryConnector` makes all three), and do exactly what `cluster/engine/interface.py` says. Nothing
-waits here: what would take time fails at once.
+them, as a node has them (`MemoryConnector` makes all three), and do exactly what `cluster/engine/interface.py` says.
+Nothing waits here: what would take time fails at once.
 """
 
 from collections import deque

@@ -18,6 +18,7 @@ from beanstalk_server.queue.job import STATES
 from beanstalk_server.server.link_end import LinkEnd
 from beanstalk_server.settings.config import Config
 from beanstalk_server.settings.sections import TubeConfig
+from beanstalk_server.shards.clients import Clients
 from tests.cluster.histories import History, Recorder, Survivor, nanoseconds, problems_of
 from tests.cluster.simulation.commands import command, ids_in, policed_tubes, terms_of, tubes_of
 from tests.cluster.simulation.engines import SimulatedConnector, SimulatedServers
@@ -47,8 +48,8 @@ class SimulatedNode(Node):
     cluster = None
     process = None
 
-    def __init__(self, config, **options):
-        super().__init__(config, **options)
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
         self.has_started = False
         for shard in self.shards:
             self._watch(shard)
@@ -281,6 +282,7 @@ class SimulatedCluster:
                         for name, policy in self.policed.items()
                     ],
                 ),
+                Clients,
                 connector=SimulatedConnector(self.servers, self.replicas),
             )
             node.cluster, node.process = self, process
